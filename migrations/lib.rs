@@ -1,0 +1,1 @@
+//! Numbered SQL for the client tables of Handfast, per database.
