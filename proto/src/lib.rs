@@ -1,1 +1,19 @@
-//! Skeleton.
+//! The native gRPC API of Handfast: generated messages, client and server traits.
+//!
+//! The messages are documented in `proto/handfast/v1/coordinator.proto`. This crate holds no logic
+//! and knows no other crate of the workspace.
+
+/// Package `handfast.v1`.
+pub mod v1 {
+    // Generated code is not ours to lint or document.
+    #![allow(clippy::all, clippy::pedantic, missing_docs, missing_debug_implementations)]
+    #![allow(unreachable_pub, unused_qualifications)]
+    tonic::include_proto!("handfast.v1");
+
+    /// The encoded file descriptor set, for the gRPC reflection service.
+    pub const FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/handfast.v1.bin"));
+}
+
+/// HTTP header and gRPC metadata key that carries the XID between services, as Seata's does.
+pub const XID_HEADER: &str = "tx_xid";

@@ -1,0 +1,201 @@
+//! What a decision leads to: changes to be stored, then effects to be let out.
+
+use std::sync::Arc;
+
+use crate::record::{Record, RecordKey};
+use crate::request::{Decision, DirtyRow, Mode, Resolution};
+use crate::{BranchId, Correlation, FencingToken, Xid};
+
+/// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// What must be stored, in this order, before any effect of this or a later outcome leaves
+    /// (DURABLE-FIRST).
+    pub changes: Vec<Change>,
+    /// Replies and phase-two calls. Each may be sent twice; receivers are idempotent
+    /// (EFFECTS-REPEAT).
+    pub effects: Vec<Effect>,
+}
+
+/// One change of the stored records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Writes a record under its key.
+    Put(Record),
+    /// Removes a record.
+    Delete(RecordKey),
+}
+
+/// Something that leaves the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The answer to a request; a lock grant is one that comes later.
+    Reply {
+        /// Whom to answer.
+        to: Correlation,
+        /// The answer.
+        reply: Reply,
+    },
+    /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it means
+    /// "now", whatever the back-off.
+    PhaseTwo(PhaseTwoCall),
+    /// Phase two of this global must not be tried until further calls come.
+    Hold {
+        /// The global.
+        xid: Xid,
+    },
+}
+
+/// Phase two of one branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseTwoCall {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource that must carry it out.
+    pub resource: Arc<str>,
+    /// The branch's mode.
+    pub mode: Mode,
+    /// What to carry out.
+    pub decision: Decision,
+    /// An operator's word on how a dirty write ends.
+    pub resolution: Option<Resolution>,
+    /// As registered.
+    pub application_data: Box<[u8]>,
+    /// Failed attempts so far; the dispatcher's back-off starts from here after a restart.
+    pub attempts: u32,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Begin`.
+    Begun {
+        /// The new global.
+        xid: Xid,
+        /// The address part of the XID's text form.
+        address: Arc<str>,
+        /// The timeout in force.
+        timeout_ms: u64,
+    },
+    /// To `RegisterBranch`: the branch exists and holds its rows.
+    Registered {
+        /// Fencing token of the grant.
+        token: FencingToken,
+    },
+    /// To `ReportBranch`.
+    Reported,
+    /// To `CheckLocks`: no other global holds the rows.
+    Unlocked,
+    /// To `End` and `GetStatus`.
+    Status(GlobalStatus),
+    /// To `Operate`.
+    Operated,
+    /// The request was understood and is refused.
+    Rejected(Rejection),
+}
+
+/// How a global stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GlobalStatus {
+    /// No memory of it: never begun, begun without a branch before a restart, or forgotten.
+    Unknown,
+    /// Undecided.
+    Active,
+    /// Decided, branches to be finished.
+    Committing,
+    /// Finished.
+    Committed,
+    /// Decided, branches to be finished.
+    RollingBack(RollbackReason),
+    /// Finished.
+    RolledBack(RollbackReason),
+    /// Rolling back, and a branch refuses without a person.
+    NeedsOperator(RollbackReason),
+}
+
+/// Why a global is rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RollbackReason {
+    /// The TM asked for it.
+    Requested,
+    /// Its time ran out.
+    Timeout,
+    /// A branch does not know whether its local transaction was committed.
+    BranchUnknown,
+    /// A person asked for it.
+    Operator,
+}
+
+/// Why a request is refused. Each variant has a stable [`code`](Rejection::code).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The coordinator has no memory of the XID.
+    #[error("xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, or finished longer ago than the retention")]
+    UnknownXid(Xid),
+    /// The global is decided: nothing can be registered, and the other decision cannot be taken.
+    #[error("xid {xid} is already decided: {status}")]
+    AlreadyDecided {
+        /// The global.
+        xid: Xid,
+        /// How it stands.
+        status: GlobalStatus,
+    },
+    /// A row is locked by another global and the request may not, or may no longer, wait.
+    #[error("row {table}/{} is locked by xid {by}", key_for_people(.key))]
+    RowLocked {
+        /// The table.
+        table: Arc<str>,
+        /// The canonical key.
+        key: Box<[u8]>,
+        /// The holder.
+        by: Xid,
+        /// The address part of the holder's text form.
+        by_address: Arc<str>,
+        /// Whether the holder is rolling back and may need what the requester holds.
+        holder_rolling_back: bool,
+    },
+    /// Waiting would close a cycle.
+    #[error("deadlock: {}", cycle_for_people(.cycle))]
+    Deadlock {
+        /// Each waits for the next, the last for the first; the refused one comes first.
+        cycle: Vec<(Xid, Arc<str>)>,
+    },
+    /// No such branch in the global.
+    #[error("branch {branch} of xid {xid} is unknown")]
+    UnknownBranch {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+    },
+    /// The branch id is taken by a branch of another resource or mode.
+    #[error("branch {branch} of xid {xid} is registered for another resource or mode")]
+    BranchMismatch {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+    },
+    /// The operator's action does not fit the state of the global or branch.
+    #[error("{action} does not apply to xid {xid}: it is {status}")]
+    NotApplicable {
+        /// The global.
+        xid: Xid,
+        /// What was asked.
+        action: &'static str,
+        /// How the global stands.
+        status: GlobalStatus,
+    },
+    /// A limit of the coordinator is reached (BOUNDED).
+    #[error("limit reached: at most {max} {what}")]
+    LimitReached {
+        /// What is limited.
+        what: &'static str,
+        /// The limit.
+        max: u64,
+    },
+}

@@ -1,0 +1,151 @@
+//! The stored form of the coordinator's state.
+//!
+//! One record per global, one per branch. The lock table, the deadline set and the resource index
+//! are rebuilt from them at load. How a record becomes bytes is the store's business.
+
+use std::sync::Arc;
+
+use crate::outcome::RollbackReason;
+use crate::request::{DirtyRow, Mode, Resolution, RowLock};
+use crate::{BranchId, FencingToken, Timestamp, Xid};
+
+/// A stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A global, unfinished or remembered.
+    Global(GlobalRecord),
+    /// A branch of an unfinished global.
+    Branch(BranchRecord),
+}
+
+/// Where a record is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKey {
+    /// A [`GlobalRecord`].
+    Global(Xid),
+    /// A [`BranchRecord`].
+    Branch(Xid, BranchId),
+}
+
+impl Record {
+    /// Where the record is stored.
+    #[must_use]
+    pub fn key(&self) -> RecordKey {
+        match self {
+            Self::Global(global) => RecordKey::Global(global.xid),
+            Self::Branch(branch) => RecordKey::Branch(branch.xid, branch.id),
+        }
+    }
+}
+
+/// A global transaction as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GlobalRecord {
+    /// Its id.
+    pub xid: Xid,
+    /// The address part of its text form, as it was when it began.
+    pub address: Arc<str>,
+    /// The application that began it.
+    pub application: Arc<str>,
+    /// What the application calls this kind of transaction.
+    pub name: Arc<str>,
+    /// When it began.
+    pub begun_at: Timestamp,
+    /// When it is rolled back if still undecided.
+    pub deadline: Timestamp,
+    /// Where it stands.
+    pub state: GlobalState,
+    /// Whether phase two is held back by an operator.
+    pub paused: bool,
+    /// Whether a branch's unknown local outcome forbids a commit.
+    pub rollback_only: bool,
+    /// Decisions and operator actions, oldest first; bounded.
+    pub events: Vec<Event>,
+    /// Set when the global is finished: what became of its branches.
+    pub finished_branches: Vec<FinishedBranch>,
+}
+
+/// Where a global stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GlobalState {
+    /// Undecided.
+    Active,
+    /// To be committed.
+    Committing,
+    /// Finished at the time given.
+    Committed(Timestamp),
+    /// To be rolled back.
+    RollingBack(RollbackReason),
+    /// Finished at the time given.
+    RolledBack(RollbackReason, Timestamp),
+}
+
+/// An entry of a global's timeline that its and its branches' other fields do not show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// What, for people, such as `decided: roll back (timeout)` or `retry by alice`.
+    pub what: Arc<str>,
+}
+
+/// A branch as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchRecord {
+    /// Its global.
+    pub xid: Xid,
+    /// Its id.
+    pub id: BranchId,
+    /// Its place in the global's order of registration, from 0.
+    pub sequence: u32,
+    /// The resource that it runs on.
+    pub resource: Arc<str>,
+    /// Its mode.
+    pub mode: Mode,
+    /// The rows whose global locks it holds; empty once they are let go.
+    pub rows: Vec<RowLock>,
+    /// The newest fencing token granted to it.
+    pub token: FencingToken,
+    /// When it was registered.
+    pub registered_at: Timestamp,
+    /// Handed back in phase two.
+    pub application_data: Box<[u8]>,
+    /// Where it stands.
+    pub state: BranchState,
+    /// Phase-two attempts that failed.
+    pub attempts: u32,
+    /// When the last attempt failed and why.
+    pub last_failure: Option<(Timestamp, Arc<str>)>,
+}
+
+/// Where a branch stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BranchState {
+    /// Phase one runs, or has ended without a report.
+    Registered,
+    /// Phase one is reported done.
+    PhaseOneDone,
+    /// Phase two is refused without a person: the error and the rows in the way.
+    Refused(Arc<str>, Arc<[DirtyRow]>),
+    /// A person has said how phase two shall end.
+    Resolved(Resolution),
+    /// Phase two is carried out.
+    Finished(Timestamp),
+}
+
+/// What a finished global remembers of a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishedBranch {
+    /// Its id.
+    pub id: BranchId,
+    /// The resource.
+    pub resource: Arc<str>,
+    /// Its mode.
+    pub mode: Mode,
+    /// When it was registered.
+    pub registered_at: Timestamp,
+    /// When phase two was carried out.
+    pub finished_at: Timestamp,
+    /// Phase-two attempts that failed before.
+    pub attempts: u32,
+}

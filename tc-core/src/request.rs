@@ -1,0 +1,289 @@
+//! What can be asked of the coordinator.
+//!
+//! The shell has already checked sizes and turned wire messages into these types; the core still
+//! answers every value of them (TOTAL).
+
+use std::sync::Arc;
+
+use crate::{BranchId, Correlation, FencingToken, Timestamp, Xid};
+
+/// One request and where its reply goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `None` for requests without a reply: [`What::Tick`] and [`What::FinishPhaseTwo`] sent by an RM.
+    pub reply_to: Option<Correlation>,
+    /// What is asked.
+    pub what: What,
+}
+
+/// The requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Begins a global. Writes nothing: until its first branch a global need not survive.
+    Begin {
+        /// The application, as operators know it.
+        application: Arc<str>,
+        /// What the application calls this kind of transaction.
+        name: Arc<str>,
+        /// After this long undecided, the global is rolled back. `None` takes the default.
+        timeout_ms: Option<u64>,
+    },
+    /// Makes sure that a branch exists and holds the rows named (idempotent, monotone).
+    RegisterBranch {
+        /// The global that the branch belongs to.
+        xid: Xid,
+        /// The branch.
+        branch: NewBranch,
+        /// What to do when a row is locked by another global.
+        wait: LockWait,
+    },
+    /// Phase one of a branch ended.
+    ReportBranch {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// How it ended.
+        outcome: PhaseOneOutcome,
+    },
+    /// Waits until no other global holds the rows; takes nothing.
+    CheckLocks {
+        /// The asking global, whose own locks are no conflict.
+        xid: Option<Xid>,
+        /// The resource that the rows belong to.
+        resource: Arc<str>,
+        /// The rows.
+        rows: Vec<RowLock>,
+        /// What to do when a row is locked by another global.
+        wait: LockWait,
+    },
+    /// Decides a global.
+    End {
+        /// The global.
+        xid: Xid,
+        /// The decision.
+        decision: Decision,
+        /// Who decides.
+        by: DecidedBy,
+        /// Why, for people. The shell has bounded its length.
+        reason: Arc<str>,
+        /// When to reply.
+        reply_when: ReplyWhen,
+    },
+    /// Asks how a global stands.
+    GetStatus {
+        /// The global.
+        xid: Xid,
+    },
+    /// An RM carried out, or failed to carry out, phase two of a branch.
+    FinishPhaseTwo {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// The decision that the RM was asked to carry out.
+        decision: Decision,
+        /// How it ended.
+        outcome: PhaseTwoOutcome,
+    },
+    /// The requester of a waiting request is gone: its place in the queues is given up.
+    Forget {
+        /// The request that is no longer waited for.
+        waiting: Correlation,
+    },
+    /// Lets time pass: expires globals and waiters, prunes the history.
+    Tick,
+    /// An operator's action on a global.
+    Operate {
+        /// The global.
+        xid: Xid,
+        /// The action.
+        action: OperatorAction,
+        /// The operator's name, for the timeline.
+        operator: Arc<str>,
+    },
+}
+
+/// A branch to be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBranch {
+    /// Made by the client.
+    pub id: BranchId,
+    /// The resource that the branch runs on.
+    pub resource: Arc<str>,
+    /// The mode of the branch.
+    pub mode: Mode,
+    /// The rows whose global locks the branch must hold.
+    pub rows: Vec<RowLock>,
+    /// Handed back in phase two.
+    pub application_data: Box<[u8]>,
+}
+
+/// How a branch takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Images and undo log.
+    At,
+    /// Try, confirm, cancel.
+    Tcc,
+    /// Two-phase commit of the resource itself.
+    Xa,
+    /// Actions and compensations.
+    Saga,
+}
+
+/// A row and how it is locked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowLock {
+    /// The table, as the database's catalogue spells it.
+    pub table: Arc<str>,
+    /// The canonical key: for each key column in key order `{length}:{text}`.
+    pub key: Box<[u8]>,
+    /// Exclusive or shared.
+    pub mode: LockMode,
+}
+
+/// The mode of a global lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockMode {
+    /// Compatible with shared ones of other globals.
+    Shared,
+    /// Compatible with nothing of another global.
+    Exclusive,
+}
+
+/// What to do when a row is locked by another global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockWait {
+    /// How long to wait in the queue; 0 refuses at once.
+    pub timeout_ms: u64,
+    /// What the requester holds meanwhile.
+    pub holding: Holding,
+}
+
+/// What a waiting requester holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holding {
+    /// Row locks of an open local transaction, which a rollback may need: such a waiter is refused
+    /// at once when a holder of a wanted row is rolling back, or begins to.
+    DatabaseLocks,
+    /// Nothing.
+    Nothing,
+}
+
+/// How phase one of a branch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseOneOutcome {
+    /// Locally committed.
+    Done,
+    /// Locally rolled back for certain: the branch and its locks go.
+    Failed,
+    /// The local commit had no answer: the global can only be rolled back.
+    Unknown,
+}
+
+/// The decision of a global, taken once (DECIDED-ONCE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decision {
+    /// Everything happens.
+    Commit,
+    /// Nothing happens.
+    RollBack,
+}
+
+/// Who asks for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The TM.
+    Client,
+    /// A person.
+    Operator,
+}
+
+/// When a decision is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyWhen {
+    /// As soon as it is durable.
+    Decided,
+    /// When every branch is finished, or an operator is needed.
+    Finished,
+}
+
+/// What an RM answered to a phase-two call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PhaseTwoOutcome {
+    /// Carried out, now or before.
+    Done,
+    /// Not this time.
+    Retryable {
+        /// Why. The shell has bounded its length.
+        error: Arc<str>,
+    },
+    /// Cannot be rolled back without a person.
+    Refused {
+        /// Why.
+        error: Arc<str>,
+        /// The rows in the way. The shell has bounded their number.
+        rows: Arc<[DirtyRow]>,
+    },
+}
+
+/// A row that is neither its after image nor its before image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirtyRow {
+    /// The table.
+    pub table: String,
+    /// The key, for people.
+    pub key: String,
+    /// The columns in question.
+    pub columns: Vec<DirtyColumn>,
+}
+
+/// One column of a dirty row in the database's text form; `None` is NULL, or a missing row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirtyColumn {
+    /// The column.
+    pub name: String,
+    /// What the global found.
+    pub before: Option<String>,
+    /// What the global wrote.
+    pub after: Option<String>,
+    /// What is there.
+    pub current: Option<String>,
+}
+
+/// What an operator can do to a global.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperatorAction {
+    /// Try phase two of every unfinished branch at once.
+    Retry,
+    /// Stop trying phase two until resumed.
+    Pause,
+    /// Try again.
+    Resume,
+    /// End a refused branch.
+    Resolve {
+        /// The branch.
+        branch: BranchId,
+        /// How.
+        resolution: Resolution,
+    },
+}
+
+/// How an operator ends a dirty write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Leave the rows as they are and drop the undo log.
+    AcceptCurrent,
+    /// Write the before image over whatever is there.
+    ForceBefore,
+}
+
+/// A granted registration, for idempotent answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Greater than that of every earlier grant of any of the rows.
+    pub token: FencingToken,
+    /// When the locks were granted.
+    pub at: Timestamp,
+}
