@@ -1,0 +1,30 @@
+//! The AT planner: SQL text, dialect and table metadata in; a plan or a refusal out.
+//!
+//! Pure: it knows no driver, runs nothing and waits for nothing, so that every decision about what
+//! can be undone is tested by text cases. Two steps, because the metadata needs IO between them:
+//! [`parse`] names the table that a statement writes (or says at once that it may pass, or that it
+//! is refused), [`Statement::plan`] turns it into the queries to run.
+//!
+//! Default deny: a statement whose shape is not known here is refused, never run without an image.
+
+mod dialect;
+mod key;
+mod parse;
+mod refusal;
+mod shape;
+mod table;
+
+pub use self::{
+    dialect::Dialect,
+    key::row_key,
+    parse::{Parsed, Reads, Statement, parse},
+    refusal::Refusal,
+    shape::{
+        Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyPart,
+        KeyedQuery, LockMode, LockingRead, Plan, Query, Update, Upsert, UpsertAfter, UpsertKind,
+    },
+    table::{
+        Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
+        Trigger, UniqueIndex,
+    },
+};
