@@ -1,1 +1,14 @@
 //! Skeleton.
+#![warn(missing_docs)]
+
+mod context;
+mod coordinator;
+mod error;
+mod link;
+mod status;
+mod xid;
+
+pub use context::current_xid;
+pub use error::{Error, Rejection, RejectionDetail};
+pub use status::{GlobalStatus, RollbackReason};
+pub use xid::Xid;
