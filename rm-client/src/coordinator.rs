@@ -13,6 +13,7 @@ use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::error::{Error, Rejection};
 use crate::link::Link;
+use crate::xid::Xid;
 
 /// Carries out phase two for one resource.
 #[async_trait]
@@ -110,6 +111,21 @@ impl Coordinator {
         }
     }
 
+    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout does
+    /// the same later.
+    ///
+    /// # Errors
+    /// When the request cannot be queued.
+    pub(crate) fn abandon(&self, xid: &Xid, reason: &str) -> Result<(), Error> {
+        let request = v1::EndRequest {
+            xid: xid.as_str().to_owned(),
+            decision: v1::Decision::RollBack.into(),
+            reply_when: v1::ReplyWhen::Decided.into(),
+            reason: reason.to_owned(),
+        };
+        self.link.tell("end", Ask::End(request))
+    }
+
     /// Tells how a global stands.
     ///
     /// # Errors
@@ -128,6 +144,11 @@ impl Coordinator {
     /// of the same id and mode replaces the first.
     pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {
         self.link.register_resource(resource, phase_two);
+    }
+
+    /// Waits until every request is answered or out of time, then ends the connection.
+    pub(crate) async fn close(&self) {
+        self.link.close().await;
     }
 
     /// Sends one request and waits for its answer, for the request deadline plus `wait`.
