@@ -43,7 +43,6 @@ struct Inner {
 impl Handfast {
     /// Describes a connection to the coordinator at an endpoint such as `http://127.0.0.1:7091`.
     /// Awaiting it connects.
-    #[must_use]
     pub fn connect(endpoint: impl Into<String>) -> Connect {
         Connect {
             endpoints: vec![endpoint.into()],

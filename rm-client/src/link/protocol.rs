@@ -473,5 +473,4 @@ impl Protocol {
 }
 
 #[cfg(test)]
-#[path = "protocol_tests.rs"]
 mod tests;
