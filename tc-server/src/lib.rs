@@ -3,4 +3,5 @@
 pub mod clock;
 pub mod dispatch;
 pub mod engine;
+pub mod grpc;
 pub mod store;
