@@ -11,6 +11,10 @@
 //!     └─────────────────────────┴────────────────────────┴───────────────────────┘
 //! ```
 //!
+//! A coordinator that is stopping or does not lead refuses requests without having carried them out:
+//! that is the end of the connection, not of the request. One that is busy gets the request again a
+//! little later.
+//!
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
 //! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
 //! id. All requests of the API may be repeated; a repeated `Begin` leaves an orphan that expires.
@@ -27,6 +31,11 @@ use rand::{RngExt, SeedableRng};
 
 use super::outbox::Outbox;
 use crate::error::Error;
+
+/// Refusals that ask for another coordinator.
+const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
+/// The refusal that asks for another time.
+const LATER: &str = "HF-TC-BUSY";
 
 /// A point in time: the distance from when the link was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,6 +143,9 @@ pub(crate) struct Protocol {
     /// Exactly the requests of `requests`, by deadline.
     deadlines: BTreeSet<(Moment, RequestId)>,
     outbox: Outbox,
+    /// Requests that a busy coordinator sent back, and when to send them again.
+    held: BTreeSet<RequestId>,
+    resume_at: Option<Moment>,
     resources: Vec<Resource>,
     /// How many of `resources` this connection knows of.
     announced: usize,
@@ -159,6 +171,8 @@ impl Protocol {
             requests: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             outbox: Outbox::default(),
+            held: BTreeSet::new(),
+            resume_at: None,
             resources: Vec::new(),
             announced: 0,
             announcements: BTreeSet::new(),
@@ -260,6 +274,9 @@ impl Protocol {
         {
             self.expire(id);
         }
+        if self.resume_at.is_some_and(|at| at <= now) {
+            self.resume();
+        }
     }
 
     /// When the shell should call [`tick`](Self::tick) next.
@@ -270,7 +287,7 @@ impl Protocol {
             State::Dialling { give_up_at } | State::Greeting { give_up_at } => Some(give_up_at),
             State::Ready | State::Closed => None,
         };
-        request.into_iter().chain(state).min()
+        request.into_iter().chain(state).chain(self.resume_at).min()
     }
 
     /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the dialling.
@@ -283,6 +300,8 @@ impl Protocol {
             self.events.push_back(Event::Complete { id, result: Err(Error::Closed) });
         }
         self.deadlines.clear();
+        self.held.clear();
+        self.resume_at = None;
         self.outbox.clear();
     }
 
@@ -345,6 +364,10 @@ impl Protocol {
             Some(Answer::Rejected(refusal)) if self.announcements.remove(&id) => {
                 self.events.push_back(Event::ResourcesRefused(refusal));
             }
+            Some(Answer::Rejected(refusal)) if ELSEWHERE.contains(&refusal.code.as_str()) => {
+                self.hang_up(now, Failure::Passing(refusal.message.into()));
+            }
+            Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
             Some(
                 answer @ (Answer::Begin(_)
                 | Answer::RegisterBranch(_)
@@ -401,8 +424,23 @@ impl Protocol {
         self.failures = self.failures.saturating_add(1);
         self.last_failure = Arc::clone(failure.reason());
         self.state = State::Apart { dial_at: retry_at };
+        self.resume();
         self.outbox.requeue(self.requests.keys().copied());
         self.events.push_back(Event::Parted { failure, retry_at });
+    }
+
+    fn hold(&mut self, now: Moment, id: RequestId) {
+        if self.requests.contains_key(&id) {
+            self.held.insert(id);
+            self.resume_at.get_or_insert(now.after(self.settings.back_off_base));
+        }
+    }
+
+    fn resume(&mut self) {
+        self.resume_at = None;
+        for id in std::mem::take(&mut self.held) {
+            self.outbox.push_request(id);
+        }
     }
 
     /// How long to wait before the next attempt: between half and all of a pause that doubles when
@@ -462,6 +500,7 @@ impl Protocol {
         let Some(pending) = self.requests.remove(&id) else { return false };
         self.deadlines.remove(&(pending.deadline, id));
         self.outbox.remove_request(id);
+        self.held.remove(&id);
         true
     }
 

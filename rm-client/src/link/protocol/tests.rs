@@ -304,6 +304,42 @@ fn a_refused_greeting_is_a_lost_connection() {
     assert!(driven.other.iter().any(|event| matches!(event, Event::Parted { .. })));
 }
 
+fn refusal(code: &str) -> Answer {
+    Answer::Rejected(v1::Rejection { code: code.to_owned(), ..v1::Rejection::default() })
+}
+
+#[test]
+fn a_coordinator_that_stops_or_does_not_lead_is_left_and_the_request_asked_again() {
+    for code in ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"] {
+        let mut driven = Driven::new(&["a", "b"]);
+        driven.greet();
+        let id = driven.begin();
+        driven.frame();
+        driven.answer(id.0, refusal(code));
+        assert!(driven.ended(id).is_empty(), "{code}");
+        driven.sleep();
+        driven.greet();
+        assert_eq!(driven.sent_ids(), [id.0], "{code}");
+    }
+}
+
+#[test]
+fn a_busy_coordinator_is_asked_again_a_little_later() {
+    let mut driven = Driven::ready();
+    let id = driven.begin();
+    driven.frame();
+    driven.answer(id.0, refusal("HF-TC-BUSY"));
+    assert!(driven.frame().is_empty());
+    driven.sleep();
+    assert_eq!(driven.now.0, Duration::from_millis(100));
+    assert_eq!(driven.sent_ids(), [id.0]);
+    driven.answer(id.0, refusal("HF-TC-BUSY"));
+    driven.now = driven.now.after(DEADLINE);
+    driven.tick();
+    assert_eq!(driven.ended(id), [Err("HF-TM-UNANSWERED".to_owned())]);
+    assert!(driven.frame().is_empty());
+}
+
 #[test]
 fn resources_are_announced_once_per_connection() {
     let mut driven = Driven::new(&["a"]);
@@ -398,6 +434,7 @@ enum Step {
     GoAway,
     Send,
     Answer(usize),
+    Busy(usize),
     Sleep,
     Pass(u64),
 }
@@ -412,6 +449,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::GoAway),
         3 => Just(Step::Send),
         4 => (0..40usize).prop_map(Step::Answer),
+        1 => (0..40usize).prop_map(Step::Busy),
         2 => Just(Step::Sleep),
         1 => (0..9_000u64).prop_map(Step::Pass),
     ]
@@ -444,6 +482,11 @@ fn take(
         Step::Answer(nth) => {
             if let Some(id) = submitted.get(nth) {
                 driven.answer(id.0, begun());
+            }
+        }
+        Step::Busy(nth) => {
+            if let Some(id) = submitted.get(nth) {
+                driven.answer(id.0, refusal("HF-TC-BUSY"));
             }
         }
         Step::Sleep => {
