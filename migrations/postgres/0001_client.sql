@@ -2,8 +2,8 @@
 -- Apply them by hand or with `handfast.migrate(&pool)`. Statements end with a semicolon at the end
 -- of a line.
 
--- One row per branch, from its local transaction until phase two is done. `rollback_info` is JSON in
--- bytes, so that no server encoding can change it; to read it:
+-- One row per branch, from its local transaction until phase two is done. `rollback_info` is JSON
+-- in bytes, so that no server encoding can change it; to read it:
 --   SELECT convert_from(rollback_info, 'UTF8') FROM undo_log
 -- The primary key is the only index on purpose: every further one costs more than the row itself.
 CREATE TABLE IF NOT EXISTS undo_log (

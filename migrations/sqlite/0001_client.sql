@@ -2,8 +2,8 @@
 -- Apply them by hand or with `handfast.migrate(&pool)`. Statements end with a semicolon at the end
 -- of a line.
 
--- One row per branch, from its local transaction until phase two is done. `rollback_info` is JSON in
--- bytes, so that no text encoding can change it; to read it:
+-- One row per branch, from its local transaction until phase two is done. `rollback_info` is JSON
+-- in bytes, so that no text encoding can change it; to read it:
 --   SELECT CAST(rollback_info AS TEXT) FROM undo_log
 -- Without a rowid the primary key is the table itself: one tree to write, not two.
 CREATE TABLE IF NOT EXISTS undo_log (

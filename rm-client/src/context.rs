@@ -7,6 +7,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tokio::task::futures::TaskLocalFuture;
+
 use crate::xid::Xid;
 
 tokio::task_local! {
@@ -46,10 +48,15 @@ pub fn current_xid() -> Option<Xid> {
     CURRENT.try_with(|context| context.as_ref().map(|context| context.xid.clone())).ok().flatten()
 }
 
+/// A future that runs in a context, or outside any.
+pub(crate) type Scoped<F> = TaskLocalFuture<Option<Context>, F>;
+
 /// Runs a future in the context given, or outside any.
-pub(crate) fn scope<F: Future>(
-    context: Option<Context>,
-    future: F,
-) -> impl Future<Output = F::Output> + use<F> {
+pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F> {
     CURRENT.scope(context, future)
+}
+
+/// Runs a function in the context given.
+pub(crate) fn sync_scope<R>(context: Option<Context>, function: impl FnOnce() -> R) -> R {
+    CURRENT.sync_scope(context, function)
 }

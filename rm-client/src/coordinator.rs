@@ -13,6 +13,7 @@ use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::error::{Error, Rejection};
 use crate::link::Link;
+use crate::xid::Xid;
 
 /// Carries out phase two for one resource.
 #[async_trait]
@@ -41,10 +42,9 @@ impl Coordinator {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
-        match self.ask("begin", Ask::Begin(request), Duration::ZERO).await? {
-            Answer::Begin(reply) => Ok(reply),
-            other => Err(unexpected("begin", &other)),
-        }
+        let answer = self.ask("begin", Ask::Begin(request), Duration::ZERO).await?;
+        let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
+        Ok(reply)
     }
 
     /// Makes sure that a branch exists and holds its rows; waits for them as long as the request
@@ -57,10 +57,11 @@ impl Coordinator {
         request: v1::RegisterBranchRequest,
     ) -> Result<v1::RegisterBranchReply, Error> {
         let wait = wait_of(request.wait.as_ref());
-        match self.ask("register_branch", Ask::RegisterBranch(request), wait).await? {
-            Answer::RegisterBranch(reply) => Ok(reply),
-            other => Err(unexpected("register_branch", &other)),
-        }
+        let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
+        let Answer::RegisterBranch(reply) = answer else {
+            return Err(unexpected("register_branch", &answer));
+        };
+        Ok(reply)
     }
 
     /// Reports how phase one of a branch ended.
@@ -71,10 +72,11 @@ impl Coordinator {
         &self,
         request: v1::ReportBranchRequest,
     ) -> Result<v1::ReportBranchReply, Error> {
-        match self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await? {
-            Answer::ReportBranch(reply) => Ok(reply),
-            other => Err(unexpected("report_branch", &other)),
-        }
+        let answer = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await?;
+        let Answer::ReportBranch(reply) = answer else {
+            return Err(unexpected("report_branch", &answer));
+        };
+        Ok(reply)
     }
 
     /// Waits until no other global holds the rows; takes nothing.
@@ -86,10 +88,11 @@ impl Coordinator {
         request: v1::CheckLocksRequest,
     ) -> Result<v1::CheckLocksReply, Error> {
         let wait = wait_of(request.wait.as_ref());
-        match self.ask("check_locks", Ask::CheckLocks(request), wait).await? {
-            Answer::CheckLocks(reply) => Ok(reply),
-            other => Err(unexpected("check_locks", &other)),
-        }
+        let answer = self.ask("check_locks", Ask::CheckLocks(request), wait).await?;
+        let Answer::CheckLocks(reply) = answer else {
+            return Err(unexpected("check_locks", &answer));
+        };
+        Ok(reply)
     }
 
     /// Decides a global.
@@ -104,10 +107,24 @@ impl Coordinator {
         request: v1::EndRequest,
         wait: Duration,
     ) -> Result<v1::EndReply, Error> {
-        match self.ask("end", Ask::End(request), wait).await? {
-            Answer::End(reply) => Ok(reply),
-            other => Err(unexpected("end", &other)),
-        }
+        let answer = self.ask("end", Ask::End(request), wait).await?;
+        let Answer::End(reply) = answer else { return Err(unexpected("end", &answer)) };
+        Ok(reply)
+    }
+
+    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout does
+    /// the same later.
+    ///
+    /// # Errors
+    /// When the request cannot be queued.
+    pub(crate) fn abandon(&self, xid: &Xid, reason: &str) -> Result<(), Error> {
+        let request = v1::EndRequest {
+            xid: xid.as_str().to_owned(),
+            decision: v1::Decision::RollBack.into(),
+            reply_when: v1::ReplyWhen::Decided.into(),
+            reason: reason.to_owned(),
+        };
+        self.link.tell("end", Ask::End(request))
     }
 
     /// Tells how a global stands.
@@ -118,10 +135,11 @@ impl Coordinator {
         &self,
         request: v1::GetStatusRequest,
     ) -> Result<v1::GetStatusReply, Error> {
-        match self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await? {
-            Answer::GetStatus(reply) => Ok(reply),
-            other => Err(unexpected("get_status", &other)),
-        }
+        let answer = self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await?;
+        let Answer::GetStatus(reply) = answer else {
+            return Err(unexpected("get_status", &answer));
+        };
+        Ok(reply)
     }
 
     /// Makes this process an RM of a resource, now and after every reconnect. A second registration
@@ -130,16 +148,22 @@ impl Coordinator {
         self.link.register_resource(resource, phase_two);
     }
 
+    /// Waits until every request is answered or out of time, then ends the connection.
+    pub(crate) async fn close(&self) {
+        self.link.close().await;
+    }
+
     /// Sends one request and waits for its answer, for the request deadline plus `wait`.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if it was never sent, [`Error::Unanswered`] if it was,
     /// [`Error::QueueFull`], [`Error::Closed`], and [`Error::Rejected`].
     async fn ask(&self, name: &'static str, ask: Ask, wait: Duration) -> Result<Answer, Error> {
-        match self.link.ask(name, ask, wait).await? {
-            Answer::Rejected(rejection) => Err(Rejection::from(rejection).into()),
-            answer => Ok(answer),
+        let answer = self.link.ask(name, ask, wait).await?;
+        if let Answer::Rejected(rejection) = answer {
+            return Err(Rejection::from(rejection).into());
         }
+        Ok(answer)
     }
 }
 

@@ -42,6 +42,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// The request is larger than the coordinator takes. Let the transaction touch fewer rows.
+    #[error("request of {bytes} bytes is too large: at most {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// The connection is closed for good: [`Handfast::close`](crate::Handfast::close) was called, or
     /// the runtime that carried it is gone.
     #[error("the connection to the coordinator is closed")]
@@ -64,6 +72,13 @@ pub enum Error {
         xid: Xid,
         /// The rule that forbids it.
         why: &'static str,
+    },
+    /// The launcher of this transaction is another process: only an error returned to it can make it
+    /// roll back.
+    #[error("xid {xid} was begun by another process: return an error to its launcher instead")]
+    LauncherElsewhere {
+        /// The ambient global.
+        xid: Xid,
     },
     /// The propagation kind does not go with the way the transaction is begun.
     #[error("propagation {propagation} cannot be begun explicitly: use run")]
@@ -97,10 +112,12 @@ impl Error {
             Self::Rejected(rejection) => rejection.code(),
             Self::Unauthenticated { .. } => "HF-TM-UNAUTHENTICATED",
             Self::QueueFull { .. } => "HF-TM-QUEUE-FULL",
+            Self::TooLarge { .. } => "HF-TM-TOO-LARGE",
             Self::Closed => "HF-TM-CLOSED",
             Self::UnexpectedAnswer { .. } => "HF-TM-UNEXPECTED-ANSWER",
             Self::TransactionRequired => "HF-TM-TRANSACTION-REQUIRED",
             Self::TransactionForbidden { .. } => "HF-TM-TRANSACTION-FORBIDDEN",
+            Self::LauncherElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
             Self::MalformedXid { .. } => "HF-TM-XID",
             Self::Configuration { .. } => "HF-CFG-CLIENT",
@@ -116,10 +133,12 @@ impl Error {
             | Self::Unanswered { .. }
             | Self::Unauthenticated { .. }
             | Self::QueueFull { .. }
+            | Self::TooLarge { .. }
             | Self::Closed
             | Self::UnexpectedAnswer { .. }
             | Self::TransactionRequired
             | Self::TransactionForbidden { .. }
+            | Self::LauncherElsewhere { .. }
             | Self::NotExplicit { .. }
             | Self::MalformedXid { .. }
             | Self::Configuration { .. } => None,

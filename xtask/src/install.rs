@@ -23,12 +23,12 @@ pub(crate) struct Needed {
     /// Where distributions keep them outside the path; `*` stands for one path component's rest.
     pub(crate) folders: &'static [&'static str],
     /// The packages, by package manager.
-    pub(crate) packages: fn(PackageManager) -> &'static [&'static str],
+    pub(crate) packages: fn(Installer) -> &'static [&'static str],
 }
 
 /// The package managers that we can drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PackageManager {
+pub(crate) enum Installer {
     /// Debian, Ubuntu.
     Apt,
     /// Fedora, RHEL.
@@ -39,7 +39,7 @@ pub(crate) enum PackageManager {
     Brew,
 }
 
-impl PackageManager {
+impl Installer {
     const ALL: [Self; 4] = [Self::Apt, Self::Dnf, Self::Apk, Self::Brew];
 
     fn program(self) -> &'static str {
@@ -74,7 +74,7 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
         return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|server| server.name).collect();
-    let Some(manager) = package_manager() else {
+    let Some(installer) = installer() else {
         bail!(
             "{} missing, and none of apt-get, dnf, apk and brew is here: install it by hand, or \
              set HANDFAST_TEST_POSTGRES and HANDFAST_TEST_MYSQL to servers of your own",
@@ -82,14 +82,14 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
         );
     };
     let packages: Vec<&str> =
-        missing.iter().flat_map(|server| (server.packages)(manager)).copied().collect();
+        missing.iter().flat_map(|server| (server.packages)(installer)).copied().collect();
     say(format_args!(
         "{} missing: installing {} with {}",
         names.join(" and "),
         packages.join(", "),
-        manager.program()
+        installer.program()
     ));
-    install(interrupts, manager, &packages)?;
+    install(interrupts, installer, &packages)?;
     match missing.iter().find(|server| !is_installed(server)) {
         Some(server) => bail!("{} is still missing after the installation", server.name),
         None => Ok(()),
@@ -108,31 +108,31 @@ fn is_installed(server: &Needed) -> bool {
     server.programs.iter().all(|program| find_program(server, program).is_some())
 }
 
-fn package_manager() -> Option<PackageManager> {
+fn installer() -> Option<Installer> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let is_here = |manager: &PackageManager| {
-        env::split_paths(&path).any(|dir| dir.join(manager.program()).is_file())
+    let is_here = |installer: &Installer| {
+        env::split_paths(&path).any(|dir| dir.join(installer.program()).is_file())
     };
-    PackageManager::ALL.into_iter().find(is_here)
+    Installer::ALL.into_iter().find(is_here)
 }
 
-fn install(interrupts: &Interrupts, manager: PackageManager, packages: &[&str]) -> Result<()> {
-    for (at, step) in manager.steps().iter().enumerate() {
-        let is_last = at + 1 == manager.steps().len();
-        let mut command = privileged(manager);
+fn install(interrupts: &Interrupts, installer: Installer, packages: &[&str]) -> Result<()> {
+    for (at, step) in installer.steps().iter().enumerate() {
+        let is_last = at + 1 == installer.steps().len();
+        let mut command = privileged(installer);
         command.args(*step).args(if is_last { packages } else { &[] });
         interrupts.run(&mut command)?;
     }
     Ok(())
 }
 
-fn privileged(manager: PackageManager) -> Command {
-    let mut command = if manager.needs_root() && !Uid::effective().is_root() {
+fn privileged(installer: Installer) -> Command {
+    let mut command = if installer.needs_root() && !Uid::effective().is_root() {
         let mut sudo = Command::new("sudo");
-        sudo.arg("DEBIAN_FRONTEND=noninteractive").arg(manager.program());
+        sudo.arg("DEBIAN_FRONTEND=noninteractive").arg(installer.program());
         sudo
     } else {
-        Command::new(manager.program())
+        Command::new(installer.program())
     };
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command

@@ -1,7 +1,7 @@
 //! Ctrl-C, SIGTERM and hang-up end the running program and let every `Drop` do its work.
 //!
-//! The signals are blocked for the whole process and taken by one waiting thread, so nothing runs in
-//! a signal handler. Started programs do not inherit the block: the standard library clears it.
+//! The signals are blocked for the whole process and taken by one waiting thread, so nothing runs
+//! in a signal handler. Started programs do not inherit the block: the standard library clears it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};

@@ -32,11 +32,28 @@ impl SourceFile {
         self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
     }
 
-    /// The lines without their `//` comments. A `//` inside a string ends the line too early, which
-    /// no check minds.
-    pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.lines().map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
+    /// The lines without comments and without what stands in strings. A string over several lines
+    /// is taken for code, which no check minds.
+    pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, String)> {
+        self.lines().map(|(at, line)| (at, code_of(line)))
     }
+}
+
+/// What is left of a line: every other part between quotes is a string, and ` //` or a leading `//`
+/// outside of one begins a comment.
+fn code_of(line: &str) -> String {
+    let mut code = String::new();
+    for (at, part) in line.replace("\\\"", "").split('"').enumerate() {
+        if at % 2 == 1 {
+            code.push_str("\"\"");
+        } else if let Some((before, _comment)) = part.split_once("//") {
+            code.push_str(before);
+            break;
+        } else {
+            code.push_str(part);
+        }
+    }
+    code
 }
 
 /// The root of the workspace.
@@ -67,4 +84,15 @@ pub(crate) fn source_files() -> Result<Vec<SourceFile>> {
 fn read_text(path: &str) -> Option<SourceFile> {
     let text = String::from_utf8(fs::read(root().join(path)).ok()?).ok()?;
     Some(SourceFile { path: path.to_owned(), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_what_is_neither_string_nor_comment() {
+        assert_eq!(code_of("let a = \"// \\\" fn b\"; // c"), "let a = \"\"; ");
+        assert_eq!(code_of("/// A doc."), "");
+    }
 }

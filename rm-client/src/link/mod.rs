@@ -1,34 +1,14 @@
-//! The one connection of this process to the coordinator.
+//! The one connection of this process to the coordinator, and everything that goes over it.
+//!
+//! [`protocol`] decides, as a state machine without IO; [`shell`] owns the sockets, the clock and the
+//! tasks; [`lanes`] run phase two; [`outbox`] packs frames; [`dial`] knows endpoints, TLS and tokens.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+mod dial;
+mod lanes;
+mod outbox;
+mod protocol;
+mod shell;
 
-use handfast_proto::v1::Resource;
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
-
-use crate::coordinator::PhaseTwo;
-use crate::error::Error;
-
-/// The connection.
-pub(crate) struct Link {}
-
-impl Link {
-    pub(crate) async fn ask(
-        &self,
-        _name: &'static str,
-        _ask: Ask,
-        _wait: Duration,
-    ) -> Result<Answer, Error> {
-        Err(Error::Closed)
-    }
-
-    pub(crate) fn register_resource(&self, _resource: Resource, _phase_two: Arc<dyn PhaseTwo>) {}
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
-    }
-}
+pub(crate) use dial::Dialler;
+pub(crate) use protocol::Settings;
+pub(crate) use shell::Link;

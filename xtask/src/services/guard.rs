@@ -1,7 +1,8 @@
 //! Ends the servers even when xtask itself is killed and cannot.
 //!
-//! A small shell reads which servers run from a pipe that only xtask holds open. The end of the pipe
-//! is the end of xtask, however it came: the shell then stops the servers and removes their data.
+//! A small shell reads which servers run from a pipe that only xtask holds open. The end of the
+//! pipe is the end of xtask, however it came: the shell then stops the servers and removes their
+//! data.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::User;
 use tempfile::TempDir;
 
-use crate::install::{Needed, PackageManager, find_program};
+use crate::install::{Installer, Needed, find_program};
 use crate::interrupt::Interrupts;
 
 use super::guard::Guard;
@@ -49,13 +49,13 @@ const SETTINGS: &[&str] = &[
     "--character-set-server=utf8mb4",
 ];
 
-fn packages(manager: PackageManager) -> &'static [&'static str] {
-    match manager {
+fn packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
         // Without the service of its own that `mariadb-server` would start.
-        PackageManager::Apt => &["mariadb-server-core", "mariadb-client-core"],
-        PackageManager::Dnf => &["mariadb-server"],
-        PackageManager::Apk => &["mariadb"],
-        PackageManager::Brew => &["mariadb"],
+        Installer::Apt => &["mariadb-server-core", "mariadb-client-core"],
+        Installer::Dnf => &["mariadb-server"],
+        Installer::Apk => &["mariadb"],
+        Installer::Brew => &["mariadb"],
     }
 }
 

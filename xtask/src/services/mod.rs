@@ -1,7 +1,8 @@
-//! Private database servers for one run: free ports, data in a temporary directory, gone afterwards.
+//! Private database servers for one run: free ports, data in a temporary directory, all gone
+//! afterwards.
 //!
-//! Durability is real (every commit is synced), so that tests meet the timing that users meet; memory
-//! is small. A server that the caller names in the environment is used instead of a private one.
+//! Durability is real (every commit is synced), so that tests meet the timing that users meet;
+//! memory is small. A server that the caller names in the environment is used instead of a private one.
 
 mod guard;
 mod mariadb;

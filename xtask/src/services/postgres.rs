@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::User;
 use tempfile::TempDir;
 
-use crate::install::{Needed, PackageManager, find_program};
+use crate::install::{Installer, Needed, find_program};
 use crate::interrupt::Interrupts;
 
 use super::guard::Guard;
@@ -42,12 +42,12 @@ const SETTINGS: &[&str] = &[
     "max_prepared_transactions=64",
 ];
 
-fn packages(manager: PackageManager) -> &'static [&'static str] {
-    match manager {
-        PackageManager::Apt => &["postgresql"],
-        PackageManager::Dnf => &["postgresql-server"],
-        PackageManager::Apk => &["postgresql"],
-        PackageManager::Brew => &["postgresql@17"],
+fn packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        Installer::Apt => &["postgresql"],
+        Installer::Dnf => &["postgresql-server"],
+        Installer::Apk => &["postgresql"],
+        Installer::Brew => &["postgresql@17"],
     }
 }
 

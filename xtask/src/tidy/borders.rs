@@ -63,7 +63,7 @@ pub(super) fn check_imports(files: &[SourceFile]) -> Vec<Complaint> {
 fn check_file(file: &SourceFile, border: &Border) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (at, line) in file.code_lines() {
-        for name in border.forbidden.iter().filter(|name| names(line, name)) {
+        for name in border.forbidden.iter().filter(|name| names(&line, name)) {
             let what = format!("{} must not know `{name}`", border.place);
             complaints.push(Complaint::at(file, at, what));
         }

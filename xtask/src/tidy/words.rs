@@ -30,7 +30,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
 fn check_file(file: &SourceFile) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (at, line) in file.code_lines() {
-        let Some(name) = declared_name(line) else { continue };
+        let Some(name) = declared_name(&line) else { continue };
         if let Some((word, why)) = refused_word(name) {
             complaints.push(Complaint::at(file, at, format!("`{name}`: no `{word}`: {why}")));
         }
