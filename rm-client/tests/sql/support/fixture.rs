@@ -17,7 +17,7 @@ use handfast::at::plan::{
 
 use super::describe;
 
-pub struct Case {
+pub(crate) struct Case {
     dialect: Dialect,
     reads: Reads,
     tables: Vec<Table>,
@@ -31,7 +31,7 @@ impl Default for Case {
 
 impl Case {
     /// Runs one block and gives it back with its expectation as found.
-    pub fn run(&mut self, block: &str) -> String {
+    pub(crate) fn run(&mut self, block: &str) -> String {
         let mut kept = Vec::new();
         let mut lines = block.lines().peekable();
         while let Some(line) = lines.next() {
@@ -166,7 +166,8 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
 }
 
 fn columns_of(table: &Table, dialect: Dialect, names: &str) -> Vec<usize> {
-    names.split(',').map(|name| table.column(dialect, name.trim()).unwrap()).collect()
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| table.column(dialect, name).unwrap()).collect()
 }
 
 /// `referenced NAME(columns) [self=columns] [delete] [update]`: the last two change other rows.
