@@ -7,17 +7,38 @@
 //!
 //! Default deny: a statement whose shape is not known here is refused, never run without an image.
 
+mod classify;
+mod clauses;
+mod delete;
 mod dialect;
+mod guard;
+mod image;
+mod insert;
+mod inserted;
 mod key;
+mod keyed;
+mod locking_read;
+mod names;
+mod normal;
 mod parse;
+mod placeholder;
+mod point;
+mod quote;
 mod refusal;
 mod shape;
+mod stable;
 mod table;
+mod text;
+pub mod undo_sql;
+mod update;
+mod upsert;
+mod values;
 
 pub use self::{
     dialect::Dialect,
     key::row_key,
-    parse::{Parsed, Reads, Statement, parse},
+    keyed::ROWS_MAX,
+    parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::Refusal,
     shape::{
         Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyPart,

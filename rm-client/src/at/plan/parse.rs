@@ -1,6 +1,22 @@
 //! From a text to a statement that the planner knows, or to a pass, or to a refusal.
 
-use super::{Dialect, Plan, Refusal, Table, TableName};
+use std::ops::ControlFlow;
+
+use sqlparser::{
+    ast::{
+        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, TableObject,
+        Visit, Visitor,
+    },
+    parser::Parser,
+};
+
+use super::{
+    Dialect, LockMode, Plan, Refusal, Table, TableName,
+    classify::{self, Class},
+    delete, insert, locking_read, names, normal,
+    text::{Text, grammar},
+    update,
+};
 
 /// What [`parse`] found.
 #[derive(Clone, Debug)]
@@ -17,16 +33,235 @@ pub enum Reads {
     /// As the database isolates them: they may see rows of globals that are still undecided.
     #[default]
     Local,
-    /// Globally committed: plain reads of one table are planned as [`super::LockMode::Committed`],
-    /// other plain reads are refused.
+    /// Globally committed: plain reads of one table are planned as [`LockMode::Committed`], other
+    /// plain reads of tables are refused.
     Committed,
 }
 
 /// A statement that is understood but not planned yet.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    dialect: Dialect,
+    text: Text,
     table: TableName,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Update(ast::Update),
+    Delete(ast::Delete),
+    Insert(ast::Insert),
+    Read(LockMode),
+}
+
+/// Begins a text that the application wants to run without undo.
+pub const OPT_OUT: &str = "/* handfast: unprotected */";
+
+/// Reads a text: the first of the planner's two steps.
+///
+/// # Errors
+///
+/// What can be refused without knowing the table.
+pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
+    if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
+        return Err(Refusal::ExecutableComment);
+    }
+    if sql.contains('\0') {
+        return Err(Refusal::Unparsed { reason: "it contains a NUL character".to_owned() });
+    }
+    let statements = Text::statements(dialect, sql)?;
+    if is_opted_out(sql) {
+        statements.iter().try_for_each(classify::ends_transaction)?;
+        return Ok(Parsed::Pass);
+    }
+    match <[Text; 1]>::try_from(statements) {
+        Ok([statement]) => parse_one(reads, statement),
+        Err(several) => parse_several(reads, several),
+    }
+}
+
+fn is_opted_out(sql: &str) -> bool {
+    sql.trim_start().starts_with(OPT_OUT)
+}
+
+/// Several statements in one text can only be left alone.
+fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Refusal> {
+    for statement in statements {
+        match parse_one(reads, statement) {
+            Ok(Parsed::Pass) => {}
+            Ok(Parsed::Statement(_)) => return Err(Refusal::SeveralStatements),
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Parsed::Pass)
+}
+
+fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
+    let class = classify::classify(&text)?;
+    if class == Class::Pass {
+        return Ok(Parsed::Pass);
+    }
+    let tree = match tree(&text) {
+        Ok(tree) => tree,
+        // The parser knows less than the database: a read that it does not understand is still one.
+        Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
+        Err(refusal) => return Err(refusal),
+    };
+    match tree {
+        Tree::Query(query) => parse_query(reads, text, *query),
+        tree => parse_change(text, tree),
+    }
+}
+
+fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
+    reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
+}
+
+fn tree(text: &Text) -> Result<Tree, Refusal> {
+    let mut parser =
+        Parser::new(grammar(text.dialect)).with_tokens_with_locations(normal::tokens(text));
+    let statements = parser
+        .parse_statements()
+        .map_err(|error| Refusal::Unparsed { reason: error.to_string() })?;
+    match <[Tree; 1]>::try_from(statements) {
+        Ok([tree]) => Ok(tree),
+        Err(_) => Err(Refusal::SeveralStatements),
+    }
+}
+
+/// A query, which may be a WITH in front of a change.
+fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    let mut search = Search::default();
+    let _ = query.visit(&mut search);
+    let outer = is_change(&query.body);
+    if search.writes > usize::from(outer) {
+        return Err(Refusal::WriteInWith);
+    }
+    if search.into {
+        return Err(Refusal::Clause {
+            clause: "SELECT ... INTO",
+            reason: "it writes what cannot be undone; read the rows and INSERT them",
+        });
+    }
+    match *query.body {
+        SetExpr::Insert(tree)
+        | SetExpr::Update(tree)
+        | SetExpr::Delete(tree)
+        | SetExpr::Merge(tree) => parse_change(text, tree),
+        _ => parse_read(reads, text, query),
+    }
+}
+
+fn is_change(body: &SetExpr) -> bool {
+    matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+}
+
+/// Finds writes inside a query.
+#[derive(Default)]
+struct Search {
+    writes: usize,
+    into: bool,
+    tables: bool,
+}
+
+impl Visitor for Search {
+    type Break = ();
+
+    fn pre_visit_statement(&mut self, tree: &Tree) -> ControlFlow<()> {
+        self.writes += usize::from(!matches!(tree, Tree::Query(_)));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.into |= select.into.is_some();
+        self.tables |= !select.from.is_empty();
+        ControlFlow::Continue(())
+    }
+}
+
+fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    let mode = match (locking_read::mode(&query), reads) {
+        (None, _) if locking_read::locks_below(&query) => {
+            return Err(Refusal::LockingRead {
+                reason: "a sub-select locks rows; lock them with a statement of its own",
+            });
+        }
+        (None, Reads::Local) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) if !reads_tables(&query) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) => LockMode::Committed,
+        (Some(mode), _) => mode,
+    };
+    let table = locking_read::table(&text, &query)?;
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
+}
+
+fn reads_tables(query: &QueryTree) -> bool {
+    let mut search = Search::default();
+    let _ = query.visit(&mut search);
+    search.tables
+}
+
+fn parse_change(text: Text, tree: Tree) -> Result<Parsed, Refusal> {
+    let dialect = text.dialect;
+    let (name, kind) = match tree {
+        Tree::Update(tree) => {
+            update::acceptable(dialect, &tree)?;
+            (table_name(dialect, &tree.table.relation)?, Kind::Update(tree))
+        }
+        Tree::Delete(tree) => {
+            delete::acceptable(dialect, &tree)?;
+            let target = delete::target(&tree).map(|target| &target.relation);
+            let target = target.ok_or(Refusal::SeveralTables { statement: "DELETE" })?;
+            (table_name(dialect, target)?, Kind::Delete(tree))
+        }
+        Tree::Insert(tree) => {
+            insert::acceptable(dialect, &tree)?;
+            let TableObject::TableName(name) = &tree.table else {
+                return Err(unknown(&text));
+            };
+            (names::table(dialect, name)?, Kind::Insert(tree))
+        }
+        Tree::Merge(_) => return Err(Refusal::Merge),
+        _ => return Err(unknown(&text)),
+    };
+    Ok(Parsed::Statement(Box::new(Statement { text, table: name, kind })))
+}
+
+fn unknown(text: &Text) -> Refusal {
+    Refusal::UnknownStatement { statement: classify::opening(text) }
+}
+
+/// The table of an item that is nothing but a table.
+fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal> {
+    match item {
+        TableFactor::Table { name, args: None, .. } => names::table(dialect, name),
+        _ => Err(Refusal::Clause {
+            clause: "a target that is not a table",
+            reason: "name one table",
+        }),
+    }
+}
+
+/// ORDER BY and LIMIT of a change exist on MySQL only.
+pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
+    if limited && dialect != Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "ORDER BY or LIMIT of a change",
+            reason: "choose the rows by a sub-select in WHERE",
+        });
+    }
+    Ok(())
+}
+
+/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
+pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
+    if returning && dialect == Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "RETURNING on MySQL",
+            reason: "read the rows with a SELECT",
+        });
+    }
+    Ok(())
 }
 
 impl Statement {
@@ -43,17 +278,15 @@ impl Statement {
     ///
     /// The reason why the statement cannot be undone exactly.
     pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, Refusal> {
-        let _ = (self.dialect, table, argument_count);
-        Err(Refusal::UnknownStatement { statement: "statement".to_owned() })
+        let placeholders = self.text.argument_count();
+        if placeholders != argument_count {
+            return Err(Refusal::ArgumentCount { placeholders, arguments: argument_count });
+        }
+        match &self.kind {
+            Kind::Update(tree) => update::plan(&self.text, tree, table),
+            Kind::Delete(tree) => delete::plan(&self.text, tree, table),
+            Kind::Insert(tree) => insert::plan(&self.text, tree, table),
+            Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
+        }
     }
-}
-
-/// Reads a text: the first of the planner's two steps.
-///
-/// # Errors
-///
-/// What can be refused without knowing the table.
-pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
-    let _ = (dialect, reads, sql);
-    Err(Refusal::UnknownStatement { statement: "statement".to_owned() })
 }

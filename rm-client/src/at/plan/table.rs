@@ -35,6 +35,8 @@ pub struct Table {
     pub columns: Vec<Column>,
     /// The primary key's columns, in key order.
     pub key: Vec<usize>,
+    /// The primary key's constraint name, for `ON CONFLICT ON CONSTRAINT`; empty where it has none.
+    pub key_name: String,
     /// Unique indexes and constraints other than the primary key.
     pub unique: Vec<UniqueIndex>,
     /// Foreign keys of any table, this one included, that reference this table.
@@ -181,6 +183,13 @@ impl Table {
     pub fn stored(&self) -> Vec<usize> {
         let computed = |index: &usize| self.columns[*index].generation == Generation::Computed;
         (0..self.columns.len()).filter(|index| !computed(index)).collect()
+    }
+
+    /// The columns of an image of whole rows: those that can be written, and the key.
+    pub fn imaged(&self) -> Vec<usize> {
+        let stored = self.stored();
+        let imaged = |index: &usize| stored.contains(index) || self.key.contains(index);
+        (0..self.columns.len()).filter(imaged).collect()
     }
 
     /// `schema.name`, for error texts.
