@@ -1,1 +1,7 @@
-//! Skeleton.
+//! The Handfast transaction coordinator: engine, stores, dispatch and front ends.
+
+pub mod clock;
+pub mod dispatch;
+pub mod engine;
+pub mod grpc;
+pub mod store;
