@@ -2,7 +2,7 @@
 //!
 //! Default deny: a first word that is not listed is refused.
 
-use sqlparser::keywords::Keyword;
+use sqlparser::{keywords::Keyword, tokenizer::Token};
 
 use super::{
     Dialect, Refusal,
@@ -132,7 +132,7 @@ fn setting(text: &Text) -> Result<Class, Refusal> {
     ];
     let scope = |lexeme: &&Lexeme| lexeme.is_word("LOCAL") || lexeme.is_word("SESSION");
     let name = text.lexemes.iter().skip(1).find(|lexeme| !scope(lexeme));
-    let several = text.lexemes.iter().any(|lexeme| lexeme.token.token.to_string() == ",");
+    let several = text.lexemes.iter().any(|lexeme| lexeme.is(&Token::Comma));
     match name {
         Some(name) if !several && HARMLESS.iter().any(|known| name.is_word(known)) => {
             Ok(Class::Pass)
@@ -159,8 +159,12 @@ fn pragma(text: &Text) -> Result<Class, Refusal> {
         "TABLE_LIST",
         "TABLE_XINFO",
     ];
-    let known = |lexeme: &Lexeme| TELLING.iter().any(|known| lexeme.is_word(known));
-    if text.lexemes.iter().skip(1).take(3).any(known) {
+    let name = match text.lexemes.as_slice() {
+        [_, _, dot, name, ..] if dot.is(&Token::Period) => Some(name),
+        [_, name, ..] => Some(name),
+        _ => None,
+    };
+    if name.is_some_and(|name| TELLING.iter().any(|known| name.is_word(known))) {
         return Ok(Class::Pass);
     }
     Err(Refusal::SessionState { statement: opening(text) })

@@ -1,6 +1,6 @@
 //! DELETE of one table.
 
-use sqlparser::ast::{Delete as Tree, FromTable, TableWithJoins};
+use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 
 use super::{
     Delete, DeleteImage, Dialect, Plan, Refusal, Table,
@@ -33,23 +33,18 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
     }))
 }
 
-/// Refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), Refusal> {
-    let one = target(tree).is_some_and(|target| target.joins.is_empty());
-    if !one || !tree.tables.is_empty() || tree.using.is_some() {
+/// The table's item; refuses clauses that no image can follow, without knowing the table.
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&TableFactor, Refusal> {
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
+    let ([target], None, []) = (from.as_slice(), &tree.using, tree.tables.as_slice()) else {
+        return Err(Refusal::SeveralTables { statement: "DELETE" });
+    };
+    if !target.joins.is_empty() {
         return Err(Refusal::SeveralTables { statement: "DELETE" });
     }
     super::parse::no_returning(dialect, tree.returning.is_some())?;
-    super::parse::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
-}
-
-/// The one item of FROM.
-pub(super) fn target(tree: &Tree) -> Option<&TableWithJoins> {
-    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &tree.from;
-    match from.as_slice() {
-        [target] => Some(target),
-        _ => None,
-    }
+    super::parse::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())?;
+    Ok(&target.relation)
 }
 
 fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {

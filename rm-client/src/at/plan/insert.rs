@@ -1,7 +1,7 @@
 //! INSERT of one table that changes no row that exists.
 
 use sqlparser::{
-    ast::{Insert as Tree, OnConflictAction, OnInsert, SqliteOnConflict, TableObject},
+    ast::{Insert as Tree, ObjectName, OnConflictAction, OnInsert, SqliteOnConflict, TableObject},
     keywords::Keyword,
 };
 
@@ -32,20 +32,23 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
     }
 }
 
-/// Refuses clauses that no image can follow, without knowing the table.
-pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), Refusal> {
+/// The table's name; refuses clauses that no image can follow, without knowing the table.
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<&ObjectName, Refusal> {
     conflict(tree)?;
     let exotic = tree.overwrite
         || tree.partitioned.is_some()
         || tree.output.is_some()
         || tree.settings.is_some()
         || tree.format_clause.is_some()
-        || tree.multi_table_insert_type.is_some()
-        || !matches!(tree.table, TableObject::TableName(_));
+        || tree.multi_table_insert_type.is_some();
+    let TableObject::TableName(name) = &tree.table else {
+        return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
+    };
     if exotic {
         return Err(Refusal::UnknownStatement { statement: "this form of INSERT".to_owned() });
     }
-    super::parse::no_returning(dialect, tree.returning.is_some())
+    super::parse::no_returning(dialect, tree.returning.is_some())?;
+    Ok(name)
 }
 
 /// What a row does that meets one that exists.

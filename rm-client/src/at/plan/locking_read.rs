@@ -48,11 +48,11 @@ fn groups(select: &Select) -> bool {
         GroupByExpr::Expressions(by, _) => !by.is_empty(),
         GroupByExpr::All(_) => true,
     };
-    let aggregate = |item: &SelectItem| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
-            stable::contains(expr, is_aggregate)
-        }
-        _ => false,
+    let aggregate = |item: &SelectItem| {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+            return false;
+        };
+        stable::contains(expr, is_aggregate)
     };
     grouped
         || select.distinct.is_some()

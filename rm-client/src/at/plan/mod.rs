@@ -11,6 +11,7 @@ mod classify;
 mod clauses;
 mod delete;
 mod dialect;
+mod fuzz;
 mod guard;
 mod image;
 mod insert;
@@ -36,6 +37,7 @@ mod values;
 
 pub use self::{
     dialect::Dialect,
+    fuzz::fuzz_entry,
     key::row_key,
     keyed::ROWS_MAX,
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},

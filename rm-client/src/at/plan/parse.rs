@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use sqlparser::{
     ast::{
-        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, TableObject,
-        Visit, Visitor,
+        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, Visit, Visitor,
     },
+    keywords::Keyword,
     parser::Parser,
+    tokenizer::Token,
 };
 
 use super::{
@@ -48,9 +49,9 @@ pub struct Statement {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Update(ast::Update),
-    Delete(ast::Delete),
-    Insert(ast::Insert),
+    Update(Box<ast::Update>),
+    Delete(Box<ast::Delete>),
+    Insert(Box<ast::Insert>),
     Read(LockMode),
 }
 
@@ -105,16 +106,26 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
         Ok(tree) => tree,
         // The parser knows less than the database: a read that it does not understand is still one.
         Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
+        Err(_) if lists_tables(&text) => {
+            return Err(Refusal::SeveralTables { statement: "UPDATE" });
+        }
         Err(refusal) => return Err(refusal),
     };
-    match tree {
-        Tree::Query(query) => parse_query(reads, text, *query),
-        tree => parse_change(text, tree),
+    if let Tree::Query(query) = tree {
+        return parse_query(reads, text, *query);
     }
+    parse_change(text, tree)
 }
 
 fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
     reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
+}
+
+/// MySQL's `UPDATE a, b SET ...`, which the parser does not know.
+fn lists_tables(text: &Text) -> bool {
+    let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
+    let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
+    update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
 }
 
 fn tree(text: &Text) -> Result<Tree, Refusal> {
@@ -148,7 +159,11 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Ref
         | SetExpr::Update(tree)
         | SetExpr::Delete(tree)
         | SetExpr::Merge(tree) => parse_change(text, tree),
-        _ => parse_read(reads, text, query),
+        SetExpr::Select(_)
+        | SetExpr::Query(_)
+        | SetExpr::SetOperation { .. }
+        | SetExpr::Values(_)
+        | SetExpr::Table(_) => parse_read(reads, text, query),
     }
 }
 
@@ -180,12 +195,12 @@ impl Visitor for Search {
 }
 
 fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    if locking_read::locks_below(&query) {
+        return Err(Refusal::LockingRead {
+            reason: "a sub-select locks rows; lock them with a statement of its own",
+        });
+    }
     let mode = match (locking_read::mode(&query), reads) {
-        (None, _) if locking_read::locks_below(&query) => {
-            return Err(Refusal::LockingRead {
-                reason: "a sub-select locks rows; lock them with a statement of its own",
-            });
-        }
         (None, Reads::Local) => return Ok(Parsed::Pass),
         (None, Reads::Committed) if !reads_tables(&query) => return Ok(Parsed::Pass),
         (None, Reads::Committed) => LockMode::Committed,
@@ -203,43 +218,48 @@ fn reads_tables(query: &QueryTree) -> bool {
 
 fn parse_change(text: Text, tree: Tree) -> Result<Parsed, Refusal> {
     let dialect = text.dialect;
-    let (name, kind) = match tree {
-        Tree::Update(tree) => {
-            update::acceptable(dialect, &tree)?;
-            (table_name(dialect, &tree.table.relation)?, Kind::Update(tree))
-        }
-        Tree::Delete(tree) => {
-            delete::acceptable(dialect, &tree)?;
-            let target = delete::target(&tree).map(|target| &target.relation);
-            let target = target.ok_or(Refusal::SeveralTables { statement: "DELETE" })?;
-            (table_name(dialect, target)?, Kind::Delete(tree))
-        }
-        Tree::Insert(tree) => {
-            insert::acceptable(dialect, &tree)?;
-            let TableObject::TableName(name) = &tree.table else {
-                return Err(unknown(&text));
-            };
-            (names::table(dialect, name)?, Kind::Insert(tree))
-        }
-        Tree::Merge(_) => return Err(Refusal::Merge),
-        _ => return Err(unknown(&text)),
+    no_modifier(&text)?;
+    let (table, kind) = if let Tree::Update(tree) = tree {
+        update::acceptable(dialect, &tree)?;
+        (table_name(dialect, &tree.table.relation)?, Kind::Update(Box::new(tree)))
+    } else if let Tree::Delete(tree) = tree {
+        let target = delete::acceptable(dialect, &tree)?;
+        (table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
+    } else if let Tree::Insert(tree) = tree {
+        let target = insert::acceptable(dialect, &tree)?;
+        (names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
+    } else if matches!(tree, Tree::Merge(_)) {
+        return Err(Refusal::Merge);
+    } else {
+        return Err(Refusal::UnknownStatement { statement: classify::opening(&text) });
     };
-    Ok(Parsed::Statement(Box::new(Statement { text, table: name, kind })))
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
 }
 
-fn unknown(text: &Text) -> Refusal {
-    Refusal::UnknownStatement { statement: classify::opening(text) }
+/// MySQL's words between verb and table, which the parser takes for the table.
+fn no_modifier(text: &Text) -> Result<(), Refusal> {
+    const MODIFIERS: [&str; 3] = ["IGNORE", "LOW_PRIORITY", "QUICK"];
+    let mut verbs = text.lexemes.windows(2).filter(|pair| {
+        pair[0].depth == 0 && matches!(pair[0].keyword(), Keyword::UPDATE | Keyword::DELETE)
+    });
+    if verbs.any(|pair| MODIFIERS.iter().any(|word| pair[1].is_word(word))) {
+        return Err(Refusal::Clause {
+            clause: "IGNORE, LOW_PRIORITY or QUICK after UPDATE or DELETE",
+            reason: "leave it out",
+        });
+    }
+    Ok(())
 }
 
 /// The table of an item that is nothing but a table.
 fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal> {
-    match item {
-        TableFactor::Table { name, args: None, .. } => names::table(dialect, name),
-        _ => Err(Refusal::Clause {
+    let TableFactor::Table { name, args: None, .. } = item else {
+        return Err(Refusal::Clause {
             clause: "a target that is not a table",
             reason: "name one table",
-        }),
-    }
+        });
+    };
+    names::table(dialect, name)
 }
 
 /// ORDER BY and LIMIT of a change exist on MySQL only.
@@ -270,6 +290,11 @@ impl Statement {
         &self.table
     }
 
+    /// How many arguments the text has placeholders for.
+    pub fn argument_count(&self) -> usize {
+        self.text.argument_count()
+    }
+
     /// Plans the statement for a table.
     ///
     /// `argument_count` is how many arguments are bound (0 for a text sent without any).
@@ -278,7 +303,7 @@ impl Statement {
     ///
     /// The reason why the statement cannot be undone exactly.
     pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, Refusal> {
-        let placeholders = self.text.argument_count();
+        let placeholders = self.argument_count();
         if placeholders != argument_count {
             return Err(Refusal::ArgumentCount { placeholders, arguments: argument_count });
         }

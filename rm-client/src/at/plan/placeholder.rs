@@ -54,15 +54,14 @@ fn explicit(dialect: Dialect, written: &str) -> Result<usize, Refusal> {
 /// SQLite's `:name` and `@name`, which the driver does not bind.
 fn refuse_named(rest: &[Lexeme]) -> Result<(), Refusal> {
     let [mark, name, ..] = rest else { return Ok(()) };
-    let sign = match mark.token.token {
-        Token::Colon => ':',
-        Token::AtSign => '@',
-        _ => return Ok(()),
-    };
-    match &name.token.token {
-        Token::Word(word) => Err(unsupported(Dialect::Sqlite, &format!("{sign}{}", word.value))),
-        _ => Ok(()),
+    let named = mark.is(&Token::Colon) || mark.is(&Token::AtSign);
+    if let Token::Word(word) = &name.token.token
+        && named
+    {
+        let written = format!("{}{}", mark.token.token, word.value);
+        return Err(unsupported(Dialect::Sqlite, &written));
     }
+    Ok(())
 }
 
 fn unsupported(dialect: Dialect, written: &str) -> Refusal {

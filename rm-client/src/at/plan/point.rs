@@ -14,25 +14,24 @@ pub(super) fn key(text: &Text, table: &Table, predicate: Option<&Expr>) -> Optio
 
 /// Collects `column = value` from the terms of an AND.
 fn comparisons(text: &Text, table: &Table, expr: &Expr, fixed: &mut Vec<(usize, KeyPart)>) {
-    match expr {
-        Expr::Nested(inner) => comparisons(text, table, inner, fixed),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            comparisons(text, table, left, fixed);
-            comparisons(text, table, right, fixed);
-        }
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
-            fixed.extend(comparison(text, table, left, right));
-            fixed.extend(comparison(text, table, right, left));
-        }
-        _ => {}
+    if let Expr::Nested(inner) = expr {
+        comparisons(text, table, inner, fixed);
+    } else if let Expr::BinaryOp { left, op: BinaryOperator::And, right } = expr {
+        comparisons(text, table, left, fixed);
+        comparisons(text, table, right, fixed);
+    } else if let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = expr {
+        fixed.extend(comparison(text, table, left, right));
+        fixed.extend(comparison(text, table, right, left));
     }
 }
 
 fn comparison(text: &Text, table: &Table, name: &Expr, value: &Expr) -> Option<(usize, KeyPart)> {
-    let name = match name {
-        Expr::Identifier(name) => name,
-        Expr::CompoundIdentifier(parts) => parts.last()?,
-        _ => return None,
+    let name = if let Expr::Identifier(name) = name {
+        name
+    } else if let Expr::CompoundIdentifier(parts) = name {
+        parts.last()?
+    } else {
+        return None;
     };
     let column = table.column(text.dialect, &names::folded(text.dialect, name))?;
     Some((column, part(text, value)?))
@@ -40,11 +39,9 @@ fn comparison(text: &Text, table: &Table, name: &Expr, value: &Expr) -> Option<(
 
 fn part(text: &Text, value: &Expr) -> Option<KeyPart> {
     let Expr::Value(value) = value else { return None };
-    match &value.value {
-        Value::Placeholder(_) => text.argument_at(value.span.start).map(KeyPart::Argument),
-        Value::Number(..) | Value::SingleQuotedString(_) => {
-            Some(KeyPart::Literal(value.value.to_string()))
-        }
-        _ => None,
+    if matches!(value.value, Value::Placeholder(_)) {
+        return text.argument_at(value.span.start).map(KeyPart::Argument);
     }
+    let plain = matches!(value.value, Value::Number(..) | Value::SingleQuotedString(_));
+    plain.then(|| KeyPart::Literal(value.value.to_string()))
 }

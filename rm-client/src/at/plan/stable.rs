@@ -56,54 +56,56 @@ impl Visitor for Search {
 
 impl Search {
     fn allows(&self, expr: &Expr) -> bool {
-        match expr {
-            Expr::Function(function) => self.allows_function(function),
-            Expr::Identifier(name) => is_column(name),
-            _ => matches!(
-                expr,
-                Expr::CompoundIdentifier(_)
-                    | Expr::IsFalse(_)
-                    | Expr::IsNotFalse(_)
-                    | Expr::IsTrue(_)
-                    | Expr::IsNotTrue(_)
-                    | Expr::IsNull(_)
-                    | Expr::IsNotNull(_)
-                    | Expr::IsUnknown(_)
-                    | Expr::IsNotUnknown(_)
-                    | Expr::IsDistinctFrom(..)
-                    | Expr::IsNotDistinctFrom(..)
-                    | Expr::InList { .. }
-                    | Expr::InSubquery { .. }
-                    | Expr::Exists { .. }
-                    | Expr::Subquery(_)
-                    | Expr::Between { .. }
-                    | Expr::BinaryOp { .. }
-                    | Expr::UnaryOp { .. }
-                    | Expr::Like { .. }
-                    | Expr::ILike { .. }
-                    | Expr::SimilarTo { .. }
-                    | Expr::RLike { .. }
-                    | Expr::AnyOp { .. }
-                    | Expr::AllOp { .. }
-                    | Expr::Cast { .. }
-                    | Expr::Extract { .. }
-                    | Expr::Ceil { .. }
-                    | Expr::Floor { .. }
-                    | Expr::Position { .. }
-                    | Expr::Substring { .. }
-                    | Expr::Trim { .. }
-                    | Expr::Overlay { .. }
-                    | Expr::Collate { .. }
-                    | Expr::Nested(_)
-                    | Expr::Value(_)
-                    | Expr::Case { .. }
-                    | Expr::Tuple(_)
-                    | Expr::Array(_)
-                    | Expr::Interval(_)
-                    | Expr::JsonAccess { .. }
-                    | Expr::MemberOf(_)
-            ),
+        if let Expr::Function(function) = expr {
+            return self.allows_function(function);
         }
+        if let Expr::Identifier(name) = expr {
+            return is_column(name);
+        }
+        matches!(
+            expr,
+            Expr::CompoundIdentifier(_)
+                | Expr::IsFalse(_)
+                | Expr::IsNotFalse(_)
+                | Expr::IsTrue(_)
+                | Expr::IsNotTrue(_)
+                | Expr::IsNull(_)
+                | Expr::IsNotNull(_)
+                | Expr::IsUnknown(_)
+                | Expr::IsNotUnknown(_)
+                | Expr::IsDistinctFrom(..)
+                | Expr::IsNotDistinctFrom(..)
+                | Expr::InList { .. }
+                | Expr::InSubquery { .. }
+                | Expr::Exists { .. }
+                | Expr::Subquery(_)
+                | Expr::Between { .. }
+                | Expr::BinaryOp { .. }
+                | Expr::UnaryOp { .. }
+                | Expr::Like { .. }
+                | Expr::ILike { .. }
+                | Expr::SimilarTo { .. }
+                | Expr::RLike { .. }
+                | Expr::AnyOp { .. }
+                | Expr::AllOp { .. }
+                | Expr::Cast { .. }
+                | Expr::Extract { .. }
+                | Expr::Ceil { .. }
+                | Expr::Floor { .. }
+                | Expr::Position { .. }
+                | Expr::Substring { .. }
+                | Expr::Trim { .. }
+                | Expr::Overlay { .. }
+                | Expr::Collate { .. }
+                | Expr::Nested(_)
+                | Expr::Value(_)
+                | Expr::Case { .. }
+                | Expr::Tuple(_)
+                | Expr::Array(_)
+                | Expr::Interval(_)
+                | Expr::JsonAccess { .. }
+                | Expr::MemberOf(_)
+        )
     }
 
     fn allows_function(&self, function: &Function) -> bool {

@@ -48,10 +48,12 @@ pub(super) struct Lexeme {
 impl Lexeme {
     /// The keyword that an unquoted word is, in any case.
     pub(super) fn keyword(&self) -> Keyword {
-        match &self.token.token {
-            Token::Word(word) if word.quote_style.is_none() => word.keyword,
-            _ => Keyword::NoKeyword,
+        if let Token::Word(word) = &self.token.token
+            && word.quote_style.is_none()
+        {
+            return word.keyword;
         }
+        Keyword::NoKeyword
     }
 
     /// Whether this is the unquoted word `word` (given in upper case).
@@ -149,15 +151,16 @@ fn lexemes(sql: &str, tokens: Vec<TokenWithSpan>) -> Vec<Vec<Lexeme>> {
             depth = depth.saturating_sub(1);
         }
         let own_depth = depth;
-        match token.token {
-            Token::Whitespace(_) | Token::EOF => continue,
-            Token::SemiColon => {
-                statements.push(Vec::new());
-                depth = 0;
-                continue;
-            }
-            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
-            _ => {}
+        if matches!(token.token, Token::Whitespace(_) | Token::EOF) {
+            continue;
+        }
+        if token.token == Token::SemiColon {
+            statements.push(Vec::new());
+            depth = 0;
+            continue;
+        }
+        if matches!(token.token, Token::LParen | Token::LBracket | Token::LBrace) {
+            depth += 1;
         }
         if let Some(statement) = statements.last_mut() {
             statement.push(Lexeme { token, place, depth: own_depth, argument: None });

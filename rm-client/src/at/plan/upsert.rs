@@ -136,7 +136,7 @@ fn arbiter<'a>(
 ) -> Result<&'a [usize], Refusal> {
     let unknown = |index: String| Refusal::UpsertIndex {
         index,
-        reason: "no unique index on whole columns is known by it; name its columns",
+        reason: "it names no unique index on whole columns of the table; name one by its columns",
     };
     let plain = table.unique.iter().filter(|index| index.plain);
     let named = std::iter::once((table.key_name.as_str(), table.key.as_slice()))

@@ -209,11 +209,11 @@ fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
     }
 }
 
-/// MySQL's catalogue gives string defaults without quotes, so that its expressions are told by
-/// their brackets and its clocks by their names.
+/// Whether a default is the same for every row. MySQL's catalogue gives strings without quotes, so
+/// that its expressions are told by their brackets; clocks and users are words.
 fn is_constant_default(dialect: Dialect, default: &str) -> bool {
-    let clock = default.to_ascii_lowercase().starts_with("current_");
-    let call = default.contains('(') && dialect != Dialect::Postgres;
-    let postgres_call = default.contains('(') && !default.starts_with('\'');
-    !clock && !call && !(dialect == Dialect::Postgres && postgres_call)
+    const WORDS: [&str; 5] = ["current_", "local", "session_", "system_", "user"];
+    let written = default.to_ascii_lowercase();
+    let quoted = dialect == Dialect::Postgres && written.starts_with('\'');
+    quoted || !(written.contains('(') || WORDS.iter().any(|word| written.starts_with(word)))
 }
