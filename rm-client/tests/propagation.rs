@@ -70,7 +70,8 @@ async fn an_http_handler_can_launch_a_transaction() {
     let handfast = Handfast::connect(tc.endpoint()).await.unwrap();
     let (account, launcher) = (account().await, handfast.clone());
     let place_order = async move || {
-        let work = async |_tx| Ok::<_, Error>(ask(&client(), format!("http://{account}/seen")).await);
+        let work =
+            async |_tx| Ok::<_, Error>(ask(&client(), format!("http://{account}/seen")).await);
         launcher.transaction("place-order").run(work).await.map_err(|error| error.to_string())
     };
     let order = listen(Router::new().route("/", get(place_order))).await;
@@ -137,7 +138,10 @@ impl Coordinator for Within {
         Err(Status::unimplemented("not asked here"))
     }
 
-    async fn begin(&self, _: Request<v1::BeginRequest>) -> Result<Response<v1::BeginReply>, Status> {
+    async fn begin(
+        &self,
+        _: Request<v1::BeginRequest>,
+    ) -> Result<Response<v1::BeginReply>, Status> {
         Err(Status::unimplemented("not asked here"))
     }
 
