@@ -86,7 +86,6 @@ impl Coordinator {
         mut rows: Vec<RowLock>,
     ) -> Result<Vec<WantedRow>, Rejection> {
         check_limit("rows of a request", rows.len(), self.limits.rows_per_request_max)?;
-        check_limit("row locks", self.locks.len() + rows.len(), self.limits.locks_max)?;
         rows.sort_unstable();
         // Of equal rows the last is the strongest: it is kept, in place of the one before it.
         rows.dedup_by(|next, kept| {
@@ -96,6 +95,7 @@ impl Coordinator {
             }
             same
         });
+        self.check_room(resource, &rows)?;
         let wanted = rows.into_iter().map(|row| {
             let space = self.names.space(resource, &row.table);
             let lock = self.locks.find_or_insert(space, row.key);
@@ -104,6 +104,19 @@ impl Coordinator {
             WantedRow { lock, mode: row.mode, rank }
         });
         Ok(wanted.collect())
+    }
+
+    /// Rows that are locked or waited for already need no room: a request sent again is answered
+    /// as the first time, however full the table is.
+    fn check_room(&mut self, resource: &Arc<str>, rows: &[RowLock]) -> Result<(), Rejection> {
+        let mut wanted = self.locks.len() + rows.len();
+        if wanted > self.limits.locks_max {
+            for row in rows {
+                let space = self.names.space(resource, &row.table);
+                wanted -= usize::from(self.locks.find(&space, &row.key).is_some());
+            }
+        }
+        check_limit("row locks", wanted, self.limits.locks_max)
     }
 
     /// Makes the branch hold the rows, which nothing blocks.

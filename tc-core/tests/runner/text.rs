@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use handfast_core::{
     BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
-    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Reply,
-    Resolution, RowLock, key_for_people,
+    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Rejection,
+    Reply, Resolution, RowLock, key_for_people,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -18,12 +18,9 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Operated => "operated".to_owned(),
         Reply::Rejected(rejection) => {
             let code = rejection.code().trim_start_matches("HF-TC-");
-            let rolling_back = match rejection {
-                handfast_core::Rejection::RowLocked { holder_rolling_back: true, .. } => {
-                    ", which is rolling back"
-                }
-                _ => "",
-            };
+            let rolls_back =
+                matches!(rejection, Rejection::RowLocked { holder_rolling_back: true, .. });
+            let rolling_back = if rolls_back { ", which is rolling back" } else { "" };
             format!("rejected {code}: {rejection}{rolling_back}")
         }
     }
@@ -130,8 +127,9 @@ pub(crate) fn lock(lock: &LockView) -> String {
     });
     let queue = lock.queue.iter().map(|waiter| {
         let who = waiter.xid.map_or("somebody".to_owned(), |xid| xid.to_string());
+        let waits = if waiter.takes { "waits" } else { "checks" };
         let (since, until) = (waiter.since.0, waiter.deadline.0);
-        format!("\n  {who}{} waits since {since} until {until}", mode(waiter.mode))
+        format!("\n  {who}{} {waits} since {since} until {until}", mode(waiter.mode))
     });
     format!("{row}{}{}\n", holders.collect::<String>(), queue.collect::<String>())
 }
