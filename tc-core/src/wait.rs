@@ -31,8 +31,18 @@ pub(crate) struct Waiter {
 pub(crate) enum Want {
     /// The branch takes them.
     Join(Xid, Joining),
-    /// The requester is told.
-    Check,
+    /// The requester is told; outside a global there is no XID.
+    Check(Option<Xid>),
+}
+
+impl Want {
+    /// The global that asks.
+    pub(crate) fn xid(&self) -> Option<Xid> {
+        match self {
+            Self::Join(xid, _) => Some(*xid),
+            Self::Check(xid) => *xid,
+        }
+    }
 }
 
 /// A branch to be made, or to be given more rows.

@@ -25,6 +25,16 @@ proptest! {
         world.finish();
     }
 
+    /// The same where a few long globals with parallel branches fight for a few rows: queues are
+    /// long, and cycles close by requests, by grants and by branches that fail.
+    #[test]
+    fn invariants_hold_under_contention(steps in vec(contention(), 1..60)) {
+        let mut world = World::new(Limits::default());
+        (0..GLOBALS).for_each(|_| drop(world.step(&Step::Begin { timeout_ms: 1_000_000 })));
+        steps.iter().for_each(|step| drop(world.step(step)));
+        world.finish();
+    }
+
     /// PURE: the same requests at the same times give the same outcomes.
     #[test]
     fn same_inputs_same_outcomes(steps in vec(step(), 1..80), limits in limits()) {
@@ -34,6 +44,30 @@ proptest! {
         };
         prop_assert_eq!(run(), run());
     }
+}
+
+/// How many globals fight.
+const GLOBALS: usize = 4;
+
+fn contention() -> impl Strategy<Value = Step> {
+    let wait = LockWait { timeout_ms: 100_000, holding: Holding::Nothing };
+    let rows = vec((0..KEYS, lock_mode()), 1..4);
+    let register = (0..GLOBALS, branch(), rows).prop_map(move |(global, branch, rows)| {
+        Step::Register { global, branch, resource: 0, rows, wait }
+    });
+    let report = (0..GLOBALS, branch()).prop_map(|(global, branch)| Step::Report {
+        global,
+        branch,
+        outcome: PhaseOneOutcome::Failed,
+    });
+    let check = (0..GLOBALS, vec(0..KEYS, 1..3)).prop_map(move |(global, rows)| Step::Check {
+        global: Some(global),
+        resource: 0,
+        rows,
+        wait,
+    });
+    let forget = any::<usize>().prop_map(|waiting| Step::Forget { waiting });
+    prop_oneof![12 => register, 4 => report, 1 => check, 1 => forget]
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
