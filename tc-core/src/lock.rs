@@ -190,9 +190,6 @@ impl LockTable {
             contended.others.retain(|holder| holder.branch() != (xid, sequence));
         }
         slot.first.take_if(|holder| holder.branch() == (xid, sequence));
-        if let (None, Some(contended)) = (slot.first, &mut slot.contended) {
-            slot.first = (!contended.others.is_empty()).then(|| contended.others.remove(0));
-        }
     }
 
     /// Whether the global holds the row in any mode.

@@ -1,8 +1,8 @@
 //! Waiting for locks: who must wait, who is next, who is refused.
 //!
 //! A request takes all its rows at once or none. It is its turn when no other global holds one of
-//! them in a conflicting mode and no request before it in a row's queue wants to. Nobody waits for
-//! a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it is waits.
+//! them in a conflicting mode and no request before it in a row's queue, its own global's included,
+//! wants to. Nobody waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it is waits.
 
 use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
 use crate::lock::{LockId, Rank};
@@ -206,8 +206,8 @@ impl Coordinator {
                 after = Some(place);
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if claim.mode == LockMode::Exclusive {
-                    // Whoever stands behind it conflicts with it, or does not need this row.
+                } else if claim.mode == LockMode::Exclusive && place.rank == Rank::Newcomer {
+                    // Behind it are newcomers alone, and it is in the way of each.
                     break;
                 }
             }

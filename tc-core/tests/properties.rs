@@ -1,6 +1,6 @@
 //! Random requests against the invariants, and against the coordinator itself run a second time.
 //!
-//! Shrunk failures of the past are kept by proptest beside this file and run first.
+//! A failure that they find becomes a script before it is fixed.
 
 mod support;
 mod world;

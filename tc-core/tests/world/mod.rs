@@ -190,8 +190,17 @@ impl World {
         if let What::Forget { waiting } = what {
             self.pending.remove(&waiting);
         }
+        let owed_before = self.owed();
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
+            let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
+            let waits_for_back_off = owed_before.iter().any(|known| {
+                (known.xid, known.branch, known.resolution)
+                    == (call.xid, call.branch, call.resolution)
+            });
+            assert!(waits_for_back_off || out.effects.iter().any(is_call), "not called: {call:?}");
+        }
         out.changes.iter().for_each(|change| self.see_grant(change));
         self.store.apply(&out.changes);
         for effect in &out.effects {
