@@ -1,1 +1,4 @@
 //! Skeleton.
+
+#[doc(hidden)]
+pub mod at;
