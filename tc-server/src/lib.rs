@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod dispatch;
+pub mod embedded;
 pub mod engine;
 pub mod grpc;
 pub mod store;
