@@ -7,7 +7,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         out.join("handfast.v1.bin"),
         prost::Message::encode_to_vec(&files),
     )?;
-    tonic_prost_build::configure().compile_fds(files)?;
+    // Without `connect` constructors: the service has a method of that name.
+    tonic_prost_build::configure().build_transport(false).compile_fds(files)?;
     println!("cargo::rerun-if-changed=proto");
     Ok(())
 }

@@ -1,1 +1,3 @@
-//! Skeleton.
+//! The Handfast transaction coordinator as a library: everything around the core's decisions.
+
+pub mod config;
