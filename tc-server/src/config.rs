@@ -11,9 +11,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 mod layers;
+mod limits;
 mod validate;
 
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
+pub use limits::LimitsConfig;
 
 /// The whole configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,38 +90,6 @@ pub struct AdminConfig {
     /// The most items on one page of a list. Too small: scripts ask often. Too large: one request
     /// holds up the engine while it is answered.
     pub page_items_max: usize,
-}
-
-/// What the coordinator allows clients; reaching a limit is answered with `HF-TC-LIMIT-REACHED`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// Unfinished globals. Too small: applications are refused at their peak. Too large: the memory
-    /// is the limit, at some hundred bytes a global.
-    pub globals_max: usize,
-    /// Branches of one global. Too small: large transactions cannot commit. Too large: one global
-    /// holds up its resource's phase two.
-    pub branches_max: usize,
-    /// Rows that one branch may lock. Too small: bulk statements are refused. Too large: one
-    /// statement locks a table row by row.
-    pub rows_max: usize,
-    /// Waiting requests. Too small: conflicts are refused instead of queued. Too large: a stuck hot
-    /// row gathers the whole system behind it.
-    pub waiters_max: usize,
-    /// The timeout of globals that name none, in milliseconds. Too short: slow work is rolled back.
-    /// Too long: rows of dead clients stay locked.
-    pub timeout_ms_default: u64,
-    /// The longest timeout that a client may ask for, in milliseconds; longer ones are cut to it.
-    pub timeout_ms_max: u64,
-    /// The longest wait for a lock, in milliseconds; longer ones are cut to it. Too long: requests
-    /// outlive their callers.
-    pub lock_wait_ms_max: u64,
-    /// How long finished globals are remembered, in milliseconds. Too short: a client that asks
-    /// late is told `unknown`. Too long: `history_max` prunes first.
-    pub retention_ms: u64,
-    /// The most finished globals remembered. Too small: late questions are answered `unknown`. Too
-    /// large: memory and a slower start.
-    pub history_max: usize,
 }
 
 /// How phase two is carried out.
@@ -233,22 +203,6 @@ impl Default for AdminConfig {
     }
 }
 
-impl Default for LimitsConfig {
-    fn default() -> Self {
-        Self {
-            globals_max: 1_000_000,
-            branches_max: 1_000,
-            rows_max: 10_000,
-            waiters_max: 100_000,
-            timeout_ms_default: 60_000,
-            timeout_ms_max: 3_600_000,
-            lock_wait_ms_max: 60_000,
-            retention_ms: 3_600_000,
-            history_max: 100_000,
-        }
-    }
-}
-
 impl Default for DispatchConfig {
     fn default() -> Self {
         Self {
@@ -276,14 +230,7 @@ impl Config {
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
             admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },
-            limits: LimitsConfig {
-                globals_max: 8,
-                branches_max: 4,
-                rows_max: 4,
-                waiters_max: 4,
-                history_max: 4,
-                ..LimitsConfig::default()
-            },
+            limits: LimitsConfig::tiny(),
             dispatch: DispatchConfig {
                 retry_delay_ms_min: 1,
                 retry_delay_ms_max: 20,

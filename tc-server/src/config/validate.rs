@@ -30,15 +30,20 @@ impl Config {
             ("admin.request_timeout_ms", self.admin.request_timeout_ms),
             ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
             ("admin.page_items_max", as_u64(self.admin.page_items_max)),
-            ("limits.globals_max", as_u64(limits.globals_max)),
-            ("limits.branches_max", as_u64(limits.branches_max)),
-            ("limits.rows_max", as_u64(limits.rows_max)),
             ("limits.timeout_ms_default", limits.timeout_ms_default),
-            ("limits.timeout_ms_max", limits.timeout_ms_max),
+            ("limits.globals_max", as_u64(limits.globals_max)),
+            ("limits.branches_per_global_max", as_u64(limits.branches_per_global_max)),
+            ("limits.rows_per_request_max", as_u64(limits.rows_per_request_max)),
+            ("limits.rows_per_branch_max", as_u64(limits.rows_per_branch_max)),
+            ("limits.locks_max", as_u64(limits.locks_max)),
+            ("limits.expiries_per_tick_max", as_u64(limits.expiries_per_tick_max)),
             ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),
             ("dispatch.answer_timeout_ms", dispatch.answer_timeout_ms),
             ("dispatch.batch_branches_max", as_u64(dispatch.batch_branches_max)),
         ];
+        if limits.events_per_global_max < 2 {
+            messages.push("`limits.events_per_global_max` must be at least 2".to_owned());
+        }
         let zero = positive.iter().filter(|(_, value)| *value == 0);
         messages.extend(zero.map(|(key, _)| format!("`{key}` must be at least 1")));
     }

@@ -1,0 +1,4 @@
+//! The admin API.
+
+mod key;
+pub mod model;
