@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::record::{Record, RecordKey};
-use crate::request::{Decision, DirtyRow, Mode, Resolution};
-use crate::{BranchId, Correlation, FencingToken, Xid};
+use crate::request::{Decision, Mode, Resolution};
+use crate::{BranchId, Correlation, FencingToken, Xid, cycle_for_people, key_for_people};
 
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,7 +134,9 @@ pub enum RollbackReason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The coordinator has no memory of the XID.
-    #[error("xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, or finished longer ago than the retention")]
+    #[error(
+        "xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, or finished longer ago than the retention"
+    )]
     UnknownXid(Xid),
     /// The global is decided: nothing can be registered, and the other decision cannot be taken.
     #[error("xid {xid} is already decided: {status}")]

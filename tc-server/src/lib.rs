@@ -1,10 +1,14 @@
-//! The Handfast transaction coordinator as a library: everything around the core's decisions.
+//! The Handfast transaction coordinator as a library: engine, stores, dispatch and front ends.
 
 pub mod admin;
 pub mod audit;
 pub mod cli;
+pub mod clock;
 pub mod config;
+pub mod dispatch;
+pub mod engine;
 pub mod metrics;
 pub mod moment;
 pub mod security;
+pub mod store;
 pub mod telemetry;

@@ -1,0 +1,42 @@
+//! Where the shell takes time from.
+//!
+//! The core is told the time (PURE); this is who tells it. A simulator brings its own clock.
+
+use std::fmt;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use handfast_core::Timestamp;
+
+/// A source of time that never goes back.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The point in time that it is.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's wall clock as it stood at the start, carried on by the monotonic clock: setting
+/// the machine's clock moves no deadline, and time never goes back.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    started: Instant,
+    started_at: Timestamp,
+}
+
+impl WallClock {
+    /// Takes the wall clock's word for what time it is; a clock before 1970 counts as 1970.
+    #[must_use]
+    pub fn start() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), started_at: Timestamp(millis(since_epoch)) }
+    }
+}
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        self.started_at.after_ms(millis(self.started.elapsed()))
+    }
+}
+
+/// Whole milliseconds, at most the largest representable number.
+pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,320 @@
+//! The engine: one task that owns the coordinator.
+//!
+//! It takes the requests that have arrived, decides each, gives all their changes to the store as
+//! one batch (group commit) and lets the effects out, in order, when the batch is durable
+//! (DURABLE-FIRST). While a batch is being written the next one is being decided. A batch that
+//! fails leaves memory ahead of the store, so nothing more is answered from that state: after lost
+//! leadership the engine leads again from the records, after any other failure it ends.
+
+mod desk;
+mod handle;
+mod inbox;
+mod step;
+
+use std::future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use handfast_core::{Coordinator, Epoch, Limits, LoadError, Request, Timestamp, What};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::clock::Clock;
+use crate::dispatch::PhaseTwo;
+use crate::store::{Store, StoreError};
+use desk::Desk;
+use inbox::{Inbox, Work};
+
+pub use handle::{Answered, EngineError, EngineHandle, Mailbox};
+pub use step::{Batch, Decided, Emission, Step};
+
+/// What the engine is started with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The address part of the text form of the XIDs begun here; never changes under a global.
+    pub address: Arc<str>,
+    /// The core's limits.
+    pub limits: Limits,
+    /// Requests that may wait before the engine. Too low: clients are told `HF-TC-BUSY` in bursts
+    /// that the engine would have managed; too high: latency grows without anyone being told.
+    pub queue_max: usize,
+    /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
+    /// requests of a batch wait for the last.
+    pub batch_max: usize,
+}
+
+impl Settings {
+    /// The defaults for an address.
+    #[must_use]
+    pub fn new(address: impl Into<Arc<str>>) -> Self {
+        Self {
+            address: address.into(),
+            limits: Limits::default(),
+            queue_max: 65_536,
+            batch_max: 4_096,
+        }
+    }
+}
+
+/// Why the engine ended without having been asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineFailure {
+    /// The store failed; memory was ahead of it and has been dropped.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// The stored records contradict one another: someone else wrote them, or they are damaged.
+    #[error("the stored records do not fit together")]
+    Load(#[from] LoadError),
+}
+
+impl EngineFailure {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
+        }
+    }
+}
+
+/// How the engine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does not answer from a state of its own: it is gaining leadership, or has ended.
+    NotLeading,
+    /// It answers.
+    Leading(Epoch),
+}
+
+/// A started engine.
+#[derive(Debug)]
+pub struct Engine {
+    /// The door to it.
+    pub handle: EngineHandle,
+    /// How it stands.
+    pub standing: watch::Receiver<Standing>,
+    /// Ends with `Ok` after [`EngineHandle::stop`]; an error must stop the process.
+    pub ended: JoinHandle<Result<(), EngineFailure>>,
+}
+
+impl Engine {
+    /// Takes the lead in the store, then starts answering.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be led or its records cannot be loaded.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        phase_two: Arc<dyn PhaseTwo>,
+    ) -> Result<Self, EngineFailure> {
+        let inbox = Arc::new(Inbox::new(settings.queue_max));
+        let (standing, receiver) = watch::channel(Standing::NotLeading);
+        let running = Running {
+            inbox: Arc::clone(&inbox),
+            desk: Desk::new(phase_two),
+            store,
+            clock,
+            settings,
+            standing,
+        };
+        let term = running.lead().await?;
+        let ended = tokio::spawn(running.run(term));
+        Ok(Self { handle: EngineHandle::new(inbox), standing: receiver, ended })
+    }
+}
+
+/// The loop's parts that outlive a term of leadership.
+#[derive(Debug)]
+struct Running {
+    inbox: Arc<Inbox>,
+    desk: Desk,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    standing: watch::Sender<Standing>,
+}
+
+/// One term of leadership.
+#[derive(Debug)]
+struct Term {
+    epoch: Epoch,
+    step: Step,
+}
+
+/// A sealed batch and the write that makes it durable.
+struct Writing {
+    emissions: Vec<Emission>,
+    write: BoxFuture<'static, Result<(), StoreError>>,
+}
+
+/// What woke the loop.
+enum Woken {
+    Written(Result<(), StoreError>),
+    Arrived(std::collections::VecDeque<Work>),
+    Closed,
+    Due,
+    Measure,
+}
+
+impl Running {
+    async fn lead(&self) -> Result<Term, EngineFailure> {
+        let (epoch, records) = self.store.lead().await?;
+        let count = records.len();
+        let address = Arc::clone(&self.settings.address);
+        let limits = self.settings.limits.clone();
+        let coordinator = Coordinator::load(epoch, address, limits, records)?;
+        tracing::info!(epoch = epoch.0, records = count, "leading");
+        self.standing.send_replace(Standing::Leading(epoch));
+        Ok(Term { epoch, step: Step::new(coordinator) })
+    }
+
+    async fn run(mut self, mut term: Term) -> Result<(), EngineFailure> {
+        loop {
+            let ended = self.serve(&mut term).await;
+            self.standing.send_replace(Standing::NotLeading);
+            match ended {
+                Ok(()) => {
+                    self.desk.abandon(EngineError::Stopping);
+                    return Ok(());
+                }
+                Err(StoreError::LostLeadership) => {
+                    tracing::warn!(epoch = term.epoch.0, "leadership lost");
+                    self.desk.abandon(EngineError::NotLeading);
+                    self.desk.clear_phase_two();
+                    term = self.lead().await.inspect_err(|_| self.give_up())?;
+                }
+                Err(error) => {
+                    self.desk.abandon(EngineError::NotLeading);
+                    self.give_up();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Nothing will be answered any more: whoever is queued is told by the drop of its work.
+    fn give_up(&self) {
+        for work in self.inbox.abandon(EngineError::NotLeading) {
+            if let Work::Request { request, destination: Some(destination) } = work {
+                destination.refuse(request.reply_to, EngineError::NotLeading);
+            }
+        }
+    }
+
+    /// Leads until asked to stop, or until a batch fails.
+    async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
+        let mut writing: Option<Writing> = None;
+        let mut open = true;
+        let mut gauges = tokio::time::interval(Duration::from_secs(1));
+        gauges.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            if writing.is_none() {
+                writing = self.seal(term);
+            }
+            if writing.is_none() && !open {
+                return Ok(());
+            }
+            let takes = open && term.step.requests() < self.settings.batch_max;
+            let room = self.settings.batch_max - term.step.requests().min(self.settings.batch_max);
+            let due = term.step.coordinator().next_deadline();
+            let woken = tokio::select! {
+                biased;
+                written = write(&mut writing) => Woken::Written(written),
+                arrived = self.inbox.take(room), if takes => {
+                    arrived.map_or(Woken::Closed, Woken::Arrived)
+                }
+                () = self.reach(due) => Woken::Due,
+                _ = gauges.tick() => Woken::Measure,
+            };
+            match woken {
+                Woken::Written(written) => {
+                    written?;
+                    self.let_out(writing.take());
+                }
+                Woken::Arrived(work) => self.decide_all(&mut term.step, work),
+                Woken::Closed => open = false,
+                Woken::Due => self.decide(&mut term.step, tick(), None),
+                Woken::Measure => measure(term.step.coordinator()),
+            }
+        }
+    }
+
+    /// Starts writing what has been decided; without changes it is durable already.
+    fn seal(&mut self, term: &mut Term) -> Option<Writing> {
+        let batch = term.step.seal()?;
+        metrics::histogram!("handfast_batch_requests").record(batch.requests as f64);
+        if batch.changes.is_empty() {
+            self.desk.let_out(batch.emissions);
+            return None;
+        }
+        metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
+        let (store, epoch) = (Arc::clone(&self.store), term.epoch);
+        let write = async move {
+            let started = Instant::now();
+            let written = store.commit(epoch, batch.changes).await;
+            metrics::histogram!("handfast_store_commit_seconds").record(started.elapsed());
+            written
+        };
+        Some(Writing { emissions: batch.emissions, write: Box::pin(write) })
+    }
+
+    fn let_out(&mut self, written: Option<Writing>) {
+        if let Some(Writing { emissions, .. }) = written {
+            self.desk.let_out(emissions);
+        }
+    }
+
+    fn decide_all(&mut self, step: &mut Step, work: std::collections::VecDeque<Work>) {
+        for work in work {
+            match work {
+                Work::Request { request, destination } => self.decide(step, request, destination),
+                Work::View(view) => step.view(view),
+            }
+        }
+    }
+
+    fn decide(
+        &mut self,
+        step: &mut Step,
+        request: Request,
+        destination: Option<handle::Destination>,
+    ) {
+        let asker = request.reply_to;
+        if let (Some(to), Some(destination)) = (asker, destination) {
+            self.desk.expect(to, &request.what, destination);
+        }
+        if let What::Forget { waiting } = request.what {
+            self.desk.forget(waiting);
+        }
+        let decided = step.decide(self.clock.now(), request);
+        if let (Decided::Waits, Some(asker)) = (decided, asker) {
+            self.desk.waits(asker);
+        }
+    }
+
+    /// Waits until the clock says that the time has come; for ever without one.
+    async fn reach(&self, due: Option<Timestamp>) {
+        let Some(due) = due else { return future::pending().await };
+        let now = self.clock.now();
+        if due > now {
+            tokio::time::sleep(Duration::from_millis(due.0 - now.0)).await;
+        }
+    }
+}
+
+async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
+    match writing {
+        Some(writing) => (&mut writing.write).await,
+        None => future::pending().await,
+    }
+}
+
+fn tick() -> Request {
+    Request { reply_to: None, what: What::Tick }
+}
+
+fn measure(_coordinator: &Coordinator) {}

@@ -1,0 +1,147 @@
+//! Who waits for which reply.
+//!
+//! Keeps the destination of every unanswered request, hands out what a durable batch lets go, and
+//! measures how long each request took. BOUNDED by the inbox and by the core's limit on waiters.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use handfast_core::{Correlation, Decision, Effect, What};
+
+use super::handle::{Answered, Destination, EngineError, Mailbox};
+use super::step::Emission;
+use crate::dispatch::PhaseTwo;
+
+/// The destinations of all unanswered requests.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    unanswered: HashMap<Correlation, Unanswered>,
+    phase_two: Arc<dyn PhaseTwo>,
+}
+
+#[derive(Debug)]
+struct Unanswered {
+    destination: Destination,
+    kind: Kind,
+    taken_at: Instant,
+    waits: bool,
+}
+
+/// What is measured apart.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Begin,
+    Register,
+    CheckLocks,
+    Commit,
+    Other,
+}
+
+impl Desk {
+    pub(crate) fn new(phase_two: Arc<dyn PhaseTwo>) -> Self {
+        Self { unanswered: HashMap::new(), phase_two }
+    }
+
+    /// Remembers where a reply goes.
+    pub(crate) fn expect(&mut self, to: Correlation, what: &What, destination: Destination) {
+        let unanswered =
+            Unanswered { destination, kind: kind(what), taken_at: Instant::now(), waits: false };
+        self.unanswered.insert(to, unanswered);
+    }
+
+    /// The request waits for a lock, or for phase two.
+    pub(crate) fn waits(&mut self, correlation: Correlation) {
+        if let Some(unanswered) = self.unanswered.get_mut(&correlation) {
+            unanswered.waits = true;
+        }
+    }
+
+    /// Nobody wants the reply any more.
+    pub(crate) fn forget(&mut self, correlation: Correlation) {
+        self.unanswered.remove(&correlation);
+    }
+
+    /// Lets out what has become durable, in order; wakes each mailbox once.
+    pub(crate) fn let_out(&mut self, emissions: Vec<Emission>) {
+        let mut filled: Vec<Arc<dyn Mailbox>> = Vec::new();
+        let mut phase_two = Vec::new();
+        for emission in emissions {
+            match emission {
+                Emission::Effect(Effect::Reply { to, reply }) => {
+                    self.answer(to, Ok(reply), &mut filled);
+                }
+                Emission::Effect(effect @ (Effect::PhaseTwo(_) | Effect::Hold { .. })) => {
+                    phase_two.push(effect);
+                }
+                Emission::Answer(answer) => answer(),
+            }
+        }
+        filled.iter().for_each(|mailbox| mailbox.flush());
+        if !phase_two.is_empty() {
+            self.phase_two.take(phase_two);
+        }
+    }
+
+    /// Answers everything that is unanswered with the reason why no reply will come.
+    pub(crate) fn abandon(&mut self, reason: EngineError) {
+        let mut filled = Vec::new();
+        let correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
+        for correlation in correlations {
+            self.answer(correlation, Err(reason), &mut filled);
+        }
+        filled.iter().for_each(|mailbox| mailbox.flush());
+    }
+
+    /// Forgets the phase two of a state that is dropped; the next leader's `owed` tells it again.
+    pub(crate) fn clear_phase_two(&self) {
+        self.phase_two.clear();
+    }
+
+    fn answer(&mut self, to: Correlation, answered: Answered, filled: &mut Vec<Arc<dyn Mailbox>>) {
+        // Without a destination: the requester went away, which `forget` noted.
+        let Some(unanswered) = self.unanswered.remove(&to) else { return };
+        unanswered.measure();
+        match unanswered.destination {
+            // The caller may have gone away a moment ago.
+            Destination::Caller(sender) => drop(sender.send(answered)),
+            Destination::Mailbox(mailbox) => {
+                mailbox.put(to, answered);
+                if !filled.iter().any(|other| Arc::ptr_eq(other, &mailbox)) {
+                    filled.push(mailbox);
+                }
+            }
+        }
+    }
+}
+
+impl Unanswered {
+    fn measure(&self) {
+        let elapsed = self.taken_at.elapsed();
+        match self.kind {
+            Kind::Begin => metrics::histogram!("handfast_begin_seconds").record(elapsed),
+            Kind::Register => metrics::histogram!("handfast_register_seconds").record(elapsed),
+            Kind::Commit => metrics::histogram!("handfast_commit_seconds").record(elapsed),
+            Kind::CheckLocks | Kind::Other => {}
+        }
+        if self.waits && matches!(self.kind, Kind::Register | Kind::CheckLocks) {
+            metrics::histogram!("handfast_lock_wait_seconds").record(elapsed);
+        }
+    }
+}
+
+fn kind(what: &What) -> Kind {
+    match what {
+        What::Begin { .. } => Kind::Begin,
+        What::RegisterBranch { .. } => Kind::Register,
+        What::CheckLocks { .. } => Kind::CheckLocks,
+        What::End { decision: Decision::Commit, .. } => Kind::Commit,
+        What::End { decision: Decision::RollBack, .. }
+        | What::ReportBranch { .. }
+        | What::GetStatus { .. }
+        | What::FinishPhaseTwo { .. }
+        | What::Forget { .. }
+        | What::Tick
+        | What::Operate { .. } => Kind::Other,
+    }
+}

@@ -1,0 +1,199 @@
+//! How the rest of the server reaches the engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use handfast_core::{Coordinator, Correlation, Reply, Request, What};
+use tokio::sync::oneshot;
+
+use super::inbox::{Inbox, Work};
+
+/// Why the engine did not answer. Unlike a [`Rejection`](handfast_core::Rejection) it says nothing
+/// about the request, which may be sent again under the same ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The queue before the engine is full; the request was not taken in.
+    #[error("the coordinator has too many requests waiting: try again shortly")]
+    Busy,
+    /// The server is shutting down; the request was not taken in, or waited for a lock.
+    #[error("the coordinator is shutting down: reconnect, possibly elsewhere")]
+    Stopping,
+    /// The engine lost its store or its leadership while it had the request: whether the request
+    /// took effect is unknown until it is asked again.
+    #[error("the coordinator no longer leads: reconnect and send the request again")]
+    NotLeading,
+}
+
+impl EngineError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Busy => "HF-TC-BUSY",
+            Self::Stopping => "HF-TC-STOPPING",
+            Self::NotLeading => "HF-TC-NOT-LEADING",
+        }
+    }
+}
+
+/// What the engine answers: a reply, or why there is none.
+pub type Answered = Result<Reply, EngineError>;
+
+/// Takes the replies of many requests, such as those of one connection.
+pub trait Mailbox: fmt::Debug + Send + Sync + 'static {
+    /// Takes one reply. Runs on the engine's task: must return at once.
+    fn put(&self, correlation: Correlation, answered: Answered);
+
+    /// All replies of a batch that are for this mailbox are in: time to wake its reader, once.
+    fn flush(&self);
+}
+
+/// Where a reply goes.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    Caller(oneshot::Sender<Answered>),
+    Mailbox(Arc<dyn Mailbox>),
+}
+
+impl Destination {
+    /// Says why there will be no reply.
+    pub(crate) fn refuse(self, to: Option<Correlation>, reason: EngineError) {
+        match (self, to) {
+            // The caller may have gone away.
+            (Self::Caller(sender), _) => drop(sender.send(Err(reason))),
+            (Self::Mailbox(mailbox), Some(to)) => {
+                mailbox.put(to, Err(reason));
+                mailbox.flush();
+            }
+            (Self::Mailbox(_), None) => {}
+        }
+    }
+}
+
+/// The door to the engine. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inbox: Arc<Inbox>,
+    correlation_last: AtomicU64,
+}
+
+impl EngineHandle {
+    pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
+        Self { shared: Arc::new(Shared { inbox, correlation_last: AtomicU64::new(0) }) }
+    }
+
+    /// Asks and waits for the reply, which is durable when it comes (DURABLE-FIRST). A dropped
+    /// future gives up the request's place in the lock queues.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is no reply; a refusal is not an error but [`Reply::Rejected`].
+    pub async fn call(&self, what: What) -> Answered {
+        let correlation = self.next_correlation();
+        let (sender, receiver) = oneshot::channel();
+        let work = Work::Request {
+            request: Request { reply_to: Some(correlation), what },
+            destination: Some(Destination::Caller(sender)),
+        };
+        self.shared.inbox.submit(vec![work]).map_err(|(reason, _)| reason)?;
+        let mut waiting = Waiting { inbox: &self.shared.inbox, correlation: Some(correlation) };
+        let answered = receiver.await;
+        waiting.correlation = None;
+        answered.unwrap_or(Err(EngineError::NotLeading))
+    }
+
+    /// Looks at the coordinator. The result leaves after everything decided before is durable, so
+    /// it never shows what a crash could undo.
+    ///
+    /// # Errors
+    ///
+    /// Says why the coordinator could not be looked at.
+    pub async fn view<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Coordinator) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (sender, receiver) = oneshot::channel();
+        let view = Work::View(Box::new(move |coordinator| {
+            let seen = look(coordinator);
+            // A caller that went away meanwhile has no use for the result.
+            Box::new(move || drop(sender.send(seen)))
+        }));
+        self.shared.inbox.submit(vec![view]).map_err(|(reason, _)| reason)?;
+        receiver.await.map_err(|_| EngineError::NotLeading)
+    }
+
+    /// A correlation that no other request has.
+    #[must_use]
+    pub fn next_correlation(&self) -> Correlation {
+        Correlation(self.shared.correlation_last.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Asks many things at once; every reply, also the word that the engine is busy, goes to the
+    /// mailbox under the request's correlation.
+    pub fn submit(&self, mailbox: &Arc<dyn Mailbox>, requests: Vec<(Correlation, What)>) {
+        let work = requests.into_iter().map(|(correlation, what)| Work::Request {
+            request: Request { reply_to: Some(correlation), what },
+            destination: Some(Destination::Mailbox(Arc::clone(mailbox))),
+        });
+        let Err((reason, refused)) = self.shared.inbox.submit(work.collect()) else { return };
+        for work in refused {
+            if let Work::Request { request: Request { reply_to: Some(to), .. }, .. } = work {
+                mailbox.put(to, Err(reason));
+            }
+        }
+        mailbox.flush();
+    }
+
+    /// Gives up requests whose replies nobody waits for any more.
+    pub fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
+        self.shared.inbox.forget(waiting);
+    }
+
+    /// Tells the engine something that has no reply, waiting for room in its queue.
+    ///
+    /// # Errors
+    ///
+    /// When the engine has stopped or is stopping; what was to be told is then told again by
+    /// whoever owes it (EFFECTS-REPEAT).
+    pub async fn tell(&self, whats: Vec<What>) -> Result<(), EngineError> {
+        let mut work: Vec<Work> = whats
+            .into_iter()
+            .map(|what| Work::Request {
+                request: Request { reply_to: None, what },
+                destination: None,
+            })
+            .collect();
+        loop {
+            match self.shared.inbox.submit(work) {
+                Ok(()) => return Ok(()),
+                Err((EngineError::Busy, refused)) => work = refused,
+                Err((reason, _)) => return Err(reason),
+            }
+            self.shared.inbox.room().await;
+        }
+    }
+
+    /// Lets nothing more in; the engine ends when what it has taken in is durable and answered.
+    /// Requests that still wait for a lock are answered [`EngineError::Stopping`].
+    pub fn stop(&self) {
+        self.shared.inbox.close(EngineError::Stopping);
+    }
+}
+
+/// Gives up the request when the caller's future is dropped.
+struct Waiting<'a> {
+    inbox: &'a Inbox,
+    correlation: Option<Correlation>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.inbox.forget(self.correlation.take());
+    }
+}

@@ -1,0 +1,148 @@
+//! What has arrived for the engine and is not decided yet.
+//!
+//! One lock and at most one wake-up a submission, however many requests it carries; the engine
+//! takes everything at once. BOUNDED: requests past the capacity are handed back. Notices that a
+//! requester is gone are let in past it: there is at most one for each request that was let in.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+use handfast_core::{Coordinator, Correlation, Request, What};
+use tokio::sync::Notify;
+
+use super::handle::{Destination, EngineError};
+
+/// Runs on the coordinator; the answer leaves with the effects of what was decided before it.
+pub(crate) type View = Box<dyn FnOnce(&Coordinator) -> Answer + Send>;
+
+/// Hands a view's result to whoever asked for it.
+pub(crate) type Answer = Box<dyn FnOnce() + Send>;
+
+/// One thing for the engine to do.
+pub(crate) enum Work {
+    /// To be decided; the reply, if there is one, goes to the destination.
+    Request { request: Request, destination: Option<Destination> },
+    /// To be looked up.
+    View(View),
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { request, .. } => request.fmt(f),
+            Self::View(_) => f.write_str("View"),
+        }
+    }
+}
+
+/// The queue before the engine.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// Wakes the engine: there is work, or the inbox is closed.
+    arrived: Notify,
+    /// Wakes submitters that wait for room.
+    room: Notify,
+    capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Work>,
+    closed: Option<EngineError>,
+}
+
+impl Inbox {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { state: Mutex::default(), arrived: Notify::new(), room: Notify::new(), capacity }
+    }
+
+    /// Queues the work that there is room for, in order, and gives the rest back with the reason.
+    pub(crate) fn submit(&self, work: Vec<Work>) -> Result<(), (EngineError, Vec<Work>)> {
+        let mut state = self.lock();
+        if let Some(reason) = state.closed {
+            return Err((reason, work));
+        }
+        let room = self.capacity.saturating_sub(state.queue.len());
+        let mut work = work.into_iter();
+        state.queue.extend(work.by_ref().take(room));
+        drop(state);
+        self.arrived.notify_one();
+        let refused: Vec<Work> = work.collect();
+        if refused.is_empty() { Ok(()) } else { Err((EngineError::Busy, refused)) }
+    }
+
+    /// Queues notices that these requests are no longer waited for.
+    pub(crate) fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
+        let mut state = self.lock();
+        if state.closed.is_none() {
+            state.queue.extend(waiting.into_iter().map(|waiting| Work::Request {
+                request: Request { reply_to: None, what: What::Forget { waiting } },
+                destination: None,
+            }));
+            drop(state);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits until a submission would find room, or the inbox is closed.
+    pub(crate) async fn room(&self) {
+        loop {
+            let freed = self.room.notified();
+            {
+                let state = self.lock();
+                if state.closed.is_some() || state.queue.len() < self.capacity {
+                    return;
+                }
+            }
+            freed.await;
+        }
+    }
+
+    /// Waits for work and takes at most `max` of it; `None` when closed and empty.
+    pub(crate) async fn take(&self, max: usize) -> Option<VecDeque<Work>> {
+        loop {
+            {
+                let mut state = self.lock();
+                if !state.queue.is_empty() {
+                    return Some(self.take_from(&mut state, max));
+                }
+                if state.closed.is_some() {
+                    return None;
+                }
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Lets nothing more in; what is queued can still be taken.
+    pub(crate) fn close(&self, reason: EngineError) {
+        self.lock().closed.get_or_insert(reason);
+        self.arrived.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// Lets nothing more in and gives back what is queued.
+    pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<Work> {
+        let queue = std::mem::take(&mut self.lock().queue);
+        self.close(reason);
+        queue
+    }
+
+    fn take_from(&self, state: &mut State, max: usize) -> VecDeque<Work> {
+        let taken = if state.queue.len() <= max {
+            std::mem::take(&mut state.queue)
+        } else {
+            state.queue.drain(..max).collect()
+        };
+        if !taken.is_empty() {
+            self.room.notify_waiters();
+        }
+        taken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the inbox lock panics")
+    }
+}

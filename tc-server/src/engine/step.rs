@@ -1,0 +1,137 @@
+//! What the engine does between two waits: decide, gather, seal.
+//!
+//! No task, no socket, no disk and no clock: the engine's loop drives this value in production and
+//! a simulator can drive it step by step.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::mem;
+
+use handfast_core::{Change, Coordinator, Effect, Outcome, Record, RecordKey, Request, Timestamp};
+
+use super::inbox::{Answer, View};
+
+/// Something that may leave once the batch it belongs to is durable.
+pub enum Emission {
+    /// An effect of a decision.
+    Effect(Effect),
+    /// The result of a view, ready to be handed over.
+    Answer(Box<dyn FnOnce() + Send>),
+}
+
+impl fmt::Debug for Emission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Effect(effect) => effect.fmt(f),
+            Self::Answer(_) => f.write_str("Answer"),
+        }
+    }
+}
+
+/// Decisions to be made durable together.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// What must be stored; at most one change a key.
+    pub changes: Vec<Change>,
+    /// What may leave afterwards, in order (DURABLE-FIRST).
+    pub emissions: Vec<Emission>,
+    /// How many requests were decided.
+    pub requests: usize,
+}
+
+/// The coordinator and what it has decided since the last batch was sealed.
+#[derive(Debug)]
+pub struct Step {
+    coordinator: Coordinator,
+    outcome: Outcome,
+    gathered: Batch,
+}
+
+impl Step {
+    /// Takes over a coordinator; what its phase two owes comes first.
+    #[must_use]
+    pub fn new(coordinator: Coordinator) -> Self {
+        let mut step =
+            Self { coordinator, outcome: Outcome::default(), gathered: Batch::default() };
+        step.coordinator.owed(&mut step.outcome);
+        step.gather();
+        step
+    }
+
+    /// The coordinator, which may be ahead of the store.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// Decides one request; tells whether it has been answered, or waits.
+    pub fn decide(&mut self, now: Timestamp, request: Request) -> Decided {
+        let asker = request.reply_to;
+        self.coordinator.decide(now, request, &mut self.outcome);
+        let answered = self.outcome.effects.iter().any(|effect| match effect {
+            Effect::Reply { to, .. } => Some(*to) == asker,
+            Effect::PhaseTwo(_) | Effect::Hold { .. } => false,
+        });
+        self.gathered.requests += 1;
+        self.gather();
+        if answered || asker.is_none() { Decided::Answered } else { Decided::Waits }
+    }
+
+    /// Looks something up; the answer leaves with the batch.
+    pub(crate) fn view(&mut self, view: View) {
+        let answer: Answer = view(&self.coordinator);
+        self.gathered.emissions.push(Emission::Answer(answer));
+    }
+
+    /// How many requests the next batch holds.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.gathered.requests
+    }
+
+    /// Ends the batch, if there is anything in it.
+    pub fn seal(&mut self) -> Option<Batch> {
+        if self.gathered.changes.is_empty() && self.gathered.emissions.is_empty() {
+            self.gathered.requests = 0;
+            return None;
+        }
+        let mut batch = mem::take(&mut self.gathered);
+        batch.changes = coalesced(batch.changes);
+        Some(batch)
+    }
+
+    fn gather(&mut self) {
+        self.gathered.changes.append(&mut self.outcome.changes);
+        self.gathered.emissions.extend(self.outcome.effects.drain(..).map(Emission::Effect));
+    }
+}
+
+/// Whether a decided request has its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// The reply, if one was asked for, is among the gathered effects.
+    Answered,
+    /// The reply comes with a later decision.
+    Waits,
+}
+
+/// The last change of each key, which is all that a reader of the whole batch can see.
+fn coalesced(changes: Vec<Change>) -> Vec<Change> {
+    let mut places: HashMap<RecordKey, usize> = HashMap::with_capacity(changes.len());
+    let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let place = *places.entry(key(&change)).or_insert(kept.len());
+        match kept.get_mut(place) {
+            Some(earlier) => *earlier = change,
+            None => kept.push(change),
+        }
+    }
+    kept
+}
+
+fn key(change: &Change) -> RecordKey {
+    match change {
+        Change::Put(record) => Record::key(record),
+        Change::Delete(key) => *key,
+    }
+}

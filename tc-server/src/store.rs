@@ -1,0 +1,68 @@
+//! Where the coordinator's records live, and who may write them.
+//!
+//! A store knows leadership and batches; it does not know what a record means. The engine is its
+//! only caller: one batch at a time, each after the one before it is durable or has failed.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use futures::future::BoxFuture;
+use handfast_core::{Change, Epoch, Record};
+
+/// Durable records with one writer.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Becomes the one writer: fences every earlier one, makes the grown epoch durable, then
+    /// returns the records. A replicated store waits here until leadership is gained.
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
+
+    /// Makes the batch durable, atomically, or reports why it may not be. After an error the caller
+    /// must drop what it has decided since `lead`.
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+/// Why a store cannot be led or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Someone else leads by now: lead again, or stop.
+    #[error("leadership was lost")]
+    LostLeadership,
+    /// The data directory belongs to another process.
+    #[error("the data directory {} is in use by {holder}", .directory.display())]
+    DirectoryLocked {
+        /// The directory.
+        directory: PathBuf,
+        /// `process 4711`, or `another process` when its lock file does not tell.
+        holder: String,
+    },
+    /// A write or sync failed, also because the disk is full: what it was to store may be there or
+    /// not, so the process must stop and start again from the records.
+    #[error("writing to {} failed", .directory.display())]
+    Write {
+        /// The directory.
+        directory: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The data directory cannot be opened or read.
+    #[error("opening {} failed", .directory.display())]
+    Open {
+        /// The directory.
+        directory: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::LostLeadership => "HF-TC-LEADERSHIP-LOST",
+            Self::DirectoryLocked { .. } => "HF-TC-DATA-DIR-LOCKED",
+            Self::Write { .. } => "HF-TC-STORE-WRITE",
+            Self::Open { .. } => "HF-TC-STORE-OPEN",
+        }
+    }
+}
