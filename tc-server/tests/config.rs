@@ -143,15 +143,20 @@ fn a_missing_or_broken_file_is_a_problem() {
     let error = Config::load(Some("/nowhere/handfast.toml".as_ref()), [], Vec::new()).unwrap_err();
     expect![[r#"
         the configuration has 1 problem(s):
-          file /nowhere/handfast.toml: No such file or directory (os error 2)"#]].assert_eq(&error.to_string());
-    check("store =!", &[], expect![[r#"
+          file /nowhere/handfast.toml: No such file or directory (os error 2)"#]]
+    .assert_eq(&error.to_string());
+    check(
+        "store =!",
+        &[],
+        expect![[r#"
         the configuration has 1 problem(s):
           file DIR/handfast.toml: TOML parse error at line 1, column 9
           |
         1 | store = 
           |         ^
         string values must be quoted, expected literal string
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

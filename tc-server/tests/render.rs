@@ -143,5 +143,6 @@ fn a_lock_is_shown_with_its_queue() {
                 XID        MODE       FOR
          holds  tc:1       exclusive  1.5 s
          waits  tc:2       exclusive  900 ms
-         waits  (outside)  shared     20 ms"#]].assert_eq(&render_lock(&lock, Style::Plain));
+         waits  (outside)  shared     20 ms"#]]
+    .assert_eq(&render_lock(&lock, Style::Plain));
 }

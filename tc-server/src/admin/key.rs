@@ -4,7 +4,7 @@
 
 /// A canonical key as it was typed, or the one-column key of the text.
 #[must_use]
-pub fn from_typed(text: &str) -> Vec<u8> {
+pub(super) fn from_typed(text: &str) -> Vec<u8> {
     if is_canonical(text.as_bytes()) {
         return text.as_bytes().to_vec();
     }
