@@ -1,10 +1,12 @@
 //! What a decision leads to: changes to be stored, then effects to be let out.
 
+use std::fmt;
 use std::sync::Arc;
 
+use crate::people::{cycle_for_people, key_for_people, reason_for_people, status_for_people};
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, Mode, Resolution};
-use crate::{BranchId, Correlation, FencingToken, Xid, cycle_for_people, key_for_people};
+use crate::{BranchId, Correlation, FencingToken, Xid};
 
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +119,49 @@ pub enum GlobalStatus {
     NeedsOperator(RollbackReason),
 }
 
+impl fmt::Display for GlobalStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (text, reason) = status_for_people(*self);
+        f.write_str(text)?;
+        reason.map_or(Ok(()), |reason| write!(f, " ({reason})"))
+    }
+}
+
+/// A [`GlobalStatus`] without its reason, for filters and counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StatusKind {
+    /// No memory of it.
+    Unknown,
+    /// Undecided.
+    Active,
+    /// Decided for commit, branches to be finished.
+    Committing,
+    /// Finished.
+    Committed,
+    /// Decided for rollback, branches to be finished.
+    RollingBack,
+    /// Finished.
+    RolledBack,
+    /// Rolling back, and a branch refuses without a person.
+    NeedsOperator,
+}
+
+impl GlobalStatus {
+    /// The status without its reason.
+    #[must_use]
+    pub fn kind(self) -> StatusKind {
+        match self {
+            Self::Unknown => StatusKind::Unknown,
+            Self::Active => StatusKind::Active,
+            Self::Committing => StatusKind::Committing,
+            Self::Committed => StatusKind::Committed,
+            Self::RollingBack(_) => StatusKind::RollingBack,
+            Self::RolledBack(_) => StatusKind::RolledBack,
+            Self::NeedsOperator(_) => StatusKind::NeedsOperator,
+        }
+    }
+}
+
 /// Why a global is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RollbackReason {
@@ -128,6 +173,12 @@ pub enum RollbackReason {
     BranchUnknown,
     /// A person asked for it.
     Operator,
+}
+
+impl fmt::Display for RollbackReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(reason_for_people(*self))
+    }
 }
 
 /// Why a request is refused. Each variant has a stable [`code`](Rejection::code).
@@ -200,4 +251,21 @@ pub enum Rejection {
         /// The limit.
         max: u64,
     },
+}
+
+impl Rejection {
+    /// The stable name of the refusal, as listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownXid(_) => "HF-TC-UNKNOWN-XID",
+            Self::AlreadyDecided { .. } => "HF-TC-ALREADY-DECIDED",
+            Self::RowLocked { .. } => "HF-TC-ROW-LOCKED",
+            Self::Deadlock { .. } => "HF-TC-DEADLOCK",
+            Self::UnknownBranch { .. } => "HF-TC-UNKNOWN-BRANCH",
+            Self::BranchMismatch { .. } => "HF-TC-BRANCH-MISMATCH",
+            Self::NotApplicable { .. } => "HF-TC-NOT-APPLICABLE",
+            Self::LimitReached { .. } => "HF-TC-LIMIT-REACHED",
+        }
+    }
 }

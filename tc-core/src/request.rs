@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{BranchId, Correlation, FencingToken, Timestamp, Xid};
+use crate::{BranchId, Correlation, Xid};
 
 /// One request and where its reply goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -277,13 +277,4 @@ pub enum Resolution {
     AcceptCurrent,
     /// Write the before image over whatever is there.
     ForceBefore,
-}
-
-/// A granted registration, for idempotent answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// Greater than that of every earlier grant of any of the rows.
-    pub token: FencingToken,
-    /// When the locks were granted.
-    pub at: Timestamp,
 }

@@ -1,0 +1,199 @@
+//! The coordinator: all its state, and the one way in.
+//!
+//! What each request does is in the module of its name; here is what they share: the state, the
+//! answers, and the look-ups. Connections, retry pacing and storage are the shell's.
+
+use std::sync::Arc;
+
+use crate::global::{Global, Phase};
+use crate::globals::Globals;
+use crate::history::History;
+use crate::lock::LockTable;
+use crate::name::{Names, Origin};
+use crate::number::Numbers;
+use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
+use crate::record::Record;
+use crate::request::{Request, What};
+use crate::wait::{Awaited, Waits};
+use crate::{Correlation, Limits, Timestamp, Xid};
+
+/// All state of the transaction coordinator, in memory.
+///
+/// Requests go in through [`decide`](Self::decide); changed records and effects come out. The same
+/// requests at the same times give the same outcomes, byte for byte (PURE).
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(crate) address: Arc<str>,
+    pub(crate) limits: Limits,
+    pub(crate) numbers: Numbers,
+    pub(crate) names: Names,
+    pub(crate) globals: Globals,
+    pub(crate) locks: LockTable,
+    pub(crate) waits: Waits,
+    pub(crate) history: History,
+}
+
+/// A reply, none yet (or none at all), or a refusal.
+pub(crate) type Answer = Result<Option<Reply>, Rejection>;
+
+impl Coordinator {
+    /// Decides one request. Total: it cannot fail, wait, or look outside `self` and its arguments.
+    ///
+    /// Changes and effects are added to `out`, behind those of earlier calls.
+    pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) {
+        let to = request.reply_to;
+        let answer = match request.what {
+            What::Begin { application, name, timeout_ms } => {
+                self.begin(now, application, name, timeout_ms)
+            }
+            What::RegisterBranch { xid, branch, wait } => {
+                self.register_branch(now, to, xid, branch, wait, out)
+            }
+            What::ReportBranch { xid, branch, outcome } => {
+                self.report_branch(now, xid, branch, outcome, out)
+            }
+            What::CheckLocks { xid, resource, rows, wait } => {
+                self.check_locks(now, to, xid, &resource, rows, wait, out)
+            }
+            What::End { xid, decision, by, reason, reply_when } => self
+                .end(now, xid, decision, by, &reason, out)
+                .map(|status| self.answer_end(to, xid, status, reply_when)),
+            What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
+            What::FinishPhaseTwo { xid, branch, decision, outcome } => {
+                self.finish_phase_two(now, xid, branch, decision, outcome, out);
+                Ok(None)
+            }
+            What::Forget { waiting } => {
+                self.forget(now, waiting, out);
+                Ok(None)
+            }
+            What::Tick => {
+                self.tick(now, out);
+                Ok(None)
+            }
+            What::Operate { xid, action, operator } => {
+                self.operate(now, xid, action, &operator, out)
+            }
+        };
+        if let Some(reply) = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection))) {
+            push_reply(out, to, reply);
+        }
+    }
+
+    /// When the shell should send the next [`What::Tick`]: the earliest deadline of an undecided
+    /// global or a waiting request, or when a finished global is to be forgotten.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let deadlines =
+            [self.globals.next_deadline(), self.waits.next_deadline(), self.forgetting_due()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// What phase two owes: every call that is due, for a server that has just taken the lead.
+    pub fn owed(&self, out: &mut Outcome) {
+        for global in self.globals.iter() {
+            out.effects.extend(global.due().map(Effect::PhaseTwo));
+        }
+    }
+
+    /// How a global stands.
+    #[must_use]
+    pub fn status(&self, xid: Xid) -> GlobalStatus {
+        let finished = || self.history.get(xid).map(|global| global.status());
+        self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
+    }
+
+    fn begin(
+        &mut self,
+        now: Timestamp,
+        application: Arc<str>,
+        name: Arc<str>,
+        timeout_ms: Option<u64>,
+    ) -> Answer {
+        let limits = &self.limits;
+        check_limit("unfinished globals", self.globals.len() + 1, limits.globals_max)?;
+        let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
+        let xid = self.numbers.xid()?;
+        let origin = Origin { address: self.address.clone(), application, name };
+        self.globals.insert(Global {
+            xid,
+            origin: self.names.origin(&origin),
+            begun_at: now,
+            deadline: now.after_ms(timeout_ms),
+            phase: Phase::Active,
+            paused: false,
+            rollback_only: false,
+            stored: false,
+            unfinished: 0,
+            refused: 0,
+            branches: Vec::new(),
+            events: Vec::new(),
+        });
+        Ok(Some(Reply::Begun { xid, address: self.address.clone(), timeout_ms }))
+    }
+
+    /// Gives up the place of a request that nobody waits for any more.
+    fn forget(&mut self, now: Timestamp, waiting: Correlation, out: &mut Outcome) {
+        match self.waits.awaited(waiting) {
+            Some(Awaited::Locks(id)) => {
+                let mut touched = Vec::new();
+                self.leave_queues(id, &mut touched);
+                self.settle(now, touched, out);
+            }
+            Some(Awaited::End(xid)) => self.waits.forget_end(xid, waiting),
+            None => {}
+        }
+    }
+
+    // ---- shared by the requests ----
+
+    /// The global, if branches can still join it.
+    pub(crate) fn undecided(&self, xid: Xid) -> Result<&Global, Rejection> {
+        match self.globals.get(xid) {
+            Some(global) if global.phase == Phase::Active => Ok(global),
+            Some(_) => Err(self.already_decided(xid)),
+            None => Err(self.finished_or_unknown(xid)),
+        }
+    }
+
+    pub(crate) fn already_decided(&self, xid: Xid) -> Rejection {
+        Rejection::AlreadyDecided { xid, status: self.status(xid) }
+    }
+
+    /// Why a global that is not among the unfinished ones cannot be worked on.
+    pub(crate) fn finished_or_unknown(&self, xid: Xid) -> Rejection {
+        match self.history.get(xid) {
+            Some(_) => self.already_decided(xid),
+            None => Rejection::UnknownXid(xid),
+        }
+    }
+
+    /// The address part of a global's text form.
+    pub(crate) fn address_of(&self, xid: Xid) -> Arc<str> {
+        let global = self.globals.get(xid);
+        global.map_or(&self.address, |global| &global.origin.address).clone()
+    }
+
+    pub(crate) fn put_global(&mut self, xid: Xid, out: &mut Outcome) {
+        let put = |global: &mut Global| {
+            global.stored = true;
+            out.changes.push(Change::Put(Record::Global(global.record())));
+        };
+        self.globals.change(xid, put);
+    }
+}
+
+/// Refuses what would go past a limit (BOUNDED).
+pub(crate) fn check_limit(what: &'static str, wanted: usize, max: usize) -> Result<(), Rejection> {
+    if wanted > max {
+        return Err(Rejection::LimitReached { what, max: max as u64 });
+    }
+    Ok(())
+}
+
+/// Answers whoever asked, if anybody did.
+pub(crate) fn push_reply(out: &mut Outcome, to: Option<Correlation>, reply: Reply) {
+    if let Some(to) = to {
+        out.effects.push(Effect::Reply { to, reply });
+    }
+}

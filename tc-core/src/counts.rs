@@ -1,0 +1,69 @@
+//! How many of what there are, kept up to date change by change.
+
+use crate::global::Global;
+use crate::outcome::{GlobalStatus, StatusKind};
+
+/// Sizes of the coordinator's state, for gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Undecided globals.
+    pub active: usize,
+    /// Globals decided for commit, with branches to be finished.
+    pub committing: usize,
+    /// Globals rolling back without an operator's help.
+    pub rolling_back: usize,
+    /// Globals rolling back that need an operator.
+    pub needs_operator: usize,
+    /// Finished globals that are remembered.
+    pub remembered: usize,
+    /// Rows held or waited for.
+    pub locks: usize,
+    /// Requests waiting for locks.
+    pub waiters: usize,
+    /// Branches of decided globals whose phase two is not carried out.
+    pub pending_branches: usize,
+}
+
+/// What one unfinished global adds to the counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    status: StatusKind,
+    pending: usize,
+}
+
+impl Share {
+    pub(crate) fn of(global: &Global) -> Self {
+        let status = global.status();
+        let decided = status != GlobalStatus::Active;
+        Self {
+            status: status.kind(),
+            pending: if decided { global.unfinished as usize } else { 0 },
+        }
+    }
+}
+
+impl Counts {
+    pub(crate) fn enter(&mut self, share: Share) {
+        self.pending_branches += share.pending;
+        if let Some(count) = self.count_of(share.status) {
+            *count += 1;
+        }
+    }
+
+    pub(crate) fn leave(&mut self, share: Share) {
+        self.pending_branches -= share.pending;
+        if let Some(count) = self.count_of(share.status) {
+            *count -= 1;
+        }
+    }
+
+    fn count_of(&mut self, status: StatusKind) -> Option<&mut usize> {
+        match status {
+            StatusKind::Active => Some(&mut self.active),
+            StatusKind::Committing => Some(&mut self.committing),
+            StatusKind::RollingBack => Some(&mut self.rolling_back),
+            StatusKind::NeedsOperator => Some(&mut self.needs_operator),
+            StatusKind::Unknown | StatusKind::Committed | StatusKind::RolledBack => None,
+        }
+    }
+}

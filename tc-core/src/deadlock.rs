@@ -1,0 +1,79 @@
+//! The wait-for graph between globals, derived from holders and queues when it is needed.
+//!
+//! A global waits for the other holders of a row that its requests want in a conflicting mode, and
+//! for the requests of other globals before them in the queue. A cycle can only close at a global
+//! whose edges just changed, so only paths from that global back to itself are searched.
+
+use std::collections::BTreeSet;
+
+use crate::Xid;
+use crate::coordinator::Coordinator;
+use crate::lock::{Purpose, Rank};
+use crate::request::LockMode;
+use crate::wait::{WaitId, WantedRow};
+
+impl Coordinator {
+    /// A cycle through a global: each waits for the next, the last for the first.
+    pub(crate) fn find_cycle(&self, start: Xid) -> Option<Vec<Xid>> {
+        if !self.is_waited_for(start) {
+            return None;
+        }
+        let mut seen = BTreeSet::new();
+        let mut path = vec![(start, self.blockers_of(start).into_iter())];
+        while let Some((_, blockers)) = path.last_mut() {
+            match blockers.next() {
+                None => drop(path.pop()),
+                Some(next) if next == start => {
+                    return Some(path.into_iter().map(|(xid, _)| xid).collect());
+                }
+                Some(next) if seen.insert(next) => {
+                    path.push((next, self.blockers_of(next).into_iter()));
+                }
+                Some(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Whether anybody can be waiting for the global. Nearly always not, which saves the search.
+    fn is_waited_for(&self, xid: Xid) -> bool {
+        let Some(global) = self.globals.get(xid) else { return false };
+        let queued_for = |id: WaitId| {
+            let behind = |row: &WantedRow| self.locks.next_claim(row.lock, Some(row.place(id)));
+            let waiter = self.waits.get(id);
+            waiter.is_some_and(|waiter| waiter.rows.iter().any(|row| behind(row).is_some()))
+        };
+        let mut held = global.branches.iter().flat_map(|branch| &branch.rows);
+        held.any(|row| self.locks.has_queue(row.lock)) || self.waits.of_global(xid).any(queued_for)
+    }
+
+    fn blockers_of(&self, xid: Xid) -> Vec<Xid> {
+        self.waits.of_global(xid).flat_map(|id| self.blockers_of_request(id)).collect()
+    }
+
+    /// The globals that a request waits for.
+    ///
+    /// Of the queue before it not all need be named: the nearest exclusive newcomer waits for
+    /// everything before itself, so what lies beyond is reached through it.
+    pub(crate) fn blockers_of_request(&self, id: WaitId) -> Vec<Xid> {
+        let mut blockers = Vec::new();
+        let Some(waiter) = self.waits.get(id) else { return blockers };
+        for row in &waiter.rows {
+            if self.locks.covers(row.lock, waiter.xid, row.mode) {
+                continue;
+            }
+            let holders = self.locks.conflicting_holders(row.lock, waiter.xid, row.mode);
+            blockers.extend(holders.map(|holder| holder.xid));
+            for (place, claim) in self.locks.claims_ahead(row.lock, row.place(id)) {
+                if claim.purpose == Purpose::Check || !claim.mode.conflicts(row.mode) {
+                    continue;
+                }
+                blockers.extend(claim.xid.filter(|_| claim.xid != waiter.xid));
+                if claim.mode == LockMode::Exclusive && place.rank == Rank::Newcomer {
+                    break;
+                }
+            }
+        }
+        blockers
+    }
+}

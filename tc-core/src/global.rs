@@ -1,0 +1,171 @@
+//! An unfinished global, as held in memory.
+//!
+//! ```text
+//! Active ─▶ Committing  ─▶ finished: committed
+//!    └────▶ RollingBack ─▶ finished: rolled back
+//! ```
+//!
+//! The phase changes once (DECIDED-ONCE). A finished global is a record in `history`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::branch::{Branch, Stage};
+use crate::name::Origin;
+use crate::outcome::{GlobalStatus, PhaseTwoCall, RollbackReason};
+use crate::record::{Event, GlobalRecord, GlobalState};
+use crate::request::Decision;
+use crate::{BranchId, Timestamp, Xid};
+
+#[derive(Debug)]
+pub(crate) struct Global {
+    pub(crate) xid: Xid,
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) begun_at: Timestamp,
+    pub(crate) deadline: Timestamp,
+    pub(crate) phase: Phase,
+    pub(crate) paused: bool,
+    pub(crate) rollback_only: bool,
+    /// Whether there is a record of it.
+    pub(crate) stored: bool,
+    /// Branches that are not finished, and those of them that are refused.
+    pub(crate) unfinished: u32,
+    pub(crate) refused: u32,
+    /// In the order of their sequence.
+    pub(crate) branches: Vec<Branch>,
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Active,
+    Committing,
+    RollingBack(RollbackReason),
+}
+
+impl Global {
+    pub(crate) fn status(&self) -> GlobalStatus {
+        match self.phase {
+            Phase::Active => GlobalStatus::Active,
+            Phase::Committing => GlobalStatus::Committing,
+            Phase::RollingBack(reason) if self.refused > 0 => GlobalStatus::NeedsOperator(reason),
+            Phase::RollingBack(reason) => GlobalStatus::RollingBack(reason),
+        }
+    }
+
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        match self.phase {
+            Phase::Active => None,
+            Phase::Committing => Some(Decision::Commit),
+            Phase::RollingBack(_) => Some(Decision::RollBack),
+        }
+    }
+
+    pub(crate) fn is_rolling_back(&self) -> bool {
+        matches!(self.phase, Phase::RollingBack(_))
+    }
+
+    pub(crate) fn branch(&self, id: BranchId) -> Option<&Branch> {
+        self.branches.iter().find(|branch| branch.id == id)
+    }
+
+    pub(crate) fn branch_mut(&mut self, id: BranchId) -> Option<&mut Branch> {
+        self.branches.iter_mut().find(|branch| branch.id == id)
+    }
+
+    pub(crate) fn branch_at(&self, sequence: u32) -> Option<&Branch> {
+        let place = self.branches.binary_search_by_key(&sequence, |branch| branch.sequence);
+        place.ok().map(|place| &self.branches[place])
+    }
+
+    /// The place of the next branch, after that of every branch there is.
+    pub(crate) fn next_sequence(&self) -> Option<u32> {
+        self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))
+    }
+
+    /// Adds a branch; small globals, which are nearly all, get exactly the room that they need.
+    pub(crate) fn add(&mut self, branch: Branch) {
+        if self.branches.len() == self.branches.capacity() {
+            self.branches.reserve_exact(self.branches.len().max(1));
+        }
+        self.unfinished += 1;
+        self.branches.push(branch);
+    }
+
+    /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
+    pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
+        if self.events.len() >= events_max.max(2) {
+            self.events.remove(1);
+        }
+        self.events.push(Event { at, what });
+    }
+
+    pub(crate) fn record(&self) -> GlobalRecord {
+        let state = match self.phase {
+            Phase::Active => GlobalState::Active,
+            Phase::Committing => GlobalState::Committing,
+            Phase::RollingBack(reason) => GlobalState::RollingBack(reason),
+        };
+        GlobalRecord {
+            xid: self.xid,
+            address: self.origin.address.clone(),
+            application: self.origin.application.clone(),
+            name: self.origin.name.clone(),
+            begun_at: self.begun_at,
+            deadline: self.deadline,
+            state,
+            paused: self.paused,
+            rollback_only: self.rollback_only,
+            events: self.events.clone(),
+            finished_branches: Vec::new(),
+        }
+    }
+
+    // ---- phase two ----
+
+    /// Whether phase two of the branch may be called, and its answer be believed: for a commit
+    /// any, for a rollback the last unfinished one of its resource.
+    pub(crate) fn is_next(&self, branch: &Branch) -> bool {
+        let later = |other: &Branch| {
+            other.sequence > branch.sequence
+                && other.resource == branch.resource
+                && !other.is_finished()
+        };
+        !branch.is_finished()
+            && (self.phase == Phase::Committing || !self.branches.iter().any(later))
+    }
+
+    /// The branches whose phase two may be called, refused ones included, in calling order.
+    pub(crate) fn next_branches(&self) -> Vec<&Branch> {
+        let unfinished = self.branches.iter().filter(|branch| !branch.is_finished());
+        match self.phase {
+            Phase::Active => Vec::new(),
+            Phase::Committing => unfinished.collect(),
+            Phase::RollingBack(_) => {
+                let mut resources = BTreeSet::new();
+                unfinished.rev().filter(|branch| resources.insert(&*branch.resource)).collect()
+            }
+        }
+    }
+
+    /// The calls that phase two owes: none while an operator holds it back.
+    pub(crate) fn due(&self) -> impl Iterator<Item = PhaseTwoCall> + '_ {
+        let branches = if self.paused { Vec::new() } else { self.next_branches() };
+        let due = branches.into_iter().filter(|branch| branch.stage != Stage::Refused);
+        due.filter_map(|branch| self.call(branch))
+    }
+
+    pub(crate) fn call(&self, branch: &Branch) -> Option<PhaseTwoCall> {
+        Some(PhaseTwoCall {
+            xid: self.xid,
+            address: self.origin.address.clone(),
+            branch: branch.id,
+            resource: branch.resource.clone(),
+            mode: branch.mode,
+            decision: self.decision()?,
+            resolution: branch.resolution(),
+            application_data: branch.application_data.clone(),
+            attempts: branch.attempts(),
+        })
+    }
+}

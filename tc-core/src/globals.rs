@@ -1,0 +1,88 @@
+//! The unfinished globals, with what must always agree with them: deadlines and counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::counts::{Counts, Share};
+use crate::global::{Global, Phase};
+use crate::{Timestamp, Xid};
+
+/// Every unfinished global. Changes go through [`Globals::change`], so that exactly the undecided
+/// ones are in the deadline set (DEADLINE) and the counts are right.
+#[derive(Debug, Default)]
+pub(crate) struct Globals {
+    by_xid: BTreeMap<Xid, Box<Global>>,
+    deadlines: BTreeSet<(Timestamp, Xid)>,
+    counts: Counts,
+}
+
+impl Globals {
+    pub(crate) fn len(&self) -> usize {
+        self.by_xid.len()
+    }
+
+    pub(crate) fn get(&self, xid: Xid) -> Option<&Global> {
+        self.by_xid.get(&xid).map(Box::as_ref)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Global> {
+        self.by_xid.values().map(Box::as_ref)
+    }
+
+    /// Oldest XIDs first, from `first` on.
+    pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &Global> {
+        self.by_xid.range(first..).map(|(_, global)| global.as_ref())
+    }
+
+    /// Newest XIDs first, from below `before`.
+    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &Global> {
+        self.by_xid.range(..before).rev().map(|(_, global)| global.as_ref())
+    }
+
+    pub(crate) fn insert(&mut self, global: Global) {
+        self.counts.enter(Share::of(&global));
+        if global.phase == Phase::Active {
+            self.deadlines.insert((global.deadline, global.xid));
+        }
+        self.by_xid.insert(global.xid, Box::new(global));
+    }
+
+    pub(crate) fn remove(&mut self, xid: Xid) -> Option<Global> {
+        let global = *self.by_xid.remove(&xid)?;
+        self.counts.leave(Share::of(&global));
+        self.deadlines.remove(&(global.deadline, xid));
+        Some(global)
+    }
+
+    /// Changes a global; `None` if it is not there.
+    pub(crate) fn change<T>(
+        &mut self,
+        xid: Xid,
+        change: impl FnOnce(&mut Global) -> T,
+    ) -> Option<T> {
+        let global = self.by_xid.get_mut(&xid)?;
+        self.counts.leave(Share::of(global));
+        let result = change(global);
+        self.counts.enter(Share::of(global));
+        if global.phase != Phase::Active {
+            self.deadlines.remove(&(global.deadline, xid));
+        }
+        Some(result)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The undecided global whose deadline is the first to have passed.
+    pub(crate) fn expired(&self, now: Timestamp) -> Option<Xid> {
+        self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, xid)| xid)
+    }
+
+    pub(crate) fn deadlines(&self) -> &BTreeSet<(Timestamp, Xid)> {
+        &self.deadlines
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+}

@@ -1,0 +1,121 @@
+//! The named invariants, checked against the whole state.
+//!
+//! For tests and the simulator: slow, and never called by the coordinator itself. What is derived
+//! and kept up to date step by step is derived here once more, from scratch.
+
+use std::collections::BTreeSet;
+
+use crate::branch::Branch;
+use crate::coordinator::Coordinator;
+use crate::counts::{Counts, Share};
+use crate::global::{Global, Phase};
+use crate::lock::{LockId, Purpose, Rank};
+use crate::wait::{WaitId, Waiter};
+
+impl Coordinator {
+    /// Checks DEADLINE, LOCK-OWNER, QUEUE and BOUNDED, and that counts agree with what is counted.
+    /// Reads the whole state: for tests.
+    ///
+    /// # Errors
+    /// The first invariant found broken, for people.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.check_globals()?;
+        for lock in self.locks.iter() {
+            self.check_lock(lock)?;
+        }
+        for (id, waiter) in self.waits.iter() {
+            self.check_waiter(id, waiter)?;
+        }
+        self.check_bounds()
+    }
+
+    fn check_globals(&self) -> Result<(), String> {
+        let undecided = self.globals.iter().filter(|global| global.phase == Phase::Active);
+        let deadlines: BTreeSet<_> = undecided.map(|it| (it.deadline, it.xid)).collect();
+        ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
+        let mut counts = Counts::default();
+        for global in self.globals.iter() {
+            counts.enter(Share::of(global));
+            self.check_global(global)?;
+        }
+        ensure(counts == self.globals.counts(), || "counts: wrong".to_owned())
+    }
+
+    fn check_global(&self, global: &Global) -> Result<(), String> {
+        let xid = global.xid;
+        let open = global.branches.iter().filter(|branch| !branch.is_finished()).count();
+        ensure(open == global.unfinished as usize, || format!("xid {xid}: wrong branch count"))?;
+        ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
+            format!("xid {xid}: branches out of order")
+        })?;
+        let holds = |branch: &Branch| !branch.rows.is_empty();
+        let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
+        ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
+            format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
+        })?;
+        ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
+        for branch in &global.branches {
+            for row in &branch.rows {
+                let mut holders = self.locks.holders(row.lock);
+                let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
+                ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_lock(&self, lock: LockId) -> Result<(), String> {
+        let (space, key) = (self.locks.space(lock), self.locks.key(lock));
+        let row = || format!("{}/{}/{}", space.resource, space.table, crate::key_for_people(key));
+        let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
+        ensure(used, || format!("{}: slot not freed", row()))?;
+        ensure(self.locks.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
+        for holder in self.locks.holders(lock) {
+            let global = self.globals.get(holder.xid);
+            let branch = global.and_then(|global| global.branch_at(holder.sequence));
+            let same = |rows: &Branch| {
+                rows.rows.iter().any(|held| held.lock == lock && held.mode == holder.mode)
+            };
+            let xid = holder.xid;
+            ensure(branch.is_some_and(same), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
+            let mut other = self.locks.conflicting_holders(lock, Some(holder.xid), holder.mode);
+            ensure(other.next().is_none(), || format!("{}: held twice", row()))?;
+        }
+        Ok(())
+    }
+
+    fn check_waiter(&self, id: WaitId, waiter: &Waiter) -> Result<(), String> {
+        let undecided = waiter.xid.is_none_or(|xid| self.undecided(xid).is_ok());
+        ensure(undecided, || format!("waiter {id:?} belongs to a decided global"))?;
+        let blocked = self.blocker(waiter.xid, &waiter.rows, id).is_some();
+        ensure(blocked, || format!("QUEUE: waiter {id:?} waits for nothing"))?;
+        for row in &waiter.rows {
+            let held = self.locks.holds(row.lock, waiter.xid);
+            ensure((row.rank == Rank::Holder) == held, || format!("waiter {id:?}: wrong rank"))?;
+            let mut queue = self.locks.queue(row.lock);
+            let queued = queue.any(|(place, claim)| {
+                place == row.place(id)
+                    && claim.mode == row.mode
+                    && (claim.purpose == Purpose::Take || !waiter.takes())
+            });
+            ensure(queued, || format!("waiter {id:?} stands in no queue"))?;
+        }
+        Ok(())
+    }
+
+    fn check_bounds(&self) -> Result<(), String> {
+        let limits = &self.limits;
+        let bounds = [
+            ("globals", self.globals.len(), limits.globals_max),
+            ("locks", self.locks.len(), limits.locks_max),
+            ("waiters", self.waits.len(), limits.waiters_max),
+            ("history", self.history.len(), limits.history_max),
+        ];
+        let past = bounds.into_iter().find(|&(_, len, max)| len > max);
+        past.map_or(Ok(()), |(what, len, max)| Err(format!("BOUNDED: {len} {what}, not {max}")))
+    }
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,92 @@
+//! How much the coordinator takes on (BOUNDED).
+//!
+//! Reaching a limit is answered with [`Rejection::LimitReached`](crate::Rejection::LimitReached)
+//! unless the field says otherwise; nothing is dropped silently.
+
+/// The coordinator's limits. All times are milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Timeout of a global whose TM names none. Too short: long business transactions are rolled
+    /// back under way. Too long: rows of a dead client stay locked that long.
+    pub timeout_ms_default: u64,
+    /// Longest timeout granted; a longer one is cut to this, and the reply says so. Too short: batch
+    /// jobs cannot run. Too long: one careless client locks rows for that long.
+    pub timeout_ms_max: u64,
+    /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about half a
+    /// kilobyte each with two branches.
+    pub globals_max: usize,
+    /// Branches of one global. Too few: wide transactions are refused. Too many: a runaway loop in
+    /// one client makes one global that takes minutes to roll back.
+    pub branches_per_global_max: usize,
+    /// Rows named in one registration or check. Too few: bulk statements are refused. Too many: one
+    /// request holds up all others while it is decided.
+    pub rows_per_request_max: usize,
+    /// Rows whose locks one branch holds. Too few: local transactions of many statements are
+    /// refused. Too many: the branch's record, which holds them all, becomes slow to store.
+    pub rows_per_branch_max: usize,
+    /// Row locks held or waited for, all together. Too few: registrations are refused. Too many:
+    /// memory, about 100 bytes each plus the key.
+    pub locks_max: usize,
+    /// Requests that wait for locks, or for a global to finish, all together. A registration beyond
+    /// it is refused; a decision beyond it is answered at once with the status reached. Too few:
+    /// conflicts become errors under load. Too many: memory, and long queues that time out anyway.
+    pub waiters_max: usize,
+    /// Longest wait for a lock; a longer one is cut to this. Too short: hot rows turn into errors.
+    /// Too long: threads of a stuck application pile up behind one row.
+    pub wait_ms_max: u64,
+    /// How long a finished global is remembered. Too short: a client that asks late is told
+    /// "unknown". Too long: `history_max` decides alone.
+    pub retention_ms: u64,
+    /// Finished globals remembered; the longest finished goes when one more finishes. Too few: as
+    /// for `retention_ms`. Too many: memory and disk, about half a kilobyte each.
+    pub history_max: usize,
+    /// Entries of one global's timeline, at least 2; the first is kept, the oldest of the rest goes.
+    /// Too few: what operators did is lost. Too many: the record grows with every click.
+    pub events_per_global_max: usize,
+    /// Globals expired, waiters expired and finished globals forgotten by one `Tick`, each; the
+    /// rest is due at once and goes with the next. Too few: many small batches. Too many: one
+    /// expiry of everything holds up all other requests.
+    pub expiries_per_tick_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            timeout_ms_default: 60_000,
+            timeout_ms_max: 24 * 60 * 60 * 1_000,
+            globals_max: 1_000_000,
+            branches_per_global_max: 10_000,
+            rows_per_request_max: 10_000,
+            rows_per_branch_max: 100_000,
+            locks_max: 10_000_000,
+            waiters_max: 100_000,
+            wait_ms_max: 60 * 60 * 1_000,
+            retention_ms: 60 * 60 * 1_000,
+            history_max: 100_000,
+            events_per_global_max: 100,
+            expiries_per_tick_max: 1_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Limits so small that tests reach every one of them.
+    #[must_use]
+    pub fn tiny() -> Self {
+        Self {
+            timeout_ms_default: 1_000,
+            timeout_ms_max: 5_000,
+            globals_max: 8,
+            branches_per_global_max: 3,
+            rows_per_request_max: 4,
+            rows_per_branch_max: 6,
+            locks_max: 24,
+            waiters_max: 4,
+            wait_ms_max: 2_000,
+            retention_ms: 10_000,
+            history_max: 4,
+            events_per_global_max: 3,
+            expiries_per_tick_max: 2,
+        }
+    }
+}

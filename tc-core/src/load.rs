@@ -1,0 +1,249 @@
+//! Making a coordinator from its records (RECORDED).
+//!
+//! Nothing is decided here: locks, deadlines and counts follow from the records. Records that
+//! contradict each other stop the load, since a coordinator that guesses would lose a lock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::branch::{Branch, HeldRow};
+use crate::coordinator::Coordinator;
+use crate::global::{Global, Phase};
+use crate::globals::Globals;
+use crate::history::History;
+use crate::lock::{Holder, LockTable};
+use crate::name::{Names, Origin};
+use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
+use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::wait::Waits;
+use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
+
+/// The records contradict each other or the epoch. The store is damaged, or not ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The epoch does not fit into an XID.
+    #[error("epoch {} is past the last one, {EPOCH_MAX}", .0.0)]
+    EpochTooLarge(Epoch),
+    /// An XID was drawn under this epoch or a later one: it would be drawn again.
+    #[error("xid {0} belongs to this epoch or a later one")]
+    XidOfLaterEpoch(Xid),
+    /// Two records have the same key.
+    #[error("record {0:?} is there twice")]
+    RecordTwice(RecordKey),
+    /// A branch whose global is missing or finished.
+    #[error("branch {branch} of xid {xid} has no unfinished global")]
+    BranchWithoutGlobal {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+    },
+    /// The branch's state does not fit that of its global, or its place is taken.
+    #[error("branch {branch} of xid {xid} does not fit its global")]
+    BranchMisfit {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+    },
+    /// A decided global without an unfinished branch, which should be finished.
+    #[error("xid {0} is decided and has nothing left to do, but is not finished")]
+    NothingLeftToDo(Xid),
+    /// Two globals hold a row in conflicting modes.
+    #[error("a row of table {table} is held by xid {first} and xid {second}")]
+    RowHeldTwice {
+        /// The table.
+        table: Arc<str>,
+        /// One holder.
+        first: Xid,
+        /// The other.
+        second: Xid,
+    },
+}
+
+impl LoadError {
+    /// The stable name of the error, as listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "HF-TC-RECORDS-CONTRADICT"
+    }
+}
+
+impl Coordinator {
+    /// Makes the coordinator that wrote the records, to lead under a later epoch. Without records
+    /// it is an empty one.
+    ///
+    /// `address` is the address part of the text form of XIDs that it will hand out; globals from
+    /// before keep theirs.
+    ///
+    /// # Errors
+    /// The records contradict each other. A server must stop then, and not serve from a guess.
+    pub fn load(
+        epoch: Epoch,
+        address: Arc<str>,
+        limits: Limits,
+        records: impl IntoIterator<Item = Record>,
+    ) -> Result<Self, LoadError> {
+        if epoch.0 > EPOCH_MAX {
+            return Err(LoadError::EpochTooLarge(epoch));
+        }
+        let mut coordinator = Self {
+            address,
+            limits,
+            numbers: Numbers::new(epoch),
+            names: Names::new(),
+            globals: Globals::default(),
+            locks: LockTable::new(),
+            waits: Waits::default(),
+            history: History::default(),
+        };
+        let (globals, mut branches) = sort_records(records)?;
+        for global in globals.into_values() {
+            let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
+            let own = std::mem::replace(&mut branches, later);
+            coordinator.restore(epoch, global, own)?;
+        }
+        branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
+    }
+
+    fn restore(
+        &mut self,
+        epoch: Epoch,
+        record: GlobalRecord,
+        branches: Branches,
+    ) -> Result<(), LoadError> {
+        let xid = record.xid;
+        if let Some(branch) = branches.values().find(|branch| branch.xid != xid) {
+            return Err(orphan(branch));
+        }
+        if xid.0 >> COUNTER_BITS >= epoch.0 {
+            return Err(LoadError::XidOfLaterEpoch(xid));
+        }
+        let Some(phase) = phase_of(record.state) else {
+            self.history.add(self.names.shared(record));
+            return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
+        };
+        let mut global = restore_global(&mut self.names, record, phase);
+        for branch in branches.into_values() {
+            self.restore_branch(&mut global, branch)?;
+        }
+        if phase != Phase::Active && global.unfinished == 0 {
+            return Err(LoadError::NothingLeftToDo(xid));
+        }
+        self.globals.insert(global);
+        Ok(())
+    }
+
+    fn restore_branch(
+        &mut self,
+        global: &mut Global,
+        mut record: BranchRecord,
+    ) -> Result<(), LoadError> {
+        let xid = global.xid;
+        if !fits(&record.state, global.phase) || global.branch(record.id).is_some() {
+            return Err(LoadError::BranchMisfit { xid, branch: record.id });
+        }
+        record.resource = self.names.text(&record.resource);
+        // A commit lets go of the locks with the decision, and does not rewrite the branches.
+        let released = global.phase == Phase::Committing;
+        let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
+        let sequence = record.sequence;
+        let refused = matches!(record.state, BranchState::Refused(..));
+        let mut branch = Branch::restore(record);
+        for row in rows {
+            let space = self.names.space(&branch.resource, &row.table);
+            let lock = self.locks.find_or_insert(space, row.key);
+            let holder = self.locks.conflicting_holders(lock, Some(xid), row.mode).next();
+            if let Some(holder) = holder {
+                let (first, second) = (holder.xid, xid);
+                return Err(LoadError::RowHeldTwice { table: row.table, first, second });
+            }
+            self.locks.hold(lock, Holder { xid, sequence, mode: row.mode });
+            branch.rows.push(HeldRow { lock, mode: row.mode });
+        }
+        let finished = branch.is_finished();
+        global.add(branch);
+        global.unfinished -= u32::from(finished);
+        global.refused += u32::from(refused);
+        Ok(())
+    }
+}
+
+type Branches = BTreeMap<(Xid, u32), BranchRecord>;
+
+fn sort_records(
+    records: impl IntoIterator<Item = Record>,
+) -> Result<(BTreeMap<Xid, GlobalRecord>, Branches), LoadError> {
+    let (mut globals, mut branches) = (BTreeMap::new(), Branches::new());
+    for record in records {
+        let key = record.key();
+        match record {
+            Record::Global(global) => {
+                if globals.insert(global.xid, global).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
+            Record::Branch(branch) => {
+                let (xid, id) = (branch.xid, branch.id);
+                if branches.insert((xid, branch.sequence), branch).is_some() {
+                    return Err(LoadError::BranchMisfit { xid, branch: id });
+                }
+            }
+        }
+    }
+    Ok((globals, branches))
+}
+
+fn orphan(branch: &BranchRecord) -> LoadError {
+    LoadError::BranchWithoutGlobal { xid: branch.xid, branch: branch.id }
+}
+
+fn phase_of(state: GlobalState) -> Option<Phase> {
+    match state {
+        GlobalState::Active => Some(Phase::Active),
+        GlobalState::Committing => Some(Phase::Committing),
+        GlobalState::RollingBack(reason) => Some(Phase::RollingBack(reason)),
+        GlobalState::Committed(Timestamp(_)) | GlobalState::RolledBack(..) => None,
+    }
+}
+
+fn fits(state: &BranchState, phase: Phase) -> bool {
+    match state {
+        BranchState::Registered | BranchState::PhaseOneDone => true,
+        BranchState::Finished(_) => phase != Phase::Active,
+        BranchState::Refused(..) | BranchState::Resolved(_) => {
+            matches!(phase, Phase::RollingBack(_))
+        }
+    }
+}
+
+fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Global {
+    let GlobalRecord { address, application, name, .. } = record;
+    Global {
+        xid: record.xid,
+        origin: names.origin(&Origin { address, application, name }),
+        begun_at: record.begun_at,
+        deadline: record.deadline,
+        phase,
+        paused: record.paused,
+        rollback_only: record.rollback_only,
+        stored: true,
+        unfinished: 0,
+        refused: 0,
+        branches: Vec::new(),
+        events: record.events,
+    }
+}
+
+impl Names {
+    /// A finished global's record, its names shared.
+    fn shared(&mut self, record: GlobalRecord) -> GlobalRecord {
+        GlobalRecord {
+            address: self.text(&record.address),
+            application: self.text(&record.application),
+            name: self.text(&record.name),
+            ..record
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The table of global locks: who holds a row, and which requests stand in its queue.
+//!
+//! A row that is held or waited for has a slot, found through a hash index by resource, table and
+//! key, and named by a `LockId` everywhere else. What is granted, and when, is decided in `queue`.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::Xid;
+use crate::index::{Index, hash_of};
+use crate::name::Space;
+use crate::request::LockMode;
+use crate::wait::WaitId;
+
+/// A slot of the table, valid while its row is held or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockId(u32);
+
+/// A branch that holds a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) xid: Xid,
+    /// The branch's place in its global.
+    pub(crate) sequence: u32,
+    pub(crate) mode: LockMode,
+}
+
+/// A place in a row's queue: in order of rank, then of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) rank: Rank,
+    pub(crate) id: WaitId,
+}
+
+/// Whether the waiting global holds the row already.
+///
+/// A holder stands before all others, since they wait for it to let go: behind them it would wait
+/// for them in turn, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    Holder,
+    Newcomer,
+}
+
+/// What a request in the queue asks of the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// `None` for a check outside a global.
+    pub(crate) xid: Option<Xid>,
+    pub(crate) mode: LockMode,
+    pub(crate) purpose: Purpose,
+}
+
+/// Whether a request takes the row when it is its turn. Nobody waits for one that does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Take,
+    Check,
+}
+
+#[derive(Debug)]
+struct Slot {
+    space: Arc<Space>,
+    key: Box<[u8]>,
+    first: Option<Holder>,
+    /// Only where there is more than one holder, or a queue.
+    contended: Option<Box<Contended>>,
+}
+
+#[derive(Debug, Default)]
+struct Contended {
+    others: Vec<Holder>,
+    queue: BTreeMap<Place, Claim>,
+}
+
+/// All rows that are held or waited for.
+#[derive(Debug)]
+pub(crate) struct LockTable {
+    slots: Vec<Option<Slot>>,
+    free: Vec<LockId>,
+    index: Index<LockId>,
+}
+
+impl LockMode {
+    pub(crate) fn conflicts(self, other: Self) -> bool {
+        self == Self::Exclusive || other == Self::Exclusive
+    }
+}
+
+impl LockTable {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), index: Index::new() }
+    }
+
+    /// How many rows are held or waited for.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn find(&self, space: &Space, key: &[u8]) -> Option<LockId> {
+        let is = |&lock: &LockId| {
+            let slot = self.slot(lock);
+            *slot.space == *space && *slot.key == *key
+        };
+        self.index.find(hash_of(&(space, key)), is).copied()
+    }
+
+    /// Finds the row's slot or makes one; an unused one must be given back with `reclaim`.
+    pub(crate) fn find_or_insert(&mut self, space: Arc<Space>, key: Box<[u8]>) -> LockId {
+        if let Some(found) = self.find(&space, &key) {
+            return found;
+        }
+        let hash = hash_of(&(&*space, &*key));
+        let slot = Some(Slot { space, key, first: None, contended: None });
+        let lock = match self.free.pop() {
+            Some(lock) => {
+                self.slots[lock.0 as usize] = slot;
+                lock
+            }
+            None => {
+                let next = u32::try_from(self.slots.len()).expect("BOUNDED: locks_max fits");
+                self.slots.push(slot);
+                LockId(next)
+            }
+        };
+        let slots = &self.slots;
+        self.index.insert(hash, lock, |&known| {
+            let slot = slots[known.0 as usize].as_ref().expect(LIVE);
+            hash_of(&(&*slot.space, &*slot.key))
+        });
+        lock
+    }
+
+    /// Frees the slot if nobody holds the row or waits for it.
+    pub(crate) fn reclaim(&mut self, lock: LockId) {
+        let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
+        slot.contended
+            .take_if(|contended| contended.others.is_empty() && contended.queue.is_empty());
+        if slot.first.is_some() || slot.contended.is_some() {
+            return;
+        }
+        let hash = hash_of(&(&*slot.space, &*slot.key));
+        self.index.remove(hash, |&known| known == lock);
+        self.slots[lock.0 as usize] = None;
+        self.free.push(lock);
+    }
+
+    pub(crate) fn space(&self, lock: LockId) -> &Arc<Space> {
+        &self.slot(lock).space
+    }
+
+    pub(crate) fn key(&self, lock: LockId) -> &[u8] {
+        &self.slot(lock).key
+    }
+
+    /// Every slot in use, in the order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = LockId> + '_ {
+        let ids = (0..).map(LockId);
+        self.slots.iter().zip(ids).filter(|(slot, _)| slot.is_some()).map(|(_, lock)| lock)
+    }
+
+    // ---- holders ----
+
+    pub(crate) fn holders(&self, lock: LockId) -> impl Iterator<Item = Holder> + '_ {
+        let slot = self.slot(lock);
+        let others = slot.contended.as_deref().map_or(&[][..], |contended| &contended.others);
+        slot.first.iter().chain(others).copied()
+    }
+
+    /// Makes a branch hold the row, or hold it in a stronger mode.
+    pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) {
+        let slot = self.slot_mut(lock);
+        let others = slot.contended.as_deref_mut().map(|contended| &mut contended.others);
+        let mut known = slot.first.iter_mut().chain(others.into_iter().flatten());
+        let same = |known: &&mut Holder| (known.xid, known.sequence) == holder.branch();
+        if let Some(known) = known.find(same) {
+            known.mode = known.mode.max(holder.mode);
+        } else if slot.first.is_none() {
+            slot.first = Some(holder);
+        } else {
+            slot.contended.get_or_insert_default().others.push(holder);
+        }
+    }
+
+    /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
+    pub(crate) fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
+        let slot = self.slot_mut(lock);
+        if let Some(contended) = &mut slot.contended {
+            contended.others.retain(|holder| holder.branch() != (xid, sequence));
+        }
+        slot.first.take_if(|holder| holder.branch() == (xid, sequence));
+        if let (None, Some(contended)) = (slot.first, &mut slot.contended) {
+            slot.first = (!contended.others.is_empty()).then(|| contended.others.remove(0));
+        }
+    }
+
+    /// Whether the global holds the row in any mode.
+    pub(crate) fn holds(&self, lock: LockId, xid: Option<Xid>) -> bool {
+        self.holders(lock).any(|holder| Some(holder.xid) == xid)
+    }
+
+    /// Whether the global holds the row in this mode or a stronger one.
+    pub(crate) fn covers(&self, lock: LockId, xid: Option<Xid>, mode: LockMode) -> bool {
+        self.holders(lock).any(|holder| Some(holder.xid) == xid && holder.mode >= mode)
+    }
+
+    /// The holders of other globals whose mode conflicts with this one.
+    pub(crate) fn conflicting_holders(
+        &self,
+        lock: LockId,
+        xid: Option<Xid>,
+        mode: LockMode,
+    ) -> impl Iterator<Item = Holder> + '_ {
+        let conflicts = move |holder: &Holder| holder.mode.conflicts(mode);
+        self.holders(lock).filter(move |holder| Some(holder.xid) != xid && conflicts(holder))
+    }
+
+    // ---- queue ----
+
+    pub(crate) fn has_queue(&self, lock: LockId) -> bool {
+        self.slot(lock).contended.as_ref().is_some_and(|contended| !contended.queue.is_empty())
+    }
+
+    pub(crate) fn line_up(&mut self, lock: LockId, place: Place, claim: Claim) {
+        self.slot_mut(lock).contended.get_or_insert_default().queue.insert(place, claim);
+    }
+
+    pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
+        if let Some(contended) = &mut self.slot_mut(lock).contended {
+            contended.queue.remove(&place);
+        }
+    }
+
+    /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
+    pub(crate) fn next_claim(&self, lock: LockId, after: Option<Place>) -> Option<(Place, Claim)> {
+        let slot = self.slots[lock.0 as usize].as_ref()?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let queue = &slot.contended.as_ref()?.queue;
+        queue.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
+    }
+
+    /// The whole queue, next first.
+    pub(crate) fn queue(&self, lock: LockId) -> impl Iterator<Item = (Place, Claim)> + '_ {
+        let queue = self.slot(lock).contended.as_ref().map(|contended| &contended.queue);
+        queue.into_iter().flatten().map(|(&place, &claim)| (place, claim))
+    }
+
+    /// The queue before a place, nearest first.
+    pub(crate) fn claims_ahead(
+        &self,
+        lock: LockId,
+        place: Place,
+    ) -> impl Iterator<Item = (Place, Claim)> + '_ {
+        let queue = self.slot(lock).contended.as_ref().map(|contended| &contended.queue);
+        let ahead = queue.into_iter().flat_map(move |queue| queue.range(..place).rev());
+        ahead.map(|(&place, &claim)| (place, claim))
+    }
+
+    /// The first request before a place that will take the row in a mode that conflicts.
+    pub(crate) fn blocking_claim(
+        &self,
+        lock: LockId,
+        place: Place,
+        mode: LockMode,
+    ) -> Option<Claim> {
+        let blocks = |claim: &Claim| claim.purpose == Purpose::Take && claim.mode.conflicts(mode);
+        self.claims_ahead(lock, place).map(|(_, claim)| claim).find(blocks)
+    }
+
+    fn slot(&self, lock: LockId) -> &Slot {
+        self.slots[lock.0 as usize].as_ref().expect(LIVE)
+    }
+
+    fn slot_mut(&mut self, lock: LockId) -> &mut Slot {
+        self.slots[lock.0 as usize].as_mut().expect(LIVE)
+    }
+}
+
+const LIVE: &str = "LOCK-OWNER: a lock that is named is held or waited for";
+
+impl Holder {
+    fn branch(self) -> (Xid, u32) {
+        (self.xid, self.sequence)
+    }
+}

@@ -1,0 +1,125 @@
+//! What RMs answer in phase two.
+//!
+//! An answer is believed only of a branch that may be called: any of a commit, the last unfinished
+//! one of its resource of a rollback. Everything else is an echo of an earlier leader or a repeated
+//! effect (EFFECTS-REPEAT) and changes nothing. A branch is never given up, only finished.
+
+use std::sync::Arc;
+
+use crate::branch::{Branch, HeldRow, Stage};
+use crate::coordinator::Coordinator;
+use crate::global::Global;
+use crate::outcome::{Change, Effect, Outcome};
+use crate::record::Record;
+use crate::request::{Decision, DirtyRow, PhaseTwoOutcome};
+use crate::{BranchId, Timestamp, Xid};
+
+impl Coordinator {
+    pub(crate) fn finish_phase_two(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+        out: &mut Outcome,
+    ) {
+        let Some(global) = self.globals.get(xid) else { return };
+        let believed = |branch: &Branch| global.is_next(branch);
+        if global.decision() != Some(decision) || !global.branch(branch).is_some_and(believed) {
+            return;
+        }
+        match (outcome, decision) {
+            (PhaseTwoOutcome::Done, _) => self.finish_branch(now, xid, branch, out),
+            (PhaseTwoOutcome::Refused { error, rows }, Decision::RollBack) => {
+                self.refuse_branch(now, xid, branch, error, rows, out);
+            }
+            // A commit cannot be refused: it is asked for again.
+            (
+                PhaseTwoOutcome::Retryable { error } | PhaseTwoOutcome::Refused { error, .. },
+                Decision::Commit | Decision::RollBack,
+            ) => self.fail_branch(now, xid, branch, error, out),
+        }
+    }
+
+    fn finish_branch(&mut self, now: Timestamp, xid: Xid, id: BranchId, out: &mut Outcome) {
+        let done = self.globals.change(xid, |global| mark_finished(global, id, now)).flatten();
+        let Some((sequence, rows)) = done else { return };
+        let Some(global) = self.globals.get(xid) else { return };
+        if global.unfinished == 0 {
+            self.finish(now, xid, out);
+        } else {
+            out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
+            self.put_branch(xid, id, out);
+        }
+        let mut touched = Vec::new();
+        self.let_go(xid, sequence, &rows, &mut touched);
+        self.settle(now, touched, out);
+    }
+
+    fn fail_branch(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        id: BranchId,
+        error: Arc<str>,
+        out: &mut Outcome,
+    ) {
+        let error = self.names.text(&error);
+        self.globals.change(xid, |global| {
+            if let Some(branch) = global.branch_mut(id) {
+                branch.fail(now, error);
+            }
+        });
+        self.put_branch(xid, id, out);
+    }
+
+    fn refuse_branch(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        id: BranchId,
+        error: Arc<str>,
+        rows: Arc<[DirtyRow]>,
+        out: &mut Outcome,
+    ) {
+        let error = self.names.text(&error);
+        self.globals.change(xid, |global| {
+            let Some(branch) = global.branch_mut(id) else { return };
+            branch.fail(now, error.clone()).refusal = Some((error.clone(), rows));
+            let before = std::mem::replace(&mut branch.stage, Stage::Refused);
+            global.refused += u32::from(before != Stage::Refused);
+        });
+        self.put_branch(xid, id, out);
+        self.answer_ends(xid, self.status(xid), out);
+    }
+
+    pub(crate) fn put_branch(&self, xid: Xid, id: BranchId, out: &mut Outcome) {
+        if let Some(branch) = self.globals.get(xid).and_then(|global| global.branch(id)) {
+            out.changes.push(Change::Put(Record::Branch(branch.record(xid, &self.locks))));
+        }
+    }
+}
+
+/// Marks a branch finished and takes its rows out, in that order of its record.
+fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, Vec<HeldRow>)> {
+    let branch = global.branch_mut(id)?;
+    let before = std::mem::replace(&mut branch.stage, Stage::Finished(now));
+    let done = (branch.sequence, std::mem::take(&mut branch.rows));
+    global.unfinished -= 1;
+    global.refused -= u32::from(before == Stage::Refused);
+    Some(done)
+}
+
+/// The call that waited for a branch to be rolled back: the one registered before it on its
+/// resource.
+fn next_after(global: &Global, sequence: u32) -> Option<crate::PhaseTwoCall> {
+    if global.paused || !global.is_rolling_back() {
+        return None;
+    }
+    let finished = global.branch_at(sequence)?;
+    let same = |branch: &&&Branch| branch.resource == finished.resource;
+    let next = global.next_branches();
+    let next = next.iter().find(same).filter(|branch| branch.stage != Stage::Refused)?;
+    global.call(next)
+}

@@ -1,0 +1,279 @@
+//! Waiting for locks: who must wait, who is next, who is refused.
+//!
+//! A request takes all its rows at once or none. It is its turn when no other global holds one of
+//! them in a conflicting mode and no request before it in a row's queue wants to. Nobody waits for
+//! a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it is waits.
+
+use crate::coordinator::{Answer, Coordinator, push_reply};
+use crate::lock::{LockId, Purpose, Rank};
+use crate::outcome::{Outcome, Rejection, Reply};
+use crate::request::{Holding, LockMode, LockWait};
+use crate::wait::{WaitId, Waiter, Want, WantedRow};
+use crate::{Correlation, Timestamp, Xid};
+
+/// A row that a request cannot have yet, and who is in the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocker {
+    lock: LockId,
+    by: Xid,
+}
+
+impl Coordinator {
+    /// What keeps a request from being granted. Holders are named before those who wait as well.
+    pub(crate) fn blocker(
+        &self,
+        xid: Option<Xid>,
+        rows: &[WantedRow],
+        id: WaitId,
+    ) -> Option<Blocker> {
+        let holder = |row: &WantedRow| {
+            let holder = self.locks.conflicting_holders(row.lock, xid, row.mode).next()?;
+            Some(Blocker { lock: row.lock, by: holder.xid })
+        };
+        let waiter = |row: &WantedRow| {
+            if self.locks.covers(row.lock, xid, row.mode) {
+                return None;
+            }
+            let claim = self.locks.blocking_claim(row.lock, row.place(id), row.mode)?;
+            claim.xid.map(|by| Blocker { lock: row.lock, by })
+        };
+        rows.iter().find_map(holder).or_else(|| rows.iter().find_map(waiter))
+    }
+
+    /// Puts a blocked request into the queues of its rows, or refuses it and leaves nothing behind.
+    pub(crate) fn wait_or_refuse(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        xid: Option<Xid>,
+        want: Want,
+        rows: Vec<WantedRow>,
+        wait: LockWait,
+    ) -> Answer {
+        let locks: Vec<_> = rows.iter().map(|row| row.lock).collect();
+        let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
+        let waits = self.may_wait(to, xid, &rows, wait).and_then(|reply_to| {
+            let holding = wait.holding;
+            self.line_up(Waiter { reply_to, xid, want, rows, holding, since: now, deadline })
+        });
+        if let Err(rejection) = waits {
+            locks.into_iter().for_each(|lock| self.locks.reclaim(lock));
+            return Err(rejection);
+        }
+        Ok(None)
+    }
+
+    fn may_wait(
+        &self,
+        to: Option<Correlation>,
+        xid: Option<Xid>,
+        rows: &[WantedRow],
+        wait: LockWait,
+    ) -> Result<Correlation, Rejection> {
+        // A holder that rolls back may need the database locks that this requester would keep.
+        let rolling_back = match wait.holding {
+            Holding::DatabaseLocks => self.holder_rolling_back(xid, rows),
+            Holding::Nothing => None,
+        };
+        let blocker = rolling_back.or_else(|| self.blocker(xid, rows, WaitId(u64::MAX)));
+        match (to, blocker) {
+            (Some(to), _) if wait.timeout_ms > 0 && rolling_back.is_none() => {
+                let max = self.limits.waiters_max;
+                crate::coordinator::check_limit("waiting requests", self.waits.len() + 1, max)?;
+                Ok(to)
+            }
+            (_, Some(blocker)) => Err(self.row_locked(blocker)),
+            (_, None) => unreachable!("QUEUE: only blocked requests wait"),
+        }
+    }
+
+    fn holder_rolling_back(&self, xid: Option<Xid>, rows: &[WantedRow]) -> Option<Blocker> {
+        rows.iter().find_map(|row| {
+            let mut holders = self.locks.conflicting_holders(row.lock, xid, row.mode);
+            let holder = holders.find(|holder| self.is_rolling_back(holder.xid))?;
+            Some(Blocker { lock: row.lock, by: holder.xid })
+        })
+    }
+
+    fn is_rolling_back(&self, xid: Xid) -> bool {
+        self.globals.get(xid).is_some_and(|global| global.is_rolling_back())
+    }
+
+    pub(crate) fn row_locked(&self, blocker: Blocker) -> Rejection {
+        Rejection::RowLocked {
+            table: self.locks.space(blocker.lock).table.clone(),
+            key: self.locks.key(blocker.lock).into(),
+            by: blocker.by,
+            by_address: self.address_of(blocker.by),
+            holder_rolling_back: self.is_rolling_back(blocker.by),
+        }
+    }
+
+    /// Adds the request to the queues, unless that closes a cycle.
+    fn line_up(&mut self, waiter: Waiter) -> Result<(), Rejection> {
+        let id = self.waits.next_id();
+        for row in &waiter.rows {
+            self.locks.line_up(row.lock, row.place(id), waiter.claim(row.mode));
+        }
+        let xid = waiter.xid;
+        self.waits.add(id, waiter);
+        // There was no cycle before, so one there is goes through this request.
+        match xid.and_then(|xid| self.find_cycle(xid)) {
+            Some(cycle) => {
+                self.leave_queues(id, &mut Vec::new());
+                Err(self.deadlock(&cycle))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn deadlock(&self, cycle: &[Xid]) -> Rejection {
+        let member = |&xid: &Xid| (xid, self.address_of(xid));
+        Rejection::Deadlock { cycle: cycle.iter().map(member).collect() }
+    }
+
+    // ---- leaving ----
+
+    /// Takes a request out of all queues; its rows are to be settled.
+    pub(crate) fn leave_queues(&mut self, id: WaitId, touched: &mut Vec<LockId>) -> Option<Waiter> {
+        let waiter = self.waits.remove(id)?;
+        for row in &waiter.rows {
+            self.locks.step_out(row.lock, row.place(id));
+            touched.push(row.lock);
+        }
+        Some(waiter)
+    }
+
+    /// Takes a request out of all queues and tells it why.
+    pub(crate) fn refuse(
+        &mut self,
+        id: WaitId,
+        rejection: Rejection,
+        touched: &mut Vec<LockId>,
+        out: &mut Outcome,
+    ) {
+        if let Some(waiter) = self.leave_queues(id, touched) {
+            push_reply(out, Some(waiter.reply_to), Reply::Rejected(rejection));
+        }
+    }
+
+    /// Refuses a request whose time is up.
+    pub(crate) fn expire_waiter(
+        &mut self,
+        id: WaitId,
+        touched: &mut Vec<LockId>,
+        out: &mut Outcome,
+    ) {
+        let Some(waiter) = self.waits.get(id) else { return };
+        let blocker = self.blocker(waiter.xid, &waiter.rows, id);
+        let rejection = self.row_locked(blocker.expect("QUEUE: only blocked requests wait"));
+        self.refuse(id, rejection, touched, out);
+    }
+
+    /// Refuses the requests that hold database locks and wait for a row of a global that starts
+    /// to roll back.
+    pub(crate) fn fail_fast(
+        &mut self,
+        xid: Xid,
+        held: &[LockId],
+        touched: &mut Vec<LockId>,
+        out: &mut Outcome,
+    ) {
+        for &lock in held {
+            let mut after = None;
+            while let Some((place, claim)) = self.locks.next_claim(lock, after) {
+                after = Some(place);
+                let waits_for_it = self
+                    .locks
+                    .conflicting_holders(lock, claim.xid, claim.mode)
+                    .any(|holder| holder.xid == xid);
+                let waiter = self.waits.get(place.id);
+                if waits_for_it && waiter.is_some_and(|it| it.holding == Holding::DatabaseLocks) {
+                    let rejection = self.row_locked(Blocker { lock, by: xid });
+                    self.refuse(place.id, rejection, touched, out);
+                }
+            }
+        }
+    }
+
+    // ---- going on ----
+
+    /// Grants every request whose turn it is, and frees the slots that are not needed. `touched`
+    /// are the rows that somebody let go of or stopped waiting for.
+    pub(crate) fn settle(&mut self, now: Timestamp, mut touched: Vec<LockId>, out: &mut Outcome) {
+        while let Some(lock) = touched.pop() {
+            let mut after = None;
+            while let Some((place, claim)) = self.locks.next_claim(lock, after) {
+                after = Some(place);
+                if self.is_next(place.id) {
+                    self.grant(now, place.id, &mut touched, out);
+                } else if bars_the_rest(claim.purpose, claim.mode, place.rank) {
+                    break;
+                }
+            }
+            self.locks.reclaim(lock);
+        }
+    }
+
+    fn is_next(&self, id: WaitId) -> bool {
+        let waiter = self.waits.get(id);
+        waiter.is_some_and(|waiter| self.blocker(waiter.xid, &waiter.rows, id).is_none())
+    }
+
+    fn grant(&mut self, now: Timestamp, id: WaitId, touched: &mut Vec<LockId>, out: &mut Outcome) {
+        let Some(waiter) = self.leave_queues(id, touched) else { return };
+        let to = Some(waiter.reply_to);
+        match waiter.want {
+            Want::Check => push_reply(out, to, Reply::Unlocked),
+            Want::Join(xid, joining) => {
+                let joined = self.join(now, xid, joining, &waiter.rows, out);
+                let granted = |token| Reply::Registered { token };
+                push_reply(out, to, joined.map_or_else(Reply::Rejected, granted));
+                self.after_change_of_rows(xid, touched, out);
+            }
+        }
+    }
+
+    /// Keeps the other waiting requests of a global right when it got rows or let go of some.
+    ///
+    /// Their rank follows what the global holds. Every wait-for edge that this adds starts or ends
+    /// at the global, so a cycle that appears goes through it: its own requests give way.
+    pub(crate) fn after_change_of_rows(
+        &mut self,
+        xid: Xid,
+        touched: &mut Vec<LockId>,
+        out: &mut Outcome,
+    ) {
+        let ids: Vec<_> = self.waits.of_global(xid).collect();
+        for &id in &ids {
+            self.rank_again(xid, id, touched);
+        }
+        while let Some(cycle) = self.find_cycle(xid) {
+            let next = cycle.get(1).copied().unwrap_or(xid);
+            let closes = |id: &&WaitId| self.blockers_of_request(**id).contains(&next);
+            let Some(&id) = ids.iter().rev().find(closes) else { return };
+            self.refuse(id, self.deadlock(&cycle), touched, out);
+        }
+    }
+
+    fn rank_again(&mut self, xid: Xid, id: WaitId, touched: &mut Vec<LockId>) {
+        let Some(waiter) = self.waits.get_mut(id) else { return };
+        for place in 0..waiter.rows.len() {
+            let row = waiter.rows[place];
+            let held = self.locks.holds(row.lock, Some(xid));
+            let rank = if held { Rank::Holder } else { Rank::Newcomer };
+            if rank != row.rank {
+                let claim = waiter.claim(row.mode);
+                self.locks.step_out(row.lock, row.place(id));
+                waiter.rows[place].rank = rank;
+                self.locks.line_up(row.lock, waiter.rows[place].place(id), claim);
+                touched.push(row.lock);
+            }
+        }
+    }
+}
+
+/// Whether a request that is not next keeps everybody behind it waiting too.
+fn bars_the_rest(purpose: Purpose, mode: LockMode, rank: Rank) -> bool {
+    purpose == Purpose::Take && mode == LockMode::Exclusive && rank == Rank::Newcomer
+}

@@ -1,0 +1,206 @@
+//! Registration of branches, and checks of locks.
+//!
+//! Both want rows of one resource: they get them at once, wait in the queues, or are refused with
+//! nothing left behind. Waiting itself is in `queue`.
+
+use std::sync::Arc;
+
+use crate::branch::{Branch, HeldRow, Stage};
+use crate::coordinator::{Answer, Coordinator, check_limit};
+use crate::global::Global;
+use crate::lock::{Holder, LockTable, Rank};
+use crate::outcome::{Change, Outcome, Rejection, Reply};
+use crate::record::Record;
+use crate::request::{LockWait, NewBranch, RowLock};
+use crate::wait::{Joining, WaitId, Want, WantedRow};
+use crate::{Correlation, FencingToken, Timestamp, Xid};
+
+impl Coordinator {
+    pub(crate) fn register_branch(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        xid: Xid,
+        branch: NewBranch,
+        wait: LockWait,
+        out: &mut Outcome,
+    ) -> Answer {
+        let NewBranch { id, resource, mode, rows, application_data } = branch;
+        let joining = Joining { id, resource: self.names.text(&resource), mode, application_data };
+        self.admit(xid, &joining)?;
+        let rows = self.wanted_rows(Some(xid), &joining.resource, rows)?;
+        if self.blocker(Some(xid), &rows, WaitId(u64::MAX)).is_some() {
+            let want = Want::Join(xid, joining);
+            return self.wait_or_refuse(now, to, Some(xid), want, rows, wait);
+        }
+        let token = self.join(now, xid, joining, &rows, out);
+        let mut touched = rows.iter().map(|row| row.lock).collect();
+        self.after_change_of_rows(xid, &mut touched, out);
+        self.settle(now, touched, out);
+        Ok(Some(Reply::Registered { token: token? }))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
+    pub(crate) fn check_locks(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        xid: Option<Xid>,
+        resource: &Arc<str>,
+        rows: Vec<RowLock>,
+        wait: LockWait,
+        out: &mut Outcome,
+    ) -> Answer {
+        xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
+        // A check is compatible like a shared lock: it reads.
+        let rows = rows.into_iter().map(RowLock::shared).collect();
+        let rows = self.wanted_rows(xid, resource, rows)?;
+        if self.blocker(xid, &rows, WaitId(u64::MAX)).is_some() {
+            return self.wait_or_refuse(now, to, xid, Want::Check, rows, wait);
+        }
+        self.settle(now, rows.iter().map(|row| row.lock).collect(), out);
+        Ok(Some(Reply::Unlocked))
+    }
+
+    /// Whether the branch may join the global, locks aside.
+    fn admit(&self, xid: Xid, joining: &Joining) -> Result<&Global, Rejection> {
+        let global = self.undecided(xid)?;
+        match global.branch(joining.id) {
+            Some(known) if known.resource != joining.resource || known.mode != joining.mode => {
+                Err(Rejection::BranchMismatch { xid, branch: joining.id })
+            }
+            Some(_) => Ok(global),
+            None => {
+                let max = self.limits.branches_per_global_max;
+                check_limit("branches of a global", global.branches.len() + 1, max)?;
+                Ok(global)
+            }
+        }
+    }
+
+    /// The slots of the rows, each once in its strongest mode.
+    fn wanted_rows(
+        &mut self,
+        xid: Option<Xid>,
+        resource: &Arc<str>,
+        mut rows: Vec<RowLock>,
+    ) -> Result<Vec<WantedRow>, Rejection> {
+        check_limit("rows of a request", rows.len(), self.limits.rows_per_request_max)?;
+        check_limit("row locks", self.locks.len() + rows.len(), self.limits.locks_max)?;
+        rows.sort_unstable();
+        // Of equal rows the last is the strongest: it is kept, in place of the one before it.
+        rows.dedup_by(|next, kept| {
+            let same = (&next.table, &next.key) == (&kept.table, &kept.key);
+            if same {
+                kept.mode = next.mode;
+            }
+            same
+        });
+        let wanted = rows.into_iter().map(|row| {
+            let space = self.names.space(resource, &row.table);
+            let lock = self.locks.find_or_insert(space, row.key);
+            let held = self.locks.holds(lock, xid);
+            let rank = if held { Rank::Holder } else { Rank::Newcomer };
+            WantedRow { lock, mode: row.mode, rank }
+        });
+        Ok(wanted.collect())
+    }
+
+    /// Makes the branch hold the rows, which nothing blocks.
+    ///
+    /// A request that finds its rows held already changes nothing and gets the token of then.
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        joining: Joining,
+        rows: &[WantedRow],
+        out: &mut Outcome,
+    ) -> Result<FencingToken, Rejection> {
+        let global = self.admit(xid, &joining)?;
+        let (is_stored, known) = (global.stored, global.branch(joining.id));
+        let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());
+        let sequence = sequence.ok_or(Rejection::LimitReached {
+            what: "registrations of a global",
+            max: u64::from(u32::MAX),
+        })?;
+        let held = |row: &&WantedRow| holds(&self.locks, row, xid, sequence);
+        let missing: Vec<_> = rows.iter().filter(|row| !held(row)).copied().collect();
+        if let (Some(branch), true) = (known, missing.is_empty()) {
+            return Ok(branch.token);
+        }
+        let rows = known.map_or(0, |branch| branch.rows.len()) + missing.len();
+        check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
+        let token = self.numbers.token()?;
+        for row in &missing {
+            self.locks.hold(row.lock, Holder { xid, sequence, mode: row.mode });
+        }
+        if !is_stored {
+            self.put_global(xid, out);
+        }
+        self.store_joined(now, xid, sequence, joining, token, &missing, out);
+        Ok(token)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one branch")]
+    fn store_joined(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        sequence: u32,
+        joining: Joining,
+        token: FencingToken,
+        rows: &[WantedRow],
+        out: &mut Outcome,
+    ) {
+        let locks = &self.locks;
+        self.globals.change(xid, |global| {
+            let id = joining.id;
+            if global.branch(id).is_none() {
+                global.add(make_branch(now, sequence, joining));
+            }
+            let Some(branch) = global.branch_mut(id) else { return };
+            branch.token = token;
+            branch.rows.reserve_exact(rows.len());
+            rows.iter().for_each(|row| branch.add_row(row));
+            out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
+        });
+    }
+}
+
+impl RowLock {
+    fn shared(self) -> Self {
+        Self { mode: crate::LockMode::Shared, ..self }
+    }
+}
+
+impl Branch {
+    fn add_row(&mut self, row: &WantedRow) {
+        match self.rows.iter_mut().find(|held| held.lock == row.lock) {
+            Some(held) => held.mode = held.mode.max(row.mode),
+            None => self.rows.push(HeldRow { lock: row.lock, mode: row.mode }),
+        }
+    }
+}
+
+fn holds(locks: &LockTable, row: &WantedRow, xid: Xid, sequence: u32) -> bool {
+    let covers = |holder: Holder| {
+        (holder.xid, holder.sequence) == (xid, sequence) && holder.mode >= row.mode
+    };
+    locks.holders(row.lock).any(covers)
+}
+
+fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {
+    Branch {
+        id: joining.id,
+        sequence,
+        mode: joining.mode,
+        stage: Stage::Registered,
+        resource: joining.resource,
+        token: FencingToken::default(),
+        registered_at: now,
+        rows: Vec::new(),
+        application_data: joining.application_data,
+        trouble: None,
+    }
+}

@@ -1,0 +1,51 @@
+//! What the passing of time does: it expires globals and waiting requests, and forgets the finished.
+//!
+//! Nothing that is decided is ever dropped by time.
+
+use crate::Timestamp;
+use crate::coordinator::Coordinator;
+use crate::global::Phase;
+use crate::outcome::{Change, Outcome, RollbackReason};
+use crate::record::RecordKey;
+
+impl Coordinator {
+    pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) {
+        let max = self.limits.expiries_per_tick_max.max(1);
+        for _ in 0..max {
+            let Some(xid) = self.globals.expired(now) else { break };
+            let phase = Phase::RollingBack(RollbackReason::Timeout);
+            self.decide_global(now, xid, phase, "decided: roll back (timeout)", out);
+        }
+        for _ in 0..max {
+            let Some(id) = self.waits.expired(now) else { break };
+            let mut touched = Vec::new();
+            self.expire_waiter(id, &mut touched, out);
+            self.settle(now, touched, out);
+        }
+        for _ in 0..max {
+            if self.forgetting_due().is_none_or(|due| due > now) {
+                break;
+            }
+            self.forget_oldest(out);
+        }
+    }
+
+    /// When the longest finished global is to be forgotten.
+    pub(crate) fn forgetting_due(&self) -> Option<Timestamp> {
+        let oldest = self.history.oldest()?;
+        let crowded = self.history.len() > self.limits.history_max;
+        Some(if crowded { oldest } else { oldest.after_ms(self.limits.retention_ms) })
+    }
+
+    /// Makes room for a global that has just been added to the history (BOUNDED).
+    pub(crate) fn forget_beyond_the_limit(&mut self, out: &mut Outcome) {
+        if self.history.len() > self.limits.history_max {
+            self.forget_oldest(out);
+        }
+    }
+
+    fn forget_oldest(&mut self, out: &mut Outcome) {
+        let forgotten = self.history.pop().map(RecordKey::Global);
+        out.changes.extend(forgotten.map(Change::Delete));
+    }
+}

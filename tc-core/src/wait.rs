@@ -1,0 +1,185 @@
+//! The requests that are answered later: waiting for locks, or for a global to finish.
+//!
+//! They live in memory alone; a server that takes the lead has none, and the clients ask again.
+//! The queues of the single rows are in `lock`; here is the request as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::lock::{Claim, LockId, Place, Purpose, Rank};
+use crate::request::{Holding, LockMode, Mode};
+use crate::{BranchId, Correlation, Timestamp, Xid};
+
+/// A request that waits for locks; a later request has a greater id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WaitId(pub(crate) u64);
+
+/// A request that waits for locks.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) reply_to: Correlation,
+    pub(crate) xid: Option<Xid>,
+    pub(crate) want: Want,
+    pub(crate) rows: Vec<WantedRow>,
+    pub(crate) holding: Holding,
+    pub(crate) since: Timestamp,
+    pub(crate) deadline: Timestamp,
+}
+
+/// What is done when the rows are there.
+#[derive(Clone, Debug)]
+pub(crate) enum Want {
+    /// The branch takes them.
+    Join(Xid, Joining),
+    /// The requester is told.
+    Check,
+}
+
+/// A branch to be made, or to be given more rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Joining {
+    pub(crate) id: BranchId,
+    pub(crate) resource: Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) application_data: Box<[u8]>,
+}
+
+/// A row of a request and the request's rank in its queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedRow {
+    pub(crate) lock: LockId,
+    pub(crate) mode: LockMode,
+    pub(crate) rank: Rank,
+}
+
+impl WantedRow {
+    pub(crate) fn place(self, id: WaitId) -> Place {
+        Place { rank: self.rank, id }
+    }
+}
+
+impl Waiter {
+    pub(crate) fn claim(&self, mode: LockMode) -> Claim {
+        let purpose = if self.takes() { Purpose::Take } else { Purpose::Check };
+        Claim { xid: self.xid, mode, purpose }
+    }
+
+    pub(crate) fn takes(&self) -> bool {
+        matches!(self.want, Want::Join(..))
+    }
+
+    pub(crate) fn joins(&self, xid: Xid, branch: BranchId) -> bool {
+        matches!(&self.want, Want::Join(of, joining) if *of == xid && joining.id == branch)
+    }
+}
+
+/// All requests that are answered later.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    last: WaitId,
+    waiters: BTreeMap<WaitId, Waiter>,
+    of_globals: BTreeSet<(Xid, WaitId)>,
+    deadlines: BTreeSet<(Timestamp, WaitId)>,
+    ends: BTreeMap<Xid, Vec<Correlation>>,
+    by_correlation: BTreeMap<Correlation, Awaited>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Locks(WaitId),
+    End(Xid),
+}
+
+impl Waits {
+    /// How many requests wait, for locks and for globals to finish.
+    pub(crate) fn len(&self) -> usize {
+        self.by_correlation.len().max(self.waiters.len())
+    }
+
+    /// How many requests wait for locks.
+    pub(crate) fn for_locks(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(crate) fn next_id(&mut self) -> WaitId {
+        self.last.0 += 1;
+        self.last
+    }
+
+    pub(crate) fn add(&mut self, id: WaitId, waiter: Waiter) {
+        if let Some(xid) = waiter.xid {
+            self.of_globals.insert((xid, id));
+        }
+        self.deadlines.insert((waiter.deadline, id));
+        self.by_correlation.insert(waiter.reply_to, Awaited::Locks(id));
+        self.waiters.insert(id, waiter);
+    }
+
+    pub(crate) fn remove(&mut self, id: WaitId) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&id)?;
+        if let Some(xid) = waiter.xid {
+            self.of_globals.remove(&(xid, id));
+        }
+        self.deadlines.remove(&(waiter.deadline, id));
+        if self.awaited(waiter.reply_to) == Some(Awaited::Locks(id)) {
+            self.by_correlation.remove(&waiter.reply_to);
+        }
+        Some(waiter)
+    }
+
+    pub(crate) fn get(&self, id: WaitId) -> Option<&Waiter> {
+        self.waiters.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: WaitId) -> Option<&mut Waiter> {
+        self.waiters.get_mut(&id)
+    }
+
+    pub(crate) fn of_global(&self, xid: Xid) -> impl Iterator<Item = WaitId> + '_ {
+        self.of_globals.range((xid, WaitId(0))..=(xid, WaitId(u64::MAX))).map(|&(_, id)| id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WaitId, &Waiter)> {
+        self.waiters.iter().map(|(&id, waiter)| (id, waiter))
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The waiter whose deadline is the first to have passed.
+    pub(crate) fn expired(&self, now: Timestamp) -> Option<WaitId> {
+        self.deadlines.first().filter(|&&(deadline, _)| deadline <= now).map(|&(_, id)| id)
+    }
+
+    pub(crate) fn awaited(&self, correlation: Correlation) -> Option<Awaited> {
+        self.by_correlation.get(&correlation).copied()
+    }
+
+    /// Keeps the place of a request that is answered when the global is finished.
+    pub(crate) fn await_end(&mut self, xid: Xid, correlation: Correlation) {
+        self.ends.entry(xid).or_default().push(correlation);
+        self.by_correlation.insert(correlation, Awaited::End(xid));
+    }
+
+    pub(crate) fn forget_end(&mut self, xid: Xid, correlation: Correlation) {
+        if let Some(waiting) = self.ends.get_mut(&xid) {
+            waiting.retain(|&known| known != correlation);
+            if waiting.is_empty() {
+                self.ends.remove(&xid);
+            }
+        }
+        self.by_correlation.remove(&correlation);
+    }
+
+    /// Takes out the requests that wait for the global to finish.
+    pub(crate) fn take_ends(&mut self, xid: Xid) -> Vec<Correlation> {
+        let waiting = self.ends.remove(&xid).unwrap_or_default();
+        for correlation in &waiting {
+            if self.awaited(*correlation) == Some(Awaited::End(xid)) {
+                self.by_correlation.remove(correlation);
+            }
+        }
+        waiting
+    }
+}
