@@ -251,6 +251,6 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
     let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;
     // A global without branches is finished at once, and a full history may forget it at once.
     let global = global.ok_or(handfast_core::Rejection::UnknownXid(xid))?;
-    let transaction = view::transaction(&global, state.now());
+    let transaction = view::whole(&global, state.now());
     Ok(ActionReply { xid: transaction.xid, status: transaction.status })
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use handfast_core::LockFilter;
+use handfast_core::{LockFilter, LockView};
 
 use super::caller::Viewer;
 use super::model::{Lock, LockPage, LockQuery, OneLockQuery, Problem};
@@ -24,8 +24,8 @@ pub(super) async fn list(
     Query(query): Query<LockQuery>,
 ) -> Result<Json<LockPage>, ApiError> {
     let filter = LockFilter {
-        resource: query.resource.as_deref().map(Into::into),
-        table: query.table.as_deref().map(Into::into),
+        resource: query.resource,
+        table: query.table,
         key: query.key.as_deref().map(|typed| key::from_typed(typed).into()),
         holder: query.holder.as_deref().map(read::xid).transpose()?,
     };
@@ -37,7 +37,8 @@ pub(super) async fn list(
         .await?;
     let now = state.now();
     let items = locks.iter().map(|lock| view::lock(lock, now)).collect();
-    let next = locks.last().filter(|_| locks.len() == limit).map(cursor::write);
+    let next = locks.last().filter(|_| locks.len() == limit).and_then(LockView::cursor);
+    let next = next.as_ref().map(cursor::write);
     Ok(Json(LockPage { items, next }))
 }
 
@@ -57,8 +58,8 @@ pub(super) async fn one(
 ) -> Result<Json<Lock>, ApiError> {
     let OneLockQuery { resource, table, key } = query;
     let filter = LockFilter {
-        resource: Some(resource.as_str().into()),
-        table: Some(table.as_str().into()),
+        resource: Some(resource.clone()),
+        table: Some(table.clone()),
         key: Some(key::from_typed(&key).into()),
         holder: None,
     };

@@ -269,7 +269,7 @@ pub struct LockHolder {
 /// Who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockWaiter {
-    /// The transaction; none for a read outside one.
+    /// The number of the transaction; none for a read outside one.
     pub xid: Option<String>,
     /// How it wants it.
     pub mode: LockMode,
@@ -279,7 +279,7 @@ pub struct LockWaiter {
     pub age_ms: u64,
 }
 
-/// One page of locks, in the order of resource, table and key.
+/// One page of locks, those of the oldest transaction first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockPage {
     /// At most `limit`.

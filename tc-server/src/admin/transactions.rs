@@ -30,7 +30,7 @@ pub(super) async fn list(
     let limit = state.page_items(query.limit);
     let globals =
         state.engine().view(move |coordinator| coordinator.globals(&filter, before, limit)).await?;
-    let items: Vec<_> = globals.iter().map(|global| view::transaction(global, now)).collect();
+    let items: Vec<_> = globals.iter().map(|global| view::summary(global, now)).collect();
     let next = globals.last().filter(|_| globals.len() == limit);
     let next = next.map(|global| global.record.xid.to_string());
     Ok(Json(TransactionPage { items, next }))
@@ -61,8 +61,8 @@ fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiE
     let older_than = older_than.map_err(ApiError::BadRequest)?;
     Ok(GlobalFilter {
         status: query.status.map(view::status_kind),
-        application: query.application.as_deref().map(Into::into),
-        name: query.name.as_deref().map(Into::into),
+        application: query.application.clone(),
+        name: query.name.clone(),
         begun_before: older_than.map(|age_ms| Timestamp(now.0.saturating_sub(age_ms))),
     })
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalState, GlobalStatus,
-    GlobalView, LockMode, LockView, Mode, Resolution, RollbackReason, RowLock, StatusKind,
-    Timestamp, XidText, key_for_people,
+    BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalRecord, GlobalState,
+    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, Mode, Resolution, RollbackReason,
+    RowLock, StatusKind, Timestamp, XidText, key_for_people,
 };
 
 use super::model;
@@ -13,19 +13,30 @@ use super::timeline::timeline;
 use crate::moment::rfc3339;
 
 pub(super) fn detail(global: &GlobalView, now: Timestamp) -> model::TransactionDetail {
-    let mut records: Vec<&BranchRecord> = global.branches.iter().collect();
-    records.sort_by_key(|branch| branch.sequence);
     let finished = global.record.finished_branches.iter().map(finished_branch);
     model::TransactionDetail {
-        transaction: transaction(global, now),
-        branches: records.into_iter().map(branch).chain(finished).collect(),
+        transaction: whole(global, now),
+        branches: global.branches.iter().map(branch).chain(finished).collect(),
         timeline: timeline(&global.record, &global.branches),
     }
 }
 
-pub(super) fn transaction(global: &GlobalView, now: Timestamp) -> model::Transaction {
-    let record = &global.record;
-    let (status, rollback_reason) = status(global.status);
+pub(super) fn summary(global: &GlobalSummary, now: Timestamp) -> model::Transaction {
+    transaction(&global.record, global.status, global.branches, now)
+}
+
+pub(super) fn whole(global: &GlobalView, now: Timestamp) -> model::Transaction {
+    let branches = global.branches.len().max(global.record.finished_branches.len());
+    transaction(&global.record, global.status, branches, now)
+}
+
+fn transaction(
+    record: &GlobalRecord,
+    global_status: GlobalStatus,
+    branch_count: usize,
+    now: Timestamp,
+) -> model::Transaction {
+    let (status, rollback_reason) = status(global_status);
     model::Transaction {
         xid: XidText { address: &record.address, xid: record.xid }.to_string(),
         application: record.application.to_string(),
@@ -38,7 +49,7 @@ pub(super) fn transaction(global: &GlobalView, now: Timestamp) -> model::Transac
         age_ms: age(record.begun_at, now),
         deadline: rfc3339(record.deadline),
         finished_at: finished_at(record.state).map(rfc3339),
-        branch_count: global.branches.len().max(record.finished_branches.len()),
+        branch_count,
     }
 }
 
