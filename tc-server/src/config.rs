@@ -10,6 +10,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{dispatch, engine};
+
 mod layers;
 mod limits;
 mod validate;
@@ -39,6 +41,8 @@ pub struct Config {
     pub grpc: GrpcConfig,
     /// REST, health and metrics.
     pub admin: AdminConfig,
+    /// The loop that decides.
+    pub engine: EngineConfig,
     /// What the coordinator allows clients.
     pub limits: LimitsConfig,
     /// How phase two is carried out.
@@ -107,6 +111,24 @@ pub struct DispatchConfig {
     pub answer_timeout_ms: u64,
     /// The most branches in one call. Too small: one message a branch. Too large: one answer late.
     pub batch_branches_max: usize,
+    /// The most application data in one call, in bytes. Too small: as above. Too large: calls over
+    /// the message limit of clients.
+    pub batch_bytes_max: usize,
+    /// The most branches that one process may owe an answer for. Too small: idle processes. Too
+    /// large: a stuck process takes more with it.
+    pub in_flight_max: usize,
+}
+
+/// The loop that decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Requests that may wait before the engine. Too small: clients are told `HF-TC-BUSY` in bursts
+    /// that the engine would have managed. Too large: latency grows without anyone being told.
+    pub queue_max: usize,
+    /// Requests decided into one batch. Too small: more syncs than needed. Too large: the first
+    /// requests of a batch wait for the last.
+    pub batch_max: usize,
 }
 
 /// Encryption. Certificate and key go together; without them both ports speak plain text.
@@ -173,6 +195,7 @@ impl Default for Config {
             shutdown_limit_ms: 10_000,
             grpc: GrpcConfig::default(),
             admin: AdminConfig::default(),
+            engine: EngineConfig::default(),
             limits: LimitsConfig::default(),
             dispatch: DispatchConfig::default(),
             tls: TlsConfig::default(),
@@ -205,12 +228,40 @@ impl Default for AdminConfig {
 
 impl Default for DispatchConfig {
     fn default() -> Self {
+        Self::from(dispatch::Settings::default())
+    }
+}
+
+impl From<dispatch::Settings> for DispatchConfig {
+    fn from(settings: dispatch::Settings) -> Self {
         Self {
-            retry_delay_ms_min: 100,
-            retry_delay_ms_max: 30_000,
-            answer_timeout_ms: 30_000,
-            batch_branches_max: 256,
+            retry_delay_ms_min: settings.retry_delay_ms_min,
+            retry_delay_ms_max: settings.retry_delay_ms_max,
+            answer_timeout_ms: settings.answer_timeout_ms,
+            batch_branches_max: settings.batch_branches_max,
+            batch_bytes_max: settings.batch_bytes_max,
+            in_flight_max: settings.in_flight_max,
         }
+    }
+}
+
+impl From<&DispatchConfig> for dispatch::Settings {
+    fn from(config: &DispatchConfig) -> Self {
+        Self {
+            retry_delay_ms_min: config.retry_delay_ms_min,
+            retry_delay_ms_max: config.retry_delay_ms_max,
+            answer_timeout_ms: config.answer_timeout_ms,
+            batch_branches_max: config.batch_branches_max,
+            batch_bytes_max: config.batch_bytes_max,
+            in_flight_max: config.in_flight_max,
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let engine::Settings { queue_max, batch_max, .. } = engine::Settings::new("");
+        Self { queue_max, batch_max }
     }
 }
 
@@ -234,8 +285,9 @@ impl Config {
             dispatch: DispatchConfig {
                 retry_delay_ms_min: 1,
                 retry_delay_ms_max: 20,
-                answer_timeout_ms: 1_000,
                 batch_branches_max: 2,
+                in_flight_max: 4,
+                ..DispatchConfig::default()
             },
             ..Self::default()
         }

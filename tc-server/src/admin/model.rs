@@ -288,17 +288,21 @@ pub struct LockPage {
     pub next: Option<String>,
 }
 
-/// Something that branches run on.
+/// Something that branches run on: a connected process serves it, or phase two on it is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resource {
     /// Its id.
     pub id: String,
-    /// For people: product, host and database.
+    /// For people: product, host and database; empty while no process serves it.
     pub label: String,
     /// The mode it is used in.
     pub mode: Mode,
     /// Connected processes that can carry out its phase two.
     pub processes: usize,
+    /// Branches whose phase two waits for a process or for its next attempt.
+    pub waiting_branches: usize,
+    /// Branches that a process was asked to finish and has not answered for.
+    pub asked_branches: usize,
 }
 
 /// A connected client process.
@@ -310,6 +314,12 @@ pub struct Process {
     pub application: String,
     /// Library name and version.
     pub agent: String,
+    /// Its network address.
+    pub peer: String,
+    /// Since when it is connected.
+    pub connected_at: String,
+    /// Branches that it was asked to finish and has not answered for.
+    pub asked_branches: usize,
     /// The resources that it can carry out phase two for.
     pub resources: Vec<String>,
 }
@@ -324,7 +334,7 @@ pub struct Resources {
 /// All connected processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Processes {
-    /// In the order of application and id.
+    /// The longest connected first.
     pub items: Vec<Process>,
 }
 

@@ -1,13 +1,12 @@
 //! Who is connected, what they serve, and how the coordinator stands.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::State;
 
 use super::caller::Viewer;
 use super::model::{Process, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
+use crate::dispatch::{ProcessView, ResourceKey, ResourceLoad};
 use crate::moment;
 
 /// Lists the resources that connected processes serve.
@@ -19,20 +18,20 @@ use crate::moment;
     security(("token" = []))
 )]
 pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) -> Json<Resources> {
-    let mut by_id: BTreeMap<String, Resource> = BTreeMap::new();
-    for process in state.dispatcher().processes() {
-        for served in process.resources {
-            let id = served.id.to_string();
-            let resource = by_id.entry(id.clone()).or_insert_with(|| Resource {
-                id,
-                label: served.label.to_string(),
-                mode: view::mode(served.mode),
-                processes: 0,
-            });
-            resource.processes += 1;
-        }
-    }
-    Json(Resources { items: by_id.into_values().collect() })
+    let processes = state.dispatcher().processes();
+    let label = |key: &ResourceKey| {
+        let served = processes.iter().flat_map(|process| &process.resources);
+        served.filter(|served| served.key == *key).map(|served| served.label.to_string()).next()
+    };
+    let resource = |load: ResourceLoad| Resource {
+        id: load.resource.id.to_string(),
+        label: label(&load.resource).unwrap_or_default(),
+        mode: view::mode(load.resource.mode),
+        processes: load.processes,
+        waiting_branches: load.due + load.delayed,
+        asked_branches: load.in_flight,
+    };
+    Json(Resources { items: state.dispatcher().loads().into_iter().map(resource).collect() })
 }
 
 /// Lists the connected client processes.
@@ -45,16 +44,16 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
 )]
 pub(super) async fn processes(_viewer: Viewer, State(state): State<AdminState>) -> Json<Processes> {
     let connected = state.dispatcher().processes().into_iter();
-    let mut items: Vec<_> = connected
-        .map(|process| Process {
-            client_id: process.client_id.to_string(),
-            application: process.application.to_string(),
-            agent: process.agent.to_string(),
-            resources: process.resources.iter().map(|served| served.id.to_string()).collect(),
-        })
-        .collect();
-    items.sort_by(|a, b| (&a.application, &a.client_id).cmp(&(&b.application, &b.client_id)));
-    Json(Processes { items })
+    let process = |ProcessView { process, since, resources, in_flight }| Process {
+        client_id: process.client_id.to_string(),
+        application: process.application.to_string(),
+        agent: process.agent.to_string(),
+        peer: process.peer.to_string(),
+        connected_at: moment::rfc3339(since),
+        asked_branches: in_flight,
+        resources: resources.iter().map(|served| served.key.id.to_string()).collect(),
+    };
+    Json(Processes { items: connected.map(process).collect() })
 }
 
 /// Shows how the coordinator stands.

@@ -22,7 +22,7 @@ pub struct AdminState {
 #[derive(Debug)]
 struct Parts {
     engine: EngineHandle,
-    dispatcher: Arc<Dispatcher>,
+    dispatcher: Dispatcher,
     clock: Arc<dyn Clock>,
     access: Access,
     audit: AuditLog,
@@ -72,7 +72,7 @@ impl AdminState {
     #[must_use]
     pub fn new(
         engine: EngineHandle,
-        dispatcher: Arc<Dispatcher>,
+        dispatcher: Dispatcher,
         clock: Arc<dyn Clock>,
         (access, audit): (Access, AuditLog),
         readiness: Readiness,

@@ -40,6 +40,10 @@ impl Config {
             ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),
             ("dispatch.answer_timeout_ms", dispatch.answer_timeout_ms),
             ("dispatch.batch_branches_max", as_u64(dispatch.batch_branches_max)),
+            ("dispatch.batch_bytes_max", as_u64(dispatch.batch_bytes_max)),
+            ("dispatch.in_flight_max", as_u64(dispatch.in_flight_max)),
+            ("engine.queue_max", as_u64(self.engine.queue_max)),
+            ("engine.batch_max", as_u64(self.engine.batch_max)),
         ];
         if limits.events_per_global_max < 2 {
             messages.push("`limits.events_per_global_max` must be at least 2".to_owned());

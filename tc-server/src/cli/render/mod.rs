@@ -50,10 +50,17 @@ pub(super) fn render_resources(resources: &Resources, style: Style) -> String {
     if resources.items.is_empty() {
         return "no resources: no connected process serves any".to_owned();
     }
-    let mut table = table(style, &["RESOURCE", "MODE", "PROCESSES", "LABEL"]);
+    let mut table = table(style, &["RESOURCE", "MODE", "PROCESSES", "WAITING", "ASKED", "LABEL"]);
     for resource in &resources.items {
-        let processes = resource.processes.to_string();
-        add_row(&mut table, [&resource.id, &word(&resource.mode), &processes, &resource.label]);
+        let cells = [
+            &*resource.id,
+            &word(&resource.mode),
+            &resource.processes.to_string(),
+            &resource.waiting_branches.to_string(),
+            &resource.asked_branches.to_string(),
+            &resource.label,
+        ];
+        add_row(&mut table, cells);
     }
     text(&table)
 }
@@ -62,11 +69,12 @@ pub(super) fn render_processes(processes: &Processes, style: Style) -> String {
     if processes.items.is_empty() {
         return "no connected processes".to_owned();
     }
-    let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "RESOURCES"]);
+    let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "PEER", "ASKED", "RESOURCES"]);
     for process in &processes.items {
         let resources = process.resources.join(" ");
-        let Process { application, client_id, agent, .. } = process;
-        add_row(&mut table, [application, client_id, agent, &resources]);
+        let Process { application, client_id, agent, peer, .. } = process;
+        let asked = process.asked_branches.to_string();
+        add_row(&mut table, [application, client_id, agent, peer, &asked, &resources]);
     }
     text(&table)
 }
