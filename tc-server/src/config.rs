@@ -65,6 +65,17 @@ pub enum StoreKind {
     Embedded,
 }
 
+impl StoreKind {
+    /// The word in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Embedded => "embedded",
+        }
+    }
+}
+
 /// The native API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

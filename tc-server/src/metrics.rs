@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use handfast_core::Counts;
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -59,7 +60,8 @@ const HISTOGRAMS: [Histogram; 8] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 4] = [
+const GAUGES: [(&str, &str); 5] = [
+    ("handfast_leading", "1 while the coordinator leads and answers"),
     ("handfast_globals", "unfinished globals, by state"),
     ("handfast_locks", "global locks held"),
     ("handfast_waiters", "requests waiting for global locks"),
@@ -75,6 +77,33 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(install)
+}
+
+/// Shows how the coordinator stands.
+pub fn set_gauges(counts: &Counts) {
+    let states = [
+        ("active", counts.active),
+        ("committing", counts.committing),
+        ("rolling_back", counts.rolling_back),
+        ("needs_operator", counts.needs_operator),
+    ];
+    for (state, count) in states {
+        metrics::gauge!("handfast_globals", "state" => state).set(as_gauge(count));
+    }
+    metrics::gauge!("handfast_leading").set(1.0);
+    metrics::gauge!("handfast_locks").set(as_gauge(counts.locks));
+    metrics::gauge!("handfast_waiters").set(as_gauge(counts.waiters));
+    metrics::gauge!("handfast_pending_branches").set(as_gauge(counts.pending_branches));
+}
+
+/// Shows that there is nobody to ask.
+pub fn set_not_leading() {
+    metrics::gauge!("handfast_leading").set(0.0);
+}
+
+/// Exact up to 2^53, far above every limit.
+fn as_gauge(count: usize) -> f64 {
+    count as f64
 }
 
 /// Keeps the histograms' buffers small while nobody asks for them.

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use http::StatusCode;
 
+use super::AdminState;
 use super::caller::Viewer;
-use super::{AdminState, ApiError};
 use crate::metrics;
 
 /// The process runs and its loop turns.
@@ -21,10 +21,12 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
-/// Metrics in Prometheus' text form.
-pub(super) async fn metrics(
-    _viewer: Viewer,
-    State(_state): State<AdminState>,
-) -> Result<String, ApiError> {
-    Ok(metrics::recorder().render())
+/// Metrics in Prometheus' text form. While the coordinator does not lead, `handfast_leading` is 0 and
+/// the other gauges stay as they were last seen.
+pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
+    match state.engine().view(|coordinator| coordinator.counts()).await {
+        Ok(counts) => metrics::set_gauges(&counts),
+        Err(_not_leading) => metrics::set_not_leading(),
+    }
+    metrics::recorder().render()
 }

@@ -6,6 +6,7 @@ use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::failure::causes;
 use super::{CliFailure, Exit, Remote};
 use crate::admin::model::Problem;
 
@@ -126,16 +127,4 @@ fn refusal(status: StatusCode, problem: Option<Problem>) -> CliFailure {
                 .advise("is --server the coordinator's admin address?")
         }
     }
-}
-
-/// The error with what caused it: reqwest's own text leaves out the useful half.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -102,3 +102,18 @@ pub(super) fn report_usage(
         Err(error) => CliFailure::from(error).exit,
     }
 }
+
+/// The error with what caused it, where its own text does not say so already.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}

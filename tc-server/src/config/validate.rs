@@ -16,6 +16,7 @@ impl Config {
         self.check_order(&mut messages);
         self.check_tls(&mut messages);
         self.check_exposure(&mut messages);
+        self.check_address(&mut messages);
         self.check_text(&mut messages);
         messages.into_iter().map(|message| Problem { source: Source::Whole, message }).collect()
     }
@@ -112,6 +113,15 @@ impl Config {
                  `security.{flag}`"
             )
         }));
+    }
+
+    /// The address is part of every XID: one that all machines have tells no coordinators apart.
+    fn check_address(&self, messages: &mut Vec<String>) {
+        let listen = self.grpc.listen;
+        if listen.ip().is_unspecified() && self.advertised_address.is_none() {
+            messages
+                .push(format!("`grpc.listen` {listen} names no machine: set `advertised_address`"));
+        }
     }
 
     fn check_text(&self, messages: &mut Vec<String>) {
