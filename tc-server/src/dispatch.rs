@@ -1,8 +1,54 @@
 //! Phase-two dispatch: carries the core's phase-two calls to live processes.
+//!
+//! [`Queue`] decides what goes where and when, without a clock or a task; [`Dispatcher`] is its
+//! shell. Both may lose everything at any moment: the core's `owed` tells it again
+//! (EFFECTS-REPEAT). BOUNDED: there is at most one entry a branch of a decided global, and the
+//! core bounds those; calls in flight are bounded per process.
+
+mod backoff;
+mod queue;
+mod shell;
 
 use std::fmt;
 
 use handfast_core::Effect;
+
+pub use backoff::Backoff;
+pub use queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
+pub use shell::{CallSink, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
+
+/// How phase two is carried out.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The first pause after a failed attempt; it doubles with each further one. Too short: a
+    /// database that is down is hammered. Too long: a hiccup keeps rows locked.
+    pub retry_delay_ms_min: u64,
+    /// The longest pause between attempts. Too long: rows stay locked after the database is back.
+    pub retry_delay_ms_max: u64,
+    /// How long a call waits for its answer before another process is asked. Too short: slow
+    /// rollbacks are done twice, harmlessly. Too long: a stuck process delays them.
+    pub answer_timeout_ms: u64,
+    /// Branches in one call. Too small: one message a branch. Too large: one late answer.
+    pub batch_branches_max: usize,
+    /// Application data in one call, in bytes; keeps a call under the clients' message limit.
+    pub batch_bytes_max: usize,
+    /// Branches that one process may owe an answer for. Too small: idle processes. Too large: a
+    /// stuck process takes more with it.
+    pub in_flight_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            retry_delay_ms_min: 100,
+            retry_delay_ms_max: 30_000,
+            answer_timeout_ms: 30_000,
+            batch_branches_max: 1_024,
+            batch_bytes_max: 1 << 20,
+            in_flight_max: 4_096,
+        }
+    }
+}
 
 /// Takes the phase-two effects that the engine lets out.
 pub trait PhaseTwo: fmt::Debug + Send + Sync + 'static {

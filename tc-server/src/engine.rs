@@ -157,7 +157,6 @@ enum Woken {
     Arrived(std::collections::VecDeque<Work>),
     Closed,
     Due,
-    Measure,
 }
 
 impl Running {
@@ -209,8 +208,6 @@ impl Running {
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
         let mut writing: Option<Writing> = None;
         let mut open = true;
-        let mut gauges = tokio::time::interval(Duration::from_secs(1));
-        gauges.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if writing.is_none() {
                 writing = self.seal(term);
@@ -228,7 +225,6 @@ impl Running {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
                 }
                 () = self.reach(due) => Woken::Due,
-                _ = gauges.tick() => Woken::Measure,
             };
             match woken {
                 Woken::Written(written) => {
@@ -238,7 +234,6 @@ impl Running {
                 Woken::Arrived(work) => self.decide_all(&mut term.step, work),
                 Woken::Closed => open = false,
                 Woken::Due => self.decide(&mut term.step, tick(), None),
-                Woken::Measure => measure(term.step.coordinator()),
             }
         }
     }
@@ -316,5 +311,3 @@ async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
 fn tick() -> Request {
     Request { reply_to: None, what: What::Tick }
 }
-
-fn measure(_coordinator: &Coordinator) {}

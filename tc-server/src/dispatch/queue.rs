@@ -1,0 +1,492 @@
+//! Which phase-two call goes to which process, and when. Pure: time and outcomes come in, batches
+//! of calls come out.
+//!
+//! Each resource has a lane of its own, so a dead or slow service delays nobody else's calls. A
+//! call is due, delayed by back-off, or in flight with a process. Where no process has registered
+//! the resource its calls are parked: due, without a timer, until one registers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use handfast_core::{
+    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, What, Xid,
+};
+
+use super::{Backoff, Settings};
+
+/// What a process registers, and what a call is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ResourceKey {
+    /// The resource's id.
+    pub id: Arc<str>,
+    /// The mode of the branches.
+    pub mode: Mode,
+}
+
+/// One connection of a process, from its arrival to its departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessId(pub u64);
+
+/// Calls of one resource and decision for one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallBatch {
+    /// Who shall carry them out.
+    pub process: ProcessId,
+    /// The resource.
+    pub resource: ResourceKey,
+    /// What to carry out.
+    pub decision: Decision,
+    /// The branches, by XID and branch id.
+    pub calls: Vec<PhaseTwoCall>,
+}
+
+/// What a process answered to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The global.
+    pub xid: Xid,
+    /// The branch.
+    pub branch: BranchId,
+    /// The decision that the process was asked to carry out.
+    pub decision: Decision,
+    /// How it ended.
+    pub outcome: PhaseTwoOutcome,
+}
+
+impl Answer {
+    /// What the core is told.
+    #[must_use]
+    pub fn into_what(self) -> What {
+        let Self { xid, branch, decision, outcome } = self;
+        What::FinishPhaseTwo { xid, branch, decision, outcome }
+    }
+}
+
+/// How much phase two a resource has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceLoad {
+    /// The resource.
+    pub resource: ResourceKey,
+    /// Live processes that registered it.
+    pub processes: usize,
+    /// Calls that wait for a process.
+    pub due: usize,
+    /// Calls that wait for their next attempt.
+    pub delayed: usize,
+    /// Calls that a process has and has not answered.
+    pub in_flight: usize,
+}
+
+type CallKey = (Xid, BranchId);
+
+/// All calls that are owed and all processes that could carry them out.
+#[derive(Debug)]
+pub struct Queue {
+    settings: Settings,
+    backoff: Backoff,
+    calls: BTreeMap<CallKey, Pending>,
+    lanes: BTreeMap<ResourceKey, Lane>,
+    processes: BTreeMap<ProcessId, Process>,
+    /// When delayed calls become due and calls in flight count as unanswered.
+    timers: BTreeSet<(Timestamp, CallKey)>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    call: PhaseTwoCall,
+    place: Place,
+    failures: u32,
+    since: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Due,
+    Delayed { until: Timestamp },
+    InFlight { process: ProcessId, until: Timestamp, then: Then },
+}
+
+/// What follows a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    BackOff,
+    /// The call was changed while it was in flight: the answer is to the earlier one.
+    AskAgain,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    due: BTreeMap<Decision, BTreeSet<CallKey>>,
+    delayed: BTreeSet<CallKey>,
+    in_flight: usize,
+    processes: Vec<ProcessId>,
+    /// Where the round robin goes on.
+    next: usize,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    resources: BTreeSet<ResourceKey>,
+    in_flight: BTreeSet<CallKey>,
+    /// It left a call unanswered and has answered none since: others are preferred.
+    silent: bool,
+}
+
+impl Queue {
+    /// An empty queue; the seed feeds the jitter.
+    #[must_use]
+    pub fn new(settings: Settings, seed: u64) -> Self {
+        let backoff = Backoff::new(settings.retry_delay_ms_min, settings.retry_delay_ms_max, seed);
+        Self {
+            settings,
+            backoff,
+            calls: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            timers: BTreeSet::new(),
+        }
+    }
+
+    /// Takes an effect of the core.
+    pub fn take(&mut self, now: Timestamp, effect: Effect) {
+        match effect {
+            Effect::PhaseTwo(call) => self.call(now, call),
+            Effect::Hold { xid } => self.hold(xid),
+            Effect::Reply { .. } => {}
+        }
+    }
+
+    /// A call is due at once. A call that is in flight stays there; if its content is another, it
+    /// is asked again after the answer to the earlier one.
+    pub fn call(&mut self, now: Timestamp, call: PhaseTwoCall) {
+        let key = (call.xid, call.branch);
+        match self.calls.get_mut(&key) {
+            Some(Pending { call: earlier, place: Place::InFlight { then, .. }, .. }) => {
+                if earlier.resolution != call.resolution {
+                    *then = Then::AskAgain;
+                }
+                *earlier = call;
+            }
+            Some(pending) => {
+                pending.call = call;
+                self.leave(key);
+                self.enter_due(key);
+            }
+            None => {
+                let failures = call.attempts;
+                let pending = Pending { call, place: Place::Due, failures, since: now };
+                self.calls.insert(key, pending);
+                self.enter_due(key);
+            }
+        }
+    }
+
+    /// Forgets the calls of a global until further ones come.
+    pub fn hold(&mut self, xid: Xid) {
+        let keys: Vec<CallKey> = self
+            .calls
+            .range((xid, BranchId(0))..=(xid, BranchId(u64::MAX)))
+            .map(|(key, _)| *key)
+            .collect();
+        keys.into_iter().for_each(|key| self.remove(key));
+    }
+
+    /// Forgets every call; the processes stay.
+    pub fn clear(&mut self) {
+        self.calls.clear();
+        self.timers.clear();
+        self.processes.values_mut().for_each(|process| process.in_flight.clear());
+        for lane in self.lanes.values_mut() {
+            lane.due.clear();
+            lane.delayed.clear();
+            lane.in_flight = 0;
+        }
+    }
+
+    /// A process can do phase two of these resources: their delayed calls are due at once.
+    pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
+        for resource in resources {
+            let lane = self.lanes.entry(resource.clone()).or_default();
+            if !lane.processes.contains(&id) {
+                lane.processes.push(id);
+            }
+            self.processes.entry(id).or_default().resources.insert(resource.clone());
+            self.undelay(&resource);
+        }
+    }
+
+    /// A process is no more: what it has not answered is due for others.
+    pub fn gone(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.remove(&id) else { return };
+        for resource in &process.resources {
+            let Some(lane) = self.lanes.get_mut(resource) else { continue };
+            lane.processes.retain(|other| *other != id);
+            if lane.processes.is_empty() {
+                self.undelay(resource);
+            }
+        }
+        for key in process.in_flight {
+            self.leave(key);
+            self.enter_due(key);
+        }
+        self.lanes.retain(|_, lane| !lane.is_idle());
+    }
+
+    /// A call was answered, by this process or, where it is not told, by the one that has it. Gives
+    /// back how long, in milliseconds, the call was owed when the answer ends it well. An answer to
+    /// another decision, or to a call that is not owed, changes nothing here; the core judges it.
+    pub fn outcome(
+        &mut self,
+        now: Timestamp,
+        by: Option<ProcessId>,
+        answer: &Answer,
+    ) -> Option<u64> {
+        if let Some(process) = by.and_then(|by| self.processes.get_mut(&by)) {
+            process.silent = false;
+        }
+        let key = (answer.xid, answer.branch);
+        let pending = self.calls.get(&key)?;
+        if pending.call.decision != answer.decision {
+            return None;
+        }
+        let (since, then) = (pending.since, pending.place.answered_by(by));
+        match (&answer.outcome, then) {
+            (PhaseTwoOutcome::Done, _) => {
+                self.remove(key);
+                return Some(now.0.saturating_sub(since.0));
+            }
+            (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
+            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff)) => self.remove(key),
+            (PhaseTwoOutcome::Retryable { .. }, Some(Then::BackOff)) => self.back_off(now, key),
+            (
+                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
+                Some(Then::AskAgain),
+            ) => {
+                self.leave(key);
+                self.enter_due(key);
+            }
+        }
+        None
+    }
+
+    /// When time should be let pass next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Lets time pass: delayed calls become due, unanswered ones go elsewhere.
+    pub fn tick(&mut self, now: Timestamp) {
+        while let Some((at, key)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            match self.calls.get(&key).map(|pending| pending.place) {
+                Some(Place::InFlight { process, .. }) => self.unanswered(now, key, process),
+                Some(Place::Delayed { .. } | Place::Due) | None => {
+                    self.leave(key);
+                    self.enter_due(key);
+                }
+            }
+            self.timers.remove(&(at, key));
+        }
+    }
+
+    /// What is to be sent, which from here on is in flight.
+    pub fn sends(&mut self, now: Timestamp) -> Vec<CallBatch> {
+        let mut batches = Vec::new();
+        let ready: Vec<ResourceKey> = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.has_due() && !lane.processes.is_empty())
+            .map(|(resource, _)| resource.clone())
+            .collect();
+        for resource in ready {
+            while let Some(batch) = self.send(now, &resource) {
+                batches.push(batch);
+            }
+        }
+        batches
+    }
+
+    /// How much each resource has to do.
+    #[must_use]
+    pub fn loads(&self) -> Vec<ResourceLoad> {
+        self.lanes
+            .iter()
+            .map(|(resource, lane)| ResourceLoad {
+                resource: resource.clone(),
+                processes: lane.processes.len(),
+                due: lane.due.values().map(BTreeSet::len).sum(),
+                delayed: lane.delayed.len(),
+                in_flight: lane.in_flight,
+            })
+            .collect()
+    }
+
+    /// How many calls a process has and has not answered.
+    #[must_use]
+    pub fn in_flight(&self, process: ProcessId) -> usize {
+        self.processes.get(&process).map_or(0, |process| process.in_flight.len())
+    }
+
+    fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
+        let (process, room) = self.pick(resource)?;
+        let lane = self.lanes.get(resource)?;
+        let (decision, keys) = lane.due.iter().find(|(_, keys)| !keys.is_empty())?;
+        let decision = *decision;
+        let mut bytes = 0;
+        let batch: Vec<CallKey> = keys
+            .iter()
+            .copied()
+            .take(room.min(self.settings.batch_branches_max))
+            .take_while(|key| {
+                let first = bytes == 0;
+                bytes += self.calls[key].call.application_data.len();
+                first || bytes <= self.settings.batch_bytes_max
+            })
+            .collect();
+        let calls = batch.into_iter().map(|key| self.enter_flight(now, key, process)).collect();
+        Some(CallBatch { process, resource: resource.clone(), decision, calls })
+    }
+
+    /// The next process in turn that has room; silent ones only where all are silent.
+    fn pick(&mut self, resource: &ResourceKey) -> Option<(ProcessId, usize)> {
+        let lane = self.lanes.get_mut(resource)?;
+        let in_turn =
+            (0..lane.processes.len()).map(|step| (lane.next + step) % lane.processes.len());
+        let candidates: Vec<(usize, &Process)> = in_turn
+            .filter_map(|at| self.processes.get(&lane.processes[at]).map(|process| (at, process)))
+            .collect();
+        let all_silent = candidates.iter().all(|(_, process)| process.silent);
+        let (at, room) = candidates
+            .into_iter()
+            .filter(|(_, process)| all_silent || !process.silent)
+            .map(|(at, process)| {
+                (at, self.settings.in_flight_max.saturating_sub(process.in_flight.len()))
+            })
+            .find(|(_, room)| *room > 0)?;
+        lane.next = (at + 1) % lane.processes.len();
+        Some((lane.processes[at], room))
+    }
+
+    fn unanswered(&mut self, now: Timestamp, key: CallKey, process: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.silent = true;
+        }
+        let elsewhere = self.lane_of(key).is_some_and(|lane| lane.processes.len() > 1);
+        if elsewhere {
+            self.leave(key);
+            self.enter_due(key);
+        } else {
+            self.back_off(now, key);
+        }
+    }
+
+    /// After a failed attempt: later, or parked where no process is left.
+    fn back_off(&mut self, now: Timestamp, key: CallKey) {
+        self.leave(key);
+        let parked = self.lane_of(key).is_none_or(|lane| lane.processes.is_empty());
+        let Some(pending) = self.calls.get_mut(&key) else { return };
+        pending.failures = pending.failures.saturating_add(1);
+        if parked {
+            return self.enter_due(key);
+        }
+        let until = now.after_ms(self.backoff.delay_ms(pending.failures));
+        pending.place = Place::Delayed { until };
+        let resource = resource_of(&pending.call);
+        self.lanes.entry(resource).or_default().delayed.insert(key);
+        self.timers.insert((until, key));
+    }
+
+    fn undelay(&mut self, resource: &ResourceKey) {
+        let Some(lane) = self.lanes.get(resource) else { return };
+        for key in lane.delayed.clone() {
+            self.leave(key);
+            self.enter_due(key);
+        }
+    }
+
+    fn enter_due(&mut self, key: CallKey) {
+        let Some(pending) = self.calls.get_mut(&key) else { return };
+        pending.place = Place::Due;
+        let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
+        lane.due.entry(pending.call.decision).or_default().insert(key);
+    }
+
+    fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> PhaseTwoCall {
+        self.leave(key);
+        let until = now.after_ms(self.settings.answer_timeout_ms);
+        let pending = self.calls.get_mut(&key).expect("a due call is among the calls");
+        pending.place = Place::InFlight { process, until, then: Then::BackOff };
+        let call = pending.call.clone();
+        self.lanes.entry(resource_of(&call)).or_default().in_flight += 1;
+        self.processes.entry(process).or_default().in_flight.insert(key);
+        self.timers.insert((until, key));
+        call
+    }
+
+    /// Takes a call out of its place, which its next place must follow.
+    fn leave(&mut self, key: CallKey) {
+        let Some(pending) = self.calls.get(&key) else { return };
+        let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
+        match pending.place {
+            Place::Due => {
+                if let Some(due) = lane.due.get_mut(&pending.call.decision) {
+                    due.remove(&key);
+                }
+            }
+            Place::Delayed { until } => {
+                lane.delayed.remove(&key);
+                self.timers.remove(&(until, key));
+            }
+            Place::InFlight { process, until, .. } => {
+                lane.in_flight -= 1;
+                self.timers.remove(&(until, key));
+                if let Some(process) = self.processes.get_mut(&process) {
+                    process.in_flight.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, key: CallKey) {
+        self.leave(key);
+        let Some(pending) = self.calls.remove(&key) else { return };
+        let resource = resource_of(&pending.call);
+        if self.lanes.get(&resource).is_some_and(Lane::is_idle) {
+            self.lanes.remove(&resource);
+        }
+    }
+
+    fn lane_of(&self, key: CallKey) -> Option<&Lane> {
+        self.lanes.get(&resource_of(&self.calls.get(&key)?.call))
+    }
+}
+
+impl Place {
+    /// What follows a failure reported by this process, if the call is its own.
+    fn answered_by(self, by: Option<ProcessId>) -> Option<Then> {
+        match self {
+            Self::InFlight { process, then, .. } if by.is_none_or(|by| by == process) => Some(then),
+            Self::InFlight { .. } | Self::Due | Self::Delayed { .. } => None,
+        }
+    }
+}
+
+impl Lane {
+    fn has_due(&self) -> bool {
+        self.due.values().any(|keys| !keys.is_empty())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.processes.is_empty()
+            && !self.has_due()
+            && self.delayed.is_empty()
+            && self.in_flight == 0
+    }
+}
+
+fn resource_of(call: &PhaseTwoCall) -> ResourceKey {
+    ResourceKey { id: Arc::clone(&call.resource), mode: call.mode }
+}

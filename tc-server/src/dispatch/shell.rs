@@ -1,0 +1,241 @@
+//! The dispatcher around the queue: who is connected, where calls are put, and the timer.
+//!
+//! Everything happens under one short lock on the caller's task; only the passing of time has a
+//! task of its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use handfast_core::{Effect, Timestamp};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
+use super::{PhaseTwo, Settings};
+use crate::clock::Clock;
+
+/// Where a process receives its calls, such as the outgoing queue of its connection.
+pub trait CallSink: fmt::Debug + Send + Sync + 'static {
+    /// Takes calls; must return at once. What cannot be delivered is noticed by the connection's
+    /// end or by the answer's absence.
+    fn put(&self, batch: CallBatch);
+}
+
+/// A process that connects.
+#[derive(Clone, Debug)]
+pub struct NewProcess {
+    /// Unique per process life, the same after a reconnect.
+    pub client_id: Arc<str>,
+    /// The application it belongs to.
+    pub application: Arc<str>,
+    /// Library name and version.
+    pub agent: Arc<str>,
+    /// Its network address.
+    pub peer: Arc<str>,
+}
+
+/// A resource as a process registered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredResource {
+    /// Id and mode.
+    pub key: ResourceKey,
+    /// For people: product, host and database.
+    pub label: Arc<str>,
+}
+
+/// A connected process, for operators.
+#[derive(Clone, Debug)]
+pub struct ProcessView {
+    /// Who it is.
+    pub process: NewProcess,
+    /// Since when it is connected.
+    pub since: Timestamp,
+    /// What it can do phase two for.
+    pub resources: Vec<RegisteredResource>,
+    /// Calls that it has and has not answered.
+    pub in_flight: usize,
+}
+
+/// Carries phase-two calls to processes. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    /// The next deadline may have moved.
+    moved: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue,
+    connected: BTreeMap<ProcessId, Connected>,
+    id_last: u64,
+}
+
+#[derive(Debug)]
+struct Connected {
+    process: NewProcess,
+    since: Timestamp,
+    resources: Vec<RegisteredResource>,
+    sink: Arc<dyn CallSink>,
+}
+
+impl Dispatcher {
+    /// Starts with nothing owed and nobody connected. The task lets time pass; whoever stops the
+    /// server aborts it.
+    #[must_use]
+    pub fn start(clock: Arc<dyn Clock>, settings: Settings, seed: u64) -> (Self, JoinHandle<()>) {
+        let queue = Queue::new(settings, seed);
+        let state = State { queue, connected: BTreeMap::new(), id_last: 0 };
+        let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
+        let dispatcher = Self { shared: Arc::new(shared) };
+        let timer = tokio::spawn(dispatcher.clone().let_time_pass());
+        (dispatcher, timer)
+    }
+
+    /// A process has connected; its calls go to the sink until the seat is dropped.
+    #[must_use]
+    pub fn connect(&self, process: NewProcess, sink: Arc<dyn CallSink>) -> Seat {
+        let since = self.shared.clock.now();
+        let mut state = self.lock();
+        state.id_last += 1;
+        let id = ProcessId(state.id_last);
+        // An earlier connection of the same process may be dead without either side's notice: its
+        // calls move on to where the process is heard from.
+        let earlier: Vec<ProcessId> = state
+            .connected
+            .iter()
+            .filter(|(_, other)| other.process.client_id == process.client_id)
+            .map(|(id, _)| *id)
+            .collect();
+        earlier.into_iter().for_each(|id| state.queue.gone(id));
+        state.connected.insert(id, Connected { process, since, resources: Vec::new(), sink });
+        self.pump(&mut state);
+        Seat { dispatcher: self.clone(), id }
+    }
+
+    /// The connected processes, the longest connected first.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessView> {
+        let state = self.lock();
+        let view = |(id, connected): (&ProcessId, &Connected)| ProcessView {
+            process: connected.process.clone(),
+            since: connected.since,
+            resources: connected.resources.clone(),
+            in_flight: state.queue.in_flight(*id),
+        };
+        state.connected.iter().map(view).collect()
+    }
+
+    /// How much phase two each resource has to do.
+    #[must_use]
+    pub fn loads(&self) -> Vec<ResourceLoad> {
+        self.lock().queue.loads()
+    }
+
+    /// A process answered calls that it received elsewhere than where it answers.
+    pub fn outcomes<'a>(&self, answers: impl IntoIterator<Item = &'a Answer>) {
+        self.settle(None, answers);
+    }
+
+    fn settle<'a>(&self, by: Option<ProcessId>, answers: impl IntoIterator<Item = &'a Answer>) {
+        let now = self.shared.clock.now();
+        let mut state = self.lock();
+        for answer in answers {
+            if let Some(owed_ms) = state.queue.outcome(now, by, answer) {
+                let owed = Duration::from_millis(owed_ms);
+                metrics::histogram!("handfast_phase_two_seconds").record(owed);
+            }
+        }
+        self.pump(&mut state);
+    }
+
+    async fn let_time_pass(self) {
+        loop {
+            let due = self.lock().queue.next_deadline();
+            let moved = self.shared.moved.notified();
+            let Some(due) = due else {
+                moved.await;
+                continue;
+            };
+            let wait_ms = due.0.saturating_sub(self.shared.clock.now().0);
+            tokio::select! {
+                () = moved => continue,
+                () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
+            }
+            let mut state = self.lock();
+            state.queue.tick(self.shared.clock.now());
+            self.pump(&mut state);
+        }
+    }
+
+    /// Sends what can be sent and lets the timer look again.
+    fn pump(&self, state: &mut State) {
+        for batch in state.queue.sends(self.shared.clock.now()) {
+            if let Some(connected) = state.connected.get(&batch.process) {
+                connected.sink.put(batch);
+            }
+        }
+        self.shared.moved.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no holder of the dispatcher lock panics")
+    }
+}
+
+impl PhaseTwo for Dispatcher {
+    fn take(&self, effects: Vec<Effect>) {
+        let now = self.shared.clock.now();
+        let mut state = self.lock();
+        effects.into_iter().for_each(|effect| state.queue.take(now, effect));
+        self.pump(&mut state);
+    }
+
+    fn clear(&self) {
+        self.lock().queue.clear();
+    }
+}
+
+/// A process's place at the dispatcher; dropping it says that the process is gone.
+#[derive(Debug)]
+pub struct Seat {
+    dispatcher: Dispatcher,
+    id: ProcessId,
+}
+
+impl Seat {
+    /// The process can do phase two of these resources from here on.
+    pub fn register(&self, resources: Vec<RegisteredResource>) {
+        let mut state = self.dispatcher.lock();
+        state.queue.registered(self.id, resources.iter().map(|resource| resource.key.clone()));
+        if let Some(connected) = state.connected.get_mut(&self.id) {
+            for resource in resources {
+                connected.resources.retain(|known| known.key != resource.key);
+                connected.resources.push(resource);
+            }
+        }
+        self.dispatcher.pump(&mut state);
+    }
+
+    /// The process answered calls.
+    pub fn outcomes<'a>(&self, answers: impl IntoIterator<Item = &'a Answer>) {
+        self.dispatcher.settle(Some(self.id), answers);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut state = self.dispatcher.lock();
+        state.connected.remove(&self.id);
+        state.queue.gone(self.id);
+        self.dispatcher.pump(&mut state);
+    }
+}

@@ -1,0 +1,153 @@
+//! The native gRPC API: wire messages to requests, replies to wire messages.
+//!
+//! The stream is the road: everything that has arrived in one frame goes to the engine with one
+//! wake-up, everything that is ready for a client leaves in one frame. The unary calls are the door
+//! for clients that want one request per call. Who may call is decided by whoever layers
+//! [`Front::routes`]; nothing here decides anything about a global.
+
+mod bounds;
+mod connection;
+mod from_wire;
+mod outbox;
+mod refusal;
+mod server;
+mod to_wire;
+mod unary;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use handfast_proto::v1::FILE_DESCRIPTOR_SET;
+use handfast_proto::v1::coordinator_server::CoordinatorServer;
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+
+use crate::dispatch::Dispatcher;
+use crate::engine::{EngineError, EngineHandle, Standing};
+use outbox::Outbox;
+
+pub use bounds::{BadRequest, Bounds};
+pub use server::{ServeError, serve};
+
+const SERVICE: &str = "handfast.v1.Coordinator";
+
+/// The front end: the service and the connections it has open. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Front {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    engine: EngineHandle,
+    dispatcher: Dispatcher,
+    standing: watch::Receiver<Standing>,
+    bounds: Bounds,
+    outboxes: Mutex<Vec<Weak<Outbox>>>,
+    going_away: AtomicBool,
+    health: tonic_health::server::HealthReporter,
+}
+
+impl Front {
+    /// A front end before this engine and dispatcher, without connections.
+    #[must_use]
+    pub fn new(
+        engine: EngineHandle,
+        standing: watch::Receiver<Standing>,
+        dispatcher: Dispatcher,
+        bounds: Bounds,
+    ) -> Self {
+        let shared = Shared {
+            engine,
+            dispatcher,
+            standing,
+            bounds,
+            outboxes: Mutex::default(),
+            going_away: AtomicBool::new(false),
+            health: tonic_health::server::HealthReporter::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The coordinator, reflection and the standard health service, to be layered and served. The
+    /// health service says that the server serves while it leads and does not go away.
+    ///
+    /// # Errors
+    ///
+    /// When the reflection service cannot read this build's own descriptors.
+    pub fn routes(&self) -> Result<Routes, tonic_reflection::server::Error> {
+        let bytes_max = self.shared.bounds.message_bytes_max;
+        let coordinator = CoordinatorServer::new(self.clone())
+            .max_decoding_message_size(bytes_max)
+            .max_encoding_message_size(usize::MAX);
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()?;
+        let health = tonic_health::pb::health_server::HealthServer::new(
+            tonic_health::server::HealthService::from_health_reporter(self.shared.health.clone()),
+        );
+        tokio::spawn(self.clone().report_health());
+        Ok(Routes::new(coordinator).add_service(reflection).add_service(health))
+    }
+
+    /// Tells every client to reconnect elsewhere and takes no further connection; what is under way
+    /// goes on.
+    pub async fn go_away(&self, reason: &str) {
+        self.shared.going_away.store(true, Ordering::Relaxed);
+        self.set_health(ServingStatus::NotServing).await;
+        self.each_outbox(|outbox| outbox.go_away(reason));
+    }
+
+    /// Ends every connection when what is queued for it is written.
+    pub fn close(&self) {
+        self.each_outbox(Outbox::finish);
+    }
+
+    fn open_outbox(&self) -> Result<Arc<Outbox>, EngineError> {
+        if self.shared.going_away.load(Ordering::Relaxed) {
+            return Err(EngineError::Stopping);
+        }
+        let outbox = Arc::new(Outbox::new(self.shared.bounds.queue_messages_max));
+        let mut outboxes = self.lock();
+        outboxes.retain(|other| other.strong_count() > 0);
+        outboxes.push(Arc::downgrade(&outbox));
+        Ok(outbox)
+    }
+
+    fn epoch(&self) -> Result<u64, EngineError> {
+        match *self.shared.standing.borrow() {
+            Standing::Leading(epoch) => Ok(epoch.0),
+            Standing::NotLeading => Err(EngineError::NotLeading),
+        }
+    }
+
+    async fn report_health(self) {
+        let mut standing = self.shared.standing.clone();
+        loop {
+            let leads = matches!(*standing.borrow_and_update(), Standing::Leading(_));
+            let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
+            let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
+            self.set_health(status).await;
+            if standing.changed().await.is_err() {
+                return self.set_health(ServingStatus::NotServing).await;
+            }
+        }
+    }
+
+    async fn set_health(&self, status: ServingStatus) {
+        for service in ["", SERVICE] {
+            self.shared.health.set_service_status(service, status).await;
+        }
+    }
+
+    fn each_outbox(&self, act: impl Fn(&Outbox)) {
+        let open: Vec<Arc<Outbox>> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|outbox| act(outbox));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Outbox>>> {
+        self.shared.outboxes.lock().expect("no holder of the connection list's lock panics")
+    }
+}

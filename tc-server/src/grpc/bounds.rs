@@ -1,0 +1,130 @@
+//! How much a message may hold (BOUNDED), and what is wrong with one that may not pass.
+
+/// Bounds of what clients send and of what is queued for them.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The largest message read, in bytes. Too small: branches with many rows are refused. Too
+    /// large: a few bad clients fill the memory.
+    pub message_bytes_max: usize,
+    /// Replies and phase-two calls queued for one connection. Too small: a client that is slow for
+    /// a moment is cut off. Too large: one that stopped reading fills the memory.
+    pub queue_messages_max: usize,
+    /// Requests in one frame.
+    pub frame_messages_max: usize,
+    /// Rows in one request.
+    pub rows_max: usize,
+    /// Bytes of a name: application, transaction, resource, table, client.
+    pub name_bytes_max: usize,
+    /// Bytes of a canonical row key.
+    pub key_bytes_max: usize,
+    /// Bytes of a branch's application data.
+    pub application_data_bytes_max: usize,
+    /// Resources that one message registers.
+    pub resources_max: usize,
+    /// Bytes that are kept of a reason or an error; the rest is cut off.
+    pub reason_bytes_max: usize,
+    /// Dirty rows that are kept of a refusal; the rest is cut off.
+    pub dirty_rows_max: usize,
+    /// Bytes that are kept of a dirty column's value; the rest is cut off.
+    pub dirty_value_bytes_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 4 << 20,
+            queue_messages_max: 65_536,
+            frame_messages_max: 1_024,
+            rows_max: 10_000,
+            name_bytes_max: 1_024,
+            key_bytes_max: 8_192,
+            application_data_bytes_max: 64 << 10,
+            resources_max: 1_024,
+            reason_bytes_max: 1_024,
+            dirty_rows_max: 100,
+            dirty_value_bytes_max: 4_096,
+        }
+    }
+}
+
+/// A message that cannot be turned into a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// A field holds too many bytes.
+    #[error("{field} has {bytes} bytes: at most {max} are allowed")]
+    TooLong {
+        /// The field.
+        field: &'static str,
+        /// How many it has.
+        bytes: usize,
+        /// How many it may have.
+        max: usize,
+    },
+    /// A field holds too many items.
+    #[error("{count} {field}: at most {max} are allowed")]
+    TooMany {
+        /// What there are too many of.
+        field: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A field that must be set is not, or holds a value of a later version.
+    #[error("{field} is missing or unknown")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// The text is no XID.
+    #[error("{0}")]
+    Xid(#[from] handfast_core::XidTextError),
+    /// Branch ids are positive and have 63 bits.
+    #[error("branch id {0} is not between 1 and 2^63 - 1")]
+    BranchId(u64),
+    /// The connection has said who it is already, or has not yet.
+    #[error("the first message of a stream, and no other, is a hello")]
+    Hello,
+}
+
+impl BadRequest {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLong { .. } | Self::TooMany { .. } => "HF-TC-TOO-LARGE",
+            Self::Missing { .. } | Self::Xid(_) | Self::BranchId(_) | Self::Hello => {
+                "HF-TC-BAD-REQUEST"
+            }
+        }
+    }
+}
+
+impl Bounds {
+    /// Refuses a name that is too long.
+    pub(super) fn name(&self, field: &'static str, text: &str) -> Result<(), BadRequest> {
+        at_most_bytes(field, text.len(), self.name_bytes_max)
+    }
+
+    /// The beginning of a reason or error.
+    pub(super) fn reason<'a>(&self, text: &'a str) -> &'a str {
+        cut(text, self.reason_bytes_max)
+    }
+}
+
+pub(super) fn at_most_bytes(
+    field: &'static str,
+    bytes: usize,
+    max: usize,
+) -> Result<(), BadRequest> {
+    if bytes > max { Err(BadRequest::TooLong { field, bytes, max }) } else { Ok(()) }
+}
+
+pub(super) fn at_most(field: &'static str, count: usize, max: usize) -> Result<(), BadRequest> {
+    if count > max { Err(BadRequest::TooMany { field, count, max }) } else { Ok(()) }
+}
+
+/// At most `max` bytes of the text, whole characters.
+pub(super) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}

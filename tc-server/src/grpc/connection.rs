@@ -1,0 +1,230 @@
+//! One stream of one client process, from its hello to its end.
+
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use handfast_core::{Correlation, What};
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::client_message::Body;
+use handfast_proto::v1::server_message;
+use tonic::{Status, Streaming};
+
+use super::Front;
+use super::bounds::{BadRequest, at_most};
+use super::outbox::Outbox;
+use super::refusal::{self, status_of_engine, status_of_request};
+use super::to_wire::Asked;
+use crate::dispatch::{Answer, CallSink, Seat};
+use crate::engine::Mailbox;
+
+/// What the response stream of `Connect` is made of.
+pub(super) type Frames<F> = BoxStream<'static, Result<F, Status>>;
+
+/// The reading side. The writing side is the outbox's stream of frames.
+#[derive(Debug)]
+struct Connection {
+    front: Front,
+    outbox: Arc<Outbox>,
+    mailbox: Arc<dyn Mailbox>,
+    peer: Arc<str>,
+    seat: Option<Seat>,
+}
+
+/// What one frame asks, to be handed over together.
+#[derive(Debug, Default)]
+struct Gathered {
+    requests: Vec<(Correlation, What)>,
+    answers: Vec<Answer>,
+}
+
+/// Starts reading a stream and gives back what is to be written to it.
+pub(super) fn connect(
+    front: Front,
+    inbound: Streaming<wire::ClientFrame>,
+    peer: Arc<str>,
+) -> Result<Frames<wire::ServerFrame>, Status> {
+    let outbox = front.open_outbox().map_err(status_of_engine)?;
+    let mailbox: Arc<dyn Mailbox> = Arc::<Outbox>::clone(&outbox);
+    let connection = Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, seat: None };
+    let (failed, failure) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        if let Err(status) = connection.read(inbound).await {
+            // The writer may have gone with the client.
+            drop(failed.send(status));
+        }
+    });
+    let failure = stream::once(failure).filter_map(async |failed| failed.ok().map(Err));
+    let frames = stream::unfold(Writer { outbox }, async |writer| {
+        writer.outbox.next_frame().await.map(|frame| (frame, writer))
+    });
+    Ok(frames.chain(failure).boxed())
+}
+
+/// Opens a stream of phase-two calls for a client that makes unary calls otherwise.
+pub(super) fn subscribe(
+    front: &Front,
+    hello: wire::Hello,
+    peer: Arc<str>,
+) -> Result<Frames<wire::PhaseTwoFrame>, Status> {
+    let bounds = &front.shared.bounds;
+    let process = bounds.process(&hello, peer).map_err(|error| status_of_request(&error))?;
+    let resources = bounds.resources(hello.resources).map_err(|error| status_of_request(&error))?;
+    let outbox = front.open_outbox().map_err(status_of_engine)?;
+    let sink: Arc<dyn CallSink> = Arc::<Outbox>::clone(&outbox);
+    let seat = front.shared.dispatcher.connect(process, sink);
+    seat.register(resources);
+    let subscriber = (Writer { outbox }, seat);
+    let frames = stream::unfold(subscriber, async |subscriber| {
+        subscriber.0.outbox.next_calls().await.map(|frame| (frame, subscriber))
+    });
+    Ok(frames.boxed())
+}
+
+/// The end of the response stream, whoever ends it, ends the connection.
+#[derive(Debug)]
+struct Writer {
+    outbox: Arc<Outbox>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.outbox.leave();
+    }
+}
+
+impl Connection {
+    /// Reads until either side ends. An error is what the client is told at the end of its stream.
+    async fn read(mut self, mut inbound: Streaming<wire::ClientFrame>) -> Result<(), Status> {
+        let read = self.read_frames(&mut inbound).await;
+        // No phase-two call goes to a process that cannot answer it on this stream any more.
+        self.seat = None;
+        if read.is_ok() {
+            self.outbox.drain();
+        } else {
+            self.outbox.finish();
+        }
+        self.outbox.ended_or_answered().await;
+        self.front.shared.engine.forget(self.outbox.abandon());
+        read
+    }
+
+    async fn read_frames(
+        &mut self,
+        inbound: &mut Streaming<wire::ClientFrame>,
+    ) -> Result<(), Status> {
+        let outbox = Arc::clone(&self.outbox);
+        loop {
+            let frame = tokio::select! {
+                frame = inbound.message() => frame?,
+                () = outbox.ended() => return Ok(()),
+            };
+            let Some(frame) = frame else { return Ok(()) };
+            self.take(frame).await?;
+        }
+    }
+
+    async fn take(&mut self, frame: wire::ClientFrame) -> Result<(), Status> {
+        let max = self.front.shared.bounds.frame_messages_max;
+        at_most("messages", frame.messages.len(), max)
+            .map_err(|error| status_of_request(&error))?;
+        let mut gathered = Gathered::default();
+        for message in frame.messages {
+            let id = message.id;
+            match (message.body, &self.seat) {
+                (Some(Body::Hello(hello)), None) => self.greet(id, hello)?,
+                (_, None) => return Err(status_of_request(&BadRequest::Hello)),
+                (body, Some(_)) => self.gather(id, body, &mut gathered),
+            }
+        }
+        self.hand_over(gathered).await;
+        Ok(())
+    }
+
+    /// Without a good hello there is no connection.
+    fn greet(&mut self, id: u64, hello: wire::Hello) -> Result<(), Status> {
+        let bounds = &self.front.shared.bounds;
+        let bad = |error: BadRequest| status_of_request(&error);
+        let epoch = self.front.epoch().map_err(status_of_engine)?;
+        let process = bounds.process(&hello, Arc::clone(&self.peer)).map_err(bad)?;
+        let resources = bounds.resources(hello.resources).map_err(bad)?;
+        let server_version = env!("CARGO_PKG_VERSION").to_owned();
+        let reply = wire::HelloReply { server_version, epoch };
+        self.outbox.say(id, server_message::Body::Hello(reply));
+        let sink: Arc<dyn CallSink> = Arc::<Outbox>::clone(&self.outbox);
+        let seat = self.front.shared.dispatcher.connect(process, sink);
+        seat.register(resources);
+        self.seat = Some(seat);
+        Ok(())
+    }
+
+    /// One message of a greeted client. A bad one is refused alone.
+    fn gather(&mut self, id: u64, body: Option<Body>, gathered: &mut Gathered) {
+        let bounds = &self.front.shared.bounds;
+        let what = match body {
+            Some(Body::Begin(request)) => bounds.begin(request),
+            Some(Body::RegisterBranch(request)) => bounds.register_branch(request),
+            Some(Body::ReportBranch(request)) => bounds.report_branch(request),
+            Some(Body::CheckLocks(request)) => bounds.check_locks(request),
+            Some(Body::End(request)) => bounds.end(request),
+            Some(Body::GetStatus(request)) => bounds.get_status(&request),
+            Some(Body::RegisterResources(request)) => return self.register(id, request),
+            Some(Body::Finished(outcome)) => match bounds.answers(outcome) {
+                Ok(answers) => return gathered.answers.extend(answers),
+                Err(error) => Err(error),
+            },
+            Some(Body::Hello(_)) => Err(BadRequest::Hello),
+            None => Err(BadRequest::Missing { field: "body" }),
+        };
+        match what {
+            Ok(what) => {
+                let correlation = self.front.shared.engine.next_correlation();
+                self.outbox.expect(correlation, id, asked(&what));
+                gathered.requests.push((correlation, what));
+            }
+            Err(error) => self.refuse(id, &error),
+        }
+    }
+
+    fn register(&self, id: u64, request: wire::RegisterResources) {
+        match (self.front.shared.bounds.resources(request.resources), &self.seat) {
+            (Ok(resources), Some(seat)) => {
+                seat.register(resources);
+                let reply = wire::RegisterResourcesReply {};
+                self.outbox.say(id, server_message::Body::RegisterResources(reply));
+            }
+            (Ok(_), None) => self.refuse(id, &BadRequest::Hello),
+            (Err(error), _) => self.refuse(id, &error),
+        }
+    }
+
+    fn refuse(&self, id: u64, error: &BadRequest) {
+        let rejection = refusal::of_request(error);
+        self.outbox.say(id, server_message::Body::Rejected(rejection));
+    }
+
+    async fn hand_over(&self, gathered: Gathered) {
+        let Gathered { requests, answers } = gathered;
+        if !requests.is_empty() {
+            self.front.shared.engine.submit(&self.mailbox, requests);
+        }
+        if let (false, Some(seat)) = (answers.is_empty(), &self.seat) {
+            seat.outcomes(&answers);
+            self.front.tell(answers).await;
+        }
+    }
+}
+
+impl Front {
+    /// Tells the core what was answered. When the engine ends, the answers are lost with it, and the
+    /// calls are owed again by the next leader (EFFECTS-REPEAT).
+    pub(super) async fn tell(&self, answers: Vec<Answer>) {
+        let whats = answers.into_iter().map(Answer::into_what).collect();
+        if let Err(error) = self.shared.engine.tell(whats).await {
+            tracing::debug!(%error, "phase-two answers not recorded");
+        }
+    }
+}
+
+fn asked(what: &What) -> Asked {
+    if matches!(what, What::End { .. }) { Asked::End } else { Asked::Other }
+}

@@ -1,0 +1,245 @@
+//! Wire messages to requests. Sizes are checked here, once; the core relies on it.
+
+use std::sync::Arc;
+
+use handfast_core::{
+    BranchId, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
+    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, RowLock, What, Xid, XidText,
+};
+use handfast_proto::v1 as wire;
+
+use super::bounds::{BadRequest, Bounds, at_most, at_most_bytes, cut};
+use crate::dispatch::{Answer, NewProcess, RegisteredResource, ResourceKey};
+
+impl Bounds {
+    pub(super) fn begin(&self, request: wire::BeginRequest) -> Result<What, BadRequest> {
+        self.name("application", &request.application)?;
+        self.name("name", &request.name)?;
+        let timeout_ms = (request.timeout_ms != 0).then_some(request.timeout_ms);
+        Ok(What::Begin {
+            application: request.application.into(),
+            name: request.name.into(),
+            timeout_ms,
+        })
+    }
+
+    pub(super) fn register_branch(
+        &self,
+        request: wire::RegisterBranchRequest,
+    ) -> Result<What, BadRequest> {
+        self.name("resource_id", &request.resource_id)?;
+        let data = request.application_data;
+        at_most_bytes("application_data", data.len(), self.application_data_bytes_max)?;
+        let branch = NewBranch {
+            id: branch_id(request.branch_id)?,
+            resource: present("resource_id", request.resource_id)?.into(),
+            mode: mode(request.mode)?,
+            rows: self.rows(request.rows)?,
+            application_data: data.into(),
+        };
+        let wait = lock_wait(request.wait)?;
+        Ok(What::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })
+    }
+
+    pub(super) fn report_branch(
+        &self,
+        request: wire::ReportBranchRequest,
+    ) -> Result<What, BadRequest> {
+        let outcome = match wire::PhaseOneOutcome::try_from(request.outcome) {
+            Ok(wire::PhaseOneOutcome::Done) => PhaseOneOutcome::Done,
+            Ok(wire::PhaseOneOutcome::Failed) => PhaseOneOutcome::Failed,
+            Ok(wire::PhaseOneOutcome::Unknown) => PhaseOneOutcome::Unknown,
+            Ok(wire::PhaseOneOutcome::Unspecified) | Err(_) => return Err(missing("outcome")),
+        };
+        let branch = branch_id(request.branch_id)?;
+        Ok(What::ReportBranch { xid: self.xid(&request.xid)?, branch, outcome })
+    }
+
+    pub(super) fn check_locks(&self, request: wire::CheckLocksRequest) -> Result<What, BadRequest> {
+        self.name("resource_id", &request.resource_id)?;
+        let xid = match request.xid.as_str() {
+            "" => None,
+            text => Some(self.xid(text)?),
+        };
+        let resource = present("resource_id", request.resource_id)?.into();
+        let rows = self.rows(request.rows)?;
+        Ok(What::CheckLocks { xid, resource, rows, wait: lock_wait(request.wait)? })
+    }
+
+    pub(super) fn end(&self, request: wire::EndRequest) -> Result<What, BadRequest> {
+        let reply_when = match wire::ReplyWhen::try_from(request.reply_when) {
+            Ok(wire::ReplyWhen::Decided) => ReplyWhen::Decided,
+            Ok(wire::ReplyWhen::Finished) => ReplyWhen::Finished,
+            Err(_) => return Err(missing("reply_when")),
+        };
+        Ok(What::End {
+            xid: self.xid(&request.xid)?,
+            decision: decision(request.decision)?,
+            by: DecidedBy::Client,
+            reason: self.reason(&request.reason).into(),
+            reply_when,
+        })
+    }
+
+    pub(super) fn get_status(&self, request: &wire::GetStatusRequest) -> Result<What, BadRequest> {
+        Ok(What::GetStatus { xid: self.xid(&request.xid)? })
+    }
+
+    /// All answers of a message, or what is wrong with the first bad one.
+    pub(super) fn answers(
+        &self,
+        outcome: wire::PhaseTwoOutcome,
+    ) -> Result<Vec<Answer>, BadRequest> {
+        outcome.branches.into_iter().map(|branch| self.answer(branch)).collect()
+    }
+
+    pub(super) fn process(
+        &self,
+        hello: &wire::Hello,
+        peer: Arc<str>,
+    ) -> Result<NewProcess, BadRequest> {
+        self.name("client_id", &hello.client_id)?;
+        self.name("application", &hello.application)?;
+        self.name("agent", &hello.agent)?;
+        if hello.client_id.is_empty() {
+            return Err(missing("client_id"));
+        }
+        Ok(NewProcess {
+            client_id: hello.client_id.as_str().into(),
+            application: hello.application.as_str().into(),
+            agent: hello.agent.as_str().into(),
+            peer,
+        })
+    }
+
+    pub(super) fn resources(
+        &self,
+        resources: Vec<wire::Resource>,
+    ) -> Result<Vec<RegisteredResource>, BadRequest> {
+        at_most("resources", resources.len(), self.resources_max)?;
+        resources.into_iter().map(|resource| self.resource(resource)).collect()
+    }
+
+    fn resource(&self, resource: wire::Resource) -> Result<RegisteredResource, BadRequest> {
+        self.name("resource id", &resource.id)?;
+        self.name("resource label", &resource.label)?;
+        let id = present("resource id", resource.id)?.into();
+        let key = ResourceKey { id, mode: mode(resource.mode)? };
+        Ok(RegisteredResource { key, label: resource.label.into() })
+    }
+
+    fn answer(&self, branch: wire::BranchOutcome) -> Result<Answer, BadRequest> {
+        use wire::branch_outcome::Result::{Done, Refused, Retryable};
+        let outcome = match branch.result {
+            Some(Done(_)) => PhaseTwoOutcome::Done,
+            Some(Retryable(retryable)) => {
+                PhaseTwoOutcome::Retryable { error: self.reason(&retryable.error).into() }
+            }
+            Some(Refused(refused)) => PhaseTwoOutcome::Refused {
+                error: self.reason(&refused.error).into(),
+                rows: self.dirty_rows(refused.rows),
+            },
+            None => return Err(missing("result")),
+        };
+        Ok(Answer {
+            xid: self.xid(&branch.xid)?,
+            branch: branch_id(branch.branch_id)?,
+            decision: decision(branch.decision)?,
+            outcome,
+        })
+    }
+
+    fn dirty_rows(&self, rows: Vec<wire::DirtyRow>) -> Arc<[DirtyRow]> {
+        let kept = rows.into_iter().take(self.dirty_rows_max);
+        kept.map(|row| DirtyRow {
+            table: cut(&row.table, self.name_bytes_max).to_owned(),
+            key: cut(&row.key, self.name_bytes_max).to_owned(),
+            columns: row.columns.into_iter().map(|column| self.dirty_column(column)).collect(),
+        })
+        .collect()
+    }
+
+    fn dirty_column(&self, column: wire::DirtyColumn) -> DirtyColumn {
+        let value = |text: Option<String>| {
+            text.map(|text| cut(&text, self.dirty_value_bytes_max).to_owned())
+        };
+        DirtyColumn {
+            name: cut(&column.name, self.name_bytes_max).to_owned(),
+            before: value(column.before),
+            after: value(column.after),
+            current: value(column.current),
+        }
+    }
+
+    fn rows(&self, tables: Vec<wire::RowKeys>) -> Result<Vec<RowLock>, BadRequest> {
+        let count = tables.iter().map(|table| table.keys.len()).sum();
+        at_most("rows", count, self.rows_max)?;
+        let mut rows = Vec::with_capacity(count);
+        for table in tables {
+            self.name("table", &table.table)?;
+            let mode = lock_mode(table.mode)?;
+            let name: Arc<str> = table.table.into();
+            for key in table.keys {
+                at_most_bytes("row key", key.len(), self.key_bytes_max)?;
+                rows.push(RowLock { table: Arc::clone(&name), key: key.into(), mode });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn xid(&self, text: &str) -> Result<Xid, BadRequest> {
+        self.name("xid", text)?;
+        Ok(XidText::parse(text)?.xid)
+    }
+}
+
+fn branch_id(number: u64) -> Result<BranchId, BadRequest> {
+    if number == 0 || i64::try_from(number).is_err() {
+        return Err(BadRequest::BranchId(number));
+    }
+    Ok(BranchId(number))
+}
+
+fn mode(number: i32) -> Result<Mode, BadRequest> {
+    match wire::Mode::try_from(number) {
+        Ok(wire::Mode::At) => Ok(Mode::At),
+        Ok(wire::Mode::Tcc) => Ok(Mode::Tcc),
+        Ok(wire::Mode::Xa) => Ok(Mode::Xa),
+        Ok(wire::Mode::Saga) => Ok(Mode::Saga),
+        Ok(wire::Mode::Unspecified) | Err(_) => Err(missing("mode")),
+    }
+}
+
+fn lock_mode(number: i32) -> Result<LockMode, BadRequest> {
+    match wire::LockMode::try_from(number) {
+        Ok(wire::LockMode::Exclusive) => Ok(LockMode::Exclusive),
+        Ok(wire::LockMode::Shared) => Ok(LockMode::Shared),
+        Err(_) => Err(missing("lock mode")),
+    }
+}
+
+fn decision(number: i32) -> Result<Decision, BadRequest> {
+    match wire::Decision::try_from(number) {
+        Ok(wire::Decision::Commit) => Ok(Decision::Commit),
+        Ok(wire::Decision::RollBack) => Ok(Decision::RollBack),
+        Ok(wire::Decision::Unspecified) | Err(_) => Err(missing("decision")),
+    }
+}
+
+fn lock_wait(wait: Option<wire::LockWait>) -> Result<LockWait, BadRequest> {
+    let wait = wait.unwrap_or_default();
+    let holding = match wire::Holding::try_from(wait.holding) {
+        Ok(wire::Holding::DatabaseLocks) => Holding::DatabaseLocks,
+        Ok(wire::Holding::Nothing) => Holding::Nothing,
+        Err(_) => return Err(missing("holding")),
+    };
+    Ok(LockWait { timeout_ms: wait.timeout_ms, holding })
+}
+
+fn present(field: &'static str, text: String) -> Result<String, BadRequest> {
+    if text.is_empty() { Err(missing(field)) } else { Ok(text) }
+}
+
+fn missing(field: &'static str) -> BadRequest {
+    BadRequest::Missing { field }
+}

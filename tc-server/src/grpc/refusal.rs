@@ -1,0 +1,99 @@
+//! Refusals: as a message on the stream, as a gRPC status for a unary call.
+
+use handfast_core::Rejection;
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::rejection::Detail;
+use prost::Message;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+use super::bounds::BadRequest;
+use super::to_wire::{status_and_reason, xid_text};
+use crate::engine::EngineError;
+
+const CODE_KEY: &str = "handfast-code";
+const REJECTION_KEY: &str = "handfast-rejection-bin";
+
+/// What the core refused.
+pub(super) fn of_core(rejection: &Rejection) -> wire::Rejection {
+    wire::Rejection {
+        code: rejection.code().to_owned(),
+        message: rejection.to_string(),
+        detail: detail(rejection),
+    }
+}
+
+/// What the engine could not do.
+pub(super) fn of_engine(error: EngineError) -> wire::Rejection {
+    wire::Rejection { code: error.code().to_owned(), message: error.to_string(), detail: None }
+}
+
+/// What could not be understood.
+pub(super) fn of_request(error: &BadRequest) -> wire::Rejection {
+    wire::Rejection { code: error.code().to_owned(), message: error.to_string(), detail: None }
+}
+
+/// A unary call's status for what the core refused.
+pub(super) fn status_of_core(rejection: &Rejection) -> Status {
+    let code = match rejection {
+        Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => Code::NotFound,
+        Rejection::AlreadyDecided { .. } | Rejection::NotApplicable { .. } => {
+            Code::FailedPrecondition
+        }
+        Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
+        Rejection::BranchMismatch { .. } => Code::AlreadyExists,
+        Rejection::LimitReached { .. } => Code::ResourceExhausted,
+    };
+    status(code, &of_core(rejection), rejection.code())
+}
+
+/// A status for what the engine could not do: the request may be sent again.
+pub(super) fn status_of_engine(error: EngineError) -> Status {
+    status(Code::Unavailable, &of_engine(error), error.code())
+}
+
+/// A status for what could not be understood.
+pub(super) fn status_of_request(error: &BadRequest) -> Status {
+    status(Code::InvalidArgument, &of_request(error), error.code())
+}
+
+/// The status that ends the stream of a client that does not read.
+pub(super) fn status_of_slow_reader(queued_max: usize) -> Status {
+    let code = "HF-TC-SLOW-READER";
+    let message = format!("more than {queued_max} messages were waiting to be read: reconnect");
+    let rejection = wire::Rejection { code: code.to_owned(), message, detail: None };
+    status(Code::ResourceExhausted, &rejection, code)
+}
+
+fn status(code: Code, rejection: &wire::Rejection, stable: &'static str) -> Status {
+    let mut status = Status::new(code, rejection.message.clone());
+    let metadata = status.metadata_mut();
+    metadata.insert(CODE_KEY, MetadataValue::from_static(stable));
+    metadata.insert_bin(REJECTION_KEY, MetadataValue::from_bytes(&rejection.encode_to_vec()));
+    status
+}
+
+fn detail(rejection: &Rejection) -> Option<Detail> {
+    match rejection {
+        Rejection::RowLocked { table, key, by, by_address, holder_rolling_back } => {
+            Some(Detail::RowLocked(wire::RowLocked {
+                table: table.as_ref().to_owned(),
+                key: key.to_vec(),
+                xid: xid_text(by_address, *by),
+                holder_rolling_back: *holder_rolling_back,
+            }))
+        }
+        Rejection::Deadlock { cycle } => Some(Detail::Deadlock(wire::Deadlock {
+            xids: cycle.iter().map(|(xid, address)| xid_text(address, *xid)).collect(),
+        })),
+        Rejection::AlreadyDecided { status, .. } => {
+            let (status, rollback_reason) = status_and_reason(*status);
+            Some(Detail::AlreadyDecided(wire::AlreadyDecided { status, rollback_reason }))
+        }
+        Rejection::UnknownXid(_)
+        | Rejection::UnknownBranch { .. }
+        | Rejection::BranchMismatch { .. }
+        | Rejection::NotApplicable { .. }
+        | Rejection::LimitReached { .. } => None,
+    }
+}

@@ -1,0 +1,111 @@
+//! Replies and phase-two calls to wire messages.
+
+use handfast_core::{
+    Decision, GlobalStatus, Mode, PhaseTwoCall, Reply, Resolution, RollbackReason, Xid, XidText,
+};
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::server_message::Body;
+
+use super::refusal;
+use crate::dispatch::CallBatch;
+use crate::engine::Answered;
+
+/// What was asked: `End` and `GetStatus` have the same reply in the core and two on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    End,
+    Other,
+}
+
+/// The body of a stream's answer.
+pub(super) fn body(asked: Asked, answered: Answered) -> Body {
+    match (answered, asked) {
+        (Err(error), _) => Body::Rejected(refusal::of_engine(error)),
+        (Ok(Reply::Rejected(rejection)), _) => Body::Rejected(refusal::of_core(&rejection)),
+        (Ok(Reply::Begun { xid, address, timeout_ms }), _) => {
+            Body::Begin(wire::BeginReply { xid: xid_text(&address, xid), timeout_ms })
+        }
+        (Ok(Reply::Registered { token }), _) => {
+            Body::RegisterBranch(wire::RegisterBranchReply { fencing_token: token.0 })
+        }
+        (Ok(Reply::Reported), _) => Body::ReportBranch(wire::ReportBranchReply {}),
+        (Ok(Reply::Unlocked), _) => Body::CheckLocks(wire::CheckLocksReply {}),
+        (Ok(Reply::Status(status)), Asked::End) => {
+            let (status, rollback_reason) = status_and_reason(status);
+            Body::End(wire::EndReply { status, rollback_reason })
+        }
+        (Ok(Reply::Status(status)), Asked::Other) => {
+            let (status, rollback_reason) = status_and_reason(status);
+            Body::GetStatus(wire::GetStatusReply { status, rollback_reason })
+        }
+        (Ok(Reply::Operated), _) => unreachable!("no operator's action comes over this API"),
+    }
+}
+
+/// A batch of calls as one message.
+pub(super) fn phase_two_call(batch: CallBatch) -> wire::PhaseTwoCall {
+    wire::PhaseTwoCall {
+        resource_id: batch.resource.id.as_ref().to_owned(),
+        mode: mode(batch.resource.mode).into(),
+        decision: decision(batch.decision).into(),
+        branches: batch.calls.into_iter().map(branch).collect(),
+    }
+}
+
+pub(super) fn xid_text(address: &str, xid: Xid) -> String {
+    XidText { address, xid }.to_string()
+}
+
+/// The numbers of a status and of its reason.
+pub(super) fn status_and_reason(status: GlobalStatus) -> (i32, i32) {
+    let none = wire::RollbackReason::Unspecified;
+    let (status, reason) = match status {
+        GlobalStatus::Unknown => (wire::GlobalStatus::Unknown, none),
+        GlobalStatus::Active => (wire::GlobalStatus::Active, none),
+        GlobalStatus::Committing => (wire::GlobalStatus::Committing, none),
+        GlobalStatus::Committed => (wire::GlobalStatus::Committed, none),
+        GlobalStatus::RollingBack(why) => (wire::GlobalStatus::RollingBack, reason(why)),
+        GlobalStatus::RolledBack(why) => (wire::GlobalStatus::RolledBack, reason(why)),
+        GlobalStatus::NeedsOperator(why) => (wire::GlobalStatus::NeedsOperator, reason(why)),
+    };
+    (status.into(), reason.into())
+}
+
+fn reason(reason: RollbackReason) -> wire::RollbackReason {
+    match reason {
+        RollbackReason::Requested => wire::RollbackReason::Requested,
+        RollbackReason::Timeout => wire::RollbackReason::Timeout,
+        RollbackReason::BranchUnknown => wire::RollbackReason::BranchUnknown,
+        RollbackReason::Operator => wire::RollbackReason::Operator,
+    }
+}
+
+fn branch(call: PhaseTwoCall) -> wire::PhaseTwoBranch {
+    let resolution = match call.resolution {
+        None => wire::Resolution::None,
+        Some(Resolution::AcceptCurrent) => wire::Resolution::AcceptCurrent,
+        Some(Resolution::ForceBefore) => wire::Resolution::ForceBefore,
+    };
+    wire::PhaseTwoBranch {
+        xid: xid_text(&call.address, call.xid),
+        branch_id: call.branch.0,
+        application_data: call.application_data.into_vec(),
+        resolution: resolution.into(),
+    }
+}
+
+fn mode(mode: Mode) -> wire::Mode {
+    match mode {
+        Mode::At => wire::Mode::At,
+        Mode::Tcc => wire::Mode::Tcc,
+        Mode::Xa => wire::Mode::Xa,
+        Mode::Saga => wire::Mode::Saga,
+    }
+}
+
+fn decision(decision: Decision) -> wire::Decision {
+    match decision {
+        Decision::Commit => wire::Decision::Commit,
+        Decision::RollBack => wire::Decision::RollBack,
+    }
+}

@@ -1,0 +1,124 @@
+//! The gRPC service: the stream's opening, and one request per call.
+
+use std::sync::Arc;
+
+use handfast_core::{Reply, What};
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::coordinator_server::Coordinator;
+use handfast_proto::v1::server_message::Body;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Front;
+use super::bounds::BadRequest;
+use super::connection::{self, Frames};
+use super::refusal::{status_of_core, status_of_engine, status_of_request};
+use super::to_wire::{self, Asked};
+
+impl Front {
+    /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
+    /// up the request's place in the lock queues.
+    async fn ask(&self, asked: Asked, what: Result<What, BadRequest>) -> Result<Body, Status> {
+        let what = what.map_err(|error| status_of_request(&error))?;
+        match self.shared.engine.call(what).await {
+            Err(error) => Err(status_of_engine(error)),
+            Ok(Reply::Rejected(rejection)) => Err(status_of_core(&rejection)),
+            Ok(reply) => Ok(to_wire::body(asked, Ok(reply))),
+        }
+    }
+}
+
+/// Each request has one kind of reply; another would be a fault of the core.
+macro_rules! expect_reply {
+    ($body:expr, $variant:path) => {
+        match $body {
+            $variant(reply) => Ok(Response::new(reply)),
+            other => unreachable!("the core answers a request with its own reply, not {other:?}"),
+        }
+    };
+}
+
+#[tonic::async_trait]
+impl Coordinator for Front {
+    type ConnectStream = Frames<wire::ServerFrame>;
+    type SubscribeStream = Frames<wire::PhaseTwoFrame>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<wire::ClientFrame>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        let peer = peer(&request);
+        connection::connect(self.clone(), request.into_inner(), peer).map(Response::new)
+    }
+
+    async fn begin(
+        &self,
+        request: Request<wire::BeginRequest>,
+    ) -> Result<Response<wire::BeginReply>, Status> {
+        let what = self.shared.bounds.begin(request.into_inner());
+        expect_reply!(self.ask(Asked::Other, what).await?, Body::Begin)
+    }
+
+    async fn register_branch(
+        &self,
+        request: Request<wire::RegisterBranchRequest>,
+    ) -> Result<Response<wire::RegisterBranchReply>, Status> {
+        let what = self.shared.bounds.register_branch(request.into_inner());
+        expect_reply!(self.ask(Asked::Other, what).await?, Body::RegisterBranch)
+    }
+
+    async fn report_branch(
+        &self,
+        request: Request<wire::ReportBranchRequest>,
+    ) -> Result<Response<wire::ReportBranchReply>, Status> {
+        let what = self.shared.bounds.report_branch(request.into_inner());
+        expect_reply!(self.ask(Asked::Other, what).await?, Body::ReportBranch)
+    }
+
+    async fn check_locks(
+        &self,
+        request: Request<wire::CheckLocksRequest>,
+    ) -> Result<Response<wire::CheckLocksReply>, Status> {
+        let what = self.shared.bounds.check_locks(request.into_inner());
+        expect_reply!(self.ask(Asked::Other, what).await?, Body::CheckLocks)
+    }
+
+    async fn end(
+        &self,
+        request: Request<wire::EndRequest>,
+    ) -> Result<Response<wire::EndReply>, Status> {
+        let what = self.shared.bounds.end(request.into_inner());
+        expect_reply!(self.ask(Asked::End, what).await?, Body::End)
+    }
+
+    async fn get_status(
+        &self,
+        request: Request<wire::GetStatusRequest>,
+    ) -> Result<Response<wire::GetStatusReply>, Status> {
+        let what = self.shared.bounds.get_status(request.get_ref());
+        expect_reply!(self.ask(Asked::Other, what).await?, Body::GetStatus)
+    }
+
+    async fn subscribe(
+        &self,
+        request: Request<wire::Hello>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let peer = peer(&request);
+        connection::subscribe(self, request.into_inner(), peer).map(Response::new)
+    }
+
+    async fn finish_phase_two(
+        &self,
+        request: Request<wire::FinishPhaseTwoRequest>,
+    ) -> Result<Response<wire::FinishPhaseTwoReply>, Status> {
+        let outcome = request.into_inner().outcome.unwrap_or_default();
+        let bounds = &self.shared.bounds;
+        let answers = bounds.answers(outcome).map_err(|error| status_of_request(&error))?;
+        self.shared.dispatcher.outcomes(&answers);
+        self.tell(answers).await;
+        Ok(Response::new(wire::FinishPhaseTwoReply {}))
+    }
+}
+
+fn peer<T>(request: &Request<T>) -> Arc<str> {
+    request.remote_addr().map_or_else(|| "".into(), |address| address.to_string().into())
+}
