@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 /// How a global stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Status {
     /// Undecided.
     Active,
@@ -206,6 +206,7 @@ pub struct DirtyColumn {
 /// How an operator ends a dirty write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Resolution {
     /// Leave the rows as they are and drop the undo log.
     AcceptCurrent,

@@ -44,17 +44,19 @@ impl Application {
         self.client.begin(request).await.unwrap().into_inner().xid
     }
 
-    pub(crate) async fn register(&mut self, xid: &str, branch: u64, key: &str) -> Result<(), Status> {
+    pub(crate) async fn register(
+        &mut self,
+        xid: &str,
+        branch: u64,
+        key: &str,
+    ) -> Result<(), Status> {
         let request = registration(xid, branch, key, 0);
         self.client.register_branch(request).await.map(drop)
     }
 
     pub(crate) async fn end(&mut self, xid: &str, decision: Decision) {
-        let request = EndRequest {
-            xid: xid.to_owned(),
-            decision: decision.into(),
-            ..EndRequest::default()
-        };
+        let request =
+            EndRequest { xid: xid.to_owned(), decision: decision.into(), ..EndRequest::default() };
         self.client.end(request).await.unwrap();
     }
 
@@ -123,7 +125,6 @@ fn dirty_write() -> Refused {
         after: Some("7".to_owned()),
         current: Some("3".to_owned()),
     };
-    let row =
-        DirtyRow { table: "stock".to_owned(), key: "42".to_owned(), columns: vec![column] };
+    let row = DirtyRow { table: "stock".to_owned(), key: "42".to_owned(), columns: vec![column] };
     Refused { error: "dirty write".to_owned(), rows: vec![row] }
 }

@@ -109,9 +109,10 @@ fn other_machines_need_tls_and_tokens() {
         "[grpc]\nlisten = \"0.0.0.0:7091\"\n[admin]\nlisten = \"[2001:db8::1]:7092\"",
         &[],
         expect![[r#"
-            the configuration has 2 problem(s):
+            the configuration has 3 problem(s):
               configuration: `grpc.listen` 0.0.0.0:7091 can be reached from other machines: set `tls.certificate`, `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set `security.insecure_allow_plaintext_and_anonymous_on_non_loopback`
-              configuration: `admin.listen` [2001:db8::1]:7092 can be reached from other machines: set `tls.certificate`, `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set `security.insecure_allow_plaintext_and_anonymous_on_non_loopback`"#]],
+              configuration: `admin.listen` [2001:db8::1]:7092 can be reached from other machines: set `tls.certificate`, `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set `security.insecure_allow_plaintext_and_anonymous_on_non_loopback`
+              configuration: `grpc.listen` 0.0.0.0:7091 names no machine: set `advertised_address`"#]],
     );
     for loopback in ["127.3.2.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
         let flags = vec![flag("grpc.listen", loopback), flag("admin.listen", loopback)];
@@ -149,13 +150,13 @@ fn a_missing_or_broken_file_is_a_problem() {
         "store =!",
         &[],
         expect![[r#"
-        the configuration has 1 problem(s):
-          file DIR/handfast.toml: TOML parse error at line 1, column 9
-          |
-        1 | store = 
-          |         ^
-        string values must be quoted, expected literal string
-    "#]],
+            the configuration has 1 problem(s):
+              file DIR/handfast.toml: TOML parse error at line 1, column 8
+              |
+            1 | store =!
+              |        ^
+            string values must be quoted, expected literal string
+        "#]],
     );
 }
 
