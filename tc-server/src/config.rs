@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{dispatch, engine};
+use crate::{dispatch, engine, grpc};
 
 mod layers;
 mod limits;
@@ -33,9 +33,9 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Which store keeps the records.
     pub store: StoreKind,
-    /// How long a shutdown waits for requests and phase-two calls under way, in milliseconds. Too
-    /// short: clients see broken streams and ask again after the restart. Too long: a dead client
-    /// delays the restart.
+    /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
+    /// Too short: clients see broken streams and ask again after the restart. Too long: a dead
+    /// client delays the restart.
     pub shutdown_limit_ms: u64,
     /// The native API.
     pub grpc: GrpcConfig,
@@ -218,10 +218,11 @@ impl Default for Config {
 
 impl Default for GrpcConfig {
     fn default() -> Self {
+        let grpc::Bounds { message_bytes_max, queue_messages_max, .. } = grpc::Bounds::default();
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7091)),
-            message_bytes_max: 4 * 1024 * 1024,
-            queue_messages_max: 16_384,
+            message_bytes_max,
+            queue_messages_max,
         }
     }
 }

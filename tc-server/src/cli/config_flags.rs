@@ -53,7 +53,7 @@ pub struct ConfigFlags {
     /// What is logged.
     #[arg(long, value_name = "DIRECTIVES")]
     log_filter: Option<String>,
-    /// Any other key, such as `--set limits.branches_max=100`.
+    /// Any other key, such as `--set limits.globals_max=1000`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -62,9 +62,13 @@ async fn a_dirty_write_is_shown_and_resolved() {
 
     let resolved = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
     assert_eq!(resolved.status.code(), Some(0), "{}", text(&resolved.stderr));
-    check(&text(&resolved.stdout), &xid, expect![[r#"
+    check(
+        &text(&resolved.stdout),
+        &xid,
+        expect![[r#"
         XID is rolling_back
-    "#]]);
+    "#]],
+    );
     application.finish().await;
     admin.until(&xid, Status::RolledBack).await;
     let again = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
@@ -82,7 +86,10 @@ async fn tables_are_plain_where_nobody_looks() {
     let shown = run(server.admin_address, &format!("tx show {xid}")).await;
     let printed = text(&shown.stdout);
     let from_branches = printed.split_once("\nbranches\n").unwrap().1;
-    check(from_branches, &xid, expect![[r#"
+    check(
+        from_branches,
+        &xid,
+        expect![[r#"
          BRANCH  MODE  STATE     ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
          7       at    finished  0         0     sqlite:stock  -
 
@@ -93,12 +100,17 @@ async fn tables_are_plain_where_nobody_looks() {
          TIME  decided: commit
          TIME  branch 7 finished
          TIME  committed
-    "#]]);
+    "#]],
+    );
     let resources = run(server.admin_address, "resources").await;
-    check(&text(&resources.stdout), &xid, expect![[r#"
+    check(
+        &text(&resources.stdout),
+        &xid,
+        expect![[r#"
          RESOURCE      MODE  PROCESSES  WAITING  ASKED  LABEL
          sqlite:stock  at    1          0        0      SQLite stock.db
-    "#]]);
+    "#]],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

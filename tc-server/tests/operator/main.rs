@@ -8,6 +8,7 @@ mod command_line;
 mod config;
 mod contract;
 mod dirty_write;
+mod documents;
 mod port;
 mod process;
 mod render;

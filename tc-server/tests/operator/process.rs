@@ -6,6 +6,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::application::Application;
 use crate::port::Admin;
@@ -40,6 +41,15 @@ impl Coordinator {
                 let (grpc, admin) = (address("grpc_address"), address("admin_address"));
                 return Self { child, grpc, admin, log };
             }
+        }
+    }
+
+    /// Reads the log up to the event with this message.
+    fn read_until(&mut self, message: &str) {
+        let mut line = String::new();
+        while !line.contains(message) {
+            line.clear();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log has no {message}");
         }
     }
 
@@ -82,10 +92,8 @@ async fn an_open_stream_is_told_to_go_away() {
     let endpoint = format!("http://{}", coordinator.grpc);
     let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
     let mut client = CoordinatorClient::new(channel.connect().await.unwrap());
-    let hello = client_message::Body::Hello(Hello {
-        client_id: "client-1".to_owned(),
-        ..Hello::default()
-    });
+    let hello =
+        client_message::Body::Hello(Hello { client_id: "client-1".to_owned(), ..Hello::default() });
     let first = ClientFrame { messages: vec![ClientMessage { id: 1, body: Some(hello) }] };
     // The client's side stays open: the server has to end the stream.
     let (frames, sent) = tokio::sync::mpsc::channel(1);
@@ -154,4 +162,57 @@ fn a_wrong_configuration_ends_before_anything_starts() {
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("error[HF-CFG-INVALID]: the configuration has 2 problem(s)"), "{said}");
     assert!(said.contains("HANDFAST_ODD") && said.contains("--store"), "{said}");
+}
+
+/// A client that has begun to speak and says nothing more: it does not let go when told to.
+async fn mute_client(address: SocketAddr) -> tokio::net::TcpStream {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&empty_settings).await.unwrap();
+    // The server's settings: from here on it counts this connection as one to drain.
+    stream.read_exact(&mut [0; 9]).await.unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_let_go_is_cut_off_at_the_limit() {
+    let coordinator = Coordinator::start(&["--store", "memory", "--set", "shutdown_limit_ms=200"]);
+    let mute = mute_client(coordinator.grpc).await;
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+    assert!(log.contains("error[HF-CLI-CUT-SHORT]"), "{log}");
+    drop(mute);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_drains_it_is_alive_and_not_ready() {
+    let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
+    let coordinator = Coordinator::start(&arguments);
+    let mute = mute_client(coordinator.grpc).await;
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    let status = async |path| admin.send(http::Method::GET, path, None).await.0.as_u16();
+    assert_eq!(status("/readyz").await, 200);
+    coordinator.signal("-TERM");
+    while status("/readyz").await == 200 {}
+    assert_eq!((status("/readyz").await, status("/livez").await), (503, 200));
+    // The last client gone, the drain ends long before the limit.
+    drop(mute);
+    drop(admin);
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_the_drain() {
+    let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
+    let mut coordinator = Coordinator::start(&arguments);
+    let mute = mute_client(coordinator.grpc).await;
+    coordinator.signal("-TERM");
+    coordinator.read_until("shutting down");
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+    drop(mute);
 }
