@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod dispatch;
+pub mod embedded;
 pub mod engine;
 pub mod grpc;
 pub mod metrics;
