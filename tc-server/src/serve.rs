@@ -36,7 +36,7 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Server;
 
-/// A coordinator that listens on both ports. Dropping it stops nothing cleanly: call
+/// A coordinator that listens on both ports. Dropping it is as hard as a crash; to stop it call
 /// [`shutdown`](Self::shutdown).
 #[derive(Debug)]
 #[must_use]
@@ -362,7 +362,6 @@ impl RunningServer {
         self.front.close();
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
-        self.background.iter().for_each(JoinHandle::abort);
         let all = drained? && grpc_closed && admin_closed;
         let ended = if all { Ended::Drained } else { Ended::CutShort };
         tracing::info!(?ended, "shut down");
@@ -379,6 +378,15 @@ impl RunningServer {
                 Ok(false)
             }
         }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.front.close();
+        self.engine_ended.iter().for_each(JoinHandle::abort);
+        [&self.grpc.task, &self.admin.task].into_iter().for_each(JoinHandle::abort);
+        self.background.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -56,7 +56,11 @@ impl Client {
         Self { to, from, arrived: VecDeque::new(), id_last: 0 }
     }
 
-    pub(crate) async fn connect(server: &RunningServer, client_id: &str, resources: &[&str]) -> Self {
+    pub(crate) async fn connect(
+        server: &RunningServer,
+        client_id: &str,
+        resources: &[&str],
+    ) -> Self {
         let mut client = Self::silent(server).await;
         let reply = client.ask(Ask::Hello(hello(client_id, resources))).await;
         assert!(matches!(reply, Answer::Hello(_)), "{reply:?}");
@@ -176,7 +180,11 @@ pub(crate) fn register(xid: &str, branch: u64, row: &str, wait_ms: u64) -> Ask {
     Ask::RegisterBranch(registration(xid, branch, row, wait_ms))
 }
 
-pub(crate) fn ending(xid: &str, decision: wire::Decision, when: wire::ReplyWhen) -> wire::EndRequest {
+pub(crate) fn ending(
+    xid: &str,
+    decision: wire::Decision,
+    when: wire::ReplyWhen,
+) -> wire::EndRequest {
     wire::EndRequest {
         xid: xid.to_owned(),
         decision: decision.into(),

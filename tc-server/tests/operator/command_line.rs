@@ -66,8 +66,8 @@ async fn a_dirty_write_is_shown_and_resolved() {
         &text(&resolved.stdout),
         &xid,
         expect![[r#"
-        XID is rolling_back
-    "#]],
+            XID is rolling_back
+        "#]],
     );
     application.finish().await;
     admin.until(&xid, Status::RolledBack).await;
@@ -90,26 +90,26 @@ async fn tables_are_plain_where_nobody_looks() {
         from_branches,
         &xid,
         expect![[r#"
-         BRANCH  MODE  STATE     ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
-         7       at    finished  0         0     sqlite:stock  -
+            BRANCH  MODE  STATE     ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
+            7       at    finished  0         0     sqlite:stock  -
 
-        timeline
-         AT                        WHAT
-         TIME  begun
-         TIME  branch 7 registered on sqlite:stock
-         TIME  decided: commit
-         TIME  branch 7 finished
-         TIME  committed
-    "#]],
+            timeline
+            AT                        WHAT
+            TIME  begun
+            TIME  branch 7 registered on sqlite:stock
+            TIME  decided: commit
+            TIME  branch 7 finished
+            TIME  committed
+        "#]],
     );
     let resources = run(server.admin_address, "resources").await;
     check(
         &text(&resources.stdout),
         &xid,
         expect![[r#"
-         RESOURCE      MODE  PROCESSES  WAITING  ASKED  LABEL
-         sqlite:stock  at    1          0        0      SQLite stock.db
-    "#]],
+            RESOURCE      MODE  PROCESSES  WAITING  ASKED  LABEL
+            sqlite:stock  at    1          0        0      SQLite stock.db
+        "#]],
     );
 }
 

@@ -74,23 +74,23 @@ fn a_dirty_write_is_shown_with_what_to_type() {
         order-service / place-order  begun 2026-11-21T05:20:00.000Z (1 min ago)  deadline 2026-11-21T05:20:03.000Z
 
         branches
-         BRANCH     MODE  STATE    ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
-         641789253  at    refused  1         1     sqlite:stock  dirty write
+        BRANCH     MODE  STATE    ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
+        641789253  at    refused  1         1     sqlite:stock  dirty write
 
         timeline
-         AT                        WHAT
-         2026-11-21T05:20:00.000Z  begun
-         2026-11-21T05:20:03.000Z  decided: roll back (timeout)
+        AT                        WHAT
+        2026-11-21T05:20:00.000Z  begun
+        2026-11-21T05:20:03.000Z  decided: roll back (timeout)
 
         branch 641789253 needs a decision: dirty write
         stock 42
-         COLUMN  BEFORE       AFTER  CURRENT
-         units   10           7      3
-         note    a\u{1b}[31m  b      3
+        COLUMN  BEFORE       AFTER  CURRENT
+        units   10           7      3
+        note    a\u{1b}[31m  b      3
         stock 43 (the row is gone)
-         COLUMN  BEFORE       AFTER  CURRENT
-         units   10           7      <null>
-         note    a\u{1b}[31m  b      <null>
+        COLUMN  BEFORE       AFTER  CURRENT
+        units   10           7      <null>
+        note    a\u{1b}[31m  b      <null>
 
         to end it
         handfast tx resolve 127.0.0.1:7091:1099511627777 641789253 accept_current   # leave the rows as they are
@@ -140,9 +140,9 @@ fn a_lock_is_shown_with_its_queue() {
         postgres:7/shop/public stock 7, a
         canonical key 1:71:a
 
-                XID        MODE       FOR
-         holds  tc:1       exclusive  1.5 s
-         waits  tc:2       exclusive  900 ms
-         waits  (outside)  shared     20 ms"#]]
+               XID        MODE       FOR
+        holds  tc:1       exclusive  1.5 s
+        waits  tc:2       exclusive  900 ms
+        waits  (outside)  shared     20 ms"#]]
     .assert_eq(&render_lock(&lock, Style::Plain));
 }

@@ -111,6 +111,12 @@ fn table(style: Style, header: &[&str]) -> Table {
         }
     };
     table.set_header(header.iter().copied());
+    if style == Style::Plain {
+        // Nothing before the first column, so that a line begins with its first word.
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 2));
+        });
+    }
     table
 }
 
