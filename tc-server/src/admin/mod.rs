@@ -45,7 +45,6 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// The whole admin port.
-#[must_use]
 pub fn router(state: AdminState) -> Router {
     let (api, document) = routes().split_for_parts();
     let document = Json(document);

@@ -111,7 +111,7 @@ fn transaction_path(xid: &str) -> Result<String, CliFailure> {
 
 fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:[]@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) && text.trim_matches('.') != "" {
+    if !text.is_empty() && text.chars().all(plain) && !text.trim_matches('.').is_empty() {
         return Ok(text);
     }
     let message = format!("`{text}`: {wrong}");

@@ -111,11 +111,14 @@ fn unreadable(path: &Path, what: String) -> TlsError {
     TlsError::Unreadable { path: path.to_owned(), what }
 }
 
+/// A connection that has shaken hands, and whose it is.
+type Shaken = (TlsStream<TcpStream>, SocketAddr);
+
 /// The admin port: plain connections as they come, or encrypted ones once they have shaken hands.
 pub struct AdminListener {
     tcp: TcpListener,
     acceptor: Option<TlsAcceptor>,
-    handshakes: FuturesUnordered<BoxFuture<'static, Option<(TlsStream<TcpStream>, SocketAddr)>>>,
+    handshakes: FuturesUnordered<BoxFuture<'static, Option<Shaken>>>,
 }
 
 impl std::fmt::Debug for AdminListener {
@@ -169,7 +172,7 @@ async fn shake_hands(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
-) -> Option<(TlsStream<TcpStream>, SocketAddr)> {
+) -> Option<Shaken> {
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some((stream, address)),
         Ok(Err(error)) => {
