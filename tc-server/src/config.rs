@@ -1,7 +1,7 @@
 //! What can be configured, with its defaults.
 //!
 //! One struct per component; every field says what goes wrong at either extreme. Reading the file,
-//! the environment and the flags is [`layers`]' business, judging the result [`validate`]'s. The
+//! the environment and the flags is `layers`' business, judging the result `validate`'s. The
 //! configuration names files that hold secrets and never holds a secret itself, so that it can be
 //! printed as it is.
 

@@ -113,6 +113,7 @@ impl Client {
 
 fn refusal(status: StatusCode, problem: Option<Problem>) -> CliFailure {
     let exit = match status {
+        StatusCode::BAD_REQUEST => Exit::Usage,
         StatusCode::NOT_FOUND => Exit::NotFound,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Unauthorised,
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Exit::Unreachable,

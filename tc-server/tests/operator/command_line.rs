@@ -144,7 +144,7 @@ async fn operators_act_and_exit_codes_say_how_it_went() {
         (format!("tx commit {xid}"), 4, "error[HF-TC-ALREADY-DECIDED]"),
         ("tx show 99".to_owned(), 3, "error[HF-TC-UNKNOWN-XID]"),
         ("tx show ../status".to_owned(), 2, "error[HF-CLI-ARGUMENT]"),
-        ("tx show nonsense".to_owned(), 4, "error[HF-ADM-BAD-REQUEST]"),
+        ("tx show nonsense".to_owned(), 2, "error[HF-ADM-BAD-REQUEST]"),
         ("lock show r t 1".to_owned(), 3, "error[HF-ADM-NOT-LOCKED]"),
         ("tx ls --status odd".to_owned(), 2, "invalid value"),
         ("status --server nowhere".to_owned(), 2, "error[HF-CLI-SERVER]"),

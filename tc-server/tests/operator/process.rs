@@ -11,9 +11,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::application::Application;
 use crate::port::Admin;
 
-/// A coordinator in a process of its own, which is killed with the test.
+/// A process that is killed with the test.
+struct Killed(Child);
+
+/// A coordinator in a process of its own.
 pub(crate) struct Coordinator {
-    pub(crate) child: Child,
+    process: Killed,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: BufReader<ChildStderr>,
@@ -30,8 +33,8 @@ impl Coordinator {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        let mut child = handfast(&all).stderr(Stdio::piped()).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut process = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(process.0.stderr.take().unwrap());
         loop {
             let mut line = String::new();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
@@ -39,7 +42,7 @@ impl Coordinator {
             if event["message"] == "listening" {
                 let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
                 let (grpc, admin) = (address("grpc_address"), address("admin_address"));
-                return Self { child, grpc, admin, log };
+                return Self { process, grpc, admin, log };
             }
         }
     }
@@ -54,7 +57,7 @@ impl Coordinator {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.process.0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
@@ -62,15 +65,15 @@ impl Coordinator {
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap().code(), rest)
+        (self.process.0.wait().unwrap().code(), rest)
     }
 }
 
-impl Drop for Coordinator {
+impl Drop for Killed {
     fn drop(&mut self) {
         // Fails only if it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -7,6 +7,8 @@ use handfast_server::admin::model::{
 };
 use handfast_server::serve::Ended;
 use http::{Method, StatusCode};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::application::{RESOURCE, registration};
 use crate::port::{roomy, start, start_with};
@@ -196,6 +198,20 @@ async fn wrong_requests_are_answered_with_a_problem() {
         let problem = admin.problem(Method::POST, path, body).await;
         assert_eq!(problem, (status, code.to_owned()), "{path} {body:?}");
     }
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_is_ended() {
+    let mut config = roomy();
+    config.admin.request_timeout_ms = 50;
+    let (server, _admin, _application) = start_with(config).await;
+    let mut slow = TcpStream::connect(server.admin_address).await.unwrap();
+    let head = "POST /api/v1/transactions/1/commit HTTP/1.1\r\nhost: tc\r\n\
+                content-type: application/json\r\ncontent-length: 10\r\n\r\n";
+    slow.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    slow.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 504");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::port::{Admin, TokensFile, roomy};
+use crate::process::handfast;
 
 /// An authority and what it signed for `localhost`.
 struct Signed {
@@ -104,6 +105,29 @@ async fn both_ports_speak_tls_and_nothing_else() {
     assert!(mistrusting.http.get(format!("{base}/livez")).send().await.is_err());
     let plain = format!("http://localhost:{}/livez", server.admin_address.port());
     assert!(admin.http.get(plain).send().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_trusts_the_authority_that_it_is_given() {
+    let (signed, tokens) = (Signed::make(), TokensFile::draw());
+    let mut config = signed.config();
+    config.security.tokens = Some(tokens.path());
+    let server = Server::start(config).await.unwrap();
+    let base = format!("https://localhost:{}", server.admin_address.port());
+    let exit = async |authority: PathBuf| {
+        let mut command = handfast(&["status", "--server", &base, "--ca"]);
+        command.arg(authority).env("HANDFAST_TOKEN", &tokens.viewer);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(exit(signed.path("authority.pem")).await, (Some(0), String::new()));
+    let (code, said) = exit(signed.path("missing.pem")).await;
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("error[HF-CLI-CA]"), "{said}");
+    let stranger = Signed::make();
+    let (code, said) = exit(stranger.path("authority.pem")).await;
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("certificate"), "{said}");
 }
 
 #[tokio::test]
