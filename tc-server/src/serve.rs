@@ -5,6 +5,7 @@
 //! addresses that it listens on.
 
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,7 +225,7 @@ struct Works {
 
 impl Works {
     async fn start(config: &Config, advertised_address: String) -> Result<Self, StartError> {
-        let store = open_store(config)?;
+        let store = open_store(config).await?;
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
         let settings = engine::Settings {
             limits: (&config.limits).into(),
@@ -277,10 +278,15 @@ impl Works {
     }
 }
 
-fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     Ok(match config.store {
         StoreKind::Memory => Arc::new(MemoryStore::new()),
-        StoreKind::Embedded => Arc::new(EmbeddedStore::open(&config.data_dir)?),
+        StoreKind::Embedded => {
+            // Opening waits for the disk, which must not hold up the runtime of whoever embeds us.
+            let directory = config.data_dir.clone();
+            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await;
+            Arc::new(opened.unwrap_or_else(|error| resume_unwind(error.into_panic()))?)
+        }
     })
 }
 
@@ -406,7 +412,7 @@ fn unless_panicked(
 ) -> Result<(), EngineFailure> {
     match ended {
         Ok(ended) => ended,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
         Err(_cancelled) => Ok(()),
     }
 }
