@@ -36,6 +36,8 @@
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
 #![warn(missing_docs)]
 
+#[doc(hidden)]
+pub mod at;
 mod connect;
 mod context;
 mod coordinator;
