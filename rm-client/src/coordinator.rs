@@ -174,3 +174,6 @@ fn wait_of(wait: Option<&v1::LockWait>) -> Duration {
 fn unexpected(request: &'static str, answer: &Answer) -> Error {
     Error::UnexpectedAnswer { request, got: format!("{answer:?}").chars().take(200).collect() }
 }
+
+#[cfg(test)]
+mod tests;

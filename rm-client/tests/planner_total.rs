@@ -184,6 +184,25 @@ fn equal_images_of_different_texts_differ() {
     }
 }
 
+/// SQLite refuses expressions more than 1,000 levels deep.
+#[test]
+fn many_rows_make_no_deep_expression() {
+    let rows = vec!["(?, ?, 'n', 1)"; 5_000].join(", ");
+    let sql = format!("replace into t(id, code, name, age) values {rows}");
+    let Some(Plan::Upsert(plan)) = fuzz_entry(Dialect::Sqlite, Reads::Local, &sql) else {
+        panic!("no plan");
+    };
+    for probe in plan.probes {
+        let depths = probe.text.chars().scan(0_usize, |depth, c| {
+            *depth = *depth + usize::from(c == '(') - usize::from(c == ')' && *depth > 0);
+            Some(*depth)
+        });
+        assert!(depths.max().is_some_and(|depth| depth < 20));
+        let longest = probe.text.split(['(', ')']).map(|part| part.matches(" OR ").count()).max();
+        assert!(longest.is_some_and(|terms| terms <= 100));
+    }
+}
+
 #[test]
 fn parents_come_first() {
     let check = |rows: &[(Option<u8>, Option<u8>)], order: &[usize]| {

@@ -113,3 +113,79 @@ fn refuse(call: &PhaseTwoCall, why: &str) -> Vec<BranchOutcome> {
 fn retryable(outcome: BranchOutcome, why: &str) -> BranchOutcome {
     BranchOutcome { result: Some(Ended::Retryable(Retryable { error: why.to_owned() })), ..outcome }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use handfast_proto::v1::PhaseTwoBranch;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Answers nothing before it is let.
+    struct Gate {
+        open: Semaphore,
+    }
+
+    #[async_trait::async_trait]
+    impl PhaseTwo for Gate {
+        async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+            self.open.acquire().await.unwrap().forget();
+            refuse(&call, "gate")
+        }
+    }
+
+    fn call(decision: Decision, branch_id: u64) -> PhaseTwoCall {
+        let branch = PhaseTwoBranch { branch_id, ..PhaseTwoBranch::default() };
+        PhaseTwoCall {
+            resource_id: "r".to_owned(),
+            decision: decision.into(),
+            branches: vec![branch],
+            ..PhaseTwoCall::default()
+        }
+    }
+
+    fn error(outcomes: &[BranchOutcome]) -> &str {
+        match &outcomes[0].result {
+            Some(Ended::Retryable(Retryable { error })) => error,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_carried_out_here_is_answered_at_once() {
+        let lanes = Lanes::default();
+        let outcomes = lanes.put(call(Decision::Commit, 7)).unwrap_err();
+        assert_eq!((outcomes[0].branch_id, outcomes[0].decision()), (7, Decision::Commit));
+        assert_eq!(error(&outcomes), "this process has not registered the resource");
+    }
+
+    #[tokio::test]
+    async fn a_full_lane_says_so_and_rollbacks_keep_their_order() {
+        let mut lanes = Lanes::default();
+        let gate = Arc::new(Gate { open: Semaphore::new(0) });
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let (sink, phase_two) = (Arc::clone(&ended), Arc::<Gate>::clone(&gate));
+        let outcomes: Outcomes = Arc::new(move |outcomes: Vec<BranchOutcome>| {
+            sink.lock().unwrap().extend(outcomes.iter().map(|outcome| outcome.branch_id));
+        });
+        let resource = Resource { id: "r".to_owned(), ..Resource::default() };
+        let phase_two: Arc<dyn PhaseTwo> = phase_two;
+        lanes.open(&resource, &phase_two, &outcomes, &Handle::current());
+        let mut taken = Vec::new();
+        let full = (0..).find_map(|id| match lanes.put(call(Decision::RollBack, id)) {
+            Ok(()) => {
+                taken.push(id);
+                None
+            }
+            Err(outcomes) => Some(outcomes),
+        });
+        assert_eq!(error(&full.unwrap()), "too many calls wait");
+        gate.open.add_permits(taken.len());
+        while ended.lock().unwrap().len() < taken.len() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*ended.lock().unwrap(), taken);
+    }
+}

@@ -7,18 +7,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use handfast_server::config::{Config, StoreKind};
-use handfast_server::serve::{RunningServer, Server};
-use tempfile::TempDir;
+use handfast_server::dispatch;
+use handfast_server::embedded::{RunningServer, Server};
+use handfast_server::store::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// A coordinator on the embedded store, in a runtime of its own.
+/// A coordinator in a runtime of its own; its records outlive it.
 pub(crate) struct Tc {
     address: SocketAddr,
-    data: TempDir,
+    records: Arc<MemoryStore>,
     life: Option<(Runtime, RunningServer)>,
 }
 
@@ -26,7 +26,7 @@ impl Tc {
     /// Starts one on a free port.
     pub(crate) async fn start() -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut tc = Self { address: free, data: TempDir::new().unwrap(), life: None };
+        let mut tc = Self { address: free, records: Arc::default(), life: None };
         tc.restart().await;
         tc
     }
@@ -40,18 +40,21 @@ impl Tc {
         self.address
     }
 
-    /// Starts it again, on the same port and data.
+    /// Starts it again, on the same port and records.
     pub(crate) async fn restart(&mut self) {
-        let mut config = Config { store: StoreKind::Embedded, ..Config::default() };
-        config.data_dir = self.data.path().to_owned();
-        config.grpc.listen = self.address;
-        config.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        config.dispatch.retry_delay_ms_min = 1;
-        config.dispatch.retry_delay_ms_max = 20;
+        let pacing = dispatch::Settings {
+            retry_delay_ms_min: 1,
+            retry_delay_ms_max: 20,
+            ..dispatch::Settings::default()
+        };
+        let server = Server::builder()
+            .store(Arc::<MemoryStore>::clone(&self.records))
+            .listen(self.address.to_string())
+            .dispatch(pacing);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.spawn(Server::start(config)).await.unwrap().unwrap();
-        self.address = server.grpc_address;
+        let server = runtime.spawn(server.start()).await.unwrap().unwrap();
+        self.address = server.address();
         self.life = Some((runtime, server));
     }
 

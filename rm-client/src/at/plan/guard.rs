@@ -26,7 +26,7 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
 /// Refuses a table whose rows have no identity.
 pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
     let kind = match table.kind {
-        TableKind::Ordinary => None,
+        TableKind::Ordinary | TableKind::Partitioned => None,
         TableKind::View => Some("a view"),
         TableKind::Foreign => Some("a foreign or virtual table"),
         TableKind::Inherited => Some("a table with inheritance children"),

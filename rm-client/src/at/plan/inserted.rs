@@ -1,7 +1,7 @@
 //! Reads of rows by the values that an INSERT offers: probes before it, images after it.
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Query, Table, image, placeholder, quote,
+    Arguments, Dialect, GeneratedKeys, Query, Table, image, keyed, placeholder, quote,
     text::Text,
     values::{Cell, Offer, Offered, offer},
 };
@@ -53,10 +53,7 @@ impl ByValues<'_> {
     fn written(&self) -> String {
         let dialect = self.text.dialect;
         let rows: Vec<String> = self.offered.rows.iter().filter_map(|row| self.row(row)).collect();
-        let mut terms = match rows.as_slice() {
-            [row] => row.clone(),
-            rows => format!("({})", rows.join(" OR ")),
-        };
+        let mut terms = keyed::any_of(dialect, &rows);
         let rest = self.text.arguments(self.offered.end..self.text.end());
         for swallow in placeholder::swallow(dialect, rest.len()) {
             terms = format!("{terms} AND {swallow}");

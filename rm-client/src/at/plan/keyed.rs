@@ -3,9 +3,10 @@
 use super::shape::KeyedQuery;
 use super::{Arguments, Dialect, Query, placeholder};
 
-/// `(k) IN (...)` for `rows` rows, whose first placeholder takes argument `first`.
+/// The condition that picks `rows` rows by key, whose first placeholder takes argument `first`.
 ///
-/// Composite keys take the form that each database turns into index lookups.
+/// Composite keys take the form that each database turns into index lookups: PostgreSQL does so
+/// with tuples, MariaDB and SQLite only with an OR of their parts.
 pub(super) fn predicate(dialect: Dialect, key: &[String], rows: usize, first: usize) -> String {
     let row = |row: usize| -> Vec<String> {
         let start = first + row * key.len();
@@ -17,19 +18,31 @@ pub(super) fn predicate(dialect: Dialect, key: &[String], rows: usize, first: us
             let values: Vec<String> = rows.map(|row| row.concat()).collect();
             format!("{column} IN ({})", values.join(", "))
         }
-        (Dialect::MySql, _) => {
+        (Dialect::Postgres, _) => {
+            let tuples: Vec<String> = rows.map(|row| format!("({})", row.join(", "))).collect();
+            format!("({}) IN ({})", key.join(", "), tuples.join(", "))
+        }
+        (Dialect::MySql | Dialect::Sqlite, _) => {
             let equals = |row: Vec<String>| {
                 let terms =
                     key.iter().zip(row).map(|(column, value)| format!("{column} = {value}"));
                 format!("({})", terms.collect::<Vec<_>>().join(" AND "))
             };
-            format!("({})", rows.map(equals).collect::<Vec<_>>().join(" OR "))
+            any_of(dialect, &rows.map(equals).collect::<Vec<_>>())
         }
-        (Dialect::Postgres | Dialect::Sqlite, _) => {
-            let tuples: Vec<String> = rows.map(|row| format!("({})", row.join(", "))).collect();
-            let values = if dialect == Dialect::Sqlite { "VALUES " } else { "" };
-            format!("({}) IN ({values}{})", key.join(", "), tuples.join(", "))
+    }
+}
+
+/// An OR of terms that are in brackets. SQLite allows expressions to be 1,000 levels deep and reads
+/// a chain as one level a term, so that it gets a tree.
+pub(super) fn any_of(dialect: Dialect, terms: &[String]) -> String {
+    match terms {
+        [term] => term.clone(),
+        terms if dialect == Dialect::Sqlite && terms.len() > 100 => {
+            let (left, right) = terms.split_at(terms.len() / 2);
+            format!("({} OR {})", any_of(dialect, left), any_of(dialect, right))
         }
+        terms => format!("({})", terms.join(" OR ")),
     }
 }
 

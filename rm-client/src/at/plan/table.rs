@@ -51,8 +51,10 @@ pub struct Table {
 /// What a name in FROM stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
-    /// A table, partitioned ones and partitions included.
+    /// A table; also a MySQL table with partitions, and a PostgreSQL partition.
     Ordinary,
+    /// A PostgreSQL table that is partitioned, whose rows do not tell who inserted them.
+    Partitioned,
     /// A view, plain or materialised.
     View,
     /// A foreign, virtual or federated table, whose rows another system keeps.

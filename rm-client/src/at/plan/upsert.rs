@@ -6,7 +6,7 @@
 use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, Upsert, UpsertAfter,
+    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, Upsert, UpsertAfter,
     UpsertKind,
     guard::{self, Event},
     image::RowLock,
@@ -79,6 +79,7 @@ fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<Upse
         Conflict::Update { assignments, .. } => {
             guard::writable(table, &[Event::Insert, Event::Update])?;
             guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
+            told_apart(table)?;
             Ok(UpsertKind::Update)
         }
         Conflict::Replace => {
@@ -87,6 +88,17 @@ fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<Upse
             Ok(UpsertKind::Replace)
         }
     }
+}
+
+/// DO UPDATE on a partitioned table returns no system column that tells an inserted row from an
+/// updated one.
+fn told_apart(table: &Table) -> Result<(), Refusal> {
+    if table.kind == TableKind::Partitioned {
+        return Err(Refusal::Upsert {
+            reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
+        });
+    }
+    Ok(())
 }
 
 /// An update part that changes unique columns could hide a row inserted by the same statement from

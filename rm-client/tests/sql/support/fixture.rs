@@ -114,6 +114,7 @@ impl Case {
         for word in words {
             match word {
                 "view" => table.kind = TableKind::View,
+                "partitioned" => table.kind = TableKind::Partitioned,
                 "foreign" => table.kind = TableKind::Foreign,
                 "inherited" => table.kind = TableKind::Inherited,
                 "myisam" => table.kind = TableKind::NotTransactional,
