@@ -3,12 +3,17 @@
 //! A store knows leadership and batches; it does not know what a record means. The engine is its
 //! only caller: one batch at a time, each after the one before it is durable or has failed.
 
+pub mod codec;
+mod memory;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use futures::future::BoxFuture;
 use handfast_core::{Change, Epoch, Record};
+
+pub use memory::MemoryStore;
 
 /// Durable records with one writer.
 pub trait Store: fmt::Debug + Send + Sync + 'static {

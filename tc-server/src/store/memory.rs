@@ -1,0 +1,66 @@
+//! Records in memory: for tests and benchmarks. Nothing survives the process, but the same store
+//! can be led again within it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use futures::future::{BoxFuture, FutureExt, ready};
+use handfast_core::{Change, Epoch, Record, RecordKey};
+
+use super::{Store, StoreError};
+
+/// A store without a disk.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    epoch: Epoch,
+    records: BTreeMap<RecordKey, Record>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The records as the last batch left them.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.lock().records.values().cloned().collect()
+    }
+
+    fn write(&self, epoch: Epoch, batch: Vec<Change>) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        if state.epoch != epoch {
+            return Err(StoreError::LostLeadership);
+        }
+        for change in batch {
+            match change {
+                Change::Put(record) => drop(state.records.insert(record.key(), record)),
+                Change::Delete(key) => drop(state.records.remove(&key)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the memory store's lock panics")
+    }
+}
+
+impl Store for MemoryStore {
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        let mut state = self.lock();
+        state.epoch.0 += 1;
+        ready(Ok((state.epoch, state.records.values().cloned().collect()))).boxed()
+    }
+
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        ready(self.write(epoch, batch)).boxed()
+    }
+}
