@@ -1,8 +1,17 @@
-//! The Handfast transaction coordinator: engine, stores, dispatch and front ends.
+//! The Handfast transaction coordinator as a library: engine, stores, dispatch and front ends.
 
+pub mod admin;
+pub mod audit;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod dispatch;
 pub mod embedded;
 pub mod engine;
 pub mod grpc;
+pub mod metrics;
+pub mod moment;
+pub mod security;
+pub mod serve;
 pub mod store;
+pub mod telemetry;

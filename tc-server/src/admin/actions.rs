@@ -1,0 +1,256 @@
+//! Acting on transactions: recorded, carried out, recorded again, answered.
+//!
+//! An action runs on a task of its own, so that a caller who hangs up, or a request that takes too
+//! long, leaves no action without its outcome in the audit log.
+
+use axum::Json;
+use axum::extract::State;
+use handfast_core::{DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, What, Xid};
+
+use super::caller::Operator;
+use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
+use super::read::{self, Body, Path, Reason};
+use super::{AdminState, ApiError, view};
+use crate::audit::{Action, Stage};
+
+/// Reasons are kept up to this length.
+const REASON_BYTES_MAX: usize = 1_024;
+
+/// What one request comes to.
+struct Order {
+    action: Action,
+    what: What,
+    xid: Xid,
+}
+
+/// Decides an undecided transaction: everything happens.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/commit",
+    tag = "actions",
+    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+    request_body = ActionRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn commit(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path(xid): Path<String>,
+    Reason(request): Reason,
+) -> Result<Json<ActionReply>, ApiError> {
+    let order = end(&operator, "commit", &xid, Decision::Commit, &request)?;
+    carry_out(state, order).await
+}
+
+/// Decides an undecided transaction: nothing happens.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/rollback",
+    tag = "actions",
+    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+    request_body = ActionRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn rollback(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path(xid): Path<String>,
+    Reason(request): Reason,
+) -> Result<Json<ActionReply>, ApiError> {
+    let order = end(&operator, "rollback", &xid, Decision::RollBack, &request)?;
+    carry_out(state, order).await
+}
+
+/// Tries phase two of every unfinished branch at once.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/retry",
+    tag = "actions",
+    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+    request_body = ActionRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn retry(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path(xid): Path<String>,
+    Reason(request): Reason,
+) -> Result<Json<ActionReply>, ApiError> {
+    let order = operate(&operator, "retry", &xid, OperatorAction::Retry, &request)?;
+    carry_out(state, order).await
+}
+
+/// Stops trying phase two until resumed.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/pause",
+    tag = "actions",
+    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+    request_body = ActionRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn pause(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path(xid): Path<String>,
+    Reason(request): Reason,
+) -> Result<Json<ActionReply>, ApiError> {
+    let order = operate(&operator, "pause", &xid, OperatorAction::Pause, &request)?;
+    carry_out(state, order).await
+}
+
+/// Tries phase two again after a pause.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/resume",
+    tag = "actions",
+    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+    request_body = ActionRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn resume(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path(xid): Path<String>,
+    Reason(request): Reason,
+) -> Result<Json<ActionReply>, ApiError> {
+    let order = operate(&operator, "resume", &xid, OperatorAction::Resume, &request)?;
+    carry_out(state, order).await
+}
+
+/// Ends a branch whose rollback met a dirty write.
+#[utoipa::path(
+    post,
+    path = "/api/v1/transactions/{xid}/branches/{branch}/resolve",
+    tag = "actions",
+    params(
+        ("xid" = String, Path, description = "`address:number`, or the number alone"),
+        ("branch" = String, Path, description = "the branch's id")
+    ),
+    request_body = ResolveRequest,
+    responses(
+        (status = OK, body = ActionReply),
+        (status = NOT_FOUND, body = Problem),
+        (status = CONFLICT, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn resolve(
+    operator: Operator,
+    State(state): State<AdminState>,
+    Path((xid, branch)): Path<(String, String)>,
+    Body(request): Body<ResolveRequest>,
+) -> Result<Json<ActionReply>, ApiError> {
+    let (branch, resolution) = (read::branch(&branch)?, view::resolution(request.resolution));
+    let action = OperatorAction::Resolve { branch, resolution };
+    let mut order = operate(&operator, "resolve", &xid, action, &ActionRequest::default())?;
+    order.action.branch = Some(branch.to_string());
+    order.action.detail = Some(view::word(resolution).to_owned());
+    carry_out(state, order).await
+}
+
+fn end(
+    Operator(caller): &Operator,
+    name: &'static str,
+    xid: &str,
+    decision: Decision,
+    request: &ActionRequest,
+) -> Result<Order, ApiError> {
+    let xid = read::xid(xid)?;
+    let reason = cut(&format!("{}: {}", caller.name(), request.reason));
+    let what = What::End {
+        xid,
+        decision,
+        by: DecidedBy::Operator,
+        reason: reason.into(),
+        reply_when: ReplyWhen::Decided,
+    };
+    Ok(Order { action: action(&caller.name(), name, xid, &request.reason), what, xid })
+}
+
+fn operate(
+    Operator(caller): &Operator,
+    name: &'static str,
+    xid: &str,
+    operator_action: OperatorAction,
+    request: &ActionRequest,
+) -> Result<Order, ApiError> {
+    let xid = read::xid(xid)?;
+    let what = What::Operate { xid, action: operator_action, operator: caller.name() };
+    Ok(Order { action: action(&caller.name(), name, xid, &request.reason), what, xid })
+}
+
+fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {
+    Action {
+        id: format!("{:016x}", rand::random::<u64>()),
+        operator: operator.to_owned(),
+        action: name,
+        xid: xid.to_string(),
+        branch: None,
+        detail: Some(cut(reason)).filter(|reason| !reason.is_empty()),
+    }
+}
+
+fn cut(reason: &str) -> String {
+    reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned()
+}
+
+async fn carry_out(state: AdminState, order: Order) -> Result<Json<ActionReply>, ApiError> {
+    let finished = tokio::spawn(record_and_do(state, order)).await;
+    finished.map_err(|error| ApiError::Unforeseen(error.to_string()))?.map(Json)
+}
+
+async fn record_and_do(state: AdminState, order: Order) -> Result<ActionReply, ApiError> {
+    let Order { action, what, xid } = order;
+    let asked = state.audit().record(&action, Stage::Asked).await;
+    asked.map_err(|error| ApiError::NotRecorded(error.to_string()))?;
+    let done = ask(&state, what, xid).await;
+    let outcome = done.as_ref().map_or_else(ApiError::code, |_| "done");
+    let answered = state.audit().record(&action, Stage::Answered(outcome)).await;
+    answered.map_err(|error| ApiError::OutcomeNotRecorded {
+        outcome: outcome.to_owned(),
+        error: error.to_string(),
+    })?;
+    done
+}
+
+async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
+    match state.engine().call(what).await? {
+        Reply::Status(_) | Reply::Operated => {}
+        Reply::Rejected(rejection) => return Err(rejection.into()),
+        reply @ (Reply::Begun { .. }
+        | Reply::Registered { .. }
+        | Reply::Reported
+        | Reply::Unlocked) => return Err(ApiError::Unforeseen(format!("{reply:?}"))),
+    }
+    let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;
+    // A global without branches is finished at once, and a full history may forget it at once.
+    let global = global.ok_or(handfast_core::Rejection::UnknownXid(xid))?;
+    let transaction = view::whole(&global, state.now());
+    Ok(ActionReply { xid: transaction.xid, status: transaction.status })
+}

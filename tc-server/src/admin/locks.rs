@@ -1,0 +1,69 @@
+//! Looking at global locks.
+
+use axum::Json;
+use axum::extract::State;
+use handfast_core::{LockFilter, LockView};
+
+use super::caller::Viewer;
+use super::model::{Lock, LockPage, LockQuery, OneLockQuery, Problem};
+use super::read::{self, Query};
+use super::{AdminState, ApiError, cursor, key, view};
+
+/// Lists locked rows with their holders and queues.
+#[utoipa::path(
+    get,
+    path = "/api/v1/locks",
+    tag = "locks",
+    params(LockQuery),
+    responses((status = OK, body = LockPage), (status = BAD_REQUEST, body = Problem)),
+    security(("token" = []))
+)]
+pub(super) async fn list(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+    Query(query): Query<LockQuery>,
+) -> Result<Json<LockPage>, ApiError> {
+    let filter = LockFilter {
+        resource: query.resource,
+        table: query.table,
+        key: query.key.as_deref().map(|typed| key::from_typed(typed).into()),
+        holder: query.holder.as_deref().map(read::xid).transpose()?,
+    };
+    let after = query.cursor.as_deref().map(cursor::read).transpose()?;
+    let limit = state.page_items(query.limit);
+    let locks = state
+        .engine()
+        .view(move |coordinator| coordinator.locks(&filter, after.as_ref(), limit))
+        .await?;
+    let now = state.now();
+    let items = locks.iter().map(|lock| view::lock(lock, now)).collect();
+    let next = locks.last().filter(|_| locks.len() == limit).and_then(LockView::cursor);
+    let next = next.as_ref().map(cursor::write);
+    Ok(Json(LockPage { items, next }))
+}
+
+/// Shows who holds a row and who waits for it.
+#[utoipa::path(
+    get,
+    path = "/api/v1/locks/one",
+    tag = "locks",
+    params(OneLockQuery),
+    responses((status = OK, body = Lock), (status = NOT_FOUND, body = Problem)),
+    security(("token" = []))
+)]
+pub(super) async fn one(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+    Query(query): Query<OneLockQuery>,
+) -> Result<Json<Lock>, ApiError> {
+    let OneLockQuery { resource, table, key } = query;
+    let filter = LockFilter {
+        resource: Some(resource.clone()),
+        table: Some(table.clone()),
+        key: Some(key::from_typed(&key).into()),
+        holder: None,
+    };
+    let locks = state.engine().view(move |coordinator| coordinator.locks(&filter, None, 1)).await?;
+    let lock = locks.first().ok_or(ApiError::NotLocked { resource, table, key })?;
+    Ok(Json(view::lock(lock, state.now())))
+}

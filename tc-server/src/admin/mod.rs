@@ -1,0 +1,83 @@
+//! The admin API: REST under `/api/v1`, health and metrics, all on one port.
+//!
+//! It looks at the coordinator through the engine and turns what it sees into [`model`]'s messages;
+//! it decides nothing. The OpenAPI document is made from the same routes.
+
+use axum::extract::DefaultBodyLimit;
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+mod actions;
+mod bounds;
+mod caller;
+mod cursor;
+mod health;
+mod key;
+mod locks;
+pub mod model;
+mod overview;
+mod problem;
+mod read;
+mod state;
+mod timeline;
+mod transactions;
+mod view;
+
+pub use problem::{ApiError, XID_FORM};
+pub use state::{About, AdminState, Readiness};
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Handfast admin API",
+    description = "Looks at global transactions, branches and locks, and acts on them.",
+    license(name = "Apache-2.0")
+))]
+struct ApiDocument;
+
+/// The OpenAPI document of the admin API.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+/// The whole admin port.
+pub fn router(state: AdminState) -> Router {
+    let (api, document) = routes().split_for_parts();
+    let document = Json(document);
+    let body_bytes_max = state.config().body_bytes_max;
+    let health = Router::new()
+        .route("/livez", get(health::live))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics));
+    api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
+        .merge(health)
+        .fallback(problem::no_route)
+        .method_not_allowed_fallback(problem::no_method)
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .layer(middleware::from_fn_with_state(state.clone(), bounds::keep))
+        .with_state(state)
+}
+
+fn routes() -> OpenApiRouter<AdminState> {
+    let mut document = ApiDocument::openapi();
+    let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    document.components.get_or_insert_default().add_security_scheme("token", bearer);
+    OpenApiRouter::with_openapi(document)
+        .routes(routes!(transactions::list))
+        .routes(routes!(transactions::show))
+        .routes(routes!(actions::commit))
+        .routes(routes!(actions::rollback))
+        .routes(routes!(actions::retry))
+        .routes(routes!(actions::pause))
+        .routes(routes!(actions::resume))
+        .routes(routes!(actions::resolve))
+        .routes(routes!(locks::list))
+        .routes(routes!(locks::one))
+        .routes(routes!(overview::resources))
+        .routes(routes!(overview::processes))
+        .routes(routes!(overview::status))
+}

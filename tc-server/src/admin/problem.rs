@@ -1,0 +1,170 @@
+//! Why a request is not answered as asked: a status, a stable code and a message for people.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::response::{IntoResponse, Response};
+use handfast_core::Rejection;
+use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+
+use super::model::Problem;
+use crate::engine::EngineError;
+use crate::security::AccessError;
+
+/// How an XID is written.
+pub const XID_FORM: &str = "an xid is `address:number`, or the number alone";
+
+/// A request that is not answered as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The caller may not.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The coordinator understood and refuses.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The coordinator does not answer.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The request cannot be read.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The body is larger than allowed.
+    #[error("the body is larger than `admin.body_bytes_max`")]
+    BodyTooLarge,
+    /// The URL is longer than allowed.
+    #[error("the url is longer than 8,192 bytes")]
+    UrlTooLong,
+    /// No global holds or waits for the row.
+    #[error("row {table}/{key} of {resource} is not locked")]
+    NotLocked {
+        /// The resource.
+        resource: String,
+        /// The table.
+        table: String,
+        /// The key, as it was asked for.
+        key: String,
+    },
+    /// There is nothing under this path.
+    #[error("there is no such path: see /api/v1/openapi.json")]
+    NoRoute,
+    /// There is something under this path, for another method.
+    #[error("this path does not take this method: see /api/v1/openapi.json")]
+    NoMethod,
+    /// It took longer than allowed.
+    #[error("no answer within `admin.request_timeout_ms`: an action may still be carried out")]
+    Timeout,
+    /// The action was not carried out, since it could not be recorded.
+    #[error("the audit log cannot be written, so the action is not carried out: {0}")]
+    NotRecorded(String),
+    /// The action was carried out, and its outcome could not be recorded.
+    #[error("the action was carried out ({outcome}), but the audit log cannot be written: {error}")]
+    OutcomeNotRecorded {
+        /// What came of the action.
+        outcome: String,
+        /// Why it could not be recorded.
+        error: String,
+    },
+    /// The server contradicts itself.
+    #[error("unforeseen: {0}")]
+    Unforeseen(String),
+}
+
+impl ApiError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Access(error) => error.code(),
+            Self::Rejected(rejection) => rejection.code(),
+            Self::Engine(error) => error.code(),
+            Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
+            Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
+            Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
+            Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
+            Self::NoRoute => "HF-ADM-NO-ROUTE",
+            Self::NoMethod => "HF-ADM-NO-METHOD",
+            Self::Timeout => "HF-ADM-TIMEOUT",
+            Self::NotRecorded(_) => "HF-ADM-NOT-RECORDED",
+            Self::OutcomeNotRecorded { .. } => "HF-ADM-OUTCOME-NOT-RECORDED",
+            Self::Unforeseen(_) => "HF-ADM-UNFORESEEN",
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Access(AccessError::Unauthenticated) => StatusCode::UNAUTHORIZED,
+            Self::Access(AccessError::Forbidden { .. }) => StatusCode::FORBIDDEN,
+            Self::Rejected(rejection) => rejection_status(rejection),
+            Self::Engine(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UrlTooLong => StatusCode::URI_TOO_LONG,
+            Self::NotLocked { .. } | Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::NotRecorded(_) | Self::OutcomeNotRecorded { .. } | Self::Unforeseen(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        }
+    }
+}
+
+fn rejection_status(rejection: &Rejection) -> StatusCode {
+    match rejection {
+        Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => StatusCode::NOT_FOUND,
+        Rejection::LimitReached { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Rejection::AlreadyDecided { .. }
+        | Rejection::RowLocked { .. }
+        | Rejection::Deadlock { .. }
+        | Rejection::BranchMismatch { .. }
+        | Rejection::NotApplicable { .. } => StatusCode::CONFLICT,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        if status.is_server_error() {
+            tracing::warn!(code = self.code(), error = %self, "admin request failed");
+        }
+        let problem = Problem { code: self.code().to_owned(), message: self.to_string() };
+        let mut response = (status, Json(problem)).into_response();
+        let problem = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, problem);
+        if status == StatusCode::UNAUTHORIZED {
+            let bearer = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            return Self::BodyTooLarge;
+        }
+        Self::BadRequest(rejection.body_text())
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::BadRequest(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
+        Self::BadRequest(rejection.body_text())
+    }
+}
+
+pub(super) async fn no_route() -> ApiError {
+    ApiError::NoRoute
+}
+
+pub(super) async fn no_method() -> ApiError {
+    ApiError::NoMethod
+}

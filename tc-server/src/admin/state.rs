@@ -1,0 +1,123 @@
+//! What the admin API's handlers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use handfast_core::Timestamp;
+use tokio::sync::watch;
+
+use crate::audit::AuditLog;
+use crate::clock::Clock;
+use crate::config::AdminConfig;
+use crate::dispatch::Dispatcher;
+use crate::engine::{EngineHandle, Standing};
+use crate::security::Access;
+
+/// Everything that handlers need; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AdminState {
+    parts: Arc<Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    engine: EngineHandle,
+    dispatcher: Dispatcher,
+    clock: Arc<dyn Clock>,
+    access: Access,
+    audit: AuditLog,
+    readiness: Readiness,
+    config: AdminConfig,
+    about: About,
+}
+
+/// What does not change while the server runs.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The name of the store.
+    pub store: &'static str,
+    /// The address in the text form of XIDs.
+    pub advertised_address: String,
+    /// When the server started.
+    pub started_at: Timestamp,
+}
+
+/// Whether the server wants requests: it leads, and nobody has asked it to stop.
+#[derive(Clone, Debug)]
+pub struct Readiness {
+    stopping: Arc<AtomicBool>,
+    standing: watch::Receiver<Standing>,
+}
+
+impl Readiness {
+    /// Ready as long as the engine leads.
+    #[must_use]
+    pub fn new(standing: watch::Receiver<Standing>) -> Self {
+        Self { stopping: Arc::default(), standing }
+    }
+
+    /// The shutdown has begun.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        !self.stopping.load(Ordering::Relaxed)
+            && matches!(*self.standing.borrow(), Standing::Leading(_))
+    }
+}
+
+impl AdminState {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(
+        engine: EngineHandle,
+        dispatcher: Dispatcher,
+        clock: Arc<dyn Clock>,
+        (access, audit): (Access, AuditLog),
+        readiness: Readiness,
+        config: AdminConfig,
+        about: About,
+    ) -> Self {
+        let parts = Parts { engine, dispatcher, clock, access, audit, readiness, config, about };
+        Self { parts: Arc::new(parts) }
+    }
+
+    pub(super) fn engine(&self) -> &EngineHandle {
+        &self.parts.engine
+    }
+
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.parts.dispatcher
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.parts.clock.now()
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.parts.access
+    }
+
+    pub(super) fn audit(&self) -> &AuditLog {
+        &self.parts.audit
+    }
+
+    pub(super) fn readiness(&self) -> &Readiness {
+        &self.parts.readiness
+    }
+
+    pub(super) fn config(&self) -> &AdminConfig {
+        &self.parts.config
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.parts.about
+    }
+
+    /// The page size asked for, within the limit.
+    pub(super) fn page_items(&self, asked: Option<usize>) -> usize {
+        let max = self.config().page_items_max;
+        asked.unwrap_or(100).clamp(1, max)
+    }
+}

@@ -1,0 +1,63 @@
+//! A global's timeline: what its and its branches' records say, in the order of time.
+
+use handfast_core::{BranchRecord, BranchState, GlobalRecord, GlobalState, Timestamp};
+
+use super::model::TimelineEntry;
+use crate::moment;
+
+/// What happened, oldest first; what happened in one millisecond stays in the order of cause.
+#[must_use]
+pub(super) fn timeline(global: &GlobalRecord, branches: &[BranchRecord]) -> Vec<TimelineEntry> {
+    let mut happened = vec![(global.begun_at, "begun".to_owned())];
+    for branch in branches {
+        let registered = format!("branch {} registered on {}", branch.id, branch.resource);
+        happened.push((branch.registered_at, registered));
+    }
+    for branch in &global.finished_branches {
+        let registered = format!("branch {} registered on {}", branch.id, branch.resource);
+        happened.push((branch.registered_at, registered));
+    }
+    happened.extend(global.events.iter().map(|event| (event.at, event.what.to_string())));
+    branches.iter().for_each(|branch| happened.extend(phase_two(branch)));
+    for branch in &global.finished_branches {
+        happened.push((branch.finished_at, finished(branch.id.to_string(), branch.attempts)));
+    }
+    happened.extend(ended(global.state));
+    // Stable: the order above is that of cause.
+    happened.sort_by_key(|(at, _)| *at);
+    let entry = |(at, what)| TimelineEntry { at: moment::rfc3339(at), what };
+    happened.into_iter().map(entry).collect()
+}
+
+fn phase_two(branch: &BranchRecord) -> Vec<(Timestamp, String)> {
+    let mut happened = Vec::new();
+    if let Some((at, error)) = &branch.last_failure {
+        let attempts = branch.attempts;
+        happened.push((*at, format!("branch {}: attempt {attempts} failed: {error}", branch.id)));
+    }
+    match &branch.state {
+        BranchState::Finished(at) => {
+            happened.push((*at, finished(branch.id.to_string(), branch.attempts)));
+        }
+        BranchState::Registered
+        | BranchState::PhaseOneDone
+        | BranchState::Refused(..)
+        | BranchState::Resolved(_) => {}
+    }
+    happened
+}
+
+fn finished(branch: String, attempts: u32) -> String {
+    match attempts {
+        0 => format!("branch {branch} finished"),
+        failed => format!("branch {branch} finished after {failed} failed attempt(s)"),
+    }
+}
+
+fn ended(state: GlobalState) -> Option<(Timestamp, String)> {
+    match state {
+        GlobalState::Committed(at) => Some((at, "committed".to_owned())),
+        GlobalState::RolledBack(_, at) => Some((at, "rolled back".to_owned())),
+        GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => None,
+    }
+}

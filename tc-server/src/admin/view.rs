@@ -1,0 +1,231 @@
+//! From the core's values to the API's messages and back. Pure.
+
+use std::sync::Arc;
+
+use handfast_core::{
+    BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalRecord, GlobalState,
+    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, Mode, Resolution, RollbackReason,
+    RowLock, StatusKind, Timestamp, XidText, key_for_people,
+};
+
+use super::model;
+use super::timeline::timeline;
+use crate::moment::rfc3339;
+
+pub(super) fn detail(global: &GlobalView, now: Timestamp) -> model::TransactionDetail {
+    let finished = global.record.finished_branches.iter().map(finished_branch);
+    model::TransactionDetail {
+        transaction: whole(global, now),
+        branches: global.branches.iter().map(branch).chain(finished).collect(),
+        timeline: timeline(&global.record, &global.branches),
+    }
+}
+
+pub(super) fn summary(global: &GlobalSummary, now: Timestamp) -> model::Transaction {
+    transaction(&global.record, global.status, global.branches, now)
+}
+
+pub(super) fn whole(global: &GlobalView, now: Timestamp) -> model::Transaction {
+    let branches = global.branches.len().max(global.record.finished_branches.len());
+    transaction(&global.record, global.status, branches, now)
+}
+
+fn transaction(
+    record: &GlobalRecord,
+    global_status: GlobalStatus,
+    branch_count: usize,
+    now: Timestamp,
+) -> model::Transaction {
+    let (status, rollback_reason) = status(global_status);
+    model::Transaction {
+        xid: XidText { address: &record.address, xid: record.xid }.to_string(),
+        application: record.application.to_string(),
+        name: record.name.to_string(),
+        status,
+        rollback_reason,
+        paused: record.paused,
+        rollback_only: record.rollback_only,
+        begun_at: rfc3339(record.begun_at),
+        age_ms: age(record.begun_at, now),
+        deadline: rfc3339(record.deadline),
+        finished_at: finished_at(record.state).map(rfc3339),
+        branch_count,
+    }
+}
+
+fn status(status: GlobalStatus) -> (model::Status, Option<model::RollbackReason>) {
+    match status {
+        GlobalStatus::Active => (model::Status::Active, None),
+        GlobalStatus::Committing => (model::Status::Committing, None),
+        GlobalStatus::Committed => (model::Status::Committed, None),
+        GlobalStatus::RollingBack(why) => (model::Status::RollingBack, Some(reason(why))),
+        GlobalStatus::RolledBack(why) => (model::Status::RolledBack, Some(reason(why))),
+        GlobalStatus::NeedsOperator(why) => (model::Status::NeedsOperator, Some(reason(why))),
+        GlobalStatus::Unknown => {
+            unreachable!("a global that the coordinator shows is known to it")
+        }
+    }
+}
+
+fn reason(reason: RollbackReason) -> model::RollbackReason {
+    match reason {
+        RollbackReason::Requested => model::RollbackReason::Requested,
+        RollbackReason::Timeout => model::RollbackReason::Timeout,
+        RollbackReason::BranchUnknown => model::RollbackReason::BranchUnknown,
+        RollbackReason::Operator => model::RollbackReason::Operator,
+    }
+}
+
+pub(super) fn status_kind(status: model::Status) -> StatusKind {
+    match status {
+        model::Status::Active => StatusKind::Active,
+        model::Status::Committing => StatusKind::Committing,
+        model::Status::Committed => StatusKind::Committed,
+        model::Status::RollingBack => StatusKind::RollingBack,
+        model::Status::RolledBack => StatusKind::RolledBack,
+        model::Status::NeedsOperator => StatusKind::NeedsOperator,
+    }
+}
+
+fn finished_at(state: GlobalState) -> Option<Timestamp> {
+    match state {
+        GlobalState::Committed(at) | GlobalState::RolledBack(_, at) => Some(at),
+        GlobalState::Active | GlobalState::Committing | GlobalState::RollingBack(_) => None,
+    }
+}
+
+fn branch(record: &BranchRecord) -> model::Branch {
+    let (state, finished_at, refusal, resolution) = match &record.state {
+        BranchState::Registered => (model::BranchState::Registered, None, None, None),
+        BranchState::PhaseOneDone => (model::BranchState::PhaseOneDone, None, None, None),
+        BranchState::Refused(error, rows) => {
+            (model::BranchState::Refused, None, Some(refusal(error, rows)), None)
+        }
+        BranchState::Resolved(how) => {
+            (model::BranchState::Resolved, None, None, Some(shown_resolution(*how)))
+        }
+        BranchState::Finished(at) => (model::BranchState::Finished, Some(*at), None, None),
+    };
+    let failure = |(at, error): &(Timestamp, Arc<str>)| model::Failure {
+        at: rfc3339(*at),
+        error: error.to_string(),
+    };
+    model::Branch {
+        id: record.id.to_string(),
+        resource: record.resource.to_string(),
+        mode: mode(record.mode),
+        state,
+        rows: record.rows.iter().map(row).collect(),
+        registered_at: rfc3339(record.registered_at),
+        finished_at: finished_at.map(rfc3339),
+        attempts: record.attempts,
+        last_failure: record.last_failure.as_ref().map(failure),
+        refusal,
+        resolution,
+    }
+}
+
+fn finished_branch(branch: &FinishedBranch) -> model::Branch {
+    model::Branch {
+        id: branch.id.to_string(),
+        resource: branch.resource.to_string(),
+        mode: mode(branch.mode),
+        state: model::BranchState::Finished,
+        rows: Vec::new(),
+        registered_at: rfc3339(branch.registered_at),
+        finished_at: Some(rfc3339(branch.finished_at)),
+        attempts: branch.attempts,
+        last_failure: None,
+        refusal: None,
+        resolution: None,
+    }
+}
+
+fn refusal(error: &str, rows: &[DirtyRow]) -> model::Refusal {
+    let column = |column: &DirtyColumn| model::DirtyColumn {
+        name: column.name.clone(),
+        before: column.before.clone(),
+        after: column.after.clone(),
+        current: column.current.clone(),
+    };
+    let row = |row: &DirtyRow| model::DirtyRow {
+        table: row.table.clone(),
+        key: row.key.clone(),
+        columns: row.columns.iter().map(column).collect(),
+    };
+    model::Refusal { error: error.to_owned(), rows: rows.iter().map(row).collect() }
+}
+
+pub(super) fn mode(mode: Mode) -> model::Mode {
+    match mode {
+        Mode::At => model::Mode::At,
+        Mode::Tcc => model::Mode::Tcc,
+        Mode::Xa => model::Mode::Xa,
+        Mode::Saga => model::Mode::Saga,
+    }
+}
+
+fn row(lock: &RowLock) -> model::Row {
+    model::Row {
+        table: lock.table.to_string(),
+        key: key_for_people(&lock.key),
+        canonical_key: String::from_utf8_lossy(&lock.key).into_owned(),
+        mode: lock_mode(lock.mode),
+    }
+}
+
+fn lock_mode(mode: LockMode) -> model::LockMode {
+    match mode {
+        LockMode::Shared => model::LockMode::Shared,
+        LockMode::Exclusive => model::LockMode::Exclusive,
+    }
+}
+
+pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
+    match resolution {
+        model::Resolution::AcceptCurrent => Resolution::AcceptCurrent,
+        model::Resolution::ForceBefore => Resolution::ForceBefore,
+    }
+}
+
+/// The word that the API uses.
+pub(super) fn word(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::AcceptCurrent => "accept_current",
+        Resolution::ForceBefore => "force_before",
+    }
+}
+
+fn shown_resolution(resolution: Resolution) -> model::Resolution {
+    match resolution {
+        Resolution::AcceptCurrent => model::Resolution::AcceptCurrent,
+        Resolution::ForceBefore => model::Resolution::ForceBefore,
+    }
+}
+
+pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
+    let holders = lock.holders.iter().map(|holder| model::LockHolder {
+        xid: XidText { address: &holder.address, xid: holder.xid }.to_string(),
+        mode: lock_mode(holder.mode),
+        since: rfc3339(holder.since),
+        age_ms: age(holder.since, now),
+    });
+    let queue = lock.queue.iter().map(|waiter| model::LockWaiter {
+        xid: waiter.xid.map(|xid| xid.to_string()),
+        mode: lock_mode(waiter.mode),
+        since: rfc3339(waiter.since),
+        age_ms: age(waiter.since, now),
+    });
+    model::Lock {
+        resource: lock.resource.to_string(),
+        table: lock.table.to_string(),
+        key: key_for_people(&lock.key),
+        canonical_key: String::from_utf8_lossy(&lock.key).into_owned(),
+        holders: holders.collect(),
+        queue: queue.collect(),
+    }
+}
+
+fn age(since: Timestamp, now: Timestamp) -> u64 {
+    now.0.saturating_sub(since.0)
+}

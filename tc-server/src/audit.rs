@@ -1,0 +1,159 @@
+//! The append-only record of operators' actions: JSON lines, synced one by one.
+//!
+//! An action is recorded as asked before it is carried out and as answered before its answer
+//! leaves. Where the first cannot be written the action is not carried out, so that no action is
+//! without its line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::moment;
+
+/// Where actions are recorded.
+#[derive(Clone, Debug)]
+pub struct AuditLog {
+    sink: Sink,
+}
+
+#[derive(Clone, Debug)]
+enum Sink {
+    File(Arc<Mutex<Appender>>),
+    /// The memory store has no directory of its own: the log keeps the record.
+    Log,
+}
+
+/// The file, and whether its last line is whole.
+#[derive(Debug)]
+struct Appender {
+    file: File,
+    torn: bool,
+}
+
+/// What an operator asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Action {
+    /// Ties the two lines of one action together.
+    pub id: String,
+    /// The operator's name, from the token.
+    pub operator: String,
+    /// What was asked, such as `rollback`.
+    pub action: &'static str,
+    /// The global.
+    pub xid: String,
+    /// The branch, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// Further words of the action: a resolution, or the operator's reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// A stage of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage<'a> {
+    /// It is about to be carried out.
+    Asked,
+    /// It was carried out (`done`), or refused with the code given.
+    Answered(&'a str),
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    at: String,
+    stage: &'a str,
+    #[serde(flatten)]
+    action: &'a Action,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'a str>,
+}
+
+/// The audit log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("audit log {path}: {source}")]
+pub struct AuditError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl AuditLog {
+    /// Records in the log only.
+    #[must_use]
+    pub fn to_log() -> Self {
+        Self { sink: Sink::Log }
+    }
+
+    /// Records at the end of a file, which is made if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, AuditError> {
+        let appender =
+            Appender::open(path).map_err(|source| AuditError { path: path.to_owned(), source })?;
+        Ok(Self { sink: Sink::File(Arc::new(Mutex::new(appender))) })
+    }
+
+    /// Records one stage of an action; on return it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// It could not be written or synced.
+    pub async fn record(&self, action: &Action, stage: Stage<'_>) -> io::Result<()> {
+        let mut line = line(action, stage)?;
+        tracing::info!(target: "handfast_server::audit", xid = action.xid, line, "operator action");
+        let Sink::File(appender) = &self.sink else { return Ok(()) };
+        line.push('\n');
+        let appender = Arc::clone(appender);
+        let written = tokio::task::spawn_blocking(move || {
+            // A panic between write and sync leaves nothing that the next line could spoil.
+            appender.lock().unwrap_or_else(PoisonError::into_inner).append(&line)
+        });
+        written.await.map_err(io::Error::other)?
+    }
+}
+
+fn line(action: &Action, stage: Stage<'_>) -> io::Result<String> {
+    let (stage, outcome) = match stage {
+        Stage::Asked => ("asked", None),
+        Stage::Answered(outcome) => ("answered", Some(outcome)),
+    };
+    let at = moment::rfc3339(moment::now());
+    Ok(serde_json::to_string(&Line { at, stage, action, outcome })?)
+}
+
+impl Appender {
+    fn open(path: &Path) -> io::Result<Self> {
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let torn = ends_torn(&mut file)?;
+        Ok(Self { file, torn })
+    }
+
+    /// After a failed write the next line begins on a line of its own.
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        if self.torn {
+            self.file.write_all(b"\n")?;
+        }
+        self.torn = true;
+        self.file.write_all(line.as_bytes())?;
+        self.torn = false;
+        self.file.sync_data()
+    }
+}
+
+fn ends_torn(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}

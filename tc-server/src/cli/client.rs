@@ -1,0 +1,131 @@
+//! The admin API as the command line uses it.
+
+use std::time::Duration;
+
+use reqwest::{Certificate, Method, RequestBuilder, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::failure::causes;
+use super::{CliFailure, Exit, Remote};
+use crate::admin::model::Problem;
+
+/// Longer than the server's own limit, so that the server's word comes first.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client of one coordinator's admin API.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+    token: Option<String>,
+}
+
+impl Client {
+    /// Reads the certificate if one is named; connects with the first request.
+    ///
+    /// # Errors
+    ///
+    /// The certificate cannot be used.
+    pub fn new(remote: &Remote) -> Result<Self, CliFailure> {
+        // Fails only if a provider is installed, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut http = reqwest::Client::builder().timeout(TIMEOUT).no_proxy();
+        if let Some(path) = &remote.ca {
+            let unusable = |error: String| {
+                let message = format!("certificate {}: {error}", path.display());
+                CliFailure::new(Exit::Usage, "HF-CLI-CA", message)
+            };
+            let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+            let certificates =
+                Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
+            http = http.tls_certs_only(certificates);
+        }
+        let http = http
+            .build()
+            .map_err(|error| CliFailure::new(Exit::Failed, "HF-CLI-CA", causes(&error)))?;
+        let base = format!("{}/api/v1", remote.server.trim_end_matches('/'));
+        Ok(Self { http, base, token: remote.token.clone() })
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    ///
+    /// The coordinator does not answer, or answers otherwise.
+    pub async fn get<Answer: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<Answer, CliFailure> {
+        self.ask(self.request(Method::GET, path).query(query)).await
+    }
+
+    /// Acts.
+    ///
+    /// # Errors
+    ///
+    /// The coordinator does not answer, or answers otherwise.
+    pub async fn post<Answer: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, CliFailure> {
+        self.ask(self.request(Method::POST, path).json(body)).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    async fn ask<Answer: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<Answer, CliFailure> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| self.unreachable(&error))?;
+        if !status.is_success() {
+            return Err(refusal(status, serde_json::from_slice(&body).ok()));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            let message = format!("{}: the answer cannot be read: {error}", self.base);
+            CliFailure::new(Exit::Failed, "HF-CLI-ANSWER", message)
+                .advise("client and server may be of different versions")
+        })
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> CliFailure {
+        if error.is_builder() {
+            let message = format!("{}: {}", self.base, causes(error));
+            return CliFailure::new(Exit::Usage, "HF-CLI-SERVER", message)
+                .advise("give the server as http://host:port or https://host:port");
+        }
+        let message = format!("{}: {}", self.base, causes(error));
+        CliFailure::new(Exit::Unreachable, "HF-CLI-UNREACHABLE", message)
+            .advise("is the coordinator running, and is --server its admin address?")
+    }
+}
+
+fn refusal(status: StatusCode, problem: Option<Problem>) -> CliFailure {
+    let exit = match status {
+        StatusCode::BAD_REQUEST => Exit::Usage,
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Unauthorised,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Exit::Unreachable,
+        status if status.is_client_error() => Exit::Refused,
+        _ => Exit::Failed,
+    };
+    match problem {
+        Some(Problem { code, message }) => CliFailure::new(exit, code, message),
+        None => {
+            let message = format!("the server answered {status}");
+            CliFailure::new(exit, "HF-CLI-ANSWER", message)
+                .advise("is --server the coordinator's admin address?")
+        }
+    }
+}

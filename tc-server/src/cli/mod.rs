@@ -1,0 +1,229 @@
+//! The command line: `handfast serve` runs a coordinator, the other commands are clients of its
+//! admin API.
+//!
+//! Results go to standard output, as tables or as JSON; everything else goes to standard error.
+//! Exit codes are [`Exit`]'s.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::admin::model::{Resolution, Status};
+use crate::security::Role;
+
+mod client;
+mod config_flags;
+mod failure;
+mod remote;
+mod render;
+mod serve;
+mod token;
+
+pub use client::Client;
+pub use config_flags::ConfigFlags;
+pub use failure::{CliFailure, Exit};
+pub use render::{Style, render_lock, render_transaction};
+
+/// The Handfast transaction coordinator and its operator's tool.
+#[derive(Debug, Parser)]
+#[command(name = "handfast", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs a coordinator until SIGTERM or SIGINT.
+    Serve(ConfigFlags),
+    /// Prints the effective configuration as TOML, or everything that is wrong with it.
+    Config(ConfigFlags),
+    /// Looks at transactions and acts on them.
+    #[command(subcommand)]
+    Tx(TransactionCommand),
+    /// Looks at global locks.
+    #[command(subcommand)]
+    Lock(LockCommand),
+    /// Lists the resources that connected processes serve.
+    Resources(Remote),
+    /// Lists the connected client processes.
+    Processes(Remote),
+    /// Shows how the coordinator stands.
+    Status(Remote),
+    /// Makes tokens.
+    #[command(subcommand)]
+    Token(TokenCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum TransactionCommand {
+    /// Lists transactions, youngest first.
+    Ls {
+        /// Only those that stand so.
+        #[arg(long)]
+        status: Option<Status>,
+        /// Only those of this application.
+        #[arg(long)]
+        application: Option<String>,
+        /// Only those of this name.
+        #[arg(long)]
+        name: Option<String>,
+        /// Only those begun longer ago, such as 30s, 5m or 2h.
+        #[arg(long)]
+        older_than: Option<String>,
+        #[command(flatten)]
+        page: Page,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Shows a transaction: branches, timeline, and the rows that need a decision.
+    Show(OneTransaction),
+    /// Decides an undecided transaction: everything happens.
+    Commit(Act),
+    /// Decides an undecided transaction: nothing happens.
+    Rollback(Act),
+    /// Tries phase two again at once.
+    Retry(OneTransaction),
+    /// Stops trying phase two until resumed.
+    Pause(OneTransaction),
+    /// Tries phase two again after a pause.
+    Resume(OneTransaction),
+    /// Ends a branch whose rollback met a dirty write.
+    Resolve {
+        /// The transaction, as `address:number` or as the number alone.
+        xid: String,
+        /// The branch, as `handfast tx show` prints it.
+        branch: String,
+        /// Leave the rows as they are, or write the before image over them.
+        resolution: Resolution,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum LockCommand {
+    /// Lists locked rows with their queues.
+    Ls {
+        /// Only rows of this resource.
+        #[arg(long)]
+        resource: Option<String>,
+        /// Only rows of this table.
+        #[arg(long)]
+        table: Option<String>,
+        /// Only rows with this key.
+        #[arg(long)]
+        key: Option<String>,
+        /// Only rows that this transaction holds.
+        #[arg(long)]
+        holder: Option<String>,
+        #[command(flatten)]
+        page: Page,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Shows who holds a row and who waits for it.
+    Show {
+        /// The resource that the row belongs to.
+        resource: String,
+        /// The table.
+        table: String,
+        /// The key: canonical, or the text of a key of one column.
+        key: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Draws a token and prints it with the line for the coordinator's tokens file.
+    New {
+        /// Whose it is, for the audit log.
+        #[arg(long)]
+        name: String,
+        /// What it is for.
+        #[arg(long)]
+        role: Role,
+    },
+}
+
+#[derive(Debug, Args)]
+struct OneTransaction {
+    /// The transaction, as `address:number` or as the number alone.
+    xid: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Args)]
+struct Act {
+    /// The transaction, as `address:number` or as the number alone.
+    xid: String,
+    /// Why, for the timeline and the audit log.
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Args)]
+struct Page {
+    /// The most items to list.
+    #[arg(long, default_value_t = 50)]
+    limit: usize,
+    /// Where the list before ended.
+    #[arg(long)]
+    cursor: Option<String>,
+}
+
+/// Which coordinator to ask, and how to answer.
+#[derive(Debug, Args)]
+pub struct Remote {
+    /// The admin API's address.
+    #[arg(long, env = "HANDFAST_SERVER", default_value = "http://127.0.0.1:7092")]
+    pub server: String,
+    /// The token to show; better given as HANDFAST_TOKEN, which no process list shows.
+    #[arg(long, env = "HANDFAST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// A file with the certificate that signed the server's, PEM; without it the system's.
+    #[arg(long, env = "HANDFAST_CA")]
+    pub ca: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs one command line and says how the process should exit.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> Exit {
+    let failure = match Cli::try_parse_from(arguments) {
+        Ok(cli) => match execute(cli.command, output) {
+            Ok(()) => return Exit::Done,
+            Err(failure) => failure,
+        },
+        Err(error) => return failure::report_usage(&error, output, errors),
+    };
+    failure.report(errors);
+    failure.exit
+}
+
+fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
+    match command {
+        Command::Serve(flags) => serve::run(flags),
+        Command::Config(flags) => {
+            Ok(output.write_all(flags.load(std::env::vars())?.to_toml().as_bytes())?)
+        }
+        Command::Token(TokenCommand::New { name, role }) => token::draw(&name, role, output),
+        Command::Tx(command) => remote::transactions(command, output),
+        Command::Lock(command) => remote::locks(command, output),
+        Command::Resources(remote) => remote::resources(&remote, output),
+        Command::Processes(remote) => remote::processes(&remote, output),
+        Command::Status(remote) => remote::status(&remote, output),
+    }
+}

@@ -1,0 +1,144 @@
+//! The commands that ask a running coordinator.
+
+use std::io::{IsTerminal as _, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{CliFailure, Client, Exit, LockCommand, Remote, Style, TransactionCommand, render};
+use crate::admin::model::{
+    ActionReply, ActionRequest, Lock, LockPage, LockQuery, OneLockQuery, Processes, ResolveRequest,
+    Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
+};
+
+pub(super) fn transactions(
+    command: TransactionCommand,
+    output: &mut dyn Write,
+) -> Result<(), CliFailure> {
+    use TransactionCommand as Tx;
+    match command {
+        Tx::Ls { status, application, name, older_than, page, remote } => {
+            let limit = Some(page.limit);
+            let cursor = page.cursor;
+            let query = TransactionQuery { status, application, name, older_than, cursor, limit };
+            let page: TransactionPage = get(&remote, "/transactions", &query)?;
+            show(&remote, output, &page, render::render_transactions)
+        }
+        Tx::Show(one) => {
+            let path = transaction_path(&one.xid)?;
+            let detail: TransactionDetail = get(&one.remote, &path, &())?;
+            show(&one.remote, output, &detail, render::render_transaction)
+        }
+        Tx::Commit(act) => end(&act.xid, "commit", act.reason, &act.remote, output),
+        Tx::Rollback(act) => end(&act.xid, "rollback", act.reason, &act.remote, output),
+        Tx::Retry(one) => end(&one.xid, "retry", String::new(), &one.remote, output),
+        Tx::Pause(one) => end(&one.xid, "pause", String::new(), &one.remote, output),
+        Tx::Resume(one) => end(&one.xid, "resume", String::new(), &one.remote, output),
+        Tx::Resolve { xid, branch, resolution, remote } => {
+            let branch = segment(&branch, "a branch is a number")?;
+            let path = format!("{}/branches/{branch}/resolve", transaction_path(&xid)?);
+            act(&remote, &path, &ResolveRequest { resolution }, output)
+        }
+    }
+}
+
+pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
+    match command {
+        LockCommand::Ls { resource, table, key, holder, page, remote } => {
+            let limit = Some(page.limit);
+            let query = LockQuery { resource, table, key, holder, cursor: page.cursor, limit };
+            let page: LockPage = get(&remote, "/locks", &query)?;
+            show(&remote, output, &page, render::render_locks)
+        }
+        LockCommand::Show { resource, table, key, remote } => {
+            let lock: Lock = get(&remote, "/locks/one", &OneLockQuery { resource, table, key })?;
+            show(&remote, output, &lock, render::render_lock)
+        }
+    }
+}
+
+pub(super) fn resources(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let resources: Resources = get(remote, "/resources", &())?;
+    show(remote, output, &resources, render::render_resources)
+}
+
+pub(super) fn processes(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let processes: Processes = get(remote, "/processes", &())?;
+    show(remote, output, &processes, render::render_processes)
+}
+
+pub(super) fn status(remote: &Remote, output: &mut dyn Write) -> Result<(), CliFailure> {
+    let status: ServerStatus = get(remote, "/status", &())?;
+    show(remote, output, &status, render::render_status)
+}
+
+fn end(
+    xid: &str,
+    action: &str,
+    reason: String,
+    remote: &Remote,
+    output: &mut dyn Write,
+) -> Result<(), CliFailure> {
+    let path = format!("{}/{action}", transaction_path(xid)?);
+    act(remote, &path, &ActionRequest { reason }, output)
+}
+
+fn act(
+    remote: &Remote,
+    path: &str,
+    body: &impl Serialize,
+    output: &mut dyn Write,
+) -> Result<(), CliFailure> {
+    let client = Client::new(remote)?;
+    let reply: ActionReply = block_on(client.post(path, body))??;
+    show(remote, output, &reply, render::render_action)
+}
+
+fn get<Answer: DeserializeOwned>(
+    remote: &Remote,
+    path: &str,
+    query: &impl Serialize,
+) -> Result<Answer, CliFailure> {
+    let client = Client::new(remote)?;
+    block_on(client.get(path, query))?
+}
+
+/// An XID is one path segment: an address, which may be an IPv6 one, and a number.
+fn transaction_path(xid: &str) -> Result<String, CliFailure> {
+    let xid = segment(xid, "an xid is `address:number` or a number")?;
+    Ok(format!("/transactions/{xid}"))
+}
+
+fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:[]@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) && !text.trim_matches('.').is_empty() {
+        return Ok(text);
+    }
+    let message = format!("`{text}`: {wrong}");
+    Err(CliFailure::new(Exit::Usage, "HF-CLI-ARGUMENT", message))
+}
+
+/// Prints JSON for scripts, a table for people.
+fn show<Answer: Serialize>(
+    remote: &Remote,
+    output: &mut dyn Write,
+    answer: &Answer,
+    render: fn(&Answer, Style) -> String,
+) -> Result<(), CliFailure> {
+    let text = if remote.json {
+        serde_json::to_string_pretty(answer).map_err(std::io::Error::from)?
+    } else if std::io::stdout().is_terminal() {
+        render(answer, Style::Terminal)
+    } else {
+        render(answer, Style::Plain)
+    };
+    Ok(writeln!(output, "{}", text.trim_end())?)
+}
+
+fn block_on<Answer>(future: impl Future<Output = Answer>) -> Result<Answer, CliFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliFailure::new(Exit::Failed, "HF-CLI-RUNTIME", error.to_string()))?;
+    Ok(runtime.block_on(future))
+}

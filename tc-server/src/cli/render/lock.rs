@@ -1,0 +1,52 @@
+//! Locks for people.
+
+use super::{Style, add_row, more, printable, table, text, word};
+use crate::admin::model::{Lock, LockHolder, LockPage, LockWaiter};
+use crate::moment;
+
+/// One line a locked row.
+#[must_use]
+pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
+    if page.items.is_empty() {
+        return "no locks".to_owned();
+    }
+    let header = ["RESOURCE", "TABLE", "KEY", "HELD BY", "MODE", "FOR", "WAITING"];
+    let mut table = table(style, &header);
+    for lock in &page.items {
+        let holders: Vec<&str> = lock.holders.iter().map(|holder| &*holder.xid).collect();
+        let oldest = lock.holders.iter().map(|holder| holder.age_ms).max();
+        let cells = [
+            &*lock.resource,
+            &lock.table,
+            &lock.key,
+            &holders.join(" "),
+            &lock.holders.first().map(|holder| word(&holder.mode)).unwrap_or_default(),
+            &oldest.map(moment::duration).unwrap_or_default(),
+            &waiting(&lock.queue),
+        ];
+        add_row(&mut table, cells);
+    }
+    format!("{}{}", text(&table), more(page.next.as_deref()))
+}
+
+/// One row with its holders and its queue.
+#[must_use]
+pub fn render_lock(lock: &Lock, style: Style) -> String {
+    let title = printable(&format!("{} {} {}", lock.resource, lock.table, lock.key));
+    let mut table = table(style, &["", "XID", "MODE", "FOR"]);
+    for LockHolder { xid, mode, age_ms, .. } in &lock.holders {
+        add_row(&mut table, ["holds", xid, &word(mode), &moment::duration(*age_ms)]);
+    }
+    for LockWaiter { xid, mode, age_ms, .. } in &lock.queue {
+        let xid = xid.as_deref().unwrap_or("(outside)");
+        add_row(&mut table, ["waits", xid, &word(mode), &moment::duration(*age_ms)]);
+    }
+    format!("{title}\ncanonical key {}\n\n{}", printable(&lock.canonical_key), text(&table))
+}
+
+fn waiting(queue: &[LockWaiter]) -> String {
+    match queue.first() {
+        Some(first) => format!("{} (for {})", queue.len(), moment::duration(first.age_ms)),
+        None => "-".to_owned(),
+    }
+}

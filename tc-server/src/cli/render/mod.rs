@@ -1,0 +1,144 @@
+//! Answers for people, as text. Pure: what is printed depends on the answer and the style alone.
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use crate::admin::model::{
+    ActionReply, Process, Processes, Resources, RollbackReason, ServerStatus, Status,
+};
+use crate::moment;
+
+mod lock;
+mod transaction;
+
+pub use lock::render_lock;
+pub(super) use lock::render_locks;
+pub use transaction::render_transaction;
+pub(super) use transaction::render_transactions;
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// A person: ruled tables, fitted to the terminal.
+    Terminal,
+    /// A program such as `awk`: one line a row, columns apart by two spaces and more.
+    Plain,
+}
+
+pub(super) fn render_status(status: &ServerStatus, style: Style) -> String {
+    let mut table = table(style, &["handfast", &status.version]);
+    let rows = [
+        ("address", status.advertised_address.clone()),
+        ("store", status.store.clone()),
+        ("up for", moment::duration(status.uptime_ms)),
+        ("active", status.active.to_string()),
+        ("committing", status.committing.to_string()),
+        ("rolling back", status.rolling_back.to_string()),
+        ("needs operator", status.needs_operator.to_string()),
+        ("remembered", status.remembered.to_string()),
+        ("locks", status.locks.to_string()),
+        ("waiters", status.waiters.to_string()),
+        ("pending branches", status.pending_branches.to_string()),
+        ("processes", status.processes.to_string()),
+    ];
+    for (name, value) in rows {
+        add_row(&mut table, [name, &value]);
+    }
+    text(&table)
+}
+
+pub(super) fn render_resources(resources: &Resources, style: Style) -> String {
+    if resources.items.is_empty() {
+        return "no resources: no connected process serves any".to_owned();
+    }
+    let mut table = table(style, &["RESOURCE", "MODE", "PROCESSES", "WAITING", "ASKED", "LABEL"]);
+    for resource in &resources.items {
+        let cells = [
+            &*resource.id,
+            &word(&resource.mode),
+            &resource.processes.to_string(),
+            &resource.waiting_branches.to_string(),
+            &resource.asked_branches.to_string(),
+            &resource.label,
+        ];
+        add_row(&mut table, cells);
+    }
+    text(&table)
+}
+
+pub(super) fn render_processes(processes: &Processes, style: Style) -> String {
+    if processes.items.is_empty() {
+        return "no connected processes".to_owned();
+    }
+    let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "PEER", "ASKED", "RESOURCES"]);
+    for process in &processes.items {
+        let resources = process.resources.join(" ");
+        let Process { application, client_id, agent, peer, .. } = process;
+        let asked = process.asked_branches.to_string();
+        add_row(&mut table, [application, client_id, agent, peer, &asked, &resources]);
+    }
+    text(&table)
+}
+
+pub(super) fn render_action(reply: &ActionReply, _style: Style) -> String {
+    format!("{} is {}", reply.xid, word(&reply.status))
+}
+
+/// `rolled_back (timeout)`, `active`.
+fn status_words(status: Status, reason: Option<RollbackReason>) -> String {
+    match reason {
+        Some(reason) => format!("{} ({})", word(&status), word(&reason)),
+        None => word(&status),
+    }
+}
+
+/// The word that the JSON uses, so that people and scripts speak alike.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn table(style: Style, header: &[&str]) -> Table {
+    let mut table = Table::new();
+    match style {
+        Style::Terminal => table
+            .load_style(presets::UTF8_BORDERS_ONLY)
+            .set_content_arrangement(ContentArrangement::Dynamic),
+        Style::Plain => {
+            table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled)
+        }
+    };
+    table.set_header(header.iter().copied());
+    if style == Style::Plain {
+        // Nothing before the first column, so that a line begins with its first word.
+        table.column_iter_mut().for_each(|column| {
+            column.set_padding((0, 2));
+        });
+    }
+    table
+}
+
+/// Adds a row. What comes from applications and databases may hold control characters: they are
+/// shown, not sent to the terminal.
+fn add_row<const N: usize>(table: &mut Table, cells: [&str; N]) {
+    table.add_row(cells.map(printable));
+}
+
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+fn text(table: &Table) -> String {
+    table.trim_fmt()
+}
+
+/// Where the list goes on.
+fn more(next: Option<&str>) -> String {
+    next.map(|cursor| format!("\nmore: --cursor {cursor}")).unwrap_or_default()
+}

@@ -1,0 +1,338 @@
+//! What can be configured, with its defaults.
+//!
+//! One struct per component; every field says what goes wrong at either extreme. Reading the file,
+//! the environment and the flags is `layers`' business, judging the result `validate`'s. The
+//! configuration names files that hold secrets and never holds a secret itself, so that it can be
+//! printed as it is.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{dispatch, engine, grpc};
+
+mod layers;
+mod limits;
+mod validate;
+
+pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
+pub use limits::LimitsConfig;
+
+/// The whole configuration of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The address in the text form of XIDs, `host:port`. Unset: the address that gRPC listens on.
+    /// It need not be reachable; two coordinators that share a database must differ in it, or their
+    /// undo logs take each other's names.
+    #[serde(with = "unset_is_empty")]
+    pub advertised_address: Option<String>,
+    /// Where the embedded store and the audit log live. On a volatile file system a restart forgets
+    /// undecided and unfinished globals.
+    pub data_dir: PathBuf,
+    /// Which store keeps the records.
+    pub store: StoreKind,
+    /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
+    /// Too short: clients see broken streams and ask again after the restart. Too long: a dead
+    /// client delays the restart.
+    pub shutdown_limit_ms: u64,
+    /// The native API.
+    pub grpc: GrpcConfig,
+    /// REST, health and metrics.
+    pub admin: AdminConfig,
+    /// The loop that decides.
+    pub engine: EngineConfig,
+    /// What the coordinator allows clients.
+    pub limits: LimitsConfig,
+    /// How phase two is carried out.
+    pub dispatch: DispatchConfig,
+    /// Encryption.
+    pub tls: TlsConfig,
+    /// Who may do what.
+    pub security: SecurityConfig,
+    /// What is logged, and how.
+    pub log: LogConfig,
+}
+
+/// Which store keeps the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// Nothing survives the process: for tests and benchmarks.
+    Memory,
+    /// A key-value engine in the data directory; each batch is synced before it is acknowledged.
+    Embedded,
+}
+
+impl StoreKind {
+    /// The word in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Embedded => "embedded",
+        }
+    }
+}
+
+/// The native API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrpcConfig {
+    /// Where it listens. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The largest message that is read. Too small: registrations of branches with many rows are
+    /// refused. Too large: a few bad clients fill the memory.
+    pub message_bytes_max: usize,
+    /// Replies and phase-two calls queued for one connection. Too small: a client that is slow for
+    /// a moment is cut off. Too large: one that stopped reading fills the memory.
+    pub queue_messages_max: usize,
+}
+
+/// REST, health and metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdminConfig {
+    /// Where it listens. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// How long a request may take, in milliseconds. Too short: actions are answered as unknown
+    /// although they happen. Too long: clients of a stuck store hang.
+    pub request_timeout_ms: u64,
+    /// The largest body that is read. Too small: actions with a long reason are refused. Too large:
+    /// a few bad clients fill the memory.
+    pub body_bytes_max: usize,
+    /// The most items on one page of a list. Too small: scripts ask often. Too large: one request
+    /// holds up the engine while it is answered.
+    pub page_items_max: usize,
+}
+
+/// How phase two is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DispatchConfig {
+    /// The first pause after a failed attempt, in milliseconds; it doubles with each further one.
+    /// Too short: a database that is down is hammered. Too long: a hiccup keeps rows locked.
+    pub retry_delay_ms_min: u64,
+    /// The longest pause between attempts, in milliseconds. Too short: as above. Too long: rows
+    /// stay locked long after the database is back.
+    pub retry_delay_ms_max: u64,
+    /// How long a call waits for its answer before another process is asked, in milliseconds. Too
+    /// short: slow rollbacks are done twice, harmlessly. Too long: a stuck process delays them.
+    pub answer_timeout_ms: u64,
+    /// The most branches in one call. Too small: one message a branch. Too large: one answer late.
+    pub batch_branches_max: usize,
+    /// The most application data in one call, in bytes. Too small: as above. Too large: calls over
+    /// the message limit of clients.
+    pub batch_bytes_max: usize,
+    /// The most branches that one process may owe an answer for. Too small: idle processes. Too
+    /// large: a stuck process takes more with it.
+    pub in_flight_max: usize,
+}
+
+/// The loop that decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Requests that may wait before the engine. Too small: clients are told `HF-TC-BUSY` in bursts
+    /// that the engine would have managed. Too large: latency grows without anyone being told.
+    pub queue_max: usize,
+    /// Requests decided into one batch. Too small: more syncs than needed. Too large: the first
+    /// requests of a batch wait for the last.
+    pub batch_max: usize,
+}
+
+/// Encryption. Certificate and key go together; without them both ports speak plain text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The server's certificate chain, PEM.
+    #[serde(with = "unset_is_empty")]
+    pub certificate: Option<PathBuf>,
+    /// The certificate's private key, PEM.
+    #[serde(with = "unset_is_empty")]
+    pub private_key: Option<PathBuf>,
+    /// Certificates of those who sign client certificates, PEM. When set, a gRPC client without a
+    /// certificate signed by one of them is turned away in the handshake.
+    #[serde(with = "unset_is_empty")]
+    pub client_authority: Option<PathBuf>,
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecurityConfig {
+    /// The file with the tokens' hashes, a line each as `handfast token new` prints it. Unset:
+    /// everyone who reaches a port may do everything on it.
+    #[serde(with = "unset_is_empty")]
+    pub tokens: Option<PathBuf>,
+    /// Where operators' actions are recorded. Unset: `audit.jsonl` in the data directory with the
+    /// embedded store, the log with the memory store.
+    #[serde(with = "unset_is_empty")]
+    pub audit_log: Option<PathBuf>,
+    /// Allows addresses that other machines reach without TLS or without tokens. Whoever reaches
+    /// them can then end transactions and read what is in dirty rows.
+    pub insecure_allow_plaintext_and_anonymous_on_non_loopback: bool,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// One line of text, or one JSON object, per event; on standard error.
+    pub format: LogFormat,
+    /// What is logged: a level, or `tracing` directives such as `info,handfast_server=debug`. At
+    /// `trace` the log costs more than the work; at `off` nobody learns of a transaction that
+    /// needs a person.
+    pub filter: String,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For collectors.
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            advertised_address: None,
+            data_dir: PathBuf::from("handfast-data"),
+            store: StoreKind::Embedded,
+            shutdown_limit_ms: 10_000,
+            grpc: GrpcConfig::default(),
+            admin: AdminConfig::default(),
+            engine: EngineConfig::default(),
+            limits: LimitsConfig::default(),
+            dispatch: DispatchConfig::default(),
+            tls: TlsConfig::default(),
+            security: SecurityConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl Default for GrpcConfig {
+    fn default() -> Self {
+        let grpc::Bounds { message_bytes_max, queue_messages_max, .. } = grpc::Bounds::default();
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7091)),
+            message_bytes_max,
+            queue_messages_max,
+        }
+    }
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7092)),
+            request_timeout_ms: 10_000,
+            body_bytes_max: 16 * 1024,
+            page_items_max: 1_000,
+        }
+    }
+}
+
+impl Default for DispatchConfig {
+    fn default() -> Self {
+        Self::from(dispatch::Settings::default())
+    }
+}
+
+impl From<dispatch::Settings> for DispatchConfig {
+    fn from(settings: dispatch::Settings) -> Self {
+        Self {
+            retry_delay_ms_min: settings.retry_delay_ms_min,
+            retry_delay_ms_max: settings.retry_delay_ms_max,
+            answer_timeout_ms: settings.answer_timeout_ms,
+            batch_branches_max: settings.batch_branches_max,
+            batch_bytes_max: settings.batch_bytes_max,
+            in_flight_max: settings.in_flight_max,
+        }
+    }
+}
+
+impl From<&DispatchConfig> for dispatch::Settings {
+    fn from(config: &DispatchConfig) -> Self {
+        Self {
+            retry_delay_ms_min: config.retry_delay_ms_min,
+            retry_delay_ms_max: config.retry_delay_ms_max,
+            answer_timeout_ms: config.answer_timeout_ms,
+            batch_branches_max: config.batch_branches_max,
+            batch_bytes_max: config.batch_bytes_max,
+            in_flight_max: config.in_flight_max,
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let engine::Settings { queue_max, batch_max, .. } = engine::Settings::new("");
+        Self { queue_max, batch_max }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, filter: "info".to_owned() }
+    }
+}
+
+impl Config {
+    /// For tests: nothing on disk, free ports, and limits so small that they are hit.
+    #[must_use]
+    pub fn tiny() -> Self {
+        let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            store: StoreKind::Memory,
+            shutdown_limit_ms: 2_000,
+            grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
+            admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },
+            limits: LimitsConfig::tiny(),
+            dispatch: DispatchConfig {
+                retry_delay_ms_min: 1,
+                retry_delay_ms_max: 20,
+                batch_branches_max: 2,
+                in_flight_max: 4,
+                ..DispatchConfig::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// The configuration as the TOML text that would produce it.
+    ///
+    /// # Panics
+    ///
+    /// Never: every field has a TOML form.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every field of the configuration has a TOML form")
+    }
+}
+
+/// An unset value is written as the empty string, so that the printed configuration names every
+/// key.
+mod unset_is_empty {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<T: AsRef<std::ffi::OsStr>, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = value.as_ref().map(|value| value.as_ref().to_string_lossy());
+        serializer.serialize_str(&text.unwrap_or_default())
+    }
+
+    pub(super) fn deserialize<'de, T: From<String>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(Some(text).filter(|text| !text.is_empty()).map(T::from))
+    }
+}

@@ -1,0 +1,142 @@
+//! What a configuration must be beyond the types of its fields.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tracing_subscriber::EnvFilter;
+
+use super::{Config, Problem, Source};
+
+impl Config {
+    /// Everything that is wrong with the configuration as a whole.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut messages = Vec::new();
+        self.check_positive(&mut messages);
+        self.check_order(&mut messages);
+        self.check_tls(&mut messages);
+        self.check_exposure(&mut messages);
+        self.check_address(&mut messages);
+        self.check_text(&mut messages);
+        messages.into_iter().map(|message| Problem { source: Source::Whole, message }).collect()
+    }
+
+    fn check_positive(&self, messages: &mut Vec<String>) {
+        let limits = &self.limits;
+        let dispatch = &self.dispatch;
+        let as_u64 = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+        let positive = [
+            ("grpc.message_bytes_max", as_u64(self.grpc.message_bytes_max)),
+            ("grpc.queue_messages_max", as_u64(self.grpc.queue_messages_max)),
+            ("admin.request_timeout_ms", self.admin.request_timeout_ms),
+            ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
+            ("admin.page_items_max", as_u64(self.admin.page_items_max)),
+            ("limits.timeout_ms_default", limits.timeout_ms_default),
+            ("limits.globals_max", as_u64(limits.globals_max)),
+            ("limits.branches_per_global_max", as_u64(limits.branches_per_global_max)),
+            ("limits.rows_per_request_max", as_u64(limits.rows_per_request_max)),
+            ("limits.rows_per_branch_max", as_u64(limits.rows_per_branch_max)),
+            ("limits.locks_max", as_u64(limits.locks_max)),
+            ("limits.expiries_per_tick_max", as_u64(limits.expiries_per_tick_max)),
+            ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),
+            ("dispatch.answer_timeout_ms", dispatch.answer_timeout_ms),
+            ("dispatch.batch_branches_max", as_u64(dispatch.batch_branches_max)),
+            ("dispatch.batch_bytes_max", as_u64(dispatch.batch_bytes_max)),
+            ("dispatch.in_flight_max", as_u64(dispatch.in_flight_max)),
+            ("engine.queue_max", as_u64(self.engine.queue_max)),
+            ("engine.batch_max", as_u64(self.engine.batch_max)),
+        ];
+        if limits.events_per_global_max < 2 {
+            messages.push("`limits.events_per_global_max` must be at least 2".to_owned());
+        }
+        let zero = positive.iter().filter(|(_, value)| *value == 0);
+        messages.extend(zero.map(|(key, _)| format!("`{key}` must be at least 1")));
+    }
+
+    fn check_order(&self, messages: &mut Vec<String>) {
+        let limits = &self.limits;
+        let dispatch = &self.dispatch;
+        let pairs = [
+            (
+                ("limits.timeout_ms_default", limits.timeout_ms_default),
+                ("limits.timeout_ms_max", limits.timeout_ms_max),
+            ),
+            (
+                ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),
+                ("dispatch.retry_delay_ms_max", dispatch.retry_delay_ms_max),
+            ),
+        ];
+        for ((low_key, low), (high_key, high)) in pairs {
+            if low > high {
+                messages.push(format!("`{low_key}` ({low}) is above `{high_key}` ({high})"));
+            }
+        }
+    }
+
+    fn check_tls(&self, messages: &mut Vec<String>) {
+        let tls = &self.tls;
+        if tls.certificate.is_some() != tls.private_key.is_some() {
+            messages.push("`tls.certificate` and `tls.private_key` go together".to_owned());
+        }
+        if tls.client_authority.is_some() && tls.certificate.is_none() {
+            messages.push("`tls.client_authority` needs `tls.certificate`".to_owned());
+        }
+        let files = [
+            ("tls.certificate", &tls.certificate),
+            ("tls.private_key", &tls.private_key),
+            ("tls.client_authority", &tls.client_authority),
+            ("security.tokens", &self.security.tokens),
+        ];
+        for (key, path) in files {
+            if path.as_deref().is_some_and(|path: &Path| !path.is_file()) {
+                let path = path.as_deref().map(Path::display).into_iter();
+                messages.extend(path.map(|path| format!("`{key}`: there is no file {path}")));
+            }
+        }
+    }
+
+    /// Without TLS and tokens only this machine may reach the coordinator, unless the flag that
+    /// says so is set.
+    fn check_exposure(&self, messages: &mut Vec<String>) {
+        let flag = "insecure_allow_plaintext_and_anonymous_on_non_loopback";
+        let protected = self.tls.certificate.is_some() && self.security.tokens.is_some();
+        let allowed = self.security.insecure_allow_plaintext_and_anonymous_on_non_loopback;
+        if protected || allowed {
+            return;
+        }
+        let listens = [("grpc.listen", self.grpc.listen), ("admin.listen", self.admin.listen)];
+        let exposed = listens.iter().filter(|(_, address)| !is_loopback(*address));
+        messages.extend(exposed.map(|(key, address)| {
+            format!(
+                "`{key}` {address} can be reached from other machines: set `tls.certificate`, \
+                 `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set \
+                 `security.{flag}`"
+            )
+        }));
+    }
+
+    /// The address is part of every XID: one that all machines have tells no coordinators apart.
+    fn check_address(&self, messages: &mut Vec<String>) {
+        let listen = self.grpc.listen;
+        if listen.ip().is_unspecified() && self.advertised_address.is_none() {
+            messages
+                .push(format!("`grpc.listen` {listen} names no machine: set `advertised_address`"));
+        }
+    }
+
+    fn check_text(&self, messages: &mut Vec<String>) {
+        if let Err(error) = EnvFilter::try_new(&self.log.filter) {
+            messages.push(format!("`log.filter`: {error}"));
+        }
+        let address = self.advertised_address.as_deref().unwrap_or("unset");
+        if address.len() > 255 || address.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            messages.push(
+                "`advertised_address` must be at most 255 bytes without white space".to_owned(),
+            );
+        }
+    }
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

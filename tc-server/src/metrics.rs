@@ -1,0 +1,136 @@
+//! Metrics for Prometheus: names, buckets and the process's one recorder.
+//!
+//! Histograms are recorded where the work is done; gauges are read from the coordinator when they
+//! are asked for, so that they can never drift from it.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use handfast_core::Counts;
+use metrics::Unit;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// From the reply of a healthy disk to a request that somebody notices.
+const LATENCY_BUCKETS: [f64; 14] = [
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
+/// Phase two and lock waits also last as long as a service is down.
+const LONG_BUCKETS: [f64; 12] =
+    [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
+const COUNT_BUCKETS: [f64; 11] =
+    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0];
+
+/// A histogram: name, buckets, unit and meaning.
+struct Histogram(&'static str, &'static [f64], Unit, &'static str);
+
+const HISTOGRAMS: [Histogram; 8] = [
+    Histogram("handfast_begin_seconds", &LATENCY_BUCKETS, Unit::Seconds, "begin, to its reply"),
+    Histogram(
+        "handfast_register_seconds",
+        &LATENCY_BUCKETS,
+        Unit::Seconds,
+        "branch registration, to its reply",
+    ),
+    Histogram(
+        "handfast_commit_seconds",
+        &LATENCY_BUCKETS,
+        Unit::Seconds,
+        "decision to commit, to its reply",
+    ),
+    Histogram(
+        "handfast_phase_two_seconds",
+        &LONG_BUCKETS,
+        Unit::Seconds,
+        "phase-two call of a branch, to its outcome",
+    ),
+    Histogram(
+        "handfast_lock_wait_seconds",
+        &LONG_BUCKETS,
+        Unit::Seconds,
+        "wait for global locks, to grant or refusal",
+    ),
+    Histogram("handfast_batch_requests", &COUNT_BUCKETS, Unit::Count, "requests of one batch"),
+    Histogram("handfast_batch_changes", &COUNT_BUCKETS, Unit::Count, "record changes of one batch"),
+    Histogram(
+        "handfast_store_commit_seconds",
+        &LATENCY_BUCKETS,
+        Unit::Seconds,
+        "one batch made durable, sync included",
+    ),
+];
+
+/// A gauge: name and meaning.
+const GAUGES: [(&str, &str); 5] = [
+    ("handfast_leading", "1 while the coordinator leads and answers"),
+    ("handfast_globals", "unfinished globals, by state"),
+    ("handfast_locks", "global locks held"),
+    ("handfast_waiters", "requests waiting for global locks"),
+    ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
+];
+
+/// Every metric's name, for the documentation's check.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    HISTOGRAMS.iter().map(|histogram| histogram.0).chain(GAUGES.iter().map(|(name, _)| *name))
+}
+
+/// The process's recorder; made by the first call. Several coordinators in one process share it.
+pub fn recorder() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(install)
+}
+
+/// Shows how the coordinator stands.
+pub fn set_gauges(counts: &Counts) {
+    let states = [
+        ("active", counts.active),
+        ("committing", counts.committing),
+        ("rolling_back", counts.rolling_back),
+        ("needs_operator", counts.needs_operator),
+    ];
+    for (state, count) in states {
+        metrics::gauge!("handfast_globals", "state" => state).set(as_gauge(count));
+    }
+    metrics::gauge!("handfast_leading").set(1.0);
+    metrics::gauge!("handfast_locks").set(as_gauge(counts.locks));
+    metrics::gauge!("handfast_waiters").set(as_gauge(counts.waiters));
+    metrics::gauge!("handfast_pending_branches").set(as_gauge(counts.pending_branches));
+}
+
+/// Shows that there is nobody to ask.
+pub fn set_not_leading() {
+    metrics::gauge!("handfast_leading").set(0.0);
+}
+
+/// Exact up to 2^53, far above every limit.
+fn as_gauge(count: usize) -> f64 {
+    count as f64
+}
+
+/// Keeps the histograms' buffers small while nobody asks for them.
+pub async fn keep_up(handle: &PrometheusHandle) {
+    let mut interval = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        interval.tick().await;
+        handle.run_upkeep();
+    }
+}
+
+fn install() -> PrometheusHandle {
+    let builder = HISTOGRAMS.iter().fold(PrometheusBuilder::new(), |builder, histogram| {
+        let matcher = Matcher::Full(histogram.0.to_owned());
+        builder.set_buckets_for_metric(matcher, histogram.1).expect("every histogram has buckets")
+    });
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    if metrics::set_global_recorder(recorder).is_err() {
+        tracing::warn!("this process records its metrics elsewhere: /metrics stays empty");
+        return handle;
+    }
+    for Histogram(name, _, unit, meaning) in &HISTOGRAMS {
+        metrics::describe_histogram!(*name, *unit, *meaning);
+    }
+    for (name, meaning) in GAUGES {
+        metrics::describe_gauge!(name, Unit::Count, meaning);
+    }
+    handle
+}

@@ -1,0 +1,99 @@
+//! Points in time as people and scripts read them: RFC 3339, UTC, milliseconds.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use handfast_core::Timestamp;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The shell's clock.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Such as `2026-11-21T05:20:00.123Z`.
+#[must_use]
+pub fn rfc3339(Timestamp(ms): Timestamp) -> String {
+    let (year, month, day) = civil_date(ms / DAY_MS);
+    let of_day = ms % DAY_MS;
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, ms) = (of_day / 1_000 % 60, of_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+/// A duration for people, such as `1.5 s`, `12 min` or `3 d`.
+#[must_use]
+pub fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min", ms / 60_000),
+        3_600_000..DAY_MS => format!("{} h", ms / 3_600_000),
+        _ => format!("{} d", ms / DAY_MS),
+    }
+}
+
+/// Reads a duration such as `250ms`, `30s`, `5m`, `2h` or `1d` into milliseconds.
+///
+/// # Errors
+///
+/// It is not a whole number and a unit, or too large.
+pub fn parse_duration(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit_ms = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => DAY_MS,
+        _ => return Err(format!("`{text}` is no duration: write 250ms, 30s, 5m, 2h or 1d")),
+    };
+    let count: u64 = digits.parse().map_err(|_| format!("`{text}` is no duration"))?;
+    count.checked_mul(unit_ms).ok_or_else(|| format!("`{text}` is too long"))
+}
+
+/// Year, month and day of a day counted from 1970-01-01, by the 400-year cycle of 146,097 days
+/// with the year taken to begin in March, so that the leap day is its last.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_read_as_rfc_3339() {
+        let cases = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_795_239_045_678, "2026-11-21T05:30:45.678Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(rfc3339(Timestamp(ms)), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        let cases = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1d", DAY_MS)];
+        for (text, ms) in cases {
+            assert_eq!(parse_duration(text), Ok(ms));
+        }
+        for wrong in ["", "5", "s", "1.5s", "-1s", "99999999999999999d", "5 weeks"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong} was read");
+        }
+    }
+}

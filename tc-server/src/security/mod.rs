@@ -1,0 +1,14 @@
+//! Who may reach the coordinator, and what for.
+//!
+//! Tokens name a caller and a role; TLS keeps them secret on the way. Which addresses may go
+//! without either is the configuration's business.
+
+mod access;
+mod grpc;
+mod tls;
+mod tokens;
+
+pub use access::{Access, AccessError, Caller, Permission};
+pub use grpc::{GrpcAccess, GrpcAccessLayer};
+pub use tls::{AdminListener, TlsError, admin_acceptor, grpc_tls};
+pub use tokens::{NewToken, Role, Tokens, TokensError};

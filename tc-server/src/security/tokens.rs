@@ -1,0 +1,197 @@
+//! The file of tokens: names, roles and SHA-256 hashes, never a token.
+//!
+//! A token is 256 random bits, so a plain hash is enough: there is nothing to guess. The file is
+//! read once at start.
+
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::Caller;
+
+/// What a token is for. The roles do not contain one another: a token that applications carry
+/// cannot end transactions, and an operator's token is of no use in an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Uses the native API: begins globals, registers branches, carries out phase two.
+    Client,
+    /// Reads the admin API.
+    Viewer,
+    /// Reads the admin API and acts on transactions.
+    Operator,
+}
+
+/// Every token that is let in.
+#[derive(Debug)]
+pub struct Tokens {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: Arc<str>,
+    role: Role,
+    hash: [u8; 32],
+}
+
+/// A token that has just been made.
+pub struct NewToken {
+    /// The secret, for its bearer.
+    pub token: String,
+    /// The line for the coordinator's file.
+    pub line: String,
+}
+
+/// The file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokensError {
+    /// It cannot be read.
+    #[error("tokens file {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is not `name role hash`.
+    #[error("tokens file {path}, line {line}: {what}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl Role {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Client, Self::Viewer, Self::Operator]
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or("the role is client, viewer or operator")
+    }
+}
+
+impl fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewToken").field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
+impl NewToken {
+    /// Draws a token.
+    ///
+    /// # Errors
+    ///
+    /// The name is empty or contains white space or `#`.
+    pub fn draw(name: &str, role: Role) -> Result<Self, &'static str> {
+        check_name(name)?;
+        let secret: [u8; 32] = rand::random();
+        let token = format!("hft_{}", hexadecimal(&secret));
+        let line = format!("{name} {role} {}", hexadecimal(&hash(&token)));
+        Ok(Self { token, line })
+    }
+}
+
+impl Tokens {
+    /// Reads the file: a line `name role hash` per token; empty lines and lines that begin with `#`
+    /// are skipped.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a line cannot.
+    pub fn read(path: &Path) -> Result<Self, TokensError> {
+        let unreadable = |source| TokensError::Unreadable { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let mut entries = Vec::new();
+        for (index, line) in text.lines().map(str::trim).enumerate() {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let malformed =
+                |what| TokensError::Malformed { path: path.to_owned(), line: index + 1, what };
+            entries.push(read_line(line).map_err(malformed)?);
+        }
+        Ok(Self { entries })
+    }
+
+    /// Whose token this is. Takes the same time whichever entry fits.
+    #[must_use]
+    pub fn authenticate(&self, token: &str) -> Option<Caller> {
+        let hash = hash(token);
+        let mut found = None;
+        for entry in &self.entries {
+            if bool::from(entry.hash.ct_eq(&hash)) {
+                found = Some(Caller::bearer(Arc::clone(&entry.name), entry.role));
+            }
+        }
+        found
+    }
+}
+
+fn read_line(line: &str) -> Result<Entry, &'static str> {
+    let mut words = line.split_whitespace();
+    let (Some(name), Some(role), Some(hash), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err("a line is `name role hash`");
+    };
+    check_name(name)?;
+    Ok(Entry { name: Arc::from(name), role: role.parse()?, hash: read_hash(hash)? })
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '#';
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(plain) {
+        Ok(())
+    } else {
+        Err("a name has 1 to 64 characters, none of them white space or `#`")
+    }
+}
+
+fn read_hash(text: &str) -> Result<[u8; 32], &'static str> {
+    const WRONG: &str = "the hash is 64 hexadecimal digits";
+    if text.len() != 64 || !text.is_ascii() {
+        return Err(WRONG);
+    }
+    let mut hash = [0; 32];
+    for (byte, at) in hash.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| WRONG)?;
+    }
+    Ok(hash)
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes every write");
+        text
+    })
+}

@@ -1,0 +1,418 @@
+//! A coordinator from its configuration to its end: the parts started in order, and stopped in the
+//! reverse.
+//!
+//! The binary and tests use the same door: [`Server::start`] gives a [`RunningServer`] with the
+//! addresses that it listens on.
+
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::ServerTlsConfig;
+use tonic::transport::server::TcpIncoming;
+
+use crate::admin::{self, About, AdminState, Readiness};
+use crate::audit::{AuditError, AuditLog};
+use crate::clock::{Clock, WallClock};
+use crate::config::{Config, ConfigError, StoreKind};
+use crate::dispatch::Dispatcher;
+use crate::engine::{self, Engine, EngineFailure, EngineHandle};
+use crate::grpc::{self, Front};
+use crate::metrics;
+use crate::security::{
+    Access, AdminListener, GrpcAccessLayer, TlsError, Tokens, TokensError, admin_acceptor, grpc_tls,
+};
+use crate::store::{EmbeddedStore, MemoryStore, Store, StoreError};
+
+/// A dead peer is noticed after two of these.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// A coordinator that has not been started.
+#[derive(Debug)]
+pub struct Server;
+
+/// A coordinator that listens on both ports. Dropping it is as hard as a crash; to stop it call
+/// [`shutdown`](Self::shutdown).
+#[derive(Debug)]
+#[must_use]
+pub struct RunningServer {
+    /// Where the native API listens.
+    pub grpc_address: SocketAddr,
+    /// Where REST, health and metrics listen.
+    pub admin_address: SocketAddr,
+    engine: EngineHandle,
+    /// Until it has been waited for.
+    engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
+    front: Front,
+    readiness: Readiness,
+    grpc: Port,
+    admin: Port,
+    background: Vec<JoinHandle<()>>,
+    shutdown_limit: Duration,
+}
+
+/// A listening port and what ends it.
+#[derive(Debug)]
+struct Port {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// How a shutdown went. Either way nothing that was acknowledged is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything taken in was answered.
+    Drained,
+    /// The limit passed with connections or requests still open.
+    CutShort,
+}
+
+/// Why a coordinator did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A TLS file cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The tokens file cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// The data directory cannot be made.
+    #[error("data directory {directory}: {source}")]
+    DataDir {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The gRPC server cannot be set up.
+    #[error("grpc: {0}")]
+    Grpc(String),
+    /// The store cannot be led, or its records cannot be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineFailure),
+}
+
+impl StartError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Config(error) => error.code(),
+            Self::Tls(_) => "HF-CFG-TLS",
+            Self::Tokens(_) => "HF-CFG-TOKENS",
+            Self::Audit(_) => "HF-CFG-AUDIT-LOG",
+            Self::DataDir { .. } => "HF-CFG-DATA-DIR",
+            Self::Listen { .. } => "HF-CFG-LISTEN",
+            Self::Grpc(_) => "HF-CFG-GRPC",
+            Self::Engine(failure) => failure.code(),
+        }
+    }
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> Self {
+        Self::Engine(error.into())
+    }
+}
+
+impl Server {
+    /// Starts a coordinator on the current runtime.
+    ///
+    /// The ports are bound first, so that the XIDs of a free port carry the port that was found,
+    /// and taken into service last, when the engine answers.
+    ///
+    /// # Errors
+    ///
+    /// Says which part did not start; nothing is left running.
+    pub async fn start(config: Config) -> Result<RunningServer, StartError> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(ConfigError { problems }.into());
+        }
+        let doors = Doors::open(&config).await?;
+        let advertised = config.advertised_address.clone();
+        let advertised = advertised.unwrap_or_else(|| doors.grpc_address.to_string());
+        let works = Works::start(&config, advertised).await?;
+        works.serve(doors, &config)
+    }
+}
+
+/// What callers meet: bound sockets, and who may pass.
+struct Doors {
+    access: Access,
+    audit: AuditLog,
+    grpc: TcpListener,
+    grpc_tls: Option<ServerTlsConfig>,
+    grpc_address: SocketAddr,
+    admin: AdminListener,
+    admin_address: SocketAddr,
+}
+
+impl Doors {
+    async fn open(config: &Config) -> Result<Self, StartError> {
+        let (grpc, grpc_address) = listen(config.grpc.listen).await?;
+        let (admin, admin_address) = listen(config.admin.listen).await?;
+        Ok(Self {
+            access: open_access(config)?,
+            audit: open_audit(config)?,
+            grpc,
+            grpc_tls: grpc_tls(&config.tls)?,
+            grpc_address,
+            admin: AdminListener::new(admin, admin_acceptor(&config.tls)?),
+            admin_address,
+        })
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+fn open_access(config: &Config) -> Result<Access, StartError> {
+    Ok(match &config.security.tokens {
+        Some(path) => Access::Tokens(Arc::new(Tokens::read(path)?)),
+        None => Access::Open,
+    })
+}
+
+fn open_audit(config: &Config) -> Result<AuditLog, StartError> {
+    match (&config.security.audit_log, config.store) {
+        (Some(path), _) => Ok(AuditLog::open(path)?),
+        (None, StoreKind::Memory) => Ok(AuditLog::to_log()),
+        (None, StoreKind::Embedded) => {
+            make_data_dir(&config.data_dir)?;
+            Ok(AuditLog::open(&config.data_dir.join("audit.jsonl"))?)
+        }
+    }
+}
+
+fn make_data_dir(directory: &Path) -> Result<(), StartError> {
+    std::fs::create_dir_all(directory)
+        .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
+}
+
+/// What works behind the doors.
+struct Works {
+    clock: Arc<dyn Clock>,
+    dispatcher: Dispatcher,
+    timer: JoinHandle<()>,
+    engine: Engine,
+    about: About,
+}
+
+impl Works {
+    async fn start(config: &Config, advertised_address: String) -> Result<Self, StartError> {
+        let store = open_store(config).await?;
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+        let settings = engine::Settings {
+            limits: (&config.limits).into(),
+            queue_max: config.engine.queue_max,
+            batch_max: config.engine.batch_max,
+            ..engine::Settings::new(advertised_address.as_str())
+        };
+        let (dispatcher, timer) =
+            Dispatcher::start(Arc::clone(&clock), (&config.dispatch).into(), rand::random());
+        let phase_two = Arc::new(dispatcher.clone());
+        let engine = Engine::start(store, Arc::clone(&clock), settings, phase_two)
+            .await
+            .inspect_err(|_| timer.abort())?;
+        let started_at = clock.now();
+        let about = About { store: config.store.name(), advertised_address, started_at };
+        Ok(Self { clock, dispatcher, timer, engine, about })
+    }
+
+    fn serve(self, doors: Doors, config: &Config) -> Result<RunningServer, StartError> {
+        let Doors { grpc_address, admin_address, access, .. } = &doors;
+        let (grpc_address, admin_address, access) = (*grpc_address, *admin_address, access.clone());
+        let Self { clock, dispatcher, timer, engine, about } = self;
+        let Engine { handle, standing, ended } = engine;
+        tracing::info!(%grpc_address, %admin_address, store = about.store, "listening");
+
+        let readiness = Readiness::new(standing.clone());
+        let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
+        let grpc = serve_grpc(&front, doors.grpc, doors.grpc_tls, access.clone())?;
+        let state = AdminState::new(
+            handle.clone(),
+            dispatcher,
+            clock,
+            (access, doors.audit),
+            readiness.clone(),
+            config.admin.clone(),
+            about,
+        );
+        Ok(RunningServer {
+            grpc_address,
+            admin_address,
+            engine: handle,
+            engine_ended: Some(ended),
+            front,
+            readiness,
+            grpc,
+            admin: serve_admin(doors.admin, state),
+            background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
+            shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
+        })
+    }
+}
+
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
+    Ok(match config.store {
+        StoreKind::Memory => Arc::new(MemoryStore::new()),
+        StoreKind::Embedded => {
+            // Opening waits for the disk, which must not hold up the runtime of whoever embeds us.
+            let directory = config.data_dir.clone();
+            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await;
+            Arc::new(opened.unwrap_or_else(|error| resume_unwind(error.into_panic()))?)
+        }
+    })
+}
+
+fn bounds(config: &Config) -> grpc::Bounds {
+    grpc::Bounds {
+        message_bytes_max: config.grpc.message_bytes_max,
+        queue_messages_max: config.grpc.queue_messages_max,
+        rows_max: config.limits.rows_per_request_max,
+        ..grpc::Bounds::default()
+    }
+}
+
+fn serve_grpc(
+    front: &Front,
+    listener: TcpListener,
+    tls: Option<ServerTlsConfig>,
+    access: Access,
+) -> Result<Port, StartError> {
+    let failed = |error: &dyn std::error::Error| StartError::Grpc(error.to_string());
+    let mut server = tonic::transport::Server::builder().http2_keepalive_interval(Some(KEEPALIVE));
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).map_err(|error| failed(&error))?;
+    }
+    let routes = front.routes().map_err(|error| failed(&error))?;
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let stop = CancellationToken::new();
+    let serving = server
+        .layer(GrpcAccessLayer::new(access))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
+    let task = tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the grpc port failed");
+        }
+    });
+    Ok(Port { stop, task })
+}
+
+fn serve_admin(listener: AdminListener, state: AdminState) -> Port {
+    let stop = CancellationToken::new();
+    let serving = axum::serve(listener, admin::router(state))
+        .with_graceful_shutdown(stop.clone().cancelled_owned());
+    let task = tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the admin port failed");
+        }
+    });
+    Port { stop, task }
+}
+
+impl RunningServer {
+    /// Waits for the engine to end without having been asked to: the store failed. Whoever runs the
+    /// server must then shut it down and stop the process.
+    pub async fn failed(&mut self) -> EngineFailure {
+        let ended = match &mut self.engine_ended {
+            Some(engine) => engine.await,
+            None => return std::future::pending().await,
+        };
+        self.engine_ended = None;
+        match unless_panicked(ended) {
+            Ok(()) => std::future::pending().await,
+            Err(failure) => failure,
+        }
+    }
+
+    /// Stops: takes no more work, answers what it has taken in, lets go of the clients, and ends
+    /// within the configured limit.
+    ///
+    /// # Errors
+    ///
+    /// The store failed on the way; what it did not take was not acknowledged to anyone.
+    pub async fn shutdown(mut self) -> Result<Ended, EngineFailure> {
+        let limit = Instant::now() + self.shutdown_limit;
+        tracing::info!(limit_ms = self.shutdown_limit.as_millis(), "shutting down");
+        self.readiness.stop();
+        self.front.go_away("the coordinator is shutting down").await;
+        self.engine.stop();
+        let drained = self.drain(limit).await;
+        self.front.close();
+        let grpc_closed = self.grpc.close(limit).await;
+        let admin_closed = self.admin.close(limit).await;
+        let all = drained? && grpc_closed && admin_closed;
+        let ended = if all { Ended::Drained } else { Ended::CutShort };
+        tracing::info!(?ended, "shut down");
+        Ok(ended)
+    }
+
+    /// Whether the engine has answered everything within the limit.
+    async fn drain(&mut self, limit: Instant) -> Result<bool, EngineFailure> {
+        let Some(engine) = &mut self.engine_ended else { return Ok(true) };
+        match timeout_at(limit, &mut *engine).await {
+            Ok(ended) => unless_panicked(ended).map(|()| true),
+            Err(_elapsed) => {
+                engine.abort();
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.front.close();
+        self.engine_ended.iter().for_each(JoinHandle::abort);
+        [&self.grpc.task, &self.admin.task].into_iter().for_each(JoinHandle::abort);
+        self.background.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Port {
+    /// Whether every connection has ended within the limit.
+    async fn close(&mut self, limit: Instant) -> bool {
+        self.stop.cancel();
+        let closed = timeout_at(limit, &mut self.task).await.is_ok();
+        self.task.abort();
+        closed
+    }
+}
+
+/// A panic of the engine is a broken invariant: it goes on here.
+fn unless_panicked(
+    ended: Result<Result<(), EngineFailure>, JoinError>,
+) -> Result<(), EngineFailure> {
+    match ended {
+        Ok(ended) => ended,
+        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+        Err(_cancelled) => Ok(()),
+    }
+}

@@ -1,0 +1,130 @@
+//! A simulated client process: a TM and the RM of one resource, over the unary calls.
+
+use handfast_proto::v1::branch_outcome::Result as Outcome;
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_proto::v1::{
+    BeginRequest, BranchOutcome, Decision, DirtyColumn, DirtyRow, Done, EndRequest,
+    FinishPhaseTwoRequest, Hello, LockMode, LockWait, Mode, PhaseTwoBranch, PhaseTwoCall,
+    PhaseTwoFrame, PhaseTwoOutcome, Refused, RegisterBranchRequest, Resource, RowKeys,
+};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+pub(crate) const RESOURCE: &str = "sqlite:stock";
+
+pub(crate) struct Application {
+    pub(crate) client: CoordinatorClient<Channel>,
+    work: Streaming<PhaseTwoFrame>,
+}
+
+impl Application {
+    pub(crate) async fn connect(address: std::net::SocketAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut client = CoordinatorClient::new(endpoint.connect().await.unwrap());
+        let hello = Hello {
+            client_id: "client-1".to_owned(),
+            application: "order-service".to_owned(),
+            agent: "test 1.0".to_owned(),
+            resources: vec![Resource {
+                id: RESOURCE.to_owned(),
+                mode: Mode::At.into(),
+                label: "SQLite stock.db".to_owned(),
+            }],
+        };
+        let work = client.subscribe(hello).await.unwrap().into_inner();
+        Self { client, work }
+    }
+
+    pub(crate) async fn begin(&mut self, name: &str) -> String {
+        let request = BeginRequest {
+            application: "order-service".to_owned(),
+            name: name.to_owned(),
+            timeout_ms: 0,
+        };
+        self.client.begin(request).await.unwrap().into_inner().xid
+    }
+
+    pub(crate) async fn register(
+        &mut self,
+        xid: &str,
+        branch: u64,
+        key: &str,
+    ) -> Result<(), Status> {
+        let request = registration(xid, branch, key, 0);
+        self.client.register_branch(request).await.map(drop)
+    }
+
+    pub(crate) async fn end(&mut self, xid: &str, decision: Decision) {
+        let request =
+            EndRequest { xid: xid.to_owned(), decision: decision.into(), ..EndRequest::default() };
+        self.client.end(request).await.unwrap();
+    }
+
+    /// The next phase-two call, which names one branch.
+    pub(crate) async fn asked(&mut self) -> (PhaseTwoCall, PhaseTwoBranch) {
+        let frame = self.work.message().await.unwrap().expect("the coordinator has work");
+        let [call] = frame.calls.try_into().expect("one call");
+        let [branch] = call.branches.clone().try_into().expect("one branch");
+        (call, branch)
+    }
+
+    pub(crate) async fn answer(&mut self, call: &PhaseTwoCall, result: Outcome) {
+        let branches = call.branches.iter().map(|branch| BranchOutcome {
+            xid: branch.xid.clone(),
+            branch_id: branch.branch_id,
+            decision: call.decision,
+            result: Some(result.clone()),
+        });
+        let outcome = Some(PhaseTwoOutcome { branches: branches.collect() });
+        self.client.finish_phase_two(FinishPhaseTwoRequest { outcome }).await.unwrap();
+    }
+
+    /// Ends phase two of the next call.
+    pub(crate) async fn finish(&mut self) -> (PhaseTwoCall, PhaseTwoBranch) {
+        let (call, branch) = self.asked().await;
+        self.answer(&call, Outcome::Done(Done {})).await;
+        (call, branch)
+    }
+
+    /// Meets a dirty write: begins, registers row 42, rolls back, and refuses to undo.
+    pub(crate) async fn refuse(&mut self) -> String {
+        let xid = self.begin("place-order").await;
+        self.register(&xid, 7, "2:42").await.unwrap();
+        self.end(&xid, Decision::RollBack).await;
+        let (call, _branch) = self.asked().await;
+        self.answer(&call, Outcome::Refused(dirty_write())).await;
+        xid
+    }
+}
+
+pub(crate) fn registration(
+    xid: &str,
+    branch: u64,
+    key: &str,
+    timeout_ms: u64,
+) -> RegisterBranchRequest {
+    RegisterBranchRequest {
+        xid: xid.to_owned(),
+        branch_id: branch,
+        resource_id: RESOURCE.to_owned(),
+        mode: Mode::At.into(),
+        rows: vec![RowKeys {
+            table: "stock".to_owned(),
+            mode: LockMode::Exclusive.into(),
+            keys: vec![key.as_bytes().to_vec()],
+        }],
+        wait: Some(LockWait { timeout_ms, ..LockWait::default() }),
+        application_data: Vec::new(),
+    }
+}
+
+fn dirty_write() -> Refused {
+    let column = DirtyColumn {
+        name: "units".to_owned(),
+        before: Some("10".to_owned()),
+        after: Some("7".to_owned()),
+        current: Some("3".to_owned()),
+    };
+    let row = DirtyRow { table: "stock".to_owned(), key: "42".to_owned(), columns: vec![column] };
+    Refused { error: "dirty write".to_owned(), rows: vec![row] }
+}

@@ -1,0 +1,64 @@
+//! The audit log: whole lines, one a stage, and no action without one.
+
+use std::path::Path;
+
+use handfast_server::audit::{Action, AuditLog, Stage};
+
+fn action(xid: &str) -> Action {
+    Action {
+        id: "0011".to_owned(),
+        operator: "alice".to_owned(),
+        action: "resolve",
+        xid: xid.to_owned(),
+        branch: Some("7".to_owned()),
+        detail: Some("force_before".to_owned()),
+    }
+}
+
+/// The lines with their time taken out.
+fn lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let untimed = |line: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
+        let at = value.as_object_mut()?.remove("at")?;
+        assert!(at.as_str()?.ends_with('Z'));
+        Some(value.to_string())
+    };
+    text.lines().map(|line| untimed(line).unwrap_or_else(|| format!("torn: {line}"))).collect()
+}
+
+#[tokio::test]
+async fn both_stages_are_on_disk_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let log = AuditLog::open(&path).unwrap();
+    log.record(&action("1"), Stage::Asked).await.unwrap();
+    log.record(&action("1"), Stage::Answered("done")).await.unwrap();
+    let expected = [
+        r#"{"action":"resolve","branch":"7","detail":"force_before","id":"0011","operator":"alice","stage":"asked","xid":"1"}"#,
+        r#"{"action":"resolve","branch":"7","detail":"force_before","id":"0011","operator":"alice","outcome":"done","stage":"answered","xid":"1"}"#,
+    ];
+    assert_eq!(lines(&path), expected);
+}
+
+// A crash in the middle of a line must not spoil the line of the action after it.
+#[tokio::test]
+async fn a_torn_line_stays_alone_and_earlier_lines_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    std::fs::write(&path, "{\"at\":\"2026-11-21T00:00:00.000Z\",\"x\":1}\n{\"at\":\"20").unwrap();
+    AuditLog::open(&path).unwrap().record(&action("2"), Stage::Asked).await.unwrap();
+    let lines = lines(&path);
+    assert_eq!(lines[..2], [r#"{"x":1}"#.to_owned(), r#"torn: {"at":"20"#.to_owned()]);
+    assert_eq!(lines.len(), 3);
+    assert!(lines[2].contains(r#""xid":"2""#));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_says_so() {
+    // Every write to this device fails, as on a full disk.
+    let log = AuditLog::open(Path::new("/dev/full")).unwrap();
+    let error = log.record(&action("3"), Stage::Asked).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(AuditLog::open(Path::new("/nowhere/audit.jsonl")).is_err());
+}

@@ -1,0 +1,207 @@
+//! The command line as a process against a real coordinator: what it prints and how it exits.
+
+use std::net::SocketAddr;
+use std::process::Output;
+
+use expect_test::{Expect, expect};
+use handfast_proto::v1::Decision;
+use handfast_server::admin::model::Status;
+
+use crate::port::{Admin, TokensFile, roomy, start};
+use crate::process::handfast;
+
+/// Runs one command while the coordinator inside the test goes on.
+async fn run(server: SocketAddr, arguments: &str) -> Output {
+    let mut command = handfast(&arguments.split(' ').collect::<Vec<_>>());
+    command.env("HANDFAST_SERVER", format!("http://{server}"));
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Times, ages and ports differ from run to run.
+fn steady(printed: &str, xid: &str) -> String {
+    let printed = printed.replace(xid, "XID");
+    let words = printed.split_inclusive([' ', '\n']).map(|word| {
+        let bare = word.trim_end();
+        let rest = &word[bare.len()..];
+        if bare.len() == 24 && bare.ends_with('Z') {
+            return format!("TIME{rest}");
+        }
+        word.to_owned()
+    });
+    words.collect()
+}
+
+fn check(printed: &str, xid: &str, expected: Expect) {
+    expected.assert_eq(&steady(printed, xid));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dirty_write_is_shown_and_resolved() {
+    let (server, admin, mut application) = start().await;
+    let xid = application.refuse().await;
+    admin.until(&xid, Status::NeedsOperator).await;
+
+    let shown = run(server.admin_address, &format!("tx show {xid}")).await;
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let printed = text(&shown.stdout);
+    for word in ["needs_operator", "units   10      7      3", "accept_current", "force_before"] {
+        assert!(printed.contains(word), "{word} is missing from\n{printed}");
+    }
+    let resolve = format!("handfast tx resolve {xid} 7 accept_current");
+    assert!(printed.contains(&resolve), "{printed}");
+
+    let listed = run(server.admin_address, "tx ls --status needs_operator --json").await;
+    let page: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(page["items"][0]["xid"], xid);
+    let locks = run(server.admin_address, "lock ls").await;
+    assert!(text(&locks.stdout).contains(&xid));
+
+    let resolved = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
+    assert_eq!(resolved.status.code(), Some(0), "{}", text(&resolved.stderr));
+    check(
+        &text(&resolved.stdout),
+        &xid,
+        expect![[r#"
+            XID is rolling_back
+        "#]],
+    );
+    application.finish().await;
+    admin.until(&xid, Status::RolledBack).await;
+    let again = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
+    assert_eq!(again.status.code(), Some(4), "{}", text(&again.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_plain_where_nobody_looks() {
+    let (server, admin, mut application) = start().await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    application.end(&xid, Decision::Commit).await;
+    application.finish().await;
+    admin.until(&xid, Status::Committed).await;
+    let shown = run(server.admin_address, &format!("tx show {xid}")).await;
+    let printed = text(&shown.stdout);
+    let from_branches = printed.split_once("\nbranches\n").unwrap().1;
+    check(
+        from_branches,
+        &xid,
+        expect![[r#"
+            BRANCH  MODE  STATE     ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
+            7       at    finished  0         0     sqlite:stock  -
+
+            timeline
+            AT                        WHAT
+            TIME  begun
+            TIME  branch 7 registered on sqlite:stock
+            TIME  decided: commit
+            TIME  branch 7 finished
+            TIME  committed
+        "#]],
+    );
+    let resources = run(server.admin_address, "resources").await;
+    check(
+        &text(&resources.stdout),
+        &xid,
+        expect![[r#"
+            RESOURCE      MODE  PROCESSES  WAITING  ASKED  LABEL
+            sqlite:stock  at    1          0        0      SQLite stock.db
+        "#]],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_reading_command_has_json_and_a_table() {
+    let (server, _admin, mut application) = start().await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    let show_lock = format!("lock show {} stock 42", crate::application::RESOURCE);
+    let show = format!("tx show {xid}");
+    let commands = ["tx ls", "lock ls", "resources", "processes", "status", &show, &show_lock];
+    for command in commands {
+        let json = run(server.admin_address, &format!("{command} --json")).await;
+        assert_eq!(json.status.code(), Some(0), "{command}: {}", text(&json.stderr));
+        serde_json::from_slice::<serde_json::Value>(&json.stdout).unwrap();
+        let table = run(server.admin_address, command).await;
+        assert_eq!(table.status.code(), Some(0), "{command}");
+        assert!(table.stdout.ends_with(b"\n") && table.stdout.len() > 10, "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_act_and_exit_codes_say_how_it_went() {
+    let (server, _admin, mut application) = start().await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    let cases = [
+        (format!("tx rollback {xid} --reason stuck"), 0, ""),
+        (format!("tx pause {xid}"), 0, ""),
+        (format!("tx resume {xid}"), 0, ""),
+        (format!("tx retry {xid}"), 0, ""),
+        (format!("tx commit {xid}"), 4, "error[HF-TC-ALREADY-DECIDED]"),
+        ("tx show 99".to_owned(), 3, "error[HF-TC-UNKNOWN-XID]"),
+        ("tx show ../status".to_owned(), 2, "error[HF-CLI-ARGUMENT]"),
+        ("tx show nonsense".to_owned(), 2, "error[HF-ADM-BAD-REQUEST]"),
+        ("lock show r t 1".to_owned(), 3, "error[HF-ADM-NOT-LOCKED]"),
+        ("tx ls --status odd".to_owned(), 2, "invalid value"),
+        ("status --server nowhere".to_owned(), 2, "error[HF-CLI-SERVER]"),
+        ("status --server http://127.0.0.1:1".to_owned(), 5, "error[HF-CLI-UNREACHABLE]"),
+        ("nonsense".to_owned(), 2, "unrecognized subcommand"),
+        ("--version".to_owned(), 0, ""),
+    ];
+    for (command, code, said) in cases {
+        let output = run(server.admin_address, &command).await;
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{command}: {errors}");
+        assert!(errors.contains(said), "{command}: {errors}");
+        assert_eq!(errors.is_empty(), code == 0, "{command}: {errors}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drawn_token_opens_the_door_it_is_for() {
+    let tokens = TokensFile::draw();
+    let drawn = handfast(&["token", "new", "--name", "bob", "--role", "viewer"]).output().unwrap();
+    let printed = text(&drawn.stdout);
+    let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with('#')).collect();
+    let [token, line] = lines[..] else { panic!("a token and its line: {printed}") };
+    std::fs::write(tokens.path(), line).unwrap();
+    let mut config = roomy();
+    config.security.tokens = Some(tokens.path());
+    let server = handfast_server::serve::Server::start(config).await.unwrap();
+    let status = async |token: Option<&str>, arguments: &str| {
+        let mut command = handfast(&arguments.split(' ').collect::<Vec<_>>());
+        command.env("HANDFAST_SERVER", format!("http://{}", server.admin_address));
+        command.envs(token.map(|token| ("HANDFAST_TOKEN", token)));
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        output.status.code()
+    };
+    assert_eq!(status(Some(token), "status").await, Some(0));
+    assert_eq!(status(None, "status").await, Some(6));
+    assert_eq!(status(Some(&tokens.viewer), "status").await, Some(6));
+    assert_eq!(status(Some(token), "tx commit 1").await, Some(6));
+    let admin = Admin::new(&format!("http://{}", server.admin_address), Some(token.to_owned()));
+    admin.get::<serde_json::Value>("/api/v1/status").await;
+}
+
+#[test]
+fn the_effective_configuration_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("handfast.toml");
+    std::fs::write(&path, "store = \"memory\"\n").unwrap();
+    let output = handfast(&["config", "--set", "limits.globals_max=5"])
+        .env("HANDFAST_CONFIG", &path)
+        .env("HANDFAST_LOG_FORMAT", "json")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed: toml::Table = text(&output.stdout).parse().unwrap();
+    assert_eq!(printed["store"].as_str(), Some("memory"));
+    assert_eq!(printed["limits"]["globals_max"].as_integer(), Some(5));
+    assert_eq!(printed["log"]["format"].as_str(), Some("json"));
+    let wrong = handfast(&["config", "--set", "odd"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(7));
+}

@@ -1,0 +1,187 @@
+//! Configuration from file, environment and flags, and what is wrong with it.
+
+use std::path::PathBuf;
+
+use expect_test::{Expect, expect};
+use handfast_server::config::{Config, Given, Source, StoreKind, environment_name, keys};
+
+fn environment(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn flag(key: &str, value: &str) -> Given {
+    let source = Source::Flag(format!("--set {key}"));
+    Given { key: key.to_owned(), value: toml::Value::String(value.to_owned()), source }
+}
+
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("handfast.toml");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+/// The message with the temporary directory taken out.
+fn problems(text: &str, variables: &[(&str, &str)], flags: Vec<Given>) -> String {
+    let (directory, path) = file(text);
+    let error = Config::load(Some(&path), environment(variables), flags).unwrap_err();
+    assert_eq!(error.code(), "HF-CFG-INVALID");
+    error.to_string().replace(directory.path().to_str().unwrap(), "DIR")
+}
+
+fn check(text: &str, variables: &[(&str, &str)], expected: Expect) {
+    expected.assert_eq(&problems(text, variables, Vec::new()));
+}
+
+#[test]
+fn later_layers_win() {
+    let (_directory, path) =
+        file("store = \"memory\"\nshutdown_limit_ms = 1\n[limits]\nglobals_max = 1");
+    let variables =
+        environment(&[("HANDFAST_LIMITS_GLOBALS_MAX", "2"), ("HANDFAST_SHUTDOWN_LIMIT_MS", "2")]);
+    let flags = vec![flag("limits.globals_max", "3")];
+    let config = Config::load(Some(&path), variables, flags).unwrap();
+    assert_eq!(config.store, StoreKind::Memory);
+    assert_eq!(config.shutdown_limit_ms, 2);
+    assert_eq!(config.limits.globals_max, 3);
+}
+
+#[test]
+fn text_is_read_as_the_key_asks() {
+    let variables = environment(&[
+        ("HANDFAST_DATA_DIR", "2026"),
+        ("HANDFAST_ADVERTISED_ADDRESS", "tc.example:7091"),
+        ("HANDFAST_GRPC_LISTEN", "[::1]:0"),
+        ("HANDFAST_SECURITY_AUDIT_LOG", "/var/log/audit.jsonl"),
+        ("HANDFAST_SECURITY_INSECURE_ALLOW_PLAINTEXT_AND_ANONYMOUS_ON_NON_LOOPBACK", "true"),
+        ("HANDFAST_TOKEN", "belongs to the command line"),
+        ("PATH", "is none of ours"),
+    ]);
+    let config = Config::load(None, variables, Vec::new()).unwrap();
+    assert_eq!(config.data_dir, PathBuf::from("2026"));
+    assert_eq!(config.advertised_address.as_deref(), Some("tc.example:7091"));
+    assert_eq!(config.grpc.listen.to_string(), "[::1]:0");
+    assert_eq!(config.security.audit_log, Some(PathBuf::from("/var/log/audit.jsonl")));
+    assert!(config.security.insecure_allow_plaintext_and_anonymous_on_non_loopback);
+}
+
+#[test]
+fn every_problem_is_listed_with_its_source() {
+    let flags = vec![flag("nowhere", "1"), flag("limits", "1")];
+    let listed = problems(
+        "store = \"tape\"\ndata_dri = \"x\"\n[limits]\nglobals_max = -1\n[grpcc]\nlisten = \"x\"",
+        &[("HANDFAST_GRPC_LISTEN", "here"), ("HANDFAST_GRPC_LISTENN", "127.0.0.1:1")],
+        flags,
+    );
+    expect![[r#"
+        the configuration has 8 problem(s):
+          environment variable HANDFAST_GRPC_LISTENN: unknown setting
+          file DIR/handfast.toml: unknown setting `data_dri`
+          file DIR/handfast.toml: unknown setting `grpcc.listen`
+          file DIR/handfast.toml: `limits.globals_max`: invalid value: integer `-1`, expected usize
+          file DIR/handfast.toml: `store`: unknown variant `tape`, expected `memory` or `embedded`
+          environment variable HANDFAST_GRPC_LISTEN: `grpc.listen`: invalid socket address syntax
+          flag --set nowhere: unknown setting `nowhere`
+          flag --set limits: `limits` is a section, not a setting"#]]
+    .assert_eq(&listed);
+}
+
+#[test]
+fn values_must_make_sense_together() {
+    check(
+        "[limits]\nglobals_max = 0\ntimeout_ms_default = 2\ntimeout_ms_max = 1\n\
+         [tls]\ncertificate = \"/nowhere/c.pem\"\n[log]\nfilter = \"a=b=c\"",
+        &[("HANDFAST_ADVERTISED_ADDRESS", "two words")],
+        expect![[r#"
+            the configuration has 6 problem(s):
+              configuration: `limits.globals_max` must be at least 1
+              configuration: `limits.timeout_ms_default` (2) is above `limits.timeout_ms_max` (1)
+              configuration: `tls.certificate` and `tls.private_key` go together
+              configuration: `tls.certificate`: there is no file /nowhere/c.pem
+              configuration: `log.filter`: error parsing level filter: expected one of "off", "error", "warn", "info", "debug", "trace", or a number 0-5
+              configuration: `advertised_address` must be at most 255 bytes without white space"#]],
+    );
+}
+
+#[test]
+fn other_machines_need_tls_and_tokens() {
+    check(
+        "[grpc]\nlisten = \"0.0.0.0:7091\"\n[admin]\nlisten = \"[2001:db8::1]:7092\"",
+        &[],
+        expect![[r#"
+            the configuration has 3 problem(s):
+              configuration: `grpc.listen` 0.0.0.0:7091 can be reached from other machines: set `tls.certificate`, `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set `security.insecure_allow_plaintext_and_anonymous_on_non_loopback`
+              configuration: `admin.listen` [2001:db8::1]:7092 can be reached from other machines: set `tls.certificate`, `tls.private_key` and `security.tokens`, listen on 127.0.0.1, or set `security.insecure_allow_plaintext_and_anonymous_on_non_loopback`
+              configuration: `grpc.listen` 0.0.0.0:7091 names no machine: set `advertised_address`"#]],
+    );
+    for loopback in ["127.3.2.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+        let flags = vec![flag("grpc.listen", loopback), flag("admin.listen", loopback)];
+        assert!(Config::load(None, [], flags).is_ok(), "{loopback} was refused");
+    }
+    let insecure = "security.insecure_allow_plaintext_and_anonymous_on_non_loopback";
+    let flags = vec![flag("grpc.listen", "192.0.2.1:0"), flag(insecure, "true")];
+    assert!(Config::load(None, [], flags).is_ok());
+}
+
+#[test]
+fn tls_without_tokens_and_tokens_without_tls_are_not_enough() {
+    let (_directory, path) = file("");
+    let path = path.to_str().unwrap();
+    let tls = [("tls.certificate", path), ("tls.private_key", path)];
+    let tokens = [("security.tokens", path)];
+    let load = |pairs: &[(&str, &str)]| {
+        let mut flags = vec![flag("grpc.listen", "192.0.2.1:0")];
+        flags.extend(pairs.iter().map(|(key, value)| flag(key, value)));
+        Config::load(None, [], flags)
+    };
+    assert!(load(&tls).is_err());
+    assert!(load(&tokens).is_err());
+    assert!(load(&[tls.as_slice(), tokens.as_slice()].concat()).is_ok());
+}
+
+#[test]
+fn a_missing_or_broken_file_is_a_problem() {
+    let error = Config::load(Some("/nowhere/handfast.toml".as_ref()), [], Vec::new()).unwrap_err();
+    expect![[r#"
+        the configuration has 1 problem(s):
+          file /nowhere/handfast.toml: No such file or directory (os error 2)"#]]
+    .assert_eq(&error.to_string());
+    check(
+        "store =!",
+        &[],
+        expect![[r#"
+            the configuration has 1 problem(s):
+              file DIR/handfast.toml: TOML parse error at line 1, column 8
+              |
+            1 | store =!
+              |        ^
+            string values must be quoted, expected literal string
+        "#]],
+    );
+}
+
+#[test]
+fn the_printed_configuration_gives_itself_back() {
+    for config in [Config::default(), Config::tiny()] {
+        let (_directory, path) = file(&config.to_toml());
+        assert_eq!(Config::load(Some(&path), [], Vec::new()), Ok(config));
+    }
+}
+
+#[test]
+fn every_key_has_an_environment_variable_of_its_own() {
+    let mut names: Vec<String> = keys().iter().map(|(key, _)| environment_name(key)).collect();
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn the_manual_lists_every_key_with_its_default() {
+    let manual = include_str!("../../../docs/operate.md");
+    for (key, default) in keys() {
+        let row = format!("| `{key}` | `{default}` |");
+        assert!(manual.contains(&row), "docs/operate.md has no row that begins with {row}");
+    }
+}

@@ -1,0 +1,29 @@
+//! The operator's side of the coordinator: configuration, access, audit log, admin API and command
+//! line, on real servers with real gRPC traffic.
+
+#[cfg(test)]
+mod access;
+#[cfg(test)]
+mod application;
+#[cfg(test)]
+mod audit;
+#[cfg(test)]
+mod command_line;
+#[cfg(test)]
+mod config;
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod dirty_write;
+#[cfg(test)]
+mod documents;
+#[cfg(test)]
+mod port;
+#[cfg(test)]
+mod process;
+#[cfg(test)]
+mod render;
+#[cfg(test)]
+mod rest;
+#[cfg(test)]
+mod tls;

@@ -1,0 +1,221 @@
+//! `handfast serve` as a process: its start, its end, and its exit codes.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::application::Application;
+use crate::port::Admin;
+
+/// A process that is killed with the test.
+struct Killed(Child);
+
+/// A coordinator in a process of its own.
+pub(crate) struct Coordinator {
+    process: Killed,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: BufReader<ChildStderr>,
+}
+
+pub(crate) fn handfast(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+    command.args(arguments).env_clear().stdin(Stdio::null());
+    command
+}
+
+impl Coordinator {
+    /// Starts on free ports and reads from the log which ones they are.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+        let all = [&ports[..], &["--log-format", "json"], arguments].concat();
+        let mut process = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(process.0.stderr.take().unwrap());
+        loop {
+            let mut line = String::new();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
+            let event: serde_json::Value = serde_json::from_str(&line).expect("JSON, as asked for");
+            if event["message"] == "listening" {
+                let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
+                let (grpc, admin) = (address("grpc_address"), address("admin_address"));
+                return Self { process, grpc, admin, log };
+            }
+        }
+    }
+
+    /// Reads the log up to the event with this message.
+    fn read_until(&mut self, message: &str) {
+        let mut line = String::new();
+        while !line.contains(message) {
+            line.clear();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log has no {message}");
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.process.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// The exit code and what was logged meanwhile.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (self.process.0.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_drains_and_exits_clean() {
+    let coordinator = Coordinator::start(&["--store", "memory"]);
+    let mut application = Application::connect(coordinator.grpc).await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains(r#""message":"shut down""#), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_stream_is_told_to_go_away() {
+    let coordinator = Coordinator::start(&["--store", "memory"]);
+    let endpoint = format!("http://{}", coordinator.grpc);
+    let channel = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+    let mut client = CoordinatorClient::new(channel.connect().await.unwrap());
+    let hello =
+        client_message::Body::Hello(Hello { client_id: "client-1".to_owned(), ..Hello::default() });
+    let first = ClientFrame { messages: vec![ClientMessage { id: 1, body: Some(hello) }] };
+    // The client's side stays open: the server has to end the stream.
+    let (frames, sent) = tokio::sync::mpsc::channel(1);
+    frames.send(first).await.unwrap();
+    let sent = tokio_stream::wrappers::ReceiverStream::new(sent);
+    let mut received = client.connect(sent).await.unwrap().into_inner();
+    received.message().await.unwrap().unwrap();
+    coordinator.signal("-INT");
+    let mut told = false;
+    while let Ok(Some(frame)) = received.message().await {
+        told |= frame
+            .messages
+            .iter()
+            .any(|message| matches!(message.body, Some(server_message::Body::GoAway(_))));
+    }
+    assert!(told, "the stream ended without a word");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_survive_a_restart_of_the_embedded_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let arguments = ["--data-dir", data_dir.to_str().unwrap()];
+    let coordinator = Coordinator::start(&arguments);
+    let mut application = Application::connect(coordinator.grpc).await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    coordinator.signal("-KILL");
+    coordinator.wait();
+
+    let coordinator = Coordinator::start(&arguments);
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    let detail = admin.show(&xid).await;
+    assert_eq!(detail.transaction.xid, xid);
+    assert_eq!(detail.branches[0].rows.len(), 1);
+    // A second one must not lead beside the first.
+    let second = handfast(&["serve", "--grpc-listen", "127.0.0.1:0"])
+        .args(["--admin-listen", "127.0.0.1:0"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(8), "{said}");
+    assert!(said.contains("error[HF-TC-DATA-DIR-LOCKED]"), "{said}");
+    assert!(data_dir.join("audit.jsonl").is_file());
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output =
+        handfast(&["serve", "--store", "memory", "--grpc-listen", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("error[HF-CFG-LISTEN]"), "{said}");
+    assert!(said.contains(&address), "{said}");
+}
+
+#[test]
+fn a_wrong_configuration_ends_before_anything_starts() {
+    let output = handfast(&["serve", "--store", "tape"]).env("HANDFAST_ODD", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("error[HF-CFG-INVALID]: the configuration has 2 problem(s)"), "{said}");
+    assert!(said.contains("HANDFAST_ODD") && said.contains("--store"), "{said}");
+}
+
+/// A client that has begun to speak and says nothing more: it does not let go when told to.
+async fn mute_client(address: SocketAddr) -> tokio::net::TcpStream {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    stream.write_all(&empty_settings).await.unwrap();
+    // The server's settings: from here on it counts this connection as one to drain.
+    stream.read_exact(&mut [0; 9]).await.unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_let_go_is_cut_off_at_the_limit() {
+    let coordinator = Coordinator::start(&["--store", "memory", "--set", "shutdown_limit_ms=200"]);
+    let mute = mute_client(coordinator.grpc).await;
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+    assert!(log.contains("error[HF-CLI-CUT-SHORT]"), "{log}");
+    drop(mute);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_drains_it_is_alive_and_not_ready() {
+    let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
+    let coordinator = Coordinator::start(&arguments);
+    let mute = mute_client(coordinator.grpc).await;
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    let status = async |path| admin.send(http::Method::GET, path, None).await.0.as_u16();
+    assert_eq!(status("/readyz").await, 200);
+    coordinator.signal("-TERM");
+    while status("/readyz").await == 200 {}
+    assert_eq!((status("/readyz").await, status("/livez").await), (503, 200));
+    // The last client gone, the drain ends long before the limit.
+    drop(mute);
+    drop(admin);
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_the_drain() {
+    let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
+    let mut coordinator = Coordinator::start(&arguments);
+    let mute = mute_client(coordinator.grpc).await;
+    coordinator.signal("-TERM");
+    coordinator.read_until("shutting down");
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+    drop(mute);
+}

@@ -1,0 +1,148 @@
+//! What people see of transactions and locks.
+
+use expect_test::expect;
+use handfast_server::admin::model::{
+    Branch, BranchState, DirtyColumn, DirtyRow, Failure, Lock, LockHolder, LockMode, LockWaiter,
+    Mode, Refusal, RollbackReason, Row, Status, TimelineEntry, Transaction, TransactionDetail,
+};
+use handfast_server::cli::{Style, render_lock, render_transaction};
+
+fn dirty() -> TransactionDetail {
+    let at = |second: u32| format!("2026-11-21T05:20:{second:02}.000Z");
+    let column = |name: &str, before: &str, after: &str, current: Option<&str>| DirtyColumn {
+        name: name.to_owned(),
+        before: Some(before.to_owned()),
+        after: Some(after.to_owned()),
+        current: current.map(str::to_owned),
+    };
+    let row = |key: &str, current: Option<&str>| DirtyRow {
+        table: "stock".to_owned(),
+        key: key.to_owned(),
+        columns: vec![
+            column("units", "10", "7", current),
+            column("note", "a\u{1b}[31m", "b", current),
+        ],
+    };
+    let branch = Branch {
+        id: "641789253".to_owned(),
+        resource: "sqlite:stock".to_owned(),
+        mode: Mode::At,
+        state: BranchState::Refused,
+        rows: vec![Row {
+            table: "stock".to_owned(),
+            key: "42".to_owned(),
+            canonical_key: "2:42".to_owned(),
+            mode: LockMode::Exclusive,
+        }],
+        registered_at: at(1),
+        finished_at: None,
+        attempts: 1,
+        last_failure: Some(Failure { at: at(4), error: "dirty write".to_owned() }),
+        refusal: Some(Refusal {
+            error: "dirty write".to_owned(),
+            rows: vec![row("42", Some("3")), row("43", None)],
+        }),
+        resolution: None,
+    };
+    TransactionDetail {
+        transaction: Transaction {
+            xid: "127.0.0.1:7091:1099511627777".to_owned(),
+            application: "order-service".to_owned(),
+            name: "place-order".to_owned(),
+            status: Status::NeedsOperator,
+            rollback_reason: Some(RollbackReason::Timeout),
+            paused: true,
+            rollback_only: false,
+            begun_at: at(0),
+            age_ms: 61_000,
+            deadline: at(3),
+            finished_at: None,
+            branch_count: 1,
+        },
+        branches: vec![branch],
+        timeline: vec![
+            TimelineEntry { at: at(0), what: "begun".to_owned() },
+            TimelineEntry { at: at(3), what: "decided: roll back (timeout)".to_owned() },
+        ],
+    }
+}
+
+#[test]
+fn a_dirty_write_is_shown_with_what_to_type() {
+    expect![[r#"
+        127.0.0.1:7091:1099511627777  needs_operator (timeout), paused
+        order-service / place-order  begun 2026-11-21T05:20:00.000Z (1 min ago)  deadline 2026-11-21T05:20:03.000Z
+
+        branches
+        BRANCH     MODE  STATE    ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
+        641789253  at    refused  1         1     sqlite:stock  dirty write
+
+        timeline
+        AT                        WHAT
+        2026-11-21T05:20:00.000Z  begun
+        2026-11-21T05:20:03.000Z  decided: roll back (timeout)
+
+        branch 641789253 needs a decision: dirty write
+        stock 42
+        COLUMN  BEFORE       AFTER  CURRENT
+        units   10           7      3
+        note    a\u{1b}[31m  b      3
+        stock 43 (the row is gone)
+        COLUMN  BEFORE       AFTER  CURRENT
+        units   10           7      <null>
+        note    a\u{1b}[31m  b      <null>
+
+        to end it
+        handfast tx resolve 127.0.0.1:7091:1099511627777 641789253 accept_current   # leave the rows as they are
+        handfast tx resolve 127.0.0.1:7091:1099511627777 641789253 force_before     # write the before image over them
+    "#]].assert_eq(&render_transaction(&dirty(), Style::Plain));
+}
+
+#[test]
+fn a_terminal_gets_ruled_tables() {
+    let mut detail = dirty();
+    detail.branches.clear();
+    expect![[r#"
+        127.0.0.1:7091:1099511627777  needs_operator (timeout), paused
+        order-service / place-order  begun 2026-11-21T05:20:00.000Z (1 min ago)  deadline 2026-11-21T05:20:03.000Z
+
+        timeline
+        ┌─────────────────────────────────────────────────────────┐
+        │ AT                         WHAT                         │
+        ╞═════════════════════════════════════════════════════════╡
+        │ 2026-11-21T05:20:00.000Z   begun                        │
+        │ 2026-11-21T05:20:03.000Z   decided: roll back (timeout) │
+        └─────────────────────────────────────────────────────────┘
+    "#]].assert_eq(&render_transaction(&detail, Style::Terminal));
+}
+
+#[test]
+fn a_lock_is_shown_with_its_queue() {
+    let since = "2026-11-21T05:20:00.000Z".to_owned();
+    let mode = LockMode::Exclusive;
+    let lock = Lock {
+        resource: "postgres:7/shop/public".to_owned(),
+        table: "stock".to_owned(),
+        key: "7, a".to_owned(),
+        canonical_key: "1:71:a".to_owned(),
+        holders: vec![LockHolder {
+            xid: "tc:1".to_owned(),
+            mode,
+            since: since.clone(),
+            age_ms: 1_500,
+        }],
+        queue: vec![
+            LockWaiter { xid: Some("tc:2".to_owned()), mode, since: since.clone(), age_ms: 900 },
+            LockWaiter { xid: None, mode: LockMode::Shared, since, age_ms: 20 },
+        ],
+    };
+    expect![[r#"
+        postgres:7/shop/public stock 7, a
+        canonical key 1:71:a
+
+               XID        MODE       FOR
+        holds  tc:1       exclusive  1.5 s
+        waits  tc:2       exclusive  900 ms
+        waits  (outside)  shared     20 ms"#]]
+    .assert_eq(&render_lock(&lock, Style::Plain));
+}

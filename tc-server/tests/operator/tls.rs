@@ -1,0 +1,187 @@
+//! TLS on both ports, with certificates made for the test.
+
+use std::path::PathBuf;
+
+use handfast_proto::v1::BeginRequest;
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_server::config::Config;
+use handfast_server::serve::{Server, StartError};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::port::{Admin, TokensFile, roomy};
+use crate::process::handfast;
+
+/// An authority and what it signed for `localhost`.
+struct Signed {
+    directory: tempfile::TempDir,
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Signed {
+    fn make() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let signed = Self {
+            authority: authority.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+            directory,
+        };
+        let files = [
+            ("authority.pem", &signed.authority),
+            ("certificate.pem", &signed.certificate),
+            ("key.pem", &signed.key),
+        ];
+        for (name, text) in files {
+            std::fs::write(signed.path(name), text).unwrap();
+        }
+        signed
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = roomy();
+        config.tls.certificate = Some(self.path("certificate.pem"));
+        config.tls.private_key = Some(self.path("key.pem"));
+        config
+    }
+
+    fn client(&self) -> ClientTlsConfig {
+        let authority = Certificate::from_pem(&self.authority);
+        ClientTlsConfig::new().ca_certificate(authority).domain_name("localhost")
+    }
+}
+
+async fn begin(port: u16, tls: Option<ClientTlsConfig>, token: &str) -> Result<(), String> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://127.0.0.1:{port}")).unwrap();
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls).unwrap();
+    }
+    let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
+    let mut request = tonic::Request::new(BeginRequest::default());
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let begun = CoordinatorClient::new(channel).begin(request).await;
+    begun.map(drop).map_err(|status| status.to_string())
+}
+
+fn trusting(signed: &Signed, base: &str, token: &str) -> Admin {
+    let mut admin = Admin::new(base, Some(token.to_owned()));
+    let authority = reqwest::Certificate::from_pem(signed.authority.as_bytes()).unwrap();
+    admin.http = reqwest::Client::builder().no_proxy().tls_certs_only([authority]).build().unwrap();
+    admin
+}
+
+#[tokio::test]
+async fn both_ports_speak_tls_and_nothing_else() {
+    let (signed, tokens) = (Signed::make(), TokensFile::draw());
+    let mut config = signed.config();
+    config.security.tokens = Some(tokens.path());
+    let server = Server::start(config).await.unwrap();
+    let grpc = server.grpc_address.port();
+    begin(grpc, Some(signed.client()), &tokens.client).await.unwrap();
+    assert!(begin(grpc, Some(signed.client()), &tokens.viewer).await.is_err());
+    assert!(begin(grpc, None, &tokens.client).await.is_err());
+    let stranger = Signed::make();
+    assert!(begin(grpc, Some(stranger.client()), &tokens.client).await.is_err());
+
+    let base = format!("https://localhost:{}", server.admin_address.port());
+    let admin = trusting(&signed, &base, &tokens.viewer);
+    let status: handfast_server::admin::model::ServerStatus = admin.get("/api/v1/status").await;
+    assert_eq!(status.store, "memory");
+    let mistrusting = trusting(&stranger, &base, &tokens.viewer);
+    assert!(mistrusting.http.get(format!("{base}/livez")).send().await.is_err());
+    let plain = format!("http://localhost:{}/livez", server.admin_address.port());
+    assert!(admin.http.get(plain).send().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_trusts_the_authority_that_it_is_given() {
+    let (signed, tokens) = (Signed::make(), TokensFile::draw());
+    let mut config = signed.config();
+    config.security.tokens = Some(tokens.path());
+    let server = Server::start(config).await.unwrap();
+    let base = format!("https://localhost:{}", server.admin_address.port());
+    let exit = async |authority: PathBuf| {
+        let mut command = handfast(&["status", "--server", &base, "--ca"]);
+        command.arg(authority).env("HANDFAST_TOKEN", &tokens.viewer);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(exit(signed.path("authority.pem")).await, (Some(0), String::new()));
+    let (code, said) = exit(signed.path("missing.pem")).await;
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("error[HF-CLI-CA]"), "{said}");
+    let stranger = Signed::make();
+    let (code, said) = exit(stranger.path("authority.pem")).await;
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("certificate"), "{said}");
+}
+
+#[tokio::test]
+async fn a_client_authority_turns_strangers_away() {
+    let (signed, stranger) = (Signed::make(), Signed::make());
+    let mut config = signed.config();
+    config.tls.client_authority = Some(signed.path("authority.pem"));
+    let server = Server::start(config).await.unwrap();
+    let grpc = server.grpc_address.port();
+    let identity = |of: &Signed| Identity::from_pem(&of.certificate, &of.key);
+    begin(grpc, Some(signed.client().identity(identity(&signed))), "").await.unwrap();
+    assert!(begin(grpc, Some(signed.client()), "").await.is_err());
+    let strange = signed.client().identity(identity(&stranger));
+    assert!(begin(grpc, Some(strange), "").await.is_err());
+}
+
+// One client that opens a connection and says nothing must not keep others out.
+#[tokio::test]
+async fn a_silent_handshake_holds_up_nobody() {
+    let signed = Signed::make();
+    let server = Server::start(signed.config()).await.unwrap();
+    let silent = tokio::net::TcpStream::connect(server.admin_address).await.unwrap();
+    let base = format!("https://localhost:{}", server.admin_address.port());
+    let admin = trusting(&signed, &base, "");
+    let (status, _) = admin.send(http::Method::GET, "/livez", None).await;
+    assert_eq!(status, http::StatusCode::OK);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn unusable_files_are_named() {
+    let (signed, other) = (Signed::make(), Signed::make());
+    let empty = signed.path("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let cases = [
+        (empty.clone(), signed.path("key.pem")),
+        (signed.path("certificate.pem"), empty),
+        (signed.path("certificate.pem"), other.path("key.pem")),
+    ];
+    for (certificate, key) in cases {
+        let mut config = roomy();
+        config.tls.certificate = Some(certificate);
+        config.tls.private_key = Some(key);
+        let error = Server::start(config).await.unwrap_err();
+        assert!(matches!(error, StartError::Tls(_)), "{error}");
+        assert_eq!(error.code(), "HF-CFG-TLS");
+    }
+}
+
+#[tokio::test]
+async fn other_machines_are_refused_without_tls_and_tokens() {
+    let mut config = roomy();
+    config.admin.listen = "192.0.2.1:0".parse().unwrap();
+    let error = Server::start(config).await.unwrap_err();
+    assert_eq!(error.code(), "HF-CFG-INVALID");
+    assert!(error.to_string().contains("admin.listen"), "{error}");
+}
