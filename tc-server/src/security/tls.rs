@@ -61,6 +61,8 @@ pub fn grpc_tls(config: &TlsConfig) -> Result<Option<ServerTlsConfig>, TlsError>
     let identity = Identity::from_pem(read(certificate)?, read(key)?);
     let mut tls = ServerTlsConfig::new().identity(identity);
     if let Some(authority) = &config.client_authority {
+        // tonic's own complaint would not name the file.
+        read_chain(authority)?;
         tls = tls.client_ca_root(Certificate::from_pem(read(authority)?));
     }
     Ok(Some(tls))

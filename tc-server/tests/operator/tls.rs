@@ -175,6 +175,10 @@ async fn unusable_files_are_named() {
         assert!(matches!(error, StartError::Tls(_)), "{error}");
         assert_eq!(error.code(), "HF-CFG-TLS");
     }
+    let mut config = signed.config();
+    config.tls.client_authority = Some(signed.path("key.pem"));
+    let error = Server::start(config).await.unwrap_err();
+    assert!(error.to_string().contains("key.pem"), "{error}");
 }
 
 #[tokio::test]
