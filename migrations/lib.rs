@@ -1,1 +1,215 @@
 //! Numbered SQL for the client tables of Handfast, per database.
+//!
+//! The `.sql` files beside this one are embedded as they are, so that a person can apply them by
+//! hand and the client library can apply them on its own. This crate knows no driver: whoever
+//! executes the statements, remembers what was applied and guards against a second runner is the
+//! client library. What it needs for that (the history table, the locks) is here too, because it is
+//! SQL per database.
+
+use sha2::{Digest, Sha256};
+
+/// A database product that has client tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Database {
+    /// PostgreSQL 13 or later.
+    Postgres,
+    /// MySQL 8 or MariaDB 10.6, or later.
+    MySql,
+    /// SQLite 3.37 or later.
+    Sqlite,
+}
+
+/// One numbered step of the client tables. A published step never changes; corrections are further
+/// steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Its place in the order, from 1 without gaps.
+    pub number: u32,
+    /// What it makes, as in the file name.
+    pub name: &'static str,
+    /// The file's text, comments included.
+    pub text: &'static str,
+}
+
+/// How a runner keeps others away while it works: the statements before and after.
+///
+/// `acquire` comes first on the run's connection and must have answered before anything else is
+/// sent; `release` or `abandon` comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exclusion {
+    /// Waits for other runners. MySQL answers its one statement with 1, or with 0 after a minute of
+    /// waiting: then the run must not begin.
+    pub acquire: &'static [&'static str],
+    /// Lets the next one in, and makes this run's work durable where it is one transaction.
+    pub release: &'static str,
+    /// Gives up: undoes this run's work where it is one transaction.
+    pub abandon: &'static str,
+}
+
+const POSTGRES: &[Migration] =
+    &[Migration { number: 1, name: "client", text: include_str!("postgres/0001_client.sql") }];
+
+const MYSQL: &[Migration] =
+    &[Migration { number: 1, name: "client", text: include_str!("mysql/0001_client.sql") }];
+
+const SQLITE: &[Migration] =
+    &[Migration { number: 1, name: "client", text: include_str!("sqlite/0001_client.sql") }];
+
+/// The steps that make the client tables, in the order in which they are applied.
+///
+/// ```
+/// use handfast_migrations::{Database, client_migrations};
+///
+/// let first = &client_migrations(Database::Sqlite)[0];
+/// assert_eq!((first.number, first.name), (1, "client"));
+/// assert!(first.statements().next().unwrap().contains("CREATE TABLE IF NOT EXISTS undo_log"));
+/// ```
+#[must_use]
+pub fn client_migrations(database: Database) -> &'static [Migration] {
+    match database {
+        Database::Postgres => POSTGRES,
+        Database::MySql => MYSQL,
+        Database::Sqlite => SQLITE,
+    }
+}
+
+/// The tables that must be there before a database can take part in global transactions.
+#[must_use]
+pub fn client_tables() -> &'static [&'static str] {
+    &["undo_log", "handfast_identity"]
+}
+
+/// Makes the table that remembers which steps were applied, if it is missing. Its columns are
+/// `number`, `name`, `checksum` and `applied_at`; the last one fills itself.
+#[must_use]
+pub fn history_table(database: Database) -> &'static str {
+    match database {
+        Database::Postgres => {
+            "CREATE TABLE IF NOT EXISTS handfast_migrations (\
+             number INT NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, \
+             checksum VARCHAR(64) NOT NULL, \
+             applied_at TIMESTAMPTZ NOT NULL DEFAULT CURRENT_TIMESTAMP)"
+        }
+        Database::MySql => {
+            "CREATE TABLE IF NOT EXISTS handfast_migrations (\
+             number INT NOT NULL PRIMARY KEY, name VARCHAR(128) NOT NULL, \
+             checksum VARCHAR(64) NOT NULL, \
+             applied_at DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) ENGINE = InnoDB"
+        }
+        Database::Sqlite => {
+            "CREATE TABLE IF NOT EXISTS handfast_migrations (\
+             number INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, \
+             applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))) STRICT"
+        }
+    }
+}
+
+/// How a run is guarded. All statements go over one connection.
+///
+/// On PostgreSQL and SQLite a run is one transaction, which `acquire` opens. MySQL commits every
+/// DDL statement by itself, so there the guard belongs to the connection and a broken run is repeated,
+/// which the idempotent statements allow.
+#[must_use]
+pub fn exclusion(database: Database) -> Exclusion {
+    match database {
+        Database::Postgres => Exclusion {
+            acquire: &["BEGIN", "SELECT pg_advisory_xact_lock(5207021478)"],
+            release: "COMMIT",
+            abandon: "ROLLBACK",
+        },
+        Database::MySql => Exclusion {
+            acquire: &["SELECT GET_LOCK(CONCAT('handfast:', SHA1(DATABASE())), 60)"],
+            release: "DO RELEASE_LOCK(CONCAT('handfast:', SHA1(DATABASE())))",
+            abandon: "DO RELEASE_LOCK(CONCAT('handfast:', SHA1(DATABASE())))",
+        },
+        Database::Sqlite => {
+            Exclusion { acquire: &["BEGIN IMMEDIATE"], release: "COMMIT", abandon: "ROLLBACK" }
+        }
+    }
+}
+
+impl Migration {
+    /// The statements of the step, in order, comments and final semicolons left out. Each can be
+    /// repeated without harm.
+    pub fn statements(&self) -> impl Iterator<Item = &'static str> + use<> {
+        split_statements(self.text)
+    }
+
+    /// SHA-256 of the text in lower-case hex: what the history table remembers, so that a changed
+    /// step is noticed.
+    #[must_use]
+    pub fn checksum(&self) -> String {
+        Sha256::digest(self.text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Splits at semicolons that end a line. Our files hold no literal or comment that has one there.
+fn split_statements(text: &str) -> impl Iterator<Item = &str> {
+    text.split(";\n").map(skip_comments).filter(|statement| !statement.is_empty())
+}
+
+/// Leaves out the comment lines and blank lines before a statement.
+fn skip_comments(statement: &str) -> &str {
+    let mut rest = statement.trim();
+    while rest.starts_with("--") {
+        rest = rest.split_once('\n').map_or("", |(_comment, after)| after.trim_start());
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATABASES: [Database; 3] = [Database::Postgres, Database::MySql, Database::Sqlite];
+
+    #[test]
+    fn steps_are_numbered_without_gaps() {
+        for database in DATABASES {
+            let numbers: Vec<u32> =
+                client_migrations(database).iter().map(|step| step.number).collect();
+            let expected: Vec<u32> = (1..).take(numbers.len()).collect();
+            assert_eq!(numbers, expected, "{database:?}");
+        }
+    }
+
+    #[test]
+    fn every_client_table_is_made_on_every_database() {
+        for database in DATABASES {
+            for table in client_tables() {
+                let opening = format!("CREATE TABLE IF NOT EXISTS {table} (");
+                let made = client_migrations(database)
+                    .iter()
+                    .flat_map(Migration::statements)
+                    .any(|statement| statement.starts_with(&opening));
+                assert!(made, "{database:?}: {table}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_statement_can_be_repeated() {
+        for database in DATABASES {
+            for statement in client_migrations(database).iter().flat_map(Migration::statements) {
+                let repeatable = ["IF NOT EXISTS", "ON CONFLICT", "INSERT IGNORE", "OR IGNORE"];
+                assert!(repeatable.iter().any(|words| statement.contains(words)), "{statement}");
+            }
+        }
+    }
+
+    #[test]
+    fn statements_come_without_comments_and_semicolons() {
+        let text =
+            "-- A comment.\n\n-- Another.\nCREATE TABLE a (\n    b INT -- inner\n);\n\nSELECT 1;\n";
+        let statements: Vec<&str> = split_statements(text).collect();
+        assert_eq!(statements, ["CREATE TABLE a (\n    b INT -- inner\n)", "SELECT 1"]);
+    }
+
+    #[test]
+    fn the_checksum_follows_the_text() {
+        let step = Migration { number: 1, name: "a", text: "SELECT 1;\n" };
+        let changed = Migration { text: "SELECT 2;\n", ..step };
+        assert_eq!(step.checksum().len(), 64);
+        assert_ne!(step.checksum(), changed.checksum());
+    }
+}

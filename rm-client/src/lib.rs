@@ -1,1 +1,58 @@
-//! Skeleton.
+//! Distributed transactions for services: begin, commit and roll back across databases with
+//! ordinary SQL.
+//!
+//! A *global* transaction spans services and their databases. One process launches it; whatever the
+//! work calls, in this process or over HTTP and gRPC, takes part in it; at the end all of it has
+//! happened or none. The coordinator, `handfast serve`, keeps the decision.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use handfast::Handfast;
+//!
+//! # async fn debit() -> Result<(), std::io::Error> { Ok(()) }
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let handfast = Handfast::connect("http://127.0.0.1:7091").application("order-service").await?;
+//!
+//! let order = handfast
+//!     .transaction("place-order")
+//!     .timeout(Duration::from_secs(30))
+//!     .run(async |_tx| {
+//!         debit().await?; // Local transactions, calls of other services.
+//!         Ok::<_, std::io::Error>(42)
+//!     })
+//!     .await?; // Ok: committed. Err or dropped: rolled back.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | connect | [`Handfast::connect`] |
+//! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
+//! | decide by hand | [`NewTransaction::begin`], [`Global`] |
+//! | say what happens inside a transaction | [`Propagation`] |
+//! | carry the transaction to other services | [`propagation`] |
+//! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
+#![warn(missing_docs)]
+
+#[doc(hidden)]
+pub mod at;
+mod connect;
+mod context;
+mod coordinator;
+mod error;
+mod link;
+pub mod propagation;
+mod status;
+mod tm;
+mod xid;
+
+pub use connect::{Connect, Handfast};
+pub use context::current_xid;
+pub use error::{Error, Rejection, RejectionDetail};
+pub use status::{GlobalStatus, RollbackReason};
+pub use tm::{
+    EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
+};
+pub use xid::Xid;

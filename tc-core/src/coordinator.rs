@@ -53,7 +53,7 @@ impl Coordinator {
                 self.report_branch(now, xid, branch, outcome, out)
             }
             What::CheckLocks { xid, resource, rows, wait } => {
-                self.check_locks(now, to, xid, &resource, rows, wait, out)
+                self.check_locks(now, to, xid, &resource, rows, wait)
             }
             What::End { xid, decision, by, reason, reply_when } => self
                 .end(now, xid, decision, by, &reason, out)

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::Xid;
 use crate::coordinator::Coordinator;
-use crate::lock::{Purpose, Rank};
+use crate::lock::Purpose;
 use crate::request::LockMode;
 use crate::wait::{WaitId, WantedRow};
 
@@ -53,7 +53,7 @@ impl Coordinator {
 
     /// The globals that a request waits for.
     ///
-    /// Of the queue before it not all need be named: the nearest exclusive newcomer waits for
+    /// Of the queue before it not all need be named: the nearest exclusive one waits for
     /// everything before itself, so what lies beyond is reached through it.
     pub(crate) fn blockers_of_request(&self, id: WaitId) -> Vec<Xid> {
         let mut blockers = Vec::new();
@@ -64,12 +64,12 @@ impl Coordinator {
             }
             let holders = self.locks.conflicting_holders(row.lock, waiter.xid, row.mode);
             blockers.extend(holders.map(|holder| holder.xid));
-            for (place, claim) in self.locks.claims_ahead(row.lock, row.place(id)) {
+            for claim in self.locks.claims_ahead(row.lock, row.place(id)) {
                 if claim.purpose == Purpose::Check || !claim.mode.conflicts(row.mode) {
                     continue;
                 }
                 blockers.extend(claim.xid.filter(|_| claim.xid != waiter.xid));
-                if claim.mode == LockMode::Exclusive && place.rank == Rank::Newcomer {
+                if claim.mode == LockMode::Exclusive {
                     break;
                 }
             }

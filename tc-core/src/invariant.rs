@@ -13,7 +13,7 @@ use crate::lock::{LockId, Purpose, Rank};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, QUEUE and BOUNDED, and that counts agree with what is counted.
+    /// Checks DEADLINE, LOCK-OWNER and QUEUE, and that counts agree with what is counted.
     /// Reads the whole state: for tests.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Coordinator {
         for (id, waiter) in self.waits.iter() {
             self.check_waiter(id, waiter)?;
         }
-        self.check_bounds()
+        Ok(())
     }
 
     fn check_globals(&self) -> Result<(), String> {
@@ -101,18 +101,6 @@ impl Coordinator {
             ensure(queued, || format!("waiter {id:?} stands in no queue"))?;
         }
         Ok(())
-    }
-
-    fn check_bounds(&self) -> Result<(), String> {
-        let limits = &self.limits;
-        let bounds = [
-            ("globals", self.globals.len(), limits.globals_max),
-            ("locks", self.locks.len(), limits.locks_max),
-            ("waiters", self.waits.len(), limits.waiters_max),
-            ("history", self.history.len(), limits.history_max),
-        ];
-        let past = bounds.into_iter().find(|&(_, len, max)| len > max);
-        past.map_or(Ok(()), |(what, len, max)| Err(format!("BOUNDED: {len} {what}, not {max}")))
     }
 }
 

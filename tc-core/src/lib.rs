@@ -1,4 +1,64 @@
 //! The decisions of the Handfast transaction coordinator, without IO.
+//!
+//! [`Coordinator`] holds all state in memory. Requests go in, with the time; changed records and
+//! effects come out. Whoever drives it stores the changes and then lets the effects out, in order
+//! (DURABLE-FIRST); after a crash, [`Coordinator::load`] makes the same coordinator from the records.
+//!
+//! ```text
+//!            Request ─▶ ┌─────────────┐ ─▶ Change  (to be stored first)
+//!  Timestamp (its now)─▶│ Coordinator │
+//!                       └─────────────┘ ─▶ Effect  (replies, phase-two calls)
+//!            Record  ─▶ load
+//! ```
+//!
+//! The core reads no clock, no random source, no environment and no hash order (PURE), and it
+//! answers every request, a wrong one with a [`Rejection`] (TOTAL). It knows nothing of
+//! connections, of storage, of retry pacing, and of who leads.
+//!
+//! # Example
+//!
+//! A global takes a row, commits, and its one branch carries the commit out.
+//!
+//! ```
+//! use handfast_core::*;
+//!
+//! let mut coordinator = Coordinator::load(Epoch(1), "tc:7091".into(), Limits::default(), [])?;
+//! let mut ask = |at: u64, what: What| {
+//!     let mut out = Outcome::default();
+//!     let request = Request { reply_to: Some(Correlation(at)), what };
+//!     coordinator.decide(Timestamp(at), request, &mut out);
+//!     out
+//! };
+//!
+//! let (application, name) = ("shop".into(), "place-order".into());
+//! let begun = ask(1, What::Begin { application, name, timeout_ms: None });
+//! let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = begun.effects[0] else { panic!() };
+//! assert!(begun.changes.is_empty(), "until its first branch a global need not survive");
+//!
+//! let row = RowLock { table: "item".into(), key: (*b"1:7").into(), mode: LockMode::Exclusive };
+//! let branch = NewBranch {
+//!     id: BranchId(641),
+//!     resource: "postgres:7012/shop/public".into(),
+//!     mode: Mode::At,
+//!     rows: vec![row],
+//!     application_data: Box::default(),
+//! };
+//! let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+//! let registered = ask(2, What::RegisterBranch { xid, branch, wait });
+//! assert_eq!(registered.changes.len(), 2, "the global and its branch");
+//!
+//! let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
+//! let decided = ask(3, What::End { xid, decision, by, reason: "".into(), reply_when });
+//! assert!(decided.effects.contains(&Effect::Reply {
+//!     to: Correlation(3),
+//!     reply: Reply::Status(GlobalStatus::Committing),
+//! }));
+//!
+//! let (branch, outcome) = (BranchId(641), PhaseTwoOutcome::Done);
+//! ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
+//! assert_eq!(coordinator.status(xid), GlobalStatus::Committed);
+//! # Ok::<(), LoadError>(())
+//! ```
 #![warn(missing_docs)]
 
 mod branch;

@@ -190,9 +190,6 @@ impl LockTable {
             contended.others.retain(|holder| holder.branch() != (xid, sequence));
         }
         slot.first.take_if(|holder| holder.branch() == (xid, sequence));
-        if let (None, Some(contended)) = (slot.first, &mut slot.contended) {
-            slot.first = (!contended.others.is_empty()).then(|| contended.others.remove(0));
-        }
     }
 
     /// Whether the global holds the row in any mode.
@@ -251,10 +248,10 @@ impl LockTable {
         &self,
         lock: LockId,
         place: Place,
-    ) -> impl Iterator<Item = (Place, Claim)> + '_ {
+    ) -> impl Iterator<Item = Claim> + '_ {
         let queue = self.slot(lock).contended.as_ref().map(|contended| &contended.queue);
         let ahead = queue.into_iter().flat_map(move |queue| queue.range(..place).rev());
-        ahead.map(|(&place, &claim)| (place, claim))
+        ahead.map(|(_, &claim)| claim)
     }
 
     /// The first request before a place that will take the row in a mode that conflicts.
@@ -265,7 +262,7 @@ impl LockTable {
         mode: LockMode,
     ) -> Option<Claim> {
         let blocks = |claim: &Claim| claim.purpose == Purpose::Take && claim.mode.conflicts(mode);
-        self.claims_ahead(lock, place).map(|(_, claim)| claim).find(blocks)
+        self.claims_ahead(lock, place).find(blocks)
     }
 
     fn slot(&self, lock: LockId) -> &Slot {

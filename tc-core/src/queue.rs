@@ -1,11 +1,11 @@
 //! Waiting for locks: who must wait, who is next, who is refused.
 //!
 //! A request takes all its rows at once or none. It is its turn when no other global holds one of
-//! them in a conflicting mode and no request before it in a row's queue wants to. Nobody waits for
-//! a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it is waits.
+//! them in a conflicting mode and no request before it in a row's queue, its own global's included,
+//! wants to. Nobody waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it is waits.
 
-use crate::coordinator::{Answer, Coordinator, push_reply};
-use crate::lock::{LockId, Purpose, Rank};
+use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
+use crate::lock::{LockId, Rank};
 use crate::outcome::{Outcome, Rejection, Reply};
 use crate::request::{Holding, LockMode, LockWait};
 use crate::wait::{WaitId, Waiter, Want, WantedRow};
@@ -45,16 +45,17 @@ impl Coordinator {
         &mut self,
         now: Timestamp,
         to: Option<Correlation>,
-        xid: Option<Xid>,
         want: Want,
         rows: Vec<WantedRow>,
         wait: LockWait,
+        blocker: Blocker,
     ) -> Answer {
+        let xid = want.xid();
         let locks: Vec<_> = rows.iter().map(|row| row.lock).collect();
-        let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
-        let waits = self.may_wait(to, xid, &rows, wait).and_then(|reply_to| {
-            let holding = wait.holding;
-            self.line_up(Waiter { reply_to, xid, want, rows, holding, since: now, deadline })
+        let waits = self.may_wait(to, xid, &rows, wait, blocker).and_then(|reply_to| {
+            let (holding, since) = (wait.holding, now);
+            let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
+            self.line_up(Waiter { reply_to, xid, want, rows, holding, since, deadline })
         });
         if let Err(rejection) = waits {
             locks.into_iter().for_each(|lock| self.locks.reclaim(lock));
@@ -69,21 +70,19 @@ impl Coordinator {
         xid: Option<Xid>,
         rows: &[WantedRow],
         wait: LockWait,
+        blocker: Blocker,
     ) -> Result<Correlation, Rejection> {
         // A holder that rolls back may need the database locks that this requester would keep.
         let rolling_back = match wait.holding {
             Holding::DatabaseLocks => self.holder_rolling_back(xid, rows),
             Holding::Nothing => None,
         };
-        let blocker = rolling_back.or_else(|| self.blocker(xid, rows, WaitId(u64::MAX)));
-        match (to, blocker) {
-            (Some(to), _) if wait.timeout_ms > 0 && rolling_back.is_none() => {
-                let max = self.limits.waiters_max;
-                crate::coordinator::check_limit("waiting requests", self.waits.len() + 1, max)?;
+        match (to, rolling_back) {
+            (Some(to), None) if wait.timeout_ms > 0 => {
+                check_limit("waiting requests", self.waits.len() + 1, self.limits.waiters_max)?;
                 Ok(to)
             }
-            (_, Some(blocker)) => Err(self.row_locked(blocker)),
-            (_, None) => unreachable!("QUEUE: only blocked requests wait"),
+            (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),
         }
     }
 
@@ -207,7 +206,8 @@ impl Coordinator {
                 after = Some(place);
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if bars_the_rest(claim.purpose, claim.mode, place.rank) {
+                } else if claim.mode == LockMode::Exclusive && place.rank == Rank::Newcomer {
+                    // Behind it are newcomers alone, and it is in the way of each.
                     break;
                 }
             }
@@ -224,7 +224,7 @@ impl Coordinator {
         let Some(waiter) = self.leave_queues(id, touched) else { return };
         let to = Some(waiter.reply_to);
         match waiter.want {
-            Want::Check => push_reply(out, to, Reply::Unlocked),
+            Want::Check(_) => push_reply(out, to, Reply::Unlocked),
             Want::Join(xid, joining) => {
                 let joined = self.join(now, xid, joining, &waiter.rows, out);
                 let granted = |token| Reply::Registered { token };
@@ -271,9 +271,4 @@ impl Coordinator {
             }
         }
     }
-}
-
-/// Whether a request that is not next keeps everybody behind it waiting too.
-fn bars_the_rest(purpose: Purpose, mode: LockMode, rank: Rank) -> bool {
-    purpose == Purpose::Take && mode == LockMode::Exclusive && rank == Rank::Newcomer
 }

@@ -29,9 +29,9 @@ impl Coordinator {
         let joining = Joining { id, resource: self.names.text(&resource), mode, application_data };
         self.admit(xid, &joining)?;
         let rows = self.wanted_rows(Some(xid), &joining.resource, rows)?;
-        if self.blocker(Some(xid), &rows, WaitId(u64::MAX)).is_some() {
+        if let Some(blocker) = self.blocker(Some(xid), &rows, WaitId(u64::MAX)) {
             let want = Want::Join(xid, joining);
-            return self.wait_or_refuse(now, to, Some(xid), want, rows, wait);
+            return self.wait_or_refuse(now, to, want, rows, wait, blocker);
         }
         let token = self.join(now, xid, joining, &rows, out);
         let mut touched = rows.iter().map(|row| row.lock).collect();
@@ -40,7 +40,6 @@ impl Coordinator {
         Ok(Some(Reply::Registered { token: token? }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one request")]
     pub(crate) fn check_locks(
         &mut self,
         now: Timestamp,
@@ -49,16 +48,15 @@ impl Coordinator {
         resource: &Arc<str>,
         rows: Vec<RowLock>,
         wait: LockWait,
-        out: &mut Outcome,
     ) -> Answer {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
         // A check is compatible like a shared lock: it reads.
         let rows = rows.into_iter().map(RowLock::shared).collect();
         let rows = self.wanted_rows(xid, resource, rows)?;
-        if self.blocker(xid, &rows, WaitId(u64::MAX)).is_some() {
-            return self.wait_or_refuse(now, to, xid, Want::Check, rows, wait);
+        if let Some(blocker) = self.blocker(xid, &rows, WaitId(u64::MAX)) {
+            return self.wait_or_refuse(now, to, Want::Check(xid), rows, wait, blocker);
         }
-        self.settle(now, rows.iter().map(|row| row.lock).collect(), out);
+        rows.iter().for_each(|row| self.locks.reclaim(row.lock));
         Ok(Some(Reply::Unlocked))
     }
 
@@ -86,7 +84,6 @@ impl Coordinator {
         mut rows: Vec<RowLock>,
     ) -> Result<Vec<WantedRow>, Rejection> {
         check_limit("rows of a request", rows.len(), self.limits.rows_per_request_max)?;
-        check_limit("row locks", self.locks.len() + rows.len(), self.limits.locks_max)?;
         rows.sort_unstable();
         // Of equal rows the last is the strongest: it is kept, in place of the one before it.
         rows.dedup_by(|next, kept| {
@@ -96,6 +93,7 @@ impl Coordinator {
             }
             same
         });
+        self.check_room(resource, &rows)?;
         let wanted = rows.into_iter().map(|row| {
             let space = self.names.space(resource, &row.table);
             let lock = self.locks.find_or_insert(space, row.key);
@@ -104,6 +102,19 @@ impl Coordinator {
             WantedRow { lock, mode: row.mode, rank }
         });
         Ok(wanted.collect())
+    }
+
+    /// Rows that are locked or waited for already need no room: a request sent again is answered
+    /// as the first time, however full the table is.
+    fn check_room(&mut self, resource: &Arc<str>, rows: &[RowLock]) -> Result<(), Rejection> {
+        let mut wanted = self.locks.len() + rows.len();
+        if wanted > self.limits.locks_max {
+            for row in rows {
+                let space = self.names.space(resource, &row.table);
+                wanted -= usize::from(self.locks.find(&space, &row.key).is_some());
+            }
+        }
+        check_limit("row locks", wanted, self.limits.locks_max)
     }
 
     /// Makes the branch hold the rows, which nothing blocks.
@@ -117,8 +128,30 @@ impl Coordinator {
         rows: &[WantedRow],
         out: &mut Outcome,
     ) -> Result<FencingToken, Rejection> {
-        let global = self.admit(xid, &joining)?;
-        let (is_stored, known) = (global.stored, global.branch(joining.id));
+        let joint = match self.plan_joint(xid, &joining, rows)? {
+            Ok(joint) => joint,
+            Err(granted_before) => return Ok(granted_before),
+        };
+        let token = self.numbers.token()?;
+        for row in &joint.missing {
+            self.locks.hold(row.lock, Holder { xid, sequence: joint.sequence, mode: row.mode });
+        }
+        if self.globals.get(xid).is_some_and(|global| !global.stored) {
+            self.put_global(xid, out);
+        }
+        self.store_joint(now, xid, joining, &joint, token, out);
+        Ok(token)
+    }
+
+    /// What the branch has yet to get, or the token of a branch that has everything.
+    fn plan_joint(
+        &self,
+        xid: Xid,
+        joining: &Joining,
+        rows: &[WantedRow],
+    ) -> Result<Result<Joint, FencingToken>, Rejection> {
+        let global = self.admit(xid, joining)?;
+        let known = global.branch(joining.id);
         let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());
         let sequence = sequence.ok_or(Rejection::LimitReached {
             what: "registrations of a global",
@@ -127,45 +160,41 @@ impl Coordinator {
         let held = |row: &&WantedRow| holds(&self.locks, row, xid, sequence);
         let missing: Vec<_> = rows.iter().filter(|row| !held(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
-            return Ok(branch.token);
+            return Ok(Err(branch.token));
         }
         let rows = known.map_or(0, |branch| branch.rows.len()) + missing.len();
         check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
-        let token = self.numbers.token()?;
-        for row in &missing {
-            self.locks.hold(row.lock, Holder { xid, sequence, mode: row.mode });
-        }
-        if !is_stored {
-            self.put_global(xid, out);
-        }
-        self.store_joined(now, xid, sequence, joining, token, &missing, out);
-        Ok(token)
+        Ok(Ok(Joint { sequence, missing }))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one branch")]
-    fn store_joined(
+    fn store_joint(
         &mut self,
         now: Timestamp,
         xid: Xid,
-        sequence: u32,
         joining: Joining,
+        joint: &Joint,
         token: FencingToken,
-        rows: &[WantedRow],
         out: &mut Outcome,
     ) {
         let locks = &self.locks;
         self.globals.change(xid, |global| {
             let id = joining.id;
             if global.branch(id).is_none() {
-                global.add(make_branch(now, sequence, joining));
+                global.add(make_branch(now, joint.sequence, joining));
             }
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
-            branch.rows.reserve_exact(rows.len());
-            rows.iter().for_each(|row| branch.add_row(row));
+            branch.rows.reserve_exact(joint.missing.len());
+            joint.missing.iter().for_each(|row| branch.add_row(row));
             out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
         });
     }
+}
+
+/// A branch's place and the rows that it has yet to get.
+struct Joint {
+    sequence: u32,
+    missing: Vec<WantedRow>,
 }
 
 impl RowLock {

@@ -112,6 +112,8 @@ pub struct LockWaiter {
     pub xid: Option<Xid>,
     /// How it wants the row.
     pub mode: LockMode,
+    /// Whether it will take the row; a check goes on without it.
+    pub takes: bool,
     /// Since when it waits.
     pub since: Timestamp,
     /// When it is refused.
@@ -255,7 +257,13 @@ impl Coordinator {
         let waiting = self.locks.queue(lock).filter_map(|(place, claim)| {
             let waiter = self.waits.get(place.id)?;
             let (since, deadline) = (waiter.since, waiter.deadline);
-            Some(LockWaiter { xid: claim.xid, mode: claim.mode, since, deadline })
+            Some(LockWaiter {
+                xid: claim.xid,
+                mode: claim.mode,
+                takes: waiter.takes(),
+                since,
+                deadline,
+            })
         });
         waiting.collect()
     }

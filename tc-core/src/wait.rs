@@ -31,8 +31,18 @@ pub(crate) struct Waiter {
 pub(crate) enum Want {
     /// The branch takes them.
     Join(Xid, Joining),
-    /// The requester is told.
-    Check,
+    /// The requester is told; outside a global there is no XID.
+    Check(Option<Xid>),
+}
+
+impl Want {
+    /// The global that asks.
+    pub(crate) fn xid(&self) -> Option<Xid> {
+        match self {
+            Self::Join(xid, _) => Some(*xid),
+            Self::Check(xid) => *xid,
+        }
+    }
 }
 
 /// A branch to be made, or to be given more rows.
@@ -81,6 +91,7 @@ pub(crate) struct Waits {
     of_globals: BTreeSet<(Xid, WaitId)>,
     deadlines: BTreeSet<(Timestamp, WaitId)>,
     ends: BTreeMap<Xid, Vec<Correlation>>,
+    ends_len: usize,
     by_correlation: BTreeMap<Correlation, Awaited>,
 }
 
@@ -93,7 +104,7 @@ pub(crate) enum Awaited {
 impl Waits {
     /// How many requests wait, for locks and for globals to finish.
     pub(crate) fn len(&self) -> usize {
-        self.by_correlation.len().max(self.waiters.len())
+        self.waiters.len() + self.ends_len
     }
 
     /// How many requests wait for locks.
@@ -159,12 +170,15 @@ impl Waits {
     /// Keeps the place of a request that is answered when the global is finished.
     pub(crate) fn await_end(&mut self, xid: Xid, correlation: Correlation) {
         self.ends.entry(xid).or_default().push(correlation);
+        self.ends_len += 1;
         self.by_correlation.insert(correlation, Awaited::End(xid));
     }
 
     pub(crate) fn forget_end(&mut self, xid: Xid, correlation: Correlation) {
         if let Some(waiting) = self.ends.get_mut(&xid) {
+            self.ends_len -= waiting.len();
             waiting.retain(|&known| known != correlation);
+            self.ends_len += waiting.len();
             if waiting.is_empty() {
                 self.ends.remove(&xid);
             }
@@ -175,6 +189,7 @@ impl Waits {
     /// Takes out the requests that wait for the global to finish.
     pub(crate) fn take_ends(&mut self, xid: Xid) -> Vec<Correlation> {
         let waiting = self.ends.remove(&xid).unwrap_or_default();
+        self.ends_len -= waiting.len();
         for correlation in &waiting {
             if self.awaited(*correlation) == Some(Awaited::End(xid)) {
                 self.by_correlation.remove(correlation);

@@ -3,6 +3,7 @@
 //! A store knows leadership and batches; it does not know what a record means. The engine is its
 //! only caller: one batch at a time, each after the one before it is durable or has failed.
 
+pub mod codec;
 mod memory;
 
 use std::fmt;

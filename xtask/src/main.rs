@@ -1,1 +1,71 @@
-fn main() {}
+//! `cargo xtask`: sets up test services, runs the tests, and checks what CI checks.
+//!
+//! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
+
+mod ci;
+mod fuzz;
+mod install;
+mod interrupt;
+mod say;
+mod services;
+mod test;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::interrupt::Interrupts;
+use crate::say::say;
+
+/// Set-up of test services, test run, CI and tidy checks.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Install the test servers that are missing, start private ones, run every test.
+    Test {
+        /// Passed on to `cargo test`; `-p NAME` narrows the run to a package.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Start the test servers, print their addresses, and keep them until Ctrl-C.
+    Services,
+    /// Run the tests and everything else that a change must pass.
+    Ci {
+        /// Leave the tests out: format, clippy, docs, tidy and the example only.
+        #[arg(long)]
+        skip_tests: bool,
+    },
+    /// Check lengths, forbidden imports and words, licences, stray files.
+    Tidy,
+    /// Run each fuzz target for a bounded time.
+    Fuzz {
+        /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Task::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    // Before any thread: threads inherit the signals that are blocked here.
+    let interrupts = Interrupts::watch()?;
+    match task {
+        Task::Test { arguments } => test::run_tests(&interrupts, &arguments),
+        Task::Services => test::run_services(&interrupts),
+        Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
+        Task::Tidy => tidy::check_tree(),
+        Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
+    }
+}

@@ -1,0 +1,52 @@
+//! The planner's door for fuzzers and property tests.
+
+use super::{
+    Column, Dialect, Generation, KeyFold, Parsed, Plan, Reads, Table, TableKind, UniqueIndex, parse,
+};
+
+/// Parses any text and plans it for a table that fits the name in it. Must not panic; gives back
+/// the plan, if there is one.
+#[doc(hidden)]
+pub fn fuzz_entry(dialect: Dialect, reads: Reads, sql: &str) -> Option<Plan> {
+    match parse(dialect, reads, sql).ok()? {
+        Parsed::Pass => Some(Plan::Pass),
+        Parsed::Statement(statement) => {
+            let table = sample(statement.table().name.clone());
+            statement.plan(&table, statement.argument_count()).ok()
+        }
+    }
+}
+
+/// A table with a composite key, a generated part, a computed column and a unique index.
+fn sample(name: String) -> Table {
+    Table {
+        schema: "app".to_owned(),
+        name,
+        kind: TableKind::Ordinary,
+        columns: vec![
+            column("id", "bigint", Generation::AutoIncrement),
+            column("code", "varchar(8)", Generation::None),
+            column("name", "text", Generation::None),
+            column("age", "integer", Generation::None),
+            column("twice", "integer", Generation::Computed),
+        ],
+        key: vec![0, 1],
+        key_name: "key".to_owned(),
+        unique: vec![UniqueIndex { name: "name_age".to_owned(), columns: vec![2, 3], plain: true }],
+        referenced_by: Vec::new(),
+        triggers: Vec::new(),
+        rewrites: false,
+    }
+}
+
+fn column(name: &str, type_text: &str, generation: Generation) -> Column {
+    Column {
+        name: name.to_owned(),
+        type_text: type_text.to_owned(),
+        generation,
+        default: None,
+        on_update: false,
+        nullable: true,
+        fold: KeyFold::Exact,
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether a table can be written in a branch at all.
+
+use super::{ForeignKey, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger};
+
+/// What a statement does to rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// Refuses a table whose rows cannot be named, or on which the events do more than they say.
+pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+    nameable(table)?;
+    if table.rewrites {
+        return Err(Refusal::Rewritten { table: table.full_name() });
+    }
+    let unseen = |trigger: &&Trigger| !trigger.own_row_only && fires(trigger, events);
+    match table.triggers.iter().find(unseen) {
+        Some(trigger) => Err(Refusal::Trigger { trigger: trigger.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a table whose rows have no identity.
+pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
+    let kind = match table.kind {
+        TableKind::Ordinary | TableKind::Partitioned => None,
+        TableKind::View => Some("a view"),
+        TableKind::Foreign => Some("a foreign or virtual table"),
+        TableKind::Inherited => Some("a table with inheritance children"),
+        TableKind::NotTransactional => Some("a table without transactions"),
+    };
+    if let Some(kind) = kind {
+        return Err(Refusal::NotATable { table: table.full_name(), kind });
+    }
+    if table.key.is_empty() {
+        return Err(Refusal::NoPrimaryKey { table: table.full_name() });
+    }
+    let unknown = |index: &&usize| table.columns[**index].fold == KeyFold::Unknown;
+    match table.key.iter().find(unknown) {
+        Some(&index) => Err(Refusal::KeyCollation { column: table.columns[index].name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a trigger that writes its own row fires.
+pub(super) fn own_row_triggers(table: &Table, events: &[Event]) -> bool {
+    table.triggers.iter().any(|trigger| trigger.own_row_only && fires(trigger, events))
+}
+
+fn fires(trigger: &Trigger, events: &[Event]) -> bool {
+    events.iter().any(|event| match event {
+        Event::Insert => trigger.on_insert,
+        Event::Update => trigger.on_update,
+        Event::Delete => trigger.on_delete,
+    })
+}
+
+/// Refuses to delete rows whose deletion changes others.
+pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
+    cascade(table, |key| key.on_delete == ReferentialAction::Change)
+}
+
+/// Refuses to assign columns whose change changes others, and columns of the primary key.
+pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
+    if let Some(&index) = table.key.iter().find(|index| assigned.contains(index)) {
+        return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
+    }
+    cascade(table, |key| {
+        key.on_update == ReferentialAction::Change
+            && key.referenced.iter().any(|column| assigned.contains(column))
+    })
+}
+
+fn cascade(table: &Table, changes: impl Fn(&ForeignKey) -> bool) -> Result<(), Refusal> {
+    match table.referenced_by.iter().find(|key| changes(key)) {
+        Some(key) => Err(Refusal::Cascade { constraint: key.name.clone() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads of rows by the values that an INSERT offers: probes before it, images after it.
+
+use super::{
+    Arguments, Dialect, GeneratedKeys, Query, Table, image, keyed, placeholder, quote,
+    text::Text,
+    values::{Cell, Offer, Offered, offer},
+};
+
+/// A read of the rows that have the offered values in some columns.
+pub(super) struct ByValues<'a> {
+    pub(super) text: &'a Text,
+    pub(super) table: &'a Table,
+    pub(super) offered: &'a Offered<'a>,
+    /// The columns to compare: a unique index's or the primary key's.
+    pub(super) by: &'a [usize],
+    /// The image columns to read.
+    pub(super) columns: &'a [usize],
+    /// The lock clause, or nothing.
+    pub(super) lock: &'static str,
+    /// A key column that gets a generated number instead of what the rows offer.
+    pub(super) number: Option<usize>,
+}
+
+/// Stands for a generated number while a text is being built: a text with a NUL is refused.
+const NUMBER: &str = "\u{0}";
+
+impl ByValues<'_> {
+    /// The read, or `None` if no row can have an equal in these columns.
+    pub(super) fn query(&self) -> Option<Query> {
+        let comparable = |row: &&Vec<Cell<'_>>| self.is_comparable(row);
+        self.offered
+            .rows
+            .iter()
+            .any(|row| comparable(&row))
+            .then(|| Query { text: self.written(), arguments: Arguments::AsBound })
+    }
+
+    /// The read with gaps for numbers that the database generates for `column`.
+    pub(super) fn generated(&self, column: usize) -> GeneratedKeys {
+        let numbered = Self { number: Some(column), ..*self };
+        let pieces = numbered.written().split(NUMBER).map(str::to_owned).collect();
+        GeneratedKeys { column, rows: self.offered.rows.len(), pieces }
+    }
+
+    /// A row with NULL or a fresh number in the columns has no equal.
+    fn is_comparable(&self, row: &[Cell<'_>]) -> bool {
+        self.by.iter().all(|&column| match offer(self.text, self.table, row, column) {
+            Offer::Value(_) | Offer::ValueOrGenerated(_) | Offer::Default => true,
+            Offer::Generated | Offer::Null | Offer::Unknown => false,
+        })
+    }
+
+    fn written(&self) -> String {
+        let dialect = self.text.dialect;
+        let rows: Vec<String> = self.offered.rows.iter().filter_map(|row| self.row(row)).collect();
+        let mut terms = keyed::any_of(dialect, &rows);
+        let rest = self.text.arguments(self.offered.end..self.text.end());
+        for swallow in placeholder::swallow(dialect, rest.len()) {
+            terms = format!("{terms} AND {swallow}");
+        }
+        let list = image::select_list(dialect, self.table, self.columns);
+        let table = quote::table(dialect, self.table);
+        let mark = image::mark(self.text.whole());
+        format!("SELECT {list} FROM {table} WHERE {terms}{}{mark}", self.lock)
+    }
+
+    /// The terms of one row, in the order of its arguments. `None` if it needs none.
+    fn row(&self, row: &[Cell<'_>]) -> Option<String> {
+        let comparable = self.number.is_some() || self.is_comparable(row);
+        if !comparable && self.text.dialect != Dialect::MySql {
+            return None;
+        }
+        // A row without an equal still takes its arguments.
+        let mut terms = if comparable { self.unwritten(row) } else { vec!["FALSE".to_owned()] };
+        for cell in row {
+            if comparable && self.is_written(row, cell.column) {
+                terms.push(self.equals(cell.column, &self.text.cut(cell.tokens.clone())));
+            } else {
+                let arguments = self.text.arguments(cell.tokens.clone());
+                terms.extend(placeholder::swallow(self.text.dialect, arguments.len()));
+            }
+        }
+        Some(format!("({})", terms.join(" AND ")))
+    }
+
+    /// The terms of columns whose value the row does not give.
+    fn unwritten(&self, row: &[Cell<'_>]) -> Vec<String> {
+        let number = self.number.map(|column| self.equals(column, NUMBER));
+        let others = self.by.iter().filter(|column| Some(**column) != self.number);
+        let default =
+            |column: &&usize| offer(self.text, self.table, row, **column) == Offer::Default;
+        let defaults = others.filter(default).map(|&column| self.equals_default(column));
+        number.into_iter().chain(defaults).collect()
+    }
+
+    /// Whether a column is compared with the value that the row gives it.
+    fn is_written(&self, row: &[Cell<'_>], column: usize) -> bool {
+        let offer = offer(self.text, self.table, row, column);
+        let given = matches!(offer, Offer::Value(_) | Offer::ValueOrGenerated(_));
+        given && self.by.contains(&column) && Some(column) != self.number
+    }
+
+    /// The value is cast where the comparison would not convert as the assignment does: 1.005 is
+    /// stored as 1.01 in a `numeric(10,2)`.
+    fn equals(&self, column: usize, value: &str) -> String {
+        let column = &self.table.columns[column];
+        let name = quote::identifier(self.text.dialect, &column.name);
+        match self.text.dialect {
+            Dialect::Postgres => format!("{name} = ({value})::{}", column.type_text),
+            Dialect::MySql | Dialect::Sqlite => format!("{name} = {value}"),
+        }
+    }
+
+    fn equals_default(&self, column: usize) -> String {
+        let own = &self.table.columns[column];
+        let name = quote::identifier(self.text.dialect, &own.name);
+        match self.text.dialect {
+            Dialect::MySql => format!("{name} = DEFAULT({name})"),
+            Dialect::Postgres | Dialect::Sqlite => {
+                self.equals(column, own.default.as_deref().unwrap_or("NULL"))
+            }
+        }
+    }
+}
+
+impl GeneratedKeys {
+    /// The read for the numbers `first`, `first + step`, ...: MySQL gives the rows of one statement
+    /// numbers `auto_increment_increment` apart, and reports the first.
+    ///
+    /// The numbers stand in the text itself, so that it should not stay in a statement cache.
+    pub fn query(&self, first: u64, step: u64) -> Query {
+        let mut text = String::new();
+        let mut number = first;
+        let mut pieces = self.pieces.iter();
+        text.extend(pieces.next().map(String::as_str));
+        for piece in pieces {
+            text.push_str(&number.to_string());
+            text.push_str(piece);
+            number = number.saturating_add(step);
+        }
+        Query { text, arguments: Arguments::AsBound }
+    }
+}

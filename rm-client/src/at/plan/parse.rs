@@ -1,0 +1,317 @@
+//! From a text to a statement that the planner knows, or to a pass, or to a refusal.
+
+use std::ops::ControlFlow;
+
+use sqlparser::{
+    ast::{
+        self, Query as QueryTree, Select, SetExpr, Statement as Tree, TableFactor, Visit, Visitor,
+    },
+    keywords::Keyword,
+    parser::Parser,
+    tokenizer::Token,
+};
+
+use super::{
+    Dialect, LockMode, Plan, Refusal, Table, TableName,
+    classify::{self, Class},
+    delete, insert, locking_read, names, normal,
+    text::{Text, grammar},
+    update,
+};
+
+/// What [`parse`] found.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// Run the text as it is.
+    Pass,
+    /// A statement that needs the metadata of its table to be planned.
+    Statement(Box<Statement>),
+}
+
+/// How plain reads are to be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reads {
+    /// As the database isolates them: they may see rows of globals that are still undecided.
+    #[default]
+    Local,
+    /// Globally committed: plain reads of one table are planned as [`LockMode::Committed`], other
+    /// plain reads of tables are refused.
+    Committed,
+}
+
+/// A statement that is understood but not planned yet.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    text: Text,
+    table: TableName,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Update(Box<ast::Update>),
+    Delete(Box<ast::Delete>),
+    Insert(Box<ast::Insert>),
+    Read(LockMode),
+}
+
+/// Begins a text that the application wants to run without undo.
+pub const OPT_OUT: &str = "/* handfast: unprotected */";
+
+/// Reads a text: the first of the planner's two steps.
+///
+/// # Errors
+///
+/// What can be refused without knowing the table.
+pub fn parse(dialect: Dialect, reads: Reads, sql: &str) -> Result<Parsed, Refusal> {
+    if dialect == Dialect::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
+        return Err(Refusal::ExecutableComment);
+    }
+    if sql.contains('\0') {
+        return Err(Refusal::Unparsed { reason: "it contains a NUL character".to_owned() });
+    }
+    let statements = Text::statements(dialect, sql)?;
+    if is_opted_out(sql) {
+        statements.iter().try_for_each(classify::ends_transaction)?;
+        return Ok(Parsed::Pass);
+    }
+    match <[Text; 1]>::try_from(statements) {
+        Ok([statement]) => parse_one(reads, statement),
+        Err(several) => parse_several(reads, several),
+    }
+}
+
+fn is_opted_out(sql: &str) -> bool {
+    sql.trim_start().starts_with(OPT_OUT)
+}
+
+/// Several statements in one text can only be left alone.
+fn parse_several(reads: Reads, statements: Vec<Text>) -> Result<Parsed, Refusal> {
+    for statement in statements {
+        match parse_one(reads, statement) {
+            Ok(Parsed::Pass) => {}
+            Ok(Parsed::Statement(_)) => return Err(Refusal::SeveralStatements),
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(Parsed::Pass)
+}
+
+fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
+    let class = classify::classify(&text)?;
+    if class == Class::Pass {
+        return Ok(Parsed::Pass);
+    }
+    let tree = match tree(&text) {
+        Ok(tree) => tree,
+        // The parser knows less than the database: a read that it does not understand is still one.
+        Err(_) if is_plain_read(reads, class, &text) => return Ok(Parsed::Pass),
+        Err(_) if lists_tables(&text) => {
+            return Err(Refusal::SeveralTables { statement: "UPDATE" });
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    if let Tree::Query(query) = tree {
+        return parse_query(reads, text, *query);
+    }
+    parse_change(text, tree)
+}
+
+fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
+    reads == Reads::Local && class == Class::Query && !text.lexemes.iter().any(classify::may_write)
+}
+
+/// MySQL's `UPDATE a, b SET ...`, which the parser does not know.
+fn lists_tables(text: &Text) -> bool {
+    let update = text.lexemes.first().is_some_and(|first| first.keyword() == Keyword::UPDATE);
+    let target = text.lexemes.iter().take_while(|lexeme| lexeme.keyword() != Keyword::SET);
+    update && target.filter(|lexeme| lexeme.depth == 0).any(|lexeme| lexeme.is(&Token::Comma))
+}
+
+fn tree(text: &Text) -> Result<Tree, Refusal> {
+    let mut parser =
+        Parser::new(grammar(text.dialect)).with_tokens_with_locations(normal::tokens(text));
+    let statements = parser
+        .parse_statements()
+        .map_err(|error| Refusal::Unparsed { reason: error.to_string() })?;
+    match <[Tree; 1]>::try_from(statements) {
+        Ok([tree]) => Ok(tree),
+        Err(_) => Err(Refusal::SeveralStatements),
+    }
+}
+
+/// A query, which may be a WITH in front of a change.
+fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    let mut search = Search::default();
+    let _ = query.visit(&mut search);
+    let outer = is_change(&query.body);
+    if search.writes > usize::from(outer) {
+        return Err(Refusal::WriteInWith);
+    }
+    if search.into {
+        return Err(Refusal::Clause {
+            clause: "SELECT ... INTO",
+            reason: "it writes what cannot be undone; read the rows and INSERT them",
+        });
+    }
+    match *query.body {
+        SetExpr::Insert(tree)
+        | SetExpr::Update(tree)
+        | SetExpr::Delete(tree)
+        | SetExpr::Merge(tree) => parse_change(text, tree),
+        SetExpr::Select(_)
+        | SetExpr::Query(_)
+        | SetExpr::SetOperation { .. }
+        | SetExpr::Values(_)
+        | SetExpr::Table(_) => parse_read(reads, text, query),
+    }
+}
+
+fn is_change(body: &SetExpr) -> bool {
+    matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
+}
+
+/// Finds writes inside a query.
+#[derive(Default)]
+struct Search {
+    writes: usize,
+    into: bool,
+    tables: bool,
+}
+
+impl Visitor for Search {
+    type Break = ();
+
+    fn pre_visit_statement(&mut self, tree: &Tree) -> ControlFlow<()> {
+        self.writes += usize::from(!matches!(tree, Tree::Query(_)));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.into |= select.into.is_some();
+        self.tables |= !select.from.is_empty();
+        ControlFlow::Continue(())
+    }
+}
+
+fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
+    if locking_read::locks_below(&query) {
+        return Err(Refusal::LockingRead {
+            reason: "a sub-select locks rows; lock them with a statement of its own",
+        });
+    }
+    let mode = match (locking_read::mode(&query), reads) {
+        (None, Reads::Local) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) if !reads_tables(&query) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) => LockMode::Committed,
+        (Some(mode), _) => mode,
+    };
+    let table = locking_read::table(&text, &query)?;
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
+}
+
+fn reads_tables(query: &QueryTree) -> bool {
+    let mut search = Search::default();
+    let _ = query.visit(&mut search);
+    search.tables
+}
+
+fn parse_change(text: Text, tree: Tree) -> Result<Parsed, Refusal> {
+    let dialect = text.dialect;
+    no_modifier(&text)?;
+    let (table, kind) = if let Tree::Update(tree) = tree {
+        update::acceptable(dialect, &tree)?;
+        (table_name(dialect, &tree.table.relation)?, Kind::Update(Box::new(tree)))
+    } else if let Tree::Delete(tree) = tree {
+        let target = delete::acceptable(dialect, &tree)?;
+        (table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
+    } else if let Tree::Insert(tree) = tree {
+        let target = insert::acceptable(dialect, &tree)?;
+        (names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
+    } else if matches!(tree, Tree::Merge(_)) {
+        return Err(Refusal::Merge);
+    } else {
+        return Err(Refusal::UnknownStatement { statement: classify::opening(&text) });
+    };
+    Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
+}
+
+/// MySQL's words between verb and table, which the parser takes for the table.
+fn no_modifier(text: &Text) -> Result<(), Refusal> {
+    const MODIFIERS: [&str; 3] = ["IGNORE", "LOW_PRIORITY", "QUICK"];
+    let mut verbs = text.lexemes.windows(2).filter(|pair| {
+        pair[0].depth == 0 && matches!(pair[0].keyword(), Keyword::UPDATE | Keyword::DELETE)
+    });
+    if verbs.any(|pair| MODIFIERS.iter().any(|word| pair[1].is_word(word))) {
+        return Err(Refusal::Clause {
+            clause: "IGNORE, LOW_PRIORITY or QUICK after UPDATE or DELETE",
+            reason: "leave it out",
+        });
+    }
+    Ok(())
+}
+
+/// The table of an item that is nothing but a table.
+fn table_name(dialect: Dialect, item: &TableFactor) -> Result<TableName, Refusal> {
+    let TableFactor::Table { name, args: None, .. } = item else {
+        return Err(Refusal::Clause {
+            clause: "a target that is not a table",
+            reason: "name one table",
+        });
+    };
+    names::table(dialect, name)
+}
+
+/// ORDER BY and LIMIT of a change exist on MySQL only.
+pub(super) fn no_limit(dialect: Dialect, limited: bool) -> Result<(), Refusal> {
+    if limited && dialect != Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "ORDER BY or LIMIT of a change",
+            reason: "choose the rows by a sub-select in WHERE",
+        });
+    }
+    Ok(())
+}
+
+/// MariaDB has RETURNING, but its answer then lacks the number of affected rows.
+pub(super) fn no_returning(dialect: Dialect, returning: bool) -> Result<(), Refusal> {
+    if returning && dialect == Dialect::MySql {
+        return Err(Refusal::Clause {
+            clause: "RETURNING on MySQL",
+            reason: "read the rows with a SELECT",
+        });
+    }
+    Ok(())
+}
+
+impl Statement {
+    /// The table whose metadata [`Statement::plan`] needs.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// How many arguments the text has placeholders for.
+    pub fn argument_count(&self) -> usize {
+        self.text.argument_count()
+    }
+
+    /// Plans the statement for a table.
+    ///
+    /// `argument_count` is how many arguments are bound (0 for a text sent without any).
+    ///
+    /// # Errors
+    ///
+    /// The reason why the statement cannot be undone exactly.
+    pub fn plan(&self, table: &Table, argument_count: usize) -> Result<Plan, Refusal> {
+        let placeholders = self.argument_count();
+        if placeholders != argument_count {
+            return Err(Refusal::ArgumentCount { placeholders, arguments: argument_count });
+        }
+        match &self.kind {
+            Kind::Update(tree) => update::plan(&self.text, tree, table),
+            Kind::Delete(tree) => delete::plan(&self.text, tree, table),
+            Kind::Insert(tree) => insert::plan(&self.text, tree, table),
+            Kind::Read(mode) => locking_read::plan(&self.text, table, *mode),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Identifiers and literals in generated SQL: always quoted, never folded.
+
+use super::{Column, Dialect, Table};
+
+/// Quotes an identifier, so that keywords and capitals stay what they are.
+pub(super) fn identifier(dialect: Dialect, name: &str) -> String {
+    match dialect {
+        Dialect::Postgres | Dialect::Sqlite => format!("\"{}\"", name.replace('"', "\"\"")),
+        Dialect::MySql => format!("`{}`", name.replace('`', "``")),
+    }
+}
+
+/// `"schema"."table"`.
+pub(super) fn table(dialect: Dialect, table: &Table) -> String {
+    format!("{}.{}", identifier(dialect, &table.schema), identifier(dialect, &table.name))
+}
+
+/// Quotes columns, separated by commas.
+pub(super) fn columns<'a>(
+    dialect: Dialect,
+    columns: impl IntoIterator<Item = &'a Column>,
+) -> String {
+    let quoted = columns.into_iter().map(|column| identifier(dialect, &column.name));
+    quoted.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,264 @@
+//! Why a statement is not run: one variant a reason, each with a stable code and a way out.
+
+use thiserror::Error;
+
+/// A statement that cannot be undone exactly, found before it ran.
+///
+/// The text says what was found and what to do instead. Whoever accepts that a statement is not
+/// undone writes `/* handfast: unprotected */` in front of it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The text is not understood, and may write.
+    #[error("statement not understood ({reason}), so it cannot be undone: use a simpler form")]
+    Unparsed {
+        /// What the parser met.
+        reason: String,
+    },
+    /// Several statements in one text, one of which may write.
+    #[error("several statements in one text: execute them one by one")]
+    SeveralStatements,
+    /// A kind of statement that the planner does not know to be harmless.
+    #[error("{statement} inside a branch is not known to be harmless: execute it outside")]
+    UnknownStatement {
+        /// Its first words.
+        statement: String,
+    },
+    /// DDL, TRUNCATE and the like.
+    #[error("{statement} cannot be undone: execute it outside of a global transaction")]
+    Ddl {
+        /// Its first words.
+        statement: String,
+    },
+    /// BEGIN, COMMIT, SAVEPOINT and the like in a text.
+    #[error(
+        "{statement} in a text would end or split the branch unseen: use the methods of the local transaction"
+    )]
+    TransactionControl {
+        /// Its first word.
+        statement: String,
+    },
+    /// SET, PRAGMA, USE and the like that change what later statements mean.
+    #[error(
+        "{statement} changes what later statements and their undo mean: set it when the connection is made"
+    )]
+    SessionState {
+        /// Its first words.
+        statement: String,
+    },
+    /// CALL, DO, EXECUTE.
+    #[error("{statement} may write anything unseen: send its statements themselves")]
+    Procedure {
+        /// Its first word.
+        statement: String,
+    },
+    /// EXPLAIN ANALYZE of a write runs the write.
+    #[error("EXPLAIN ANALYZE runs the write it explains: explain it without ANALYZE")]
+    ExplainAnalyze,
+    /// MERGE.
+    #[error("MERGE cannot be imaged: write it as UPDATE, DELETE and INSERT")]
+    Merge,
+    /// COPY, LOAD DATA.
+    #[error("{statement} writes rows unseen: use INSERT with several rows")]
+    BulkLoad {
+        /// Its first word.
+        statement: String,
+    },
+    /// LOCK TABLES and the like.
+    #[error(
+        "{statement} ends or blocks the local transaction: lock rows with SELECT ... FOR UPDATE"
+    )]
+    TableLock {
+        /// Its first words.
+        statement: String,
+    },
+    /// INSERT, UPDATE or DELETE inside WITH.
+    #[error("a write inside WITH cannot be imaged: execute it as a statement of its own")]
+    WriteInWith,
+    /// UPDATE or DELETE over several tables.
+    #[error(
+        "{statement} over several tables cannot be imaged: write one statement a table, with a sub-select in WHERE"
+    )]
+    SeveralTables {
+        /// UPDATE or DELETE.
+        statement: &'static str,
+    },
+    /// No primary key.
+    #[error("table {table} has no primary key, so its rows cannot be told apart: add one")]
+    NoPrimaryKey {
+        /// The table.
+        table: String,
+    },
+    /// A key column is assigned.
+    #[error(
+        "primary key column {column} is assigned: delete the row and insert it under its other key"
+    )]
+    KeyChanged {
+        /// The key column.
+        column: String,
+    },
+    /// The key of an inserted row cannot be known.
+    #[error("key column {column}: {reason}")]
+    KeyUnknown {
+        /// The key column.
+        column: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// NULL in a key column.
+    #[error(
+        "key column {column} is NULL, and a row with a NULL in its key has no identity: give it a value"
+    )]
+    KeyNull {
+        /// The key column.
+        column: String,
+    },
+    /// Equal keys that have no common text.
+    #[error(
+        "key column {column} has a nondeterministic collation, under which one row has many keys: use a deterministic one"
+    )]
+    KeyCollation {
+        /// The key column.
+        column: String,
+    },
+    /// A foreign key changes other rows along.
+    #[error(
+        "foreign key {constraint} changes other rows unseen (CASCADE, SET NULL or SET DEFAULT): write to the referencing table first, or declare it NO ACTION"
+    )]
+    Cascade {
+        /// The constraint.
+        constraint: String,
+    },
+    /// A trigger that may write elsewhere.
+    #[error(
+        "trigger {trigger} may write unseen: declare it as writing its own row only, or disable it"
+    )]
+    Trigger {
+        /// The trigger.
+        trigger: String,
+    },
+    /// A view, a foreign table, ...
+    #[error("{table} is {kind}, whose rows cannot be imaged: write to a table")]
+    NotATable {
+        /// The relation.
+        table: String,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// Rules or ON CONFLICT clauses in the table's definition.
+    #[error(
+        "table {table} is defined with rules or ON CONFLICT clauses that change what a statement does: say it in the statement"
+    )]
+    Rewritten {
+        /// The table.
+        table: String,
+    },
+    /// A column that the metadata does not have.
+    #[error("column {column} is unknown in table {table}")]
+    UnknownColumn {
+        /// The column as written.
+        column: String,
+        /// The table.
+        table: String,
+    },
+    /// Placeholders and bound arguments differ in number.
+    #[error("{placeholders} placeholders and {arguments} bound arguments: bind one for each")]
+    ArgumentCount {
+        /// As the text counts them.
+        placeholders: usize,
+        /// As bound.
+        arguments: usize,
+    },
+    /// A placeholder that the driver cannot number.
+    #[error("placeholder {placeholder} is not supported: use {expected}")]
+    Placeholder {
+        /// As written.
+        placeholder: String,
+        /// The dialect's own.
+        expected: &'static str,
+    },
+    /// A unique index that cannot be probed before an upsert.
+    #[error("unique index {index} cannot be looked up before the upsert: {reason}")]
+    UpsertIndex {
+        /// The index.
+        index: String,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// An upsert whose rows cannot be known before it runs.
+    #[error("upsert cannot be made exact: {reason}")]
+    Upsert {
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// INSERT ... SELECT where the database does not tell which rows it added.
+    #[error(
+        "INSERT ... SELECT does not tell which rows it added: select the rows first and insert them with VALUES"
+    )]
+    InsertSelect,
+    /// SQLite `OR FAIL`, `OR ROLLBACK`, and `UPDATE OR` anything.
+    #[error(
+        "conflict clause {clause} leaves part of a failed statement or ends the local transaction: use OR ABORT, OR IGNORE or ON CONFLICT"
+    )]
+    ConflictClause {
+        /// The clause.
+        clause: String,
+    },
+    /// A locking read whose rows cannot be named.
+    #[error("locking read cannot be protected globally: {reason}")]
+    LockingRead {
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// MySQL `/*! ... */`.
+    #[error("executable comment hides SQL: write it plainly, or bind the text as an argument")]
+    ExecutableComment,
+    /// A clause that the image cannot follow.
+    #[error("{clause} is not supported in a branch: {reason}")]
+    Clause {
+        /// The clause.
+        clause: &'static str,
+        /// What to do.
+        reason: &'static str,
+    },
+}
+
+impl Refusal {
+    /// The stable code, documented in `docs/errors.md`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unparsed { .. } => "HF-AT-UNPARSED",
+            Self::SeveralStatements => "HF-AT-SEVERAL-STATEMENTS",
+            Self::UnknownStatement { .. } => "HF-AT-UNKNOWN-STATEMENT",
+            Self::Ddl { .. } => "HF-AT-DDL",
+            Self::TransactionControl { .. } => "HF-AT-TRANSACTION-CONTROL",
+            Self::SessionState { .. } => "HF-AT-SESSION-STATE",
+            Self::Procedure { .. } => "HF-AT-PROCEDURE",
+            Self::ExplainAnalyze => "HF-AT-EXPLAIN-ANALYZE",
+            Self::Merge => "HF-AT-MERGE",
+            Self::BulkLoad { .. } => "HF-AT-BULK-LOAD",
+            Self::TableLock { .. } => "HF-AT-TABLE-LOCK",
+            Self::WriteInWith => "HF-AT-WRITE-IN-WITH",
+            Self::SeveralTables { .. } => "HF-AT-SEVERAL-TABLES",
+            Self::NoPrimaryKey { .. } => "HF-AT-NO-PRIMARY-KEY",
+            Self::KeyChanged { .. } => "HF-AT-KEY-CHANGED",
+            Self::KeyUnknown { .. } => "HF-AT-KEY-UNKNOWN",
+            Self::KeyNull { .. } => "HF-AT-KEY-NULL",
+            Self::KeyCollation { .. } => "HF-AT-KEY-COLLATION",
+            Self::Cascade { .. } => "HF-AT-CASCADE",
+            Self::Trigger { .. } => "HF-AT-TRIGGER",
+            Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
+            Self::Rewritten { .. } => "HF-AT-REWRITTEN",
+            Self::UnknownColumn { .. } => "HF-AT-UNKNOWN-COLUMN",
+            Self::ArgumentCount { .. } => "HF-AT-ARGUMENT-COUNT",
+            Self::Placeholder { .. } => "HF-AT-PLACEHOLDER",
+            Self::UpsertIndex { .. } => "HF-AT-UPSERT-INDEX",
+            Self::Upsert { .. } => "HF-AT-UPSERT",
+            Self::InsertSelect => "HF-AT-INSERT-SELECT",
+            Self::ConflictClause { .. } => "HF-AT-CONFLICT-CLAUSE",
+            Self::LockingRead { .. } => "HF-AT-LOCKING-READ",
+            Self::ExecutableComment => "HF-AT-EXECUTABLE-COMMENT",
+            Self::Clause { .. } => "HF-AT-CLAUSE",
+        }
+    }
+}

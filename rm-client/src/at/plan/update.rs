@@ -1,0 +1,110 @@
+//! UPDATE of one table.
+
+use sqlparser::ast::{SqliteOnConflict, Update as Tree};
+
+use super::{
+    Change, Dialect, Generation, Plan, Refusal, Table, Update,
+    clauses::{Clauses, Expected},
+    guard::{self, Event},
+    image::{self, RowLock},
+    names, point, stable,
+    text::Text,
+};
+
+/// Plans an UPDATE whose shape [`super::parse`] has accepted.
+pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refusal> {
+    guard::writable(table, &[Event::Update])?;
+    let assigned = names::assigned(text.dialect, table, &tree.assignments)?;
+    guard::assignable(table, &assigned)?;
+    let clauses = clauses(text, tree)?;
+    let maintained = maintained(table, &assigned);
+    let columns = image_columns(table, &assigned, &maintained);
+    let before = image::before(text, table, &columns, &clauses, row_lock(table, &assigned));
+    let change = change(text, tree, table, &columns, &clauses);
+    Ok(Plan::Update(Update {
+        point_key: point::key(text, table, tree.selection.as_ref()),
+        returns_after: text.dialect.returns_rows(),
+        user_returning: tree.returning.is_some(),
+        columns,
+        assigned,
+        maintained,
+        before,
+        change,
+    }))
+}
+
+/// Refuses clauses that no image can follow, without knowing the table.
+pub(super) fn acceptable(dialect: Dialect, tree: &Tree) -> Result<(), Refusal> {
+    if tree.from.is_some() || !tree.table.joins.is_empty() {
+        return Err(Refusal::SeveralTables { statement: "UPDATE" });
+    }
+    match tree.or {
+        None | Some(SqliteOnConflict::Abort) => {}
+        Some(clause) => {
+            return Err(Refusal::ConflictClause { clause: format!("UPDATE {clause}") });
+        }
+    }
+    super::parse::no_returning(dialect, tree.returning.is_some())?;
+    super::parse::no_limit(dialect, !tree.order_by.is_empty() || tree.limit.is_some())
+}
+
+fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
+    let expected = Expected {
+        predicate: tree.selection.as_ref(),
+        order: !tree.order_by.is_empty(),
+        limit: tree.limit.is_some(),
+        returning: tree.returning.is_some(),
+    };
+    Clauses::of_update(text, &expected)
+}
+
+/// What the database may change along with the assigned columns.
+fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
+    let triggers = guard::own_row_triggers(table, &[Event::Update]);
+    let along = |index: &usize| {
+        let column = &table.columns[*index];
+        let triggered = triggers && column.generation != Generation::IdentityAlways;
+        !table.key.contains(index) && !assigned.contains(index) && (column.on_update || triggered)
+    };
+    table.stored().into_iter().filter(along).collect()
+}
+
+fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec<usize> {
+    let imaged = |index: &usize| {
+        table.key.contains(index) || assigned.contains(index) || maintained.contains(index)
+    };
+    (0..table.columns.len()).filter(imaged).collect()
+}
+
+/// Foreign keys of other tables may look at the row while it is imaged, unless what they refer to
+/// is being changed.
+fn row_lock(table: &Table, assigned: &[usize]) -> RowLock {
+    let unique = |column: &usize| table.unique.iter().any(|index| index.columns.contains(column));
+    if assigned.iter().any(unique) { RowLock::Update } else { RowLock::NoKeyUpdate }
+}
+
+fn change(text: &Text, tree: &Tree, table: &Table, columns: &[usize], clauses: &Clauses) -> Change {
+    let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
+    let returning = if text.dialect.returns_rows() {
+        image::returning(text, table, columns, &own)
+    } else {
+        String::new()
+    };
+    change_by(text, table, clauses, tree.selection.as_ref(), &returning)
+}
+
+/// By the user's WHERE if that is sure to choose the imaged rows again, else by key.
+pub(super) fn change_by(
+    text: &Text,
+    table: &Table,
+    clauses: &Clauses,
+    predicate: Option<&sqlparser::ast::Expr>,
+    returning: &str,
+) -> Change {
+    let chosen = clauses.order.is_none() && clauses.limit.is_none();
+    if chosen && predicate.is_none_or(|predicate| stable::is_stable(text.dialect, predicate)) {
+        let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
+        return Change::ByPredicate(image::rewritten(text, end, returning));
+    }
+    Change::ByKey(image::by_key(text, table, clauses, text.argument_count(), returning))
+}

@@ -1,0 +1,251 @@
+//! INSERT that may change or remove rows that exist.
+//!
+//! Every row that the statement could meet is looked up first, by each unique index that matters,
+//! under a lock: only what is then proved absent may count as inserted, and be deleted by undo.
+
+use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
+
+use super::{
+    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, Upsert, UpsertAfter,
+    UpsertKind,
+    guard::{self, Event},
+    image::RowLock,
+    insert::{self, Numbering},
+    inserted::ByValues,
+    names,
+    text::Text,
+    values::{Offer, Offered, offer, offered},
+};
+
+/// What an INSERT does with a row that meets one that exists.
+#[derive(Debug)]
+pub(super) enum Conflict<'a> {
+    /// Fails as a whole.
+    Fail,
+    /// Skips the row.
+    Ignore,
+    /// Updates the row that exists.
+    Update { target: Option<&'a ConflictTarget>, assignments: &'a [Assignment] },
+    /// Removes the rows that exist.
+    Replace,
+}
+
+/// Plans an upsert.
+pub(super) fn plan(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    conflict: &Conflict<'_>,
+) -> Result<Plan, Refusal> {
+    let kind = permitted(text, table, conflict)?;
+    let Some(offered) = offered(text, tree, table)? else {
+        return Err(Refusal::Upsert {
+            reason: "its rows come from a query; select them first and insert them with VALUES",
+        });
+    };
+    let indexes = arbiters(text.dialect, table, conflict)?;
+    independent(text, table, conflict, &offered)?;
+    let columns = table.imaged();
+    let probes = probes(text, table, &indexes, &offered, &columns)?;
+    if probes.is_empty() {
+        // No row offered can meet one that exists.
+        return if text.dialect.returns_rows() {
+            insert::returned(text, tree, table)
+        } else {
+            insert::keyed(text, tree, table)
+        };
+    }
+    let change = change(text, tree, table, &columns, kind)?;
+    let after = after(text, table, &offered, &columns, kind);
+    let rows = Some(offered.rows.len());
+    let needs_gap_locks = text.dialect == Dialect::MySql;
+    let user_returning = tree.returning.is_some();
+    Ok(Plan::Upsert(Upsert {
+        columns,
+        kind,
+        probes,
+        change,
+        after,
+        rows,
+        user_returning,
+        needs_gap_locks,
+    }))
+}
+
+/// Refuses what would change other rows or the key of the row that exists.
+fn permitted(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<UpsertKind, Refusal> {
+    match conflict {
+        Conflict::Fail | Conflict::Ignore => Ok(UpsertKind::Ignore),
+        Conflict::Update { assignments, .. } => {
+            guard::writable(table, &[Event::Insert, Event::Update])?;
+            guard::assignable(table, &names::assigned(text.dialect, table, assignments)?)?;
+            told_apart(table)?;
+            Ok(UpsertKind::Update)
+        }
+        Conflict::Replace => {
+            guard::writable(table, &[Event::Insert, Event::Update, Event::Delete])?;
+            guard::no_cascading_delete(table)?;
+            Ok(UpsertKind::Replace)
+        }
+    }
+}
+
+/// DO UPDATE on a partitioned table returns no system column that tells an inserted row from an
+/// updated one.
+fn told_apart(table: &Table) -> Result<(), Refusal> {
+    if table.kind == TableKind::Partitioned {
+        return Err(Refusal::Upsert {
+            reason: "the table is partitioned; name the partition, or write UPDATE and INSERT",
+        });
+    }
+    Ok(())
+}
+
+/// An update part that changes unique columns could hide a row inserted by the same statement from
+/// the read that looks for it.
+fn independent(
+    text: &Text,
+    table: &Table,
+    conflict: &Conflict<'_>,
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    let Conflict::Update { assignments, .. } = conflict else { return Ok(()) };
+    let assigned = names::assigned(text.dialect, table, assignments)?;
+    let unique = |index: &super::UniqueIndex| index.columns.iter().any(|c| assigned.contains(c));
+    let hides = text.dialect == Dialect::MySql && offered.rows.len() > 1;
+    if hides && table.unique.iter().any(unique) {
+        return Err(Refusal::Upsert {
+            reason: "it offers several rows and assigns a unique column; insert them one by one",
+        });
+    }
+    Ok(())
+}
+
+/// The unique indexes by which a row that exists can be met.
+fn arbiters<'a>(
+    dialect: Dialect,
+    table: &'a Table,
+    conflict: &Conflict<'_>,
+) -> Result<Vec<&'a [usize]>, Refusal> {
+    if let Conflict::Update { target: Some(target), .. } = conflict {
+        return Ok(vec![arbiter(dialect, table, target)?]);
+    }
+    let odd = table.unique.iter().find(|index| !index.plain);
+    if let Some(index) = odd {
+        return Err(Refusal::UpsertIndex { index: index.name.clone(), reason: NOT_PLAIN });
+    }
+    let unique = table.unique.iter().map(|index| index.columns.as_slice());
+    Ok(std::iter::once(table.key.as_slice()).chain(unique).collect())
+}
+
+const NOT_PLAIN: &str = "it is partial, on an expression or on a prefix; write UPDATE, and INSERT if no row was changed";
+
+/// The index that an `ON CONFLICT` names.
+fn arbiter<'a>(
+    dialect: Dialect,
+    table: &'a Table,
+    target: &ConflictTarget,
+) -> Result<&'a [usize], Refusal> {
+    let unknown = |index: String| Refusal::UpsertIndex {
+        index,
+        reason: "it names no unique index on whole columns of the table; name one by its columns",
+    };
+    let plain = table.unique.iter().filter(|index| index.plain);
+    let named = std::iter::once((table.key_name.as_str(), table.key.as_slice()))
+        .chain(plain.map(|index| (index.name.as_str(), index.columns.as_slice())));
+    let mut named = named;
+    let found = match target {
+        ConflictTarget::Columns(columns) => {
+            let column = |name| names::column(dialect, table, name);
+            let mut wanted = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+            wanted.sort_unstable();
+            named.find(|(_, own)| sorted(own) == wanted)
+        }
+        ConflictTarget::OnConstraint(constraint) => {
+            let constraint = names::table(dialect, constraint)?.name;
+            named.find(|(name, _)| *name == constraint)
+        }
+    };
+    found.map(|(_, columns)| columns).ok_or_else(|| unknown(target.to_string().trim().to_owned()))
+}
+
+fn sorted(columns: &[usize]) -> Vec<usize> {
+    let mut columns = columns.to_vec();
+    columns.sort_unstable();
+    columns
+}
+
+/// One locking read for each index in which some row can have an equal.
+fn probes(
+    text: &Text,
+    table: &Table,
+    indexes: &[&[usize]],
+    offered: &Offered<'_>,
+    columns: &[usize],
+) -> Result<Vec<Query>, Refusal> {
+    let lock = RowLock::Update.clause(text.dialect);
+    let mut probes = Vec::new();
+    for &by in indexes {
+        for (row, &column) in offered.rows.iter().flat_map(|row| by.iter().map(move |c| (row, c))) {
+            if offer(text, table, row, column) == Offer::Unknown {
+                return Err(Refusal::KeyUnknown {
+                    column: table.columns[column].name.clone(),
+                    reason: "what the row offers for it is not known before; compute it and bind it",
+                });
+            }
+        }
+        probes.extend(ByValues { text, table, offered, by, columns, lock, number: None }.query());
+    }
+    Ok(probes)
+}
+
+fn change(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    columns: &[usize],
+    kind: UpsertKind,
+) -> Result<Query, Refusal> {
+    match (text.dialect, kind) {
+        (Dialect::MySql, _) => {
+            Ok(Query { text: text.whole().to_owned(), arguments: Arguments::AsBound })
+        }
+        // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the
+        // locker of the version before it.
+        (Dialect::Postgres, UpsertKind::Update) => {
+            insert::returning(text, tree, table, columns, ", (xmax = 0) AS hf_inserted")
+        }
+        (Dialect::Postgres | Dialect::Sqlite, _) => {
+            insert::returning(text, tree, table, columns, "")
+        }
+    }
+}
+
+fn after(
+    text: &Text,
+    table: &Table,
+    offered: &Offered<'_>,
+    columns: &[usize],
+    kind: UpsertKind,
+) -> UpsertAfter {
+    if text.dialect.returns_rows() {
+        let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
+        return UpsertAfter::Returned { inserted_flag };
+    }
+    UpsertAfter::Probed { generated: generated(text, table, offered, columns) }
+}
+
+/// How to find the one row of a statement if all its unique values turn out to be NULL.
+fn generated(
+    text: &Text,
+    table: &Table,
+    offered: &Offered<'_>,
+    columns: &[usize],
+) -> Option<GeneratedKeys> {
+    let [_] = offered.rows.as_slice() else { return None };
+    let read = ByValues { text, table, offered, by: &table.key, columns, lock: "", number: None };
+    match insert::numbering(text, table, offered).ok()? {
+        Numbering::Never => None,
+        Numbering::IfNull(column) | Numbering::Always(column) => Some(read.generated(column)),
+    }
+}

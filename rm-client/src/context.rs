@@ -1,0 +1,62 @@
+//! The ambient global: which XID the running code is part of.
+//!
+//! A task-local, set for the length of a future by [`scope`] and by nothing else: there is no global
+//! setter that could be forgotten, and no thread-local that would leak into another request.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tokio::task::futures::TaskLocalFuture;
+
+use crate::xid::Xid;
+
+tokio::task_local! {
+    /// `None` inside a scope that suspends the outer one (requires-new begins, not-supported).
+    static CURRENT: Option<Context>;
+}
+
+/// What the running code is part of.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// The global.
+    pub(crate) xid: Xid,
+    /// Whether plain reads through AT resources wait for the global locks of other globals.
+    pub(crate) read_committed: bool,
+    /// The launcher's rollback-only flag, when the launcher is in this process.
+    pub(crate) rollback_only: Option<Arc<AtomicBool>>,
+}
+
+impl Context {
+    /// The context of a global that began elsewhere.
+    pub(crate) fn new(xid: Xid) -> Self {
+        Self { xid, read_committed: false, rollback_only: None }
+    }
+}
+
+/// The context of the running code, if it is part of a global.
+pub(crate) fn current() -> Option<Context> {
+    CURRENT.try_with(Clone::clone).ok().flatten()
+}
+
+/// The XID that the running code is part of, if any.
+///
+/// Set by [`run`](crate::NewTransaction::run), by [`Global::scope`](crate::Global::scope), by the
+/// server [layer](crate::propagation) and by [`Xid::scope`](crate::Xid::scope).
+#[must_use]
+pub fn current_xid() -> Option<Xid> {
+    CURRENT.try_with(|context| context.as_ref().map(|context| context.xid.clone())).ok().flatten()
+}
+
+/// A future that runs in a context, or outside any.
+pub(crate) type Scoped<F> = TaskLocalFuture<Option<Context>, F>;
+
+/// Runs a future in the context given, or outside any.
+pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F> {
+    CURRENT.scope(context, future)
+}
+
+/// Runs a function in the context given.
+pub(crate) fn sync_scope<R>(context: Option<Context>, function: impl FnOnce() -> R) -> R {
+    CURRENT.sync_scope(context, function)
+}

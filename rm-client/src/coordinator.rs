@@ -1,0 +1,179 @@
+//! The coordinator as the rest of the library sees it: typed requests, typed replies.
+//!
+//! It adds to the [link](crate::link) only what each request means for its deadline, and which reply
+//! belongs to it. Reconnecting and resubmission happen below and are not seen here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
+
+use crate::error::{Error, Rejection};
+use crate::link::Link;
+use crate::xid::Xid;
+
+/// Carries out phase two for one resource.
+#[async_trait]
+pub(crate) trait PhaseTwo: Send + Sync {
+    /// Finishes the branches of one call and tells of each how it ended. Idempotent: a branch may be
+    /// asked for again after its outcome was sent (EFFECTS-REPEAT).
+    ///
+    /// A branch that the answer leaves out counts as [`v1::Retryable`]. Calls that commit may run
+    /// beside each other; calls that roll back run one after the other, in the order they came.
+    async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome>;
+}
+
+/// A connection to the coordinator. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Coordinator {
+    link: Arc<Link>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(link: Arc<Link>) -> Self {
+        Self { link }
+    }
+
+    /// Begins a global.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
+        let answer = self.ask("begin", Ask::Begin(request), Duration::ZERO).await?;
+        let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
+        Ok(reply)
+    }
+
+    /// Makes sure that a branch exists and holds its rows; waits for them as long as the request
+    /// says, beyond the request deadline.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn register_branch(
+        &self,
+        request: v1::RegisterBranchRequest,
+    ) -> Result<v1::RegisterBranchReply, Error> {
+        let wait = wait_of(request.wait.as_ref());
+        let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
+        let Answer::RegisterBranch(reply) = answer else {
+            return Err(unexpected("register_branch", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Reports how phase one of a branch ended.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn report_branch(
+        &self,
+        request: v1::ReportBranchRequest,
+    ) -> Result<v1::ReportBranchReply, Error> {
+        let answer = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await?;
+        let Answer::ReportBranch(reply) = answer else {
+            return Err(unexpected("report_branch", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Waits until no other global holds the rows; takes nothing.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn check_locks(
+        &self,
+        request: v1::CheckLocksRequest,
+    ) -> Result<v1::CheckLocksReply, Error> {
+        let wait = wait_of(request.wait.as_ref());
+        let answer = self.ask("check_locks", Ask::CheckLocks(request), wait).await?;
+        let Answer::CheckLocks(reply) = answer else {
+            return Err(unexpected("check_locks", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Decides a global.
+    ///
+    /// `wait` is how long beyond the request deadline to wait for the branches to be finished, for
+    /// a request that asks for that.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn end(
+        &self,
+        request: v1::EndRequest,
+        wait: Duration,
+    ) -> Result<v1::EndReply, Error> {
+        let answer = self.ask("end", Ask::End(request), wait).await?;
+        let Answer::End(reply) = answer else { return Err(unexpected("end", &answer)) };
+        Ok(reply)
+    }
+
+    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout does
+    /// the same later.
+    ///
+    /// # Errors
+    /// When the request cannot be queued.
+    pub(crate) fn abandon(&self, xid: &Xid, reason: &str) -> Result<(), Error> {
+        let request = v1::EndRequest {
+            xid: xid.as_str().to_owned(),
+            decision: v1::Decision::RollBack.into(),
+            reply_when: v1::ReplyWhen::Decided.into(),
+            reason: reason.to_owned(),
+        };
+        self.link.tell("end", Ask::End(request))
+    }
+
+    /// Tells how a global stands.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn get_status(
+        &self,
+        request: v1::GetStatusRequest,
+    ) -> Result<v1::GetStatusReply, Error> {
+        let answer = self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await?;
+        let Answer::GetStatus(reply) = answer else {
+            return Err(unexpected("get_status", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Makes this process an RM of a resource, now and after every reconnect. A second registration
+    /// of the same id and mode replaces the first.
+    pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {
+        self.link.register_resource(resource, phase_two);
+    }
+
+    /// Waits until every request is answered or out of time, then ends the connection.
+    pub(crate) async fn close(&self) {
+        self.link.close().await;
+    }
+
+    /// Sends one request and waits for its answer, for the request deadline plus `wait`.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if it was never sent, [`Error::Unanswered`] if it was,
+    /// [`Error::QueueFull`], [`Error::Closed`], and [`Error::Rejected`].
+    async fn ask(&self, name: &'static str, ask: Ask, wait: Duration) -> Result<Answer, Error> {
+        let answer = self.link.ask(name, ask, wait).await?;
+        if let Answer::Rejected(rejection) = answer {
+            return Err(Rejection::from(rejection).into());
+        }
+        Ok(answer)
+    }
+}
+
+fn wait_of(wait: Option<&v1::LockWait>) -> Duration {
+    Duration::from_millis(wait.map_or(0, |wait| wait.timeout_ms))
+}
+
+fn unexpected(request: &'static str, answer: &Answer) -> Error {
+    Error::UnexpectedAnswer { request, got: format!("{answer:?}").chars().take(200).collect() }
+}
+
+#[cfg(test)]
+mod tests;

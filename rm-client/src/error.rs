@@ -1,0 +1,234 @@
+//! What can go wrong between an application and the coordinator.
+//!
+//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`. What a
+//! transaction as a whole came to is [`TransactionError`](crate::TransactionError).
+
+use std::fmt;
+use std::sync::Arc;
+
+use handfast_proto::v1;
+
+use crate::status::GlobalStatus;
+use crate::xid::Xid;
+
+/// A failure of a call to the coordinator, or of its preparation. Cheap to clone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No connection, and the request was never sent: it has certainly not been carried out.
+    #[error("coordinator unreachable, nothing was sent: {reason}")]
+    Unreachable {
+        /// The last failure to connect.
+        reason: Arc<str>,
+    },
+    /// The request was sent and no answer came in time: whether it was carried out is unknown.
+    #[error("coordinator did not answer {request}: whether it was carried out is unknown")]
+    Unanswered {
+        /// Which request, such as `end`.
+        request: &'static str,
+    },
+    /// The coordinator understood the request and refuses it.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The coordinator does not accept the token, or it lacks the role. Fix the configuration.
+    #[error("coordinator does not accept this client: {reason}")]
+    Unauthenticated {
+        /// The coordinator's words.
+        reason: Arc<str>,
+    },
+    /// Too many requests of this process wait for an answer. Send fewer at a time, or try later.
+    #[error("too many unanswered requests: at most {max}")]
+    QueueFull {
+        /// The limit.
+        max: usize,
+    },
+    /// The request is larger than the coordinator takes. Let the transaction touch fewer rows.
+    #[error("request of {bytes} bytes is too large: at most {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The connection is closed for good: [`Handfast::close`](crate::Handfast::close) was called, or
+    /// the runtime that carried it is gone.
+    #[error("the connection to the coordinator is closed")]
+    Closed,
+    /// The coordinator answered with something that does not fit the request.
+    #[error("unexpected answer to {request}: {got}")]
+    UnexpectedAnswer {
+        /// Which request.
+        request: &'static str,
+        /// What came.
+        got: String,
+    },
+    /// A transaction is required around this call and there is none.
+    #[error("a global transaction is required here (mandatory)")]
+    TransactionRequired,
+    /// There is a transaction around this call and there must be none.
+    #[error("no global transaction is allowed here ({why}), but xid {xid} is active")]
+    TransactionForbidden {
+        /// The ambient global.
+        xid: Xid,
+        /// The rule that forbids it.
+        why: &'static str,
+    },
+    /// The launcher of this transaction is another process: only an error returned to it can make it
+    /// roll back.
+    #[error("xid {xid} was begun by another process: return an error to its launcher instead")]
+    LauncherElsewhere {
+        /// The ambient global.
+        xid: Xid,
+    },
+    /// The propagation kind does not go with the way the transaction is begun.
+    #[error("propagation {propagation} cannot be begun explicitly: use run")]
+    NotExplicit {
+        /// The propagation kind.
+        propagation: &'static str,
+    },
+    /// Not the text form of an XID.
+    #[error("malformed xid: {text:?}")]
+    MalformedXid {
+        /// What was given, cut at 256 characters.
+        text: String,
+    },
+    /// A setting is wrong. Fix the configuration.
+    #[error("{setting}: {reason}")]
+    Configuration {
+        /// Which setting.
+        setting: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The stable code, listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Unreachable { .. } => "HF-TM-UNREACHABLE",
+            Self::Unanswered { .. } => "HF-TM-UNANSWERED",
+            Self::Rejected(rejection) => rejection.code(),
+            Self::Unauthenticated { .. } => "HF-TM-UNAUTHENTICATED",
+            Self::QueueFull { .. } => "HF-TM-QUEUE-FULL",
+            Self::TooLarge { .. } => "HF-TM-TOO-LARGE",
+            Self::Closed => "HF-TM-CLOSED",
+            Self::UnexpectedAnswer { .. } => "HF-TM-UNEXPECTED-ANSWER",
+            Self::TransactionRequired => "HF-TM-TRANSACTION-REQUIRED",
+            Self::TransactionForbidden { .. } => "HF-TM-TRANSACTION-FORBIDDEN",
+            Self::LauncherElsewhere { .. } => "HF-TM-LAUNCHER-ELSEWHERE",
+            Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
+            Self::MalformedXid { .. } => "HF-TM-XID",
+            Self::Configuration { .. } => "HF-CFG-CLIENT",
+        }
+    }
+
+    /// The coordinator's refusal, if that is what it is.
+    #[must_use]
+    pub fn rejection(&self) -> Option<&Rejection> {
+        match self {
+            Self::Rejected(rejection) => Some(rejection),
+            Self::Unreachable { .. }
+            | Self::Unanswered { .. }
+            | Self::Unauthenticated { .. }
+            | Self::QueueFull { .. }
+            | Self::TooLarge { .. }
+            | Self::Closed
+            | Self::UnexpectedAnswer { .. }
+            | Self::TransactionRequired
+            | Self::TransactionForbidden { .. }
+            | Self::LauncherElsewhere { .. }
+            | Self::NotExplicit { .. }
+            | Self::MalformedXid { .. }
+            | Self::Configuration { .. } => None,
+        }
+    }
+}
+
+/// A request that the coordinator understood and refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    code: Arc<str>,
+    message: Arc<str>,
+    detail: RejectionDetail,
+}
+
+/// What a refusal says beyond its code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RejectionDetail {
+    /// Nothing.
+    Plain,
+    /// A row is locked by another global and the request may not, or may no longer, wait.
+    RowLocked {
+        /// The table.
+        table: Arc<str>,
+        /// The canonical key.
+        key: Arc<[u8]>,
+        /// The XID of the holder.
+        holder: Arc<str>,
+        /// The holder is rolling back: whoever holds database locks must let go of them first.
+        holder_rolling_back: bool,
+    },
+    /// Waiting would close a cycle: each XID waits for the next, the last for the first.
+    Deadlock {
+        /// The cycle.
+        cycle: Arc<[String]>,
+    },
+    /// The global is decided.
+    AlreadyDecided {
+        /// How it stands.
+        status: GlobalStatus,
+    },
+}
+
+impl Rejection {
+    /// The coordinator's stable code, such as `HF-TC-ROW-LOCKED`.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// What happened and what to do, for people.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What the caller may act on.
+    #[must_use]
+    pub fn detail(&self) -> &RejectionDetail {
+        &self.detail
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for Rejection {}
+
+impl From<v1::Rejection> for Rejection {
+    fn from(wire: v1::Rejection) -> Self {
+        use v1::rejection::Detail;
+        let detail = match wire.detail {
+            None => RejectionDetail::Plain,
+            Some(Detail::RowLocked(locked)) => RejectionDetail::RowLocked {
+                table: locked.table.into(),
+                key: locked.key.into(),
+                holder: locked.xid.into(),
+                holder_rolling_back: locked.holder_rolling_back,
+            },
+            Some(Detail::Deadlock(deadlock)) => {
+                RejectionDetail::Deadlock { cycle: deadlock.xids.into() }
+            }
+            Some(Detail::AlreadyDecided(decided)) => RejectionDetail::AlreadyDecided {
+                status: GlobalStatus::from_wire(decided.status(), decided.rollback_reason()),
+            },
+        };
+        Self { code: wire.code.into(), message: wire.message.into(), detail }
+    }
+}

@@ -1,0 +1,191 @@
+//! Runs phase-two calls: beside each other across resources, bounded within one.
+//!
+//! Each resource has two lanes. Commits only delete undo logs, so several run at a time; rollbacks
+//! run one after the other, in the order in which the coordinator sent them. What a call does is the
+//! resource's business, how often it is tried is the coordinator's: a call that cannot be carried out
+//! is answered as retryable, never dropped.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt};
+use handfast_proto::v1::branch_outcome::Result as Ended;
+use handfast_proto::v1::{BranchOutcome, Decision, PhaseTwoCall, Resource, Retryable};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::coordinator::PhaseTwo;
+
+/// How many commit calls of one resource run at a time; each may hold many branches.
+const COMMITS_MAX: usize = 4;
+/// How many calls of one lane may wait. More are answered as retryable at once (BOUNDED).
+const WAITING_MAX: usize = 256;
+
+/// Takes outcomes to the coordinator.
+pub(crate) type Outcomes = Arc<dyn Fn(Vec<BranchOutcome>) + Send + Sync>;
+
+/// The lanes of every resource of this process. Dropping them lets running calls end.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    by_resource: HashMap<(String, i32), Lane>,
+}
+
+#[derive(Debug)]
+struct Lane {
+    commits: mpsc::Sender<PhaseTwoCall>,
+    rollbacks: mpsc::Sender<PhaseTwoCall>,
+}
+
+impl Lanes {
+    /// Opens the lanes of a resource. An earlier registration's lanes end when they are empty.
+    pub(crate) fn open(
+        &mut self,
+        resource: &Resource,
+        phase_two: &Arc<dyn PhaseTwo>,
+        outcomes: &Outcomes,
+        runtime: &Handle,
+    ) {
+        let (commits, waiting) = mpsc::channel(WAITING_MAX);
+        runtime.spawn(run(waiting, COMMITS_MAX, Arc::clone(phase_two), Arc::clone(outcomes)));
+        let (rollbacks, waiting) = mpsc::channel(WAITING_MAX);
+        runtime.spawn(run(waiting, 1, Arc::clone(phase_two), Arc::clone(outcomes)));
+        let lane = Lane { commits, rollbacks };
+        self.by_resource.insert((resource.id.clone(), resource.mode), lane);
+    }
+
+    /// Puts a call in its lane.
+    ///
+    /// # Errors
+    /// The outcomes to send instead, when it cannot be carried out here.
+    pub(crate) fn put(&self, call: PhaseTwoCall) -> Result<(), Vec<BranchOutcome>> {
+        let resource = (call.resource_id.clone(), call.mode);
+        let Some(lane) = self.by_resource.get(&resource) else {
+            return Err(refuse(&call, "this process has not registered the resource"));
+        };
+        let lane = match call.decision() {
+            Decision::Commit => &lane.commits,
+            Decision::RollBack => &lane.rollbacks,
+            Decision::Unspecified => return Err(refuse(&call, "the call has no decision")),
+        };
+        lane.try_send(call).map_err(|full| refuse(&full.into_inner(), "too many calls wait"))
+    }
+}
+
+async fn run(
+    waiting: mpsc::Receiver<PhaseTwoCall>,
+    at_a_time: usize,
+    phase_two: Arc<dyn PhaseTwo>,
+    outcomes: Outcomes,
+) {
+    let finish = async |call| outcomes(finish(&*phase_two, call).await);
+    ReceiverStream::new(waiting).for_each_concurrent(at_a_time, finish).await;
+}
+
+/// Carries out one call and answers for each of its branches, also for those that the resource left
+/// out or panicked over.
+async fn finish(phase_two: &dyn PhaseTwo, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+    let asked = refuse(&call, "the resource gave no outcome");
+    let attempt = AssertUnwindSafe(phase_two.finish(call)).catch_unwind().await;
+    let answered = attempt.unwrap_or_else(|_| {
+        tracing::error!("phase two panicked");
+        asked.iter().cloned().map(|outcome| retryable(outcome, "phase two panicked")).collect()
+    });
+    let missing = |outcome: &BranchOutcome| {
+        let same = |a: &BranchOutcome| a.branch_id == outcome.branch_id && a.xid == outcome.xid;
+        !answered.iter().any(same)
+    };
+    let missing: Vec<BranchOutcome> = asked.into_iter().filter(missing).collect();
+    answered.into_iter().chain(missing).collect()
+}
+
+fn refuse(call: &PhaseTwoCall, why: &str) -> Vec<BranchOutcome> {
+    let outcome = |branch: &handfast_proto::v1::PhaseTwoBranch| BranchOutcome {
+        xid: branch.xid.clone(),
+        branch_id: branch.branch_id,
+        decision: call.decision,
+        result: Some(Ended::Retryable(Retryable { error: why.to_owned() })),
+    };
+    call.branches.iter().map(outcome).collect()
+}
+
+fn retryable(outcome: BranchOutcome, why: &str) -> BranchOutcome {
+    BranchOutcome { result: Some(Ended::Retryable(Retryable { error: why.to_owned() })), ..outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use handfast_proto::v1::PhaseTwoBranch;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Answers nothing before it is let.
+    struct Gate {
+        open: Semaphore,
+    }
+
+    #[async_trait::async_trait]
+    impl PhaseTwo for Gate {
+        async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+            self.open.acquire().await.unwrap().forget();
+            refuse(&call, "gate")
+        }
+    }
+
+    fn call(decision: Decision, branch_id: u64) -> PhaseTwoCall {
+        let branch = PhaseTwoBranch { branch_id, ..PhaseTwoBranch::default() };
+        PhaseTwoCall {
+            resource_id: "r".to_owned(),
+            decision: decision.into(),
+            branches: vec![branch],
+            ..PhaseTwoCall::default()
+        }
+    }
+
+    fn error(outcomes: &[BranchOutcome]) -> &str {
+        match &outcomes[0].result {
+            Some(Ended::Retryable(Retryable { error })) => error,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_carried_out_here_is_answered_at_once() {
+        let lanes = Lanes::default();
+        let outcomes = lanes.put(call(Decision::Commit, 7)).unwrap_err();
+        assert_eq!((outcomes[0].branch_id, outcomes[0].decision()), (7, Decision::Commit));
+        assert_eq!(error(&outcomes), "this process has not registered the resource");
+    }
+
+    #[tokio::test]
+    async fn a_full_lane_says_so_and_rollbacks_keep_their_order() {
+        let mut lanes = Lanes::default();
+        let gate = Arc::new(Gate { open: Semaphore::new(0) });
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let (sink, phase_two) = (Arc::clone(&ended), Arc::<Gate>::clone(&gate));
+        let outcomes: Outcomes = Arc::new(move |outcomes: Vec<BranchOutcome>| {
+            sink.lock().unwrap().extend(outcomes.iter().map(|outcome| outcome.branch_id));
+        });
+        let resource = Resource { id: "r".to_owned(), ..Resource::default() };
+        let phase_two: Arc<dyn PhaseTwo> = phase_two;
+        lanes.open(&resource, &phase_two, &outcomes, &Handle::current());
+        let mut taken = Vec::new();
+        let full = (0..).find_map(|id| match lanes.put(call(Decision::RollBack, id)) {
+            Ok(()) => {
+                taken.push(id);
+                None
+            }
+            Err(outcomes) => Some(outcomes),
+        });
+        assert_eq!(error(&full.unwrap()), "too many calls wait");
+        gate.open.add_permits(taken.len());
+        while ended.lock().unwrap().len() < taken.len() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*ended.lock().unwrap(), taken);
+    }
+}

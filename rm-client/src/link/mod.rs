@@ -1,0 +1,14 @@
+//! The one connection of this process to the coordinator, and everything that goes over it.
+//!
+//! [`protocol`] decides, as a state machine without IO; [`shell`] owns the sockets, the clock and the
+//! tasks; [`lanes`] run phase two; [`outbox`] packs frames; [`dial`] knows endpoints, TLS and tokens.
+
+mod dial;
+mod lanes;
+mod outbox;
+mod protocol;
+mod shell;
+
+pub(crate) use dial::Dialler;
+pub(crate) use protocol::Settings;
+pub(crate) use shell::Link;

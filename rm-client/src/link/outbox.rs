@@ -1,0 +1,99 @@
+//! What waits to be sent, and how much of it fits one frame.
+//!
+//! Everything that is queued when the transport is ready goes in one message: system calls and
+//! wake-ups are the cost of a request, not bytes. It knows nothing of connections or answers.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::{BranchOutcome, ClientMessage, PhaseTwoOutcome};
+use prost::Message;
+
+use super::protocol::RequestId;
+use crate::error::Error;
+
+/// The API's limit of messages in a frame.
+const FRAME_MESSAGES_MAX: usize = 1_024;
+/// A frame is closed when it has reached this size, in bytes; the transport's limit is 4 MiB.
+const FRAME_BYTES_FULL: usize = 1 << 20;
+/// The largest request, in bytes, so that a full frame and one request fit the transport.
+const REQUEST_BYTES_MAX: usize = 2 << 20;
+
+/// The queues.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    requests: BTreeSet<RequestId>,
+    outcomes: VecDeque<BranchOutcome>,
+}
+
+impl Outbox {
+    /// Refuses what no frame could carry: sent, it would end the connection, and again after every
+    /// reconnect.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(crate) fn check_size(ask: &Ask) -> Result<(), Error> {
+        let bytes = ask.encoded_len();
+        if bytes > REQUEST_BYTES_MAX {
+            return Err(Error::TooLarge { bytes, max: REQUEST_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push_request(&mut self, id: RequestId) {
+        self.requests.insert(id);
+    }
+
+    pub(crate) fn push_outcomes(&mut self, outcomes: Vec<BranchOutcome>) {
+        self.outcomes.extend(outcomes);
+    }
+
+    pub(crate) fn remove_request(&mut self, id: RequestId) {
+        self.requests.remove(&id);
+    }
+
+    /// Starts over for the next connection: these requests, in the order of their ids. Unsent outcomes stay.
+    pub(crate) fn requeue(&mut self, requests: impl Iterator<Item = RequestId>) {
+        self.requests = requests.collect();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.requests.clear();
+        self.outcomes.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.outcomes.is_empty()
+    }
+
+    /// Takes what fits one frame, after `first`; `ask` gives the body of a request.
+    pub(crate) fn drain(
+        &mut self,
+        first: Option<ClientMessage>,
+        mut ask: impl FnMut(RequestId) -> Ask,
+    ) -> Vec<ClientMessage> {
+        let mut messages: Vec<ClientMessage> = first.into_iter().collect();
+        let mut bytes: usize = messages.iter().map(Message::encoded_len).sum();
+        messages.extend(self.drain_outcomes(&mut bytes));
+        while messages.len() < FRAME_MESSAGES_MAX && bytes < FRAME_BYTES_FULL {
+            let Some(id) = self.requests.pop_first() else { break };
+            let body = ask(id);
+            bytes += body.encoded_len();
+            messages.push(ClientMessage { id: id.0, body: Some(body) });
+        }
+        messages
+    }
+
+    fn drain_outcomes(&mut self, bytes: &mut usize) -> Option<ClientMessage> {
+        let mut branches = Vec::new();
+        while branches.len() < FRAME_MESSAGES_MAX && *bytes < FRAME_BYTES_FULL {
+            let Some(outcome) = self.outcomes.pop_front() else { break };
+            *bytes += outcome.encoded_len();
+            branches.push(outcome);
+        }
+        if branches.is_empty() {
+            return None;
+        }
+        Some(ClientMessage { id: 0, body: Some(Ask::Finished(PhaseTwoOutcome { branches })) })
+    }
+}

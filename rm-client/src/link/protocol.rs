@@ -1,0 +1,515 @@
+//! The link as a state machine: what to send, whom to answer, when to dial.
+//!
+//! No socket, clock, task or random source in here: time is an argument, jitter comes from a seed,
+//! and what has to happen outside comes out as [`Event`]s and frames. The [shell](super::shell)
+//! carries them out.
+//!
+//! ```text
+//!            tick: due            connected             Hello answered
+//!   Apart ──────────────▶ Dialling ─────────▶ Greeting ───────────────▶ Ready
+//!     ▲  disconnected, too slow │ disconnected, too slow │   disconnected, GoAway │
+//!     └─────────────────────────┴────────────────────────┴───────────────────────┘
+//! ```
+//!
+//! A coordinator that is stopping or does not lead refuses requests without having carried them out:
+//! that is the end of the connection, not of the request. One that is busy gets the request again a
+//! little later.
+//!
+//! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
+//! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
+//! id. All requests of the API may be repeated; a repeated `Begin` leaves an orphan that expires.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{self, BranchOutcome, ClientFrame, PhaseTwoCall, Resource, ServerFrame};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::outbox::Outbox;
+use crate::error::Error;
+
+/// Refusals that ask for another coordinator.
+const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
+/// The refusal that asks for another time.
+const LATER: &str = "HF-TC-BUSY";
+
+/// A point in time: the distance from when the link was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) Duration);
+
+impl Moment {
+    /// The point `duration` later.
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}
+
+/// A request, for as long as the link lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RequestId(pub(crate) u64);
+
+/// One attempt to connect and what came of it. Inputs of any but the current one are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// Who this process is and how patient it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What is said in `Hello`, resources aside.
+    pub(crate) client_id: String,
+    pub(crate) application: String,
+    /// Where the coordinator may be; at least one.
+    pub(crate) endpoints: Vec<String>,
+    /// How long dialling and greeting may take together.
+    pub(crate) connect_timeout: Duration,
+    /// First and longest pause between rounds of attempts.
+    pub(crate) back_off_base: Duration,
+    pub(crate) back_off_max: Duration,
+    /// How many requests may be unanswered at a time (BOUNDED).
+    pub(crate) requests_max: usize,
+}
+
+/// Why a connection was not made, or ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The coordinator does not accept this client.
+    Unauthenticated(Arc<str>),
+    /// Anything that another attempt may cure.
+    Passing(Arc<str>),
+}
+
+impl Failure {
+    fn reason(&self) -> &Arc<str> {
+        match self {
+            Self::Unauthenticated(reason) | Self::Passing(reason) => reason,
+        }
+    }
+}
+
+/// What the shell has to do or to tell.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Connect to the endpoint of this index.
+    Dial { connection: ConnectionId, endpoint: usize },
+    /// Drop the connection, or the attempt to make it.
+    HangUp { connection: ConnectionId },
+    /// The coordinator has greeted: requests flow.
+    Greeted { hello: v1::HelloReply },
+    /// The connection is lost, or was not made.
+    Parted { failure: Failure, retry_at: Moment },
+    /// A request has ended.
+    Complete { id: RequestId, result: Result<Answer, Error> },
+    /// Work for a resource of this process.
+    PhaseTwo(PhaseTwoCall),
+    /// The coordinator does not accept a resource.
+    ResourcesRefused(v1::Rejection),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Apart { dial_at: Moment },
+    Dialling { give_up_at: Moment },
+    Greeting { give_up_at: Moment },
+    Ready,
+    Closed,
+}
+
+#[derive(Debug)]
+struct Pending {
+    name: &'static str,
+    ask: Ask,
+    deadline: Moment,
+    /// Whether any connection has taken it: if so its outcome may be unknown.
+    sent: bool,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub(crate) struct Protocol {
+    settings: Settings,
+    jitter: SmallRng,
+    state: State,
+    connection: ConnectionId,
+    endpoint: usize,
+    /// Failures since the coordinator last greeted.
+    failures: u32,
+    last_failure: Arc<str>,
+    next_id: u64,
+    requests: BTreeMap<RequestId, Pending>,
+    /// Exactly the requests of `requests`, by deadline.
+    deadlines: BTreeSet<(Moment, RequestId)>,
+    outbox: Outbox,
+    /// Requests that a busy coordinator sent back, and when to send them again.
+    held: BTreeSet<RequestId>,
+    resume_at: Option<Moment>,
+    resources: Vec<Resource>,
+    /// How many of `resources` this connection knows of.
+    announced: usize,
+    /// Unanswered `RegisterResources` of this connection.
+    announcements: BTreeSet<RequestId>,
+    hello: Option<RequestId>,
+    events: VecDeque<Event>,
+}
+
+impl Protocol {
+    /// A link that wants to dial at once.
+    pub(crate) fn new(settings: Settings, seed: u64) -> Self {
+        assert!(!settings.endpoints.is_empty(), "a link has at least one endpoint");
+        Self {
+            settings,
+            jitter: SmallRng::seed_from_u64(seed),
+            state: State::Apart { dial_at: Moment::default() },
+            connection: ConnectionId::default(),
+            endpoint: 0,
+            failures: 0,
+            last_failure: Arc::from("not connected yet"),
+            next_id: 1,
+            requests: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            outbox: Outbox::default(),
+            held: BTreeSet::new(),
+            resume_at: None,
+            resources: Vec::new(),
+            announced: 0,
+            announcements: BTreeSet::new(),
+            hello: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Takes a request; it ends with exactly one [`Event::Complete`], unless it is cancelled.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], [`Error::TooLarge`], [`Error::Closed`]: the request is not taken.
+    pub(crate) fn submit(
+        &mut self,
+        name: &'static str,
+        ask: Ask,
+        deadline: Moment,
+    ) -> Result<RequestId, Error> {
+        if self.state == State::Closed {
+            return Err(Error::Closed);
+        }
+        if self.requests.len() >= self.settings.requests_max {
+            return Err(Error::QueueFull { max: self.settings.requests_max });
+        }
+        Outbox::check_size(&ask)?;
+        let id = self.fresh_id();
+        self.requests.insert(id, Pending { name, ask, deadline, sent: false });
+        self.deadlines.insert((deadline, id));
+        self.outbox.push_request(id);
+        Ok(id)
+    }
+
+    /// The asker is gone: nobody waits for the answer. A request that was not sent yet never is.
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        self.remove(id);
+    }
+
+    /// Makes this process an RM of a resource, on this connection and on every later one.
+    pub(crate) fn register_resource(&mut self, resource: Resource) {
+        let known = |known: &Resource| known.id == resource.id && known.mode == resource.mode;
+        if !self.resources.iter().any(known) {
+            self.resources.push(resource);
+        }
+    }
+
+    /// Takes outcomes of phase two. Unsent ones wait for the next connection; one that was sent and
+    /// lost is not repeated, since the coordinator asks for the branch again.
+    pub(crate) fn finished(&mut self, outcomes: Vec<BranchOutcome>) {
+        self.outbox.push_outcomes(outcomes);
+    }
+
+    /// The transport of an attempt is up.
+    pub(crate) fn connected(&mut self, connection: ConnectionId) {
+        if let State::Dialling { give_up_at } = self.state
+            && connection == self.connection
+        {
+            self.state = State::Greeting { give_up_at };
+        }
+    }
+
+    /// The transport of an attempt is gone, or was never up.
+    pub(crate) fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+        let apart = matches!(self.state, State::Apart { .. } | State::Closed);
+        if connection == self.connection && !apart {
+            self.part(now, failure);
+        }
+    }
+
+    /// Takes what the coordinator sent.
+    pub(crate) fn receive(&mut self, now: Moment, connection: ConnectionId, frame: ServerFrame) {
+        for message in frame.messages {
+            // A message of this very frame may have ended the connection.
+            let live = matches!(self.state, State::Greeting { .. } | State::Ready);
+            if connection == self.connection && live {
+                self.receive_one(now, RequestId(message.id), message.body);
+            }
+        }
+    }
+
+    /// Lets time pass: dials, gives up, lets requests run out of time.
+    pub(crate) fn tick(&mut self, now: Moment) {
+        match self.state {
+            State::Apart { dial_at } if dial_at <= now => self.dial(now),
+            State::Dialling { give_up_at } | State::Greeting { give_up_at }
+                if give_up_at <= now =>
+            {
+                let waited = self.settings.connect_timeout;
+                let reason = format!("not greeted within {waited:?}");
+                self.hang_up(now, Failure::Passing(reason.into()));
+            }
+            State::Apart { .. }
+            | State::Dialling { .. }
+            | State::Greeting { .. }
+            | State::Ready
+            | State::Closed => {}
+        }
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.expire(id);
+        }
+        if self.resume_at.is_some_and(|at| at <= now) {
+            self.resume();
+        }
+    }
+
+    /// When the shell should call [`tick`](Self::tick) next.
+    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+        let request = self.deadlines.first().map(|&(deadline, _)| deadline);
+        let state = match self.state {
+            State::Apart { dial_at } => Some(dial_at),
+            State::Dialling { give_up_at } | State::Greeting { give_up_at } => Some(give_up_at),
+            State::Ready | State::Closed => None,
+        };
+        request.into_iter().chain(state).chain(self.resume_at).min()
+    }
+
+    /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the dialling.
+    pub(crate) fn close(&mut self) {
+        if !matches!(self.state, State::Apart { .. } | State::Closed) {
+            self.events.push_back(Event::HangUp { connection: self.connection });
+        }
+        self.state = State::Closed;
+        for (id, _) in std::mem::take(&mut self.requests) {
+            self.events.push_back(Event::Complete { id, result: Err(Error::Closed) });
+        }
+        self.deadlines.clear();
+        self.held.clear();
+        self.resume_at = None;
+        self.outbox.clear();
+    }
+
+    /// Whether no request waits for an answer.
+    pub(crate) fn idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// What has to happen outside, oldest first.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether [`next_frame`](Self::next_frame) has something for the current connection.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        match self.state {
+            State::Greeting { .. } => self.hello.is_none(),
+            State::Ready => self.announced < self.resources.len() || !self.outbox.is_empty(),
+            State::Apart { .. } | State::Dialling { .. } | State::Closed => false,
+        }
+    }
+
+    /// Everything that is due on a connection, as far as it fits one frame.
+    pub(crate) fn next_frame(&mut self, connection: ConnectionId) -> Option<ClientFrame> {
+        if connection != self.connection || !self.wants_to_send() {
+            return None;
+        }
+        // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
+        let Some(_) = self.hello else {
+            let hello = self.greet();
+            return Some(ClientFrame { messages: vec![hello] });
+        };
+        let announcement = self.announce();
+        let requests = &mut self.requests;
+        let messages = self.outbox.drain(announcement, |id| {
+            let pending = requests.get_mut(&id).expect("a queued request is unanswered");
+            pending.sent = true;
+            // A copy stays: the request may have to be sent again.
+            pending.ask.clone()
+        });
+        Some(ClientFrame { messages })
+    }
+
+    fn receive_one(&mut self, now: Moment, id: RequestId, answer: Option<Answer>) {
+        match answer {
+            Some(Answer::Hello(hello)) => self.greeted(hello),
+            Some(Answer::PhaseTwo(call)) => self.events.push_back(Event::PhaseTwo(call)),
+            Some(Answer::GoAway(notice)) => self.go_away(now, notice),
+            Some(Answer::RegisterResources(_)) => {
+                self.announcements.remove(&id);
+            }
+            Some(Answer::Rejected(refusal)) if self.hello == Some(id) => {
+                let reason = format!("{} ({})", refusal.message, refusal.code);
+                self.hang_up(now, Failure::Passing(reason.into()));
+            }
+            Some(Answer::Rejected(refusal)) if self.announcements.remove(&id) => {
+                self.events.push_back(Event::ResourcesRefused(refusal));
+            }
+            Some(Answer::Rejected(refusal)) if ELSEWHERE.contains(&refusal.code.as_str()) => {
+                self.hang_up(now, Failure::Passing(refusal.message.into()));
+            }
+            Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
+            Some(
+                answer @ (Answer::Begin(_)
+                | Answer::RegisterBranch(_)
+                | Answer::ReportBranch(_)
+                | Answer::CheckLocks(_)
+                | Answer::End(_)
+                | Answer::GetStatus(_)
+                | Answer::Rejected(_)),
+            ) => self.complete(id, Ok(answer)),
+            // A kind of message that a later coordinator may know: nobody here waits for it.
+            None => {}
+        }
+    }
+
+    fn greeted(&mut self, hello: v1::HelloReply) {
+        if let State::Greeting { .. } = self.state {
+            self.state = State::Ready;
+            self.failures = 0;
+            self.events.push_back(Event::Greeted { hello });
+        }
+    }
+
+    /// The leader that a notice names is tried next, if it is one of the endpoints: a token is not
+    /// for strangers.
+    fn go_away(&mut self, now: Moment, notice: v1::GoAway) {
+        let reason = format!("the coordinator goes away: {}", notice.reason);
+        self.hang_up(now, Failure::Passing(reason.into()));
+        let leader = notice.leader.trim_end_matches('/');
+        let is_leader = |endpoint: &String| endpoint.trim_end_matches('/') == leader;
+        if let Some(endpoint) = self.settings.endpoints.iter().position(is_leader) {
+            self.endpoint = endpoint;
+        }
+    }
+
+    fn dial(&mut self, now: Moment) {
+        self.connection.0 += 1;
+        self.hello = None;
+        self.announced = 0;
+        self.announcements.clear();
+        self.state = State::Dialling { give_up_at: now.after(self.settings.connect_timeout) };
+        let (connection, endpoint) = (self.connection, self.endpoint);
+        self.events.push_back(Event::Dial { connection, endpoint });
+    }
+
+    fn hang_up(&mut self, now: Moment, failure: Failure) {
+        self.events.push_back(Event::HangUp { connection: self.connection });
+        self.part(now, failure);
+    }
+
+    fn part(&mut self, now: Moment, failure: Failure) {
+        let delay = self.back_off();
+        let retry_at = now.after(delay);
+        self.endpoint = (self.endpoint + 1) % self.settings.endpoints.len();
+        self.failures = self.failures.saturating_add(1);
+        self.last_failure = Arc::clone(failure.reason());
+        self.state = State::Apart { dial_at: retry_at };
+        self.resume();
+        self.outbox.requeue(self.requests.keys().copied());
+        self.events.push_back(Event::Parted { failure, retry_at });
+    }
+
+    fn hold(&mut self, now: Moment, id: RequestId) {
+        if self.requests.contains_key(&id) {
+            self.held.insert(id);
+            self.resume_at.get_or_insert(now.after(self.settings.back_off_base));
+        }
+    }
+
+    fn resume(&mut self) {
+        self.resume_at = None;
+        for id in std::mem::take(&mut self.held) {
+            self.outbox.push_request(id);
+        }
+    }
+
+    /// How long to wait before the next attempt: between half and all of a pause that doubles when
+    /// every endpoint has had its turn.
+    fn back_off(&mut self) -> Duration {
+        let endpoints = u32::try_from(self.settings.endpoints.len()).unwrap_or(u32::MAX);
+        let doublings = (self.failures / endpoints).min(30);
+        let pause = self.settings.back_off_base.saturating_mul(1 << doublings);
+        let pause = pause.min(self.settings.back_off_max);
+        pause.mul_f64(self.jitter.random_range(0.5..=1.0))
+    }
+
+    fn greet(&mut self) -> v1::ClientMessage {
+        let id = self.fresh_id();
+        self.hello = Some(id);
+        self.announced = self.resources.len();
+        let hello = v1::Hello {
+            client_id: self.settings.client_id.clone(),
+            application: self.settings.application.clone(),
+            agent: concat!("handfast-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
+            resources: self.resources.clone(),
+        };
+        v1::ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
+    }
+
+    /// The resources that this connection does not know of yet.
+    fn announce(&mut self) -> Option<v1::ClientMessage> {
+        let resources = self.resources[self.announced..].to_vec();
+        if resources.is_empty() {
+            return None;
+        }
+        self.announced = self.resources.len();
+        let id = self.fresh_id();
+        self.announcements.insert(id);
+        let body = Ask::RegisterResources(v1::RegisterResources { resources });
+        Some(v1::ClientMessage { id: id.0, body: Some(body) })
+    }
+
+    fn expire(&mut self, id: RequestId) {
+        let pending = self.requests.get(&id).expect("deadlines are exactly those of the requests");
+        let error = if pending.sent {
+            Error::Unanswered { request: pending.name }
+        } else {
+            Error::Unreachable { reason: Arc::clone(&self.last_failure) }
+        };
+        self.complete(id, Err(error));
+    }
+
+    /// Ends a request. One that has ended before (a doubled or late answer) is left alone.
+    fn complete(&mut self, id: RequestId, result: Result<Answer, Error>) {
+        if self.remove(id) {
+            self.events.push_back(Event::Complete { id, result });
+        }
+    }
+
+    fn remove(&mut self, id: RequestId) -> bool {
+        let Some(pending) = self.requests.remove(&id) else { return false };
+        self.deadlines.remove(&(pending.deadline, id));
+        self.outbox.remove_request(id);
+        self.held.remove(&id);
+        true
+    }
+
+    fn fresh_id(&mut self) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,521 @@
+//! The state machine against scripted connections on a clock that only the test moves.
+
+use std::collections::BTreeMap;
+
+use handfast_proto::v1::branch_outcome::Result as Ended;
+use proptest::prelude::*;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A protocol, its clock, and everything it has said so far.
+struct Driven {
+    protocol: Protocol,
+    now: Moment,
+    /// How each request ended, as often as it did.
+    ended: BTreeMap<RequestId, Vec<Result<Answer, String>>>,
+    other: Vec<Event>,
+}
+
+impl Driven {
+    fn new(endpoints: &[&str]) -> Self {
+        let settings = Settings {
+            client_id: "client".to_owned(),
+            application: "tests".to_owned(),
+            endpoints: endpoints.iter().copied().map(str::to_owned).collect(),
+            connect_timeout: Duration::from_secs(10),
+            back_off_base: Duration::from_millis(100),
+            back_off_max: Duration::from_secs(5),
+            requests_max: 8,
+        };
+        let protocol = Protocol::new(settings, 7);
+        let mut driven =
+            Self { protocol, now: Moment::default(), ended: BTreeMap::new(), other: Vec::new() };
+        driven.tick();
+        driven
+    }
+
+    /// One endpoint, greeted.
+    fn ready() -> Self {
+        let mut driven = Self::new(&["a"]);
+        driven.greet();
+        driven
+    }
+
+    /// Takes the transport up and lets the coordinator greet.
+    fn greet(&mut self) {
+        let connection = self.protocol.connection;
+        self.protocol.connected(connection);
+        let hello = self.frame();
+        assert!(matches!(hello[..], [(_, Some(Ask::Hello(_)))]), "{hello:?}");
+        self.answer(hello[0].0, Answer::Hello(v1::HelloReply::default()));
+    }
+
+    fn begin(&mut self) -> RequestId {
+        self.try_begin().expect("the request is taken")
+    }
+
+    fn try_begin(&mut self) -> Result<RequestId, Error> {
+        let ask = Ask::Begin(v1::BeginRequest::default());
+        self.protocol.submit("begin", ask, self.now.after(DEADLINE))
+    }
+
+    fn answer(&mut self, id: u64, answer: Answer) {
+        let message = v1::ServerMessage { id, body: Some(answer) };
+        let frame = ServerFrame { messages: vec![message] };
+        self.protocol.receive(self.now, self.protocol.connection, frame);
+        self.drain();
+    }
+
+    fn lose(&mut self) {
+        let connection = self.protocol.connection;
+        let failure = Failure::Passing(Arc::from("lost"));
+        self.protocol.disconnected(self.now, connection, failure);
+        self.drain();
+    }
+
+    fn tick(&mut self) {
+        self.protocol.tick(self.now);
+        self.drain();
+    }
+
+    /// Moves the clock to when the protocol wants to be woken.
+    fn sleep(&mut self) {
+        self.now = self.protocol.next_deadline().expect("something is due").max(self.now);
+        self.tick();
+    }
+
+    /// The messages of the next frame; none if there is no frame.
+    fn frame(&mut self) -> Vec<(u64, Option<Ask>)> {
+        let frame = self.protocol.next_frame(self.protocol.connection).unwrap_or_default();
+        frame.messages.into_iter().map(|message| (message.id, message.body)).collect()
+    }
+
+    fn sent_ids(&mut self) -> Vec<u64> {
+        self.frame().into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.protocol.next_event() {
+            match event {
+                Event::Complete { id, result } => {
+                    let result = result.map_err(|error| error.code().to_owned());
+                    self.ended.entry(id).or_default().push(result);
+                }
+                event => self.other.push(event),
+            }
+        }
+    }
+
+    fn ended(&self, id: RequestId) -> &[Result<Answer, String>] {
+        self.ended.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The endpoints dialled so far.
+    fn dialled(&self) -> Vec<usize> {
+        let endpoint = |event: &Event| match event {
+            Event::Dial { endpoint, .. } => Some(*endpoint),
+            _ => None,
+        };
+        self.other.iter().filter_map(endpoint).collect()
+    }
+}
+
+fn begun() -> Answer {
+    Answer::Begin(v1::BeginReply::default())
+}
+
+fn resource(id: &str) -> Resource {
+    Resource { id: id.to_owned(), mode: v1::Mode::At.into(), label: String::new() }
+}
+
+#[test]
+fn what_was_queued_goes_in_one_frame_after_the_greeting() {
+    let mut driven = Driven::new(&["a"]);
+    let (first, second) = (driven.begin(), driven.begin());
+    assert!(driven.frame().is_empty(), "nothing is sent before the transport is up");
+    driven.protocol.connected(driven.protocol.connection);
+    let hello = driven.sent_ids();
+    assert_eq!(hello.len(), 1);
+    assert!(driven.frame().is_empty(), "nothing is sent before the coordinator has greeted");
+    driven.answer(hello[0], Answer::Hello(v1::HelloReply::default()));
+    assert_eq!(driven.sent_ids(), [first.0, second.0]);
+    assert!(!driven.protocol.wants_to_send());
+}
+
+#[test]
+fn unanswered_requests_are_sent_again_under_their_ids_after_a_reconnect() {
+    let mut driven = Driven::ready();
+    let (answered, unanswered, unsent) = (driven.begin(), driven.begin(), driven.begin());
+    driven.protocol.cancel(unsent);
+    assert_eq!(driven.sent_ids(), [answered.0, unanswered.0]);
+    driven.answer(answered.0, begun());
+    driven.lose();
+    let waiting = driven.begin();
+    driven.sleep();
+    driven.greet();
+    assert_eq!(driven.sent_ids(), [unanswered.0, waiting.0]);
+    driven.answer(unanswered.0, begun());
+    driven.answer(waiting.0, begun());
+    for id in [answered, unanswered, waiting] {
+        assert_eq!(driven.ended(id), [Ok(begun())]);
+    }
+    assert!(driven.ended(unsent).is_empty());
+}
+
+#[test]
+fn doubled_late_and_unknown_answers_change_nothing() {
+    let mut driven = Driven::ready();
+    let id = driven.begin();
+    driven.frame();
+    driven.answer(id.0, begun());
+    driven.answer(id.0, Answer::Rejected(v1::Rejection::default()));
+    driven.answer(999, begun());
+    assert_eq!(driven.ended(id), [Ok(begun())]);
+    let cancelled = driven.begin();
+    driven.frame();
+    driven.protocol.cancel(cancelled);
+    driven.answer(cancelled.0, begun());
+    assert!(driven.ended(cancelled).is_empty());
+}
+
+#[test]
+fn answers_of_an_earlier_connection_are_not_read() {
+    let mut driven = Driven::ready();
+    let earlier = driven.protocol.connection;
+    let id = driven.begin();
+    driven.frame();
+    driven.lose();
+    driven.sleep();
+    driven.greet();
+    let message = v1::ServerMessage { id: id.0, body: Some(begun()) };
+    driven.protocol.receive(driven.now, earlier, ServerFrame { messages: vec![message] });
+    driven.protocol.disconnected(driven.now, earlier, Failure::Passing(Arc::from("late")));
+    driven.drain();
+    assert!(driven.ended(id).is_empty());
+    assert_eq!(driven.sent_ids(), [id.0], "the later connection is still up");
+}
+
+#[test]
+fn a_request_out_of_time_is_unanswered_if_it_was_sent_and_unreachable_if_not() {
+    let mut driven = Driven::ready();
+    let sent = driven.begin();
+    driven.frame();
+    driven.lose();
+    let unsent = driven.begin();
+    driven.now = driven.now.after(DEADLINE);
+    driven.tick();
+    assert_eq!(driven.ended(sent), [Err("HF-TM-UNANSWERED".to_owned())]);
+    assert_eq!(driven.ended(unsent), [Err("HF-TM-UNREACHABLE".to_owned())]);
+    driven.greet();
+    assert!(driven.frame().is_empty(), "what has ended is not sent");
+}
+
+#[test]
+fn a_full_queue_refuses_until_one_is_answered() {
+    let mut driven = Driven::ready();
+    let ids: Vec<RequestId> = (0..8).map(|_| driven.begin()).collect();
+    assert_eq!(driven.try_begin().unwrap_err().code(), "HF-TM-QUEUE-FULL");
+    driven.frame();
+    driven.answer(ids[3].0, begun());
+    driven.begin();
+    assert_eq!(driven.try_begin().unwrap_err().code(), "HF-TM-QUEUE-FULL");
+}
+
+#[test]
+fn a_request_that_no_frame_can_carry_is_refused() {
+    let mut driven = Driven::ready();
+    let request = v1::RegisterBranchRequest {
+        application_data: vec![0; 3 << 20],
+        ..v1::RegisterBranchRequest::default()
+    };
+    let deadline = driven.now.after(DEADLINE);
+    let refused = driven.protocol.submit("register", Ask::RegisterBranch(request), deadline);
+    assert_eq!(refused.unwrap_err().code(), "HF-TM-TOO-LARGE");
+}
+
+#[test]
+fn endpoints_take_turns_and_the_pause_doubles_by_round() {
+    let mut driven = Driven::new(&["a", "b"]);
+    let mut pauses = Vec::new();
+    for _ in 0..16 {
+        let before = driven.now;
+        driven.lose();
+        driven.sleep();
+        pauses.push(driven.now.0 - before.0);
+    }
+    assert_eq!(driven.dialled()[..5], [0, 1, 0, 1, 0]);
+    for (attempt, pause) in pauses.into_iter().enumerate() {
+        let whole = Duration::from_millis(100 << (attempt / 2)).min(Duration::from_secs(5));
+        assert!(pause >= whole / 2 && pause <= whole, "attempt {attempt}: {pause:?}");
+    }
+}
+
+#[test]
+fn the_back_off_starts_over_after_a_greeting() {
+    let mut driven = Driven::new(&["a"]);
+    for _ in 0..6 {
+        driven.lose();
+        driven.sleep();
+    }
+    driven.greet();
+    let before = driven.now;
+    driven.lose();
+    driven.sleep();
+    assert!(driven.now.0 - before.0 <= Duration::from_millis(100));
+}
+
+#[test]
+fn a_coordinator_that_does_not_greet_in_time_is_left() {
+    let mut driven = Driven::new(&["a", "b"]);
+    driven.protocol.connected(driven.protocol.connection);
+    driven.frame();
+    driven.sleep();
+    assert_eq!(driven.now.0, Duration::from_secs(10));
+    assert!(driven.other.iter().any(|event| matches!(event, Event::HangUp { .. })));
+    driven.sleep();
+    assert_eq!(driven.dialled(), [0, 1]);
+}
+
+#[test]
+fn go_away_leads_to_the_leader_if_it_is_one_of_ours() {
+    for (leader, next) in [("c", 2), ("c/", 2), ("stranger", 1), ("", 1)] {
+        let mut driven = Driven::new(&["a", "b", "c"]);
+        driven.greet();
+        let unanswered = driven.begin();
+        driven.frame();
+        let notice = v1::GoAway { reason: "shutdown".to_owned(), leader: leader.to_owned() };
+        driven.answer(0, Answer::GoAway(notice));
+        assert!(driven.other.iter().any(|event| matches!(event, Event::HangUp { .. })));
+        driven.sleep();
+        assert_eq!(driven.dialled(), [0, next], "{leader:?}");
+        driven.greet();
+        assert_eq!(driven.sent_ids(), [unanswered.0]);
+    }
+}
+
+#[test]
+fn a_refused_greeting_is_a_lost_connection() {
+    let mut driven = Driven::new(&["a"]);
+    driven.protocol.connected(driven.protocol.connection);
+    let hello = driven.sent_ids()[0];
+    driven.answer(hello, Answer::Rejected(v1::Rejection::default()));
+    assert!(driven.other.iter().any(|event| matches!(event, Event::Parted { .. })));
+}
+
+fn refusal(code: &str) -> Answer {
+    Answer::Rejected(v1::Rejection { code: code.to_owned(), ..v1::Rejection::default() })
+}
+
+#[test]
+fn a_coordinator_that_stops_or_does_not_lead_is_left_and_the_request_asked_again() {
+    for code in ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"] {
+        let mut driven = Driven::new(&["a", "b"]);
+        driven.greet();
+        let id = driven.begin();
+        driven.frame();
+        driven.answer(id.0, refusal(code));
+        assert!(driven.ended(id).is_empty(), "{code}");
+        driven.sleep();
+        driven.greet();
+        assert_eq!(driven.sent_ids(), [id.0], "{code}");
+    }
+}
+
+#[test]
+fn a_busy_coordinator_is_asked_again_a_little_later() {
+    let mut driven = Driven::ready();
+    let id = driven.begin();
+    driven.frame();
+    driven.answer(id.0, refusal("HF-TC-BUSY"));
+    assert!(driven.frame().is_empty());
+    driven.sleep();
+    assert_eq!(driven.now.0, Duration::from_millis(100));
+    assert_eq!(driven.sent_ids(), [id.0]);
+    driven.answer(id.0, refusal("HF-TC-BUSY"));
+    driven.now = driven.now.after(DEADLINE);
+    driven.tick();
+    assert_eq!(driven.ended(id), [Err("HF-TM-UNANSWERED".to_owned())]);
+    assert!(driven.frame().is_empty());
+}
+
+#[test]
+fn resources_are_announced_once_per_connection() {
+    let mut driven = Driven::new(&["a"]);
+    driven.protocol.register_resource(resource("early"));
+    driven.protocol.register_resource(resource("early"));
+    driven.protocol.connected(driven.protocol.connection);
+    let hello = driven.frame();
+    let Some(Ask::Hello(said)) = &hello[0].1 else { unreachable!("the first message is Hello") };
+    assert_eq!(said.resources, [resource("early")]);
+    driven.protocol.register_resource(resource("meanwhile"));
+    driven.answer(hello[0].0, Answer::Hello(v1::HelloReply::default()));
+    driven.protocol.register_resource(resource("later"));
+    let said = driven.frame();
+    let expected =
+        v1::RegisterResources { resources: vec![resource("meanwhile"), resource("later")] };
+    assert_eq!(said[0].1, Some(Ask::RegisterResources(expected)));
+    assert!(driven.frame().is_empty());
+    driven.lose();
+    driven.sleep();
+    driven.protocol.connected(driven.protocol.connection);
+    let hello = driven.frame();
+    let Some(Ask::Hello(said)) = &hello[0].1 else { unreachable!("the first message is Hello") };
+    assert_eq!(said.resources.len(), 3);
+}
+
+#[test]
+fn a_refused_resource_is_told() {
+    let mut driven = Driven::ready();
+    driven.protocol.register_resource(resource("other"));
+    let id = driven.sent_ids()[0];
+    driven.answer(id, Answer::Rejected(v1::Rejection::default()));
+    assert!(driven.other.iter().any(|event| matches!(event, Event::ResourcesRefused(_))));
+}
+
+fn outcome(branch_id: u64) -> BranchOutcome {
+    let result = Some(Ended::Done(v1::Done {}));
+    BranchOutcome { branch_id, result, ..BranchOutcome::default() }
+}
+
+#[test]
+fn outcomes_share_a_message_and_lost_ones_are_not_repeated() {
+    let mut driven = Driven::ready();
+    driven.protocol.finished(vec![outcome(1)]);
+    driven.protocol.finished(vec![outcome(2), outcome(3)]);
+    let all = v1::PhaseTwoOutcome { branches: vec![outcome(1), outcome(2), outcome(3)] };
+    assert_eq!(driven.frame(), [(0, Some(Ask::Finished(all)))]);
+    driven.lose();
+    driven.protocol.finished(vec![outcome(4)]);
+    driven.sleep();
+    driven.greet();
+    let unsent = v1::PhaseTwoOutcome { branches: vec![outcome(4)] };
+    assert_eq!(driven.frame(), [(0, Some(Ask::Finished(unsent)))]);
+}
+
+#[test]
+fn large_requests_are_spread_over_frames() {
+    let mut driven = Driven::ready();
+    let deadline = driven.now.after(DEADLINE);
+    for _ in 0..3 {
+        let request = v1::RegisterBranchRequest {
+            application_data: vec![0; 700 << 10],
+            ..v1::RegisterBranchRequest::default()
+        };
+        driven.protocol.submit("register", Ask::RegisterBranch(request), deadline).unwrap();
+    }
+    assert_eq!(driven.frame().len(), 2);
+    assert!(driven.protocol.wants_to_send());
+    assert_eq!(driven.frame().len(), 1);
+}
+
+#[test]
+fn closing_ends_what_is_open_and_takes_nothing_more() {
+    let mut driven = Driven::ready();
+    let id = driven.begin();
+    driven.frame();
+    driven.protocol.close();
+    driven.drain();
+    assert_eq!(driven.ended(id), [Err("HF-TM-CLOSED".to_owned())]);
+    assert_eq!(driven.try_begin().unwrap_err().code(), "HF-TM-CLOSED");
+    assert!(driven.other.iter().any(|event| matches!(event, Event::HangUp { .. })));
+    assert_eq!(driven.protocol.next_deadline(), None);
+}
+
+/// Something that happens to a link.
+#[derive(Clone, Debug)]
+enum Step {
+    Submit,
+    Cancel(usize),
+    Connected,
+    Greet,
+    Lose,
+    GoAway,
+    Send,
+    Answer(usize),
+    Busy(usize),
+    Sleep,
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Submit),
+        1 => (0..40usize).prop_map(Step::Cancel),
+        2 => Just(Step::Connected),
+        3 => Just(Step::Greet),
+        1 => Just(Step::Lose),
+        1 => Just(Step::GoAway),
+        3 => Just(Step::Send),
+        4 => (0..40usize).prop_map(Step::Answer),
+        1 => (0..40usize).prop_map(Step::Busy),
+        2 => Just(Step::Sleep),
+        1 => (0..9_000u64).prop_map(Step::Pass),
+    ]
+}
+
+fn take(
+    driven: &mut Driven,
+    submitted: &mut Vec<RequestId>,
+    cancelled: &mut Vec<RequestId>,
+    step: Step,
+) {
+    let connection = driven.protocol.connection;
+    match step {
+        Step::Submit => submitted.extend(driven.try_begin().ok()),
+        Step::Cancel(nth) => {
+            if let Some(&id) = submitted.get(nth) {
+                driven.protocol.cancel(id);
+                cancelled.push(id);
+            }
+        }
+        Step::Connected => driven.protocol.connected(connection),
+        Step::Greet => {
+            if let Some(id) = driven.protocol.hello {
+                driven.answer(id.0, Answer::Hello(v1::HelloReply::default()));
+            }
+        }
+        Step::Lose => driven.lose(),
+        Step::GoAway => driven.answer(0, Answer::GoAway(v1::GoAway::default())),
+        Step::Send => drop(driven.frame()),
+        Step::Answer(nth) => {
+            if let Some(id) = submitted.get(nth) {
+                driven.answer(id.0, begun());
+            }
+        }
+        Step::Busy(nth) => {
+            if let Some(id) = submitted.get(nth) {
+                driven.answer(id.0, refusal("HF-TC-BUSY"));
+            }
+        }
+        Step::Sleep => {
+            if driven.protocol.next_deadline().is_some() {
+                driven.sleep();
+            }
+        }
+        Step::Pass(ms) => driven.now = driven.now.after(Duration::from_millis(ms)),
+    }
+    driven.drain();
+}
+
+proptest! {
+    #[test]
+    fn every_request_ends_exactly_once_unless_it_is_cancelled(
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut driven = Driven::new(&["a", "b"]);
+        let (mut submitted, mut cancelled) = (Vec::new(), Vec::new());
+        for step in steps {
+            take(&mut driven, &mut submitted, &mut cancelled, step);
+        }
+        driven.now = driven.now.after(DEADLINE);
+        driven.tick();
+        prop_assert!(driven.protocol.idle());
+        for id in submitted {
+            let times = driven.ended(id).len();
+            let allowed = if cancelled.contains(&id) { 0..=1 } else { 1..=1 };
+            prop_assert!(allowed.contains(&times), "{id:?} ended {times} times");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Carries out what the [protocol](super::protocol) decides: sockets, timer, tasks, waiters.
+//!
+//! Everything that changes sits behind one mutex, which is held for a step of the state machine and
+//! never over an await. One task keeps time, one more per connection reads; frames are made by the
+//! transport itself, when it is ready for one, so that whatever has been queued by then goes in it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures::Stream;
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{ClientFrame, Resource};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::dial::{Dialler, with_sources};
+use super::lanes::{Lanes, Outcomes};
+use super::protocol::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
+use crate::coordinator::PhaseTwo;
+use crate::error::Error;
+
+/// Answers can be larger than requests: phase-two calls carry application data of many branches.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How long the timekeeper sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_secs(3_600);
+
+/// The connection, for as long as the process wants it. Dropping it closes it.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    steps: Mutex<Steps>,
+    dialler: Dialler,
+    runtime: Handle,
+    origin: Instant,
+    request_deadline: Duration,
+    /// Wakes the timekeeper: the next deadline is earlier than the one it sleeps for.
+    alarm_moved: Notify,
+    /// Wakes those who wait for the last answer.
+    settled: Notify,
+    progress: watch::Sender<Progress>,
+}
+
+/// What one step of the state machine may touch.
+struct Steps {
+    protocol: Protocol,
+    waiters: HashMap<RequestId, oneshot::Sender<Result<Answer, Error>>>,
+    connection: Option<(ConnectionId, AbortHandle)>,
+    /// Wakes the transport of the current connection when there is something to send.
+    sending: Arc<Notify>,
+    lanes: Lanes,
+    /// What the timekeeper sleeps for.
+    alarm: Option<Moment>,
+}
+
+/// How connecting goes, for those who wait for it.
+#[derive(Clone, Debug)]
+enum Progress {
+    Dialling,
+    Failed(Failure),
+    Greeted,
+}
+
+impl Link {
+    /// Makes a link and begins to connect. Must be called within a tokio runtime.
+    pub(crate) fn new(settings: Settings, dialler: Dialler, request_deadline: Duration) -> Self {
+        let steps = Steps {
+            protocol: Protocol::new(settings, rand::random()),
+            waiters: HashMap::new(),
+            connection: None,
+            sending: Arc::new(Notify::new()),
+            lanes: Lanes::default(),
+            alarm: None,
+        };
+        let shared = Arc::new(Shared {
+            steps: Mutex::new(steps),
+            dialler,
+            runtime: Handle::current(),
+            origin: Instant::now(),
+            request_deadline,
+            alarm_moved: Notify::new(),
+            settled: Notify::new(),
+            progress: watch::Sender::new(Progress::Dialling),
+        });
+        shared.runtime.spawn(keep_time(Arc::clone(&shared)));
+        Self { shared }
+    }
+
+    /// Waits until the coordinator has greeted for the first time.
+    ///
+    /// # Errors
+    /// [`Error::Unauthenticated`] at once, [`Error::Unreachable`] when the time is over.
+    pub(crate) async fn greeted(&self, timeout: Duration) -> Result<(), Error> {
+        let mut progress = self.shared.progress.subscribe();
+        let ended = |progress: &Progress| match progress {
+            Progress::Greeted | Progress::Failed(Failure::Unauthenticated(_)) => true,
+            Progress::Dialling | Progress::Failed(Failure::Passing(_)) => false,
+        };
+        // The wait itself cannot fail: `self` keeps the sender.
+        let _ = tokio::time::timeout(timeout, progress.wait_for(ended)).await;
+        match progress.borrow().clone() {
+            Progress::Greeted => Ok(()),
+            Progress::Failed(Failure::Unauthenticated(reason)) => {
+                Err(Error::Unauthenticated { reason })
+            }
+            Progress::Failed(Failure::Passing(reason)) => Err(Error::Unreachable { reason }),
+            Progress::Dialling => {
+                Err(Error::Unreachable { reason: format!("no answer within {timeout:?}").into() })
+            }
+        }
+    }
+
+    /// Sends a request, as often as connections break, and waits for its answer at most the request
+    /// deadline plus `wait`. Dropping the future gives up the answer, not what was sent.
+    pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        ask: Ask,
+        wait: Duration,
+    ) -> Result<Answer, Error> {
+        let (waiter, answer) = oneshot::channel();
+        let id = self.submit(name, ask, wait, Some(waiter))?;
+        let mut forget = Forget { shared: &self.shared, id, armed: true };
+        let result = answer.await;
+        forget.armed = false;
+        result.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Sends a request whose answer nobody waits for.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub(crate) fn tell(&self, name: &'static str, ask: Ask) -> Result<(), Error> {
+        self.submit(name, ask, Duration::ZERO, None).map(drop)
+    }
+
+    pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {
+        let shared = Arc::downgrade(&self.shared);
+        let outcomes: Outcomes = Arc::new(move |outcomes| {
+            if let Some(shared) = Weak::upgrade(&shared) {
+                shared.step(|steps, _| steps.protocol.finished(outcomes));
+            }
+        });
+        self.shared.step(|steps, _| {
+            steps.lanes.open(&resource, &phase_two, &outcomes, &self.shared.runtime);
+            steps.protocol.register_resource(resource);
+        });
+    }
+
+    /// Waits until every request is answered or out of time, then closes.
+    pub(crate) async fn close(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            if self.shared.step(|steps, _| steps.protocol.idle()) {
+                break;
+            }
+            settled.await;
+        }
+        self.shared.close();
+    }
+
+    fn submit(
+        &self,
+        name: &'static str,
+        ask: Ask,
+        wait: Duration,
+        waiter: Option<oneshot::Sender<Result<Answer, Error>>>,
+    ) -> Result<RequestId, Error> {
+        let patience = self.shared.request_deadline.saturating_add(wait);
+        self.shared.step(|steps, now| {
+            let id = steps.protocol.submit(name, ask, now.after(patience))?;
+            if let Some(waiter) = waiter {
+                steps.waiters.insert(id, waiter);
+            }
+            Ok(id)
+        })
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// Gives up the answer of a request whose asker is dropped.
+struct Forget<'link> {
+    shared: &'link Arc<Shared>,
+    id: RequestId,
+    armed: bool,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.shared.step(|steps, _| {
+                steps.waiters.remove(&self.id);
+                steps.protocol.cancel(self.id);
+            });
+        }
+    }
+}
+
+impl Shared {
+    /// Takes one step of the state machine and carries out what it decided.
+    fn step<R>(self: &Arc<Self>, step: impl FnOnce(&mut Steps, Moment) -> R) -> R {
+        let now = Moment(self.origin.elapsed());
+        // A panic within a step breaks an invariant of the protocol, and is told by itself.
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = step(&mut steps, now);
+        while let Some(event) = steps.protocol.next_event() {
+            self.carry_out(&mut steps, event);
+        }
+        if steps.protocol.wants_to_send() {
+            steps.sending.notify_one();
+        }
+        if steps.protocol.idle() {
+            self.settled.notify_waiters();
+        }
+        if steps.protocol.next_deadline().is_some_and(|next| Some(next) < steps.alarm) {
+            self.alarm_moved.notify_one();
+        }
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, steps: &mut Steps, event: Event) {
+        match event {
+            Event::Dial { connection, endpoint } => {
+                steps.sending = Arc::new(Notify::new());
+                let sending = Arc::clone(&steps.sending);
+                let task = Arc::clone(self).keep_connection(connection, endpoint, sending);
+                steps.connection = Some((connection, self.runtime.spawn(task).abort_handle()));
+            }
+            Event::HangUp { connection } => {
+                if let Some((_, task)) = steps.connection.take_if(|(id, _)| *id == connection) {
+                    task.abort();
+                }
+            }
+            Event::Greeted { hello } => {
+                tracing::info!(server = hello.server_version, epoch = hello.epoch, "connected");
+                self.progress.send_replace(Progress::Greeted);
+            }
+            Event::Parted { failure, retry_at } => self.tell_parted(failure, retry_at),
+            Event::Complete { id, result } => {
+                // Nobody waits for a request that was only told.
+                if let Some(waiter) = steps.waiters.remove(&id) {
+                    let _ = waiter.send(result);
+                }
+            }
+            Event::PhaseTwo(call) => {
+                if let Err(outcomes) = steps.lanes.put(call) {
+                    steps.protocol.finished(outcomes);
+                }
+            }
+            Event::ResourcesRefused(refusal) => {
+                tracing::error!(code = refusal.code, refusal.message, "resources refused");
+            }
+        }
+    }
+
+    fn tell_parted(&self, failure: Failure, retry_at: Moment) {
+        let (Failure::Unauthenticated(reason) | Failure::Passing(reason)) = &failure;
+        let in_ms = retry_at.0.saturating_sub(self.origin.elapsed()).as_millis();
+        tracing::warn!(%reason, retry_in_ms = %in_ms, "no connection to the coordinator");
+        self.progress.send_replace(Progress::Failed(failure));
+    }
+
+    fn close(self: &Arc<Self>) {
+        self.step(|steps, _| {
+            steps.protocol.close();
+            steps.lanes = Lanes::default();
+        });
+        self.alarm_moved.notify_one();
+    }
+
+    /// Makes one connection and reads from it until it ends.
+    async fn keep_connection(
+        self: Arc<Self>,
+        connection: ConnectionId,
+        endpoint: usize,
+        sending: Arc<Notify>,
+    ) {
+        let failure = match self.read(connection, endpoint, sending).await {
+            Ok(()) => Failure::Passing(Arc::from("the coordinator ended the stream")),
+            Err(failure) => failure,
+        };
+        self.step(|steps, now| steps.protocol.disconnected(now, connection, failure));
+    }
+
+    async fn read(
+        self: &Arc<Self>,
+        connection: ConnectionId,
+        endpoint: usize,
+        sending: Arc<Notify>,
+    ) -> Result<(), Failure> {
+        let channel = self.dialler.dial(endpoint).await?;
+        let mut client = CoordinatorClient::with_interceptor(channel, self.dialler.credentials())
+            .max_decoding_message_size(ANSWER_BYTES_MAX);
+        self.step(|steps, _| steps.protocol.connected(connection));
+        let outgoing = frames(Arc::downgrade(self), connection, sending);
+        let mut incoming = client.connect(outgoing).await.map_err(failure)?.into_inner();
+        while let Some(frame) = incoming.message().await.map_err(failure)? {
+            self.step(|steps, now| steps.protocol.receive(now, connection, frame));
+        }
+        Ok(())
+    }
+}
+
+/// The frames of one connection, each made when the transport asks for it.
+fn frames(
+    shared: Weak<Shared>,
+    connection: ConnectionId,
+    sending: Arc<Notify>,
+) -> impl Stream<Item = ClientFrame> {
+    futures::stream::unfold((shared, sending), move |(shared, sending)| async move {
+        loop {
+            let link = Weak::upgrade(&shared)?;
+            let frame = link.step(|steps, _| steps.protocol.next_frame(connection));
+            drop(link);
+            if let Some(frame) = frame {
+                return Some((frame, (shared, sending)));
+            }
+            sending.notified().await;
+        }
+    })
+}
+
+/// Ticks the protocol when it is due, until the link is closed.
+async fn keep_time(shared: Arc<Shared>) {
+    // When the runtime goes, this task is dropped, and nobody would end the requests that are left.
+    let guard = CloseOnDrop(shared);
+    let shared = &guard.0;
+    loop {
+        let alarm = shared.step(|steps, now| {
+            steps.protocol.tick(now);
+            // Most requests are given the same time, so sleeping as long as that is early enough
+            // for those that come meanwhile, and they need not wake this task.
+            let idle = now.after(shared.request_deadline.min(SLEEP_MAX));
+            let next = steps.protocol.next_deadline().map_or(idle, |next| next.min(idle));
+            steps.alarm = Some(next);
+            if steps.protocol.closed() { None } else { Some(next) }
+        });
+        let Some(alarm) = alarm else { return };
+        tokio::select! {
+            () = tokio::time::sleep_until(shared.origin + alarm.0) => {}
+            () = shared.alarm_moved.notified() => {}
+        }
+    }
+}
+
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn failure(status: Status) -> Failure {
+    let reason = with_sources(&status).into();
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Failure::Unauthenticated(reason),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::DeadlineExceeded
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => Failure::Passing(reason),
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("dialler", &self.shared.dialler).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! The calling side: requests made within a global carry its XID.
+
+use std::task::{Context as Poller, Poll};
+
+use http::Request;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::header;
+use crate::context;
+
+/// Lets every request made within a global carry its XID. For clients made of `tower` services over
+/// `http` requests, tonic's channel among them. Outside a global it changes nothing.
+///
+/// The XID is that of the task which makes the call, so the layer belongs outside any buffer.
+///
+/// ```no_run
+/// use handfast::propagation::CarryXidLayer;
+/// use tower::ServiceBuilder;
+///
+/// # fn example(channel: tonic::transport::Channel) {
+/// let channel = ServiceBuilder::new().layer(CarryXidLayer::new()).service(channel);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CarryXidLayer;
+
+/// What [`CarryXidLayer`] makes of a service.
+#[derive(Clone, Copy, Debug)]
+pub struct CarryXid<S> {
+    inner: S,
+}
+
+impl CarryXidLayer {
+    /// The layer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl<S> Layer<S> for CarryXidLayer {
+    type Service = CarryXid<S>;
+
+    fn layer(&self, inner: S) -> CarryXid<S> {
+        CarryXid { inner }
+    }
+}
+
+impl<S, B> Service<Request<B>> for CarryXid<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, poller: &mut Poller<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(poller)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        if let Some(context) = context::current() {
+            header::write(request.headers_mut(), &context.xid);
+        }
+        self.inner.call(request)
+    }
+}
+
+/// The same as [`CarryXidLayer`], as an interceptor for a tonic client:
+/// `OrdersClient::with_interceptor(channel, handfast::propagation::with_xid)`.
+///
+/// # Errors
+/// None.
+#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
+pub fn with_xid(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+    if let Some(context) = context::current() {
+        let mut headers = std::mem::take(request.metadata_mut()).into_headers();
+        header::write(&mut headers, &context.xid);
+        *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
+    }
+    Ok(request)
+}

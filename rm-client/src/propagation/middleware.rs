@@ -1,0 +1,43 @@
+//! The calling side for reqwest.
+
+use async_trait::async_trait;
+use reqwest::{Request, Response};
+use reqwest_middleware::{Middleware, Next, Result};
+
+use super::header;
+use crate::context;
+
+/// Lets every request made within a global carry its XID. Outside a global it changes nothing.
+///
+/// ```no_run
+/// use handfast::propagation::XidMiddleware;
+///
+/// let client = reqwest_middleware::ClientBuilder::new(reqwest::Client::new())
+///     .with(XidMiddleware::new())
+///     .build();
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct XidMiddleware;
+
+impl XidMiddleware {
+    /// The middleware.
+    #[must_use]
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+#[async_trait]
+impl Middleware for XidMiddleware {
+    async fn handle(
+        &self,
+        mut request: Request,
+        extensions: &mut http::Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        if let Some(context) = context::current() {
+            header::write(request.headers_mut(), &context.xid);
+        }
+        next.run(request, extensions).await
+    }
+}

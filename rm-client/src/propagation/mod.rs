@@ -1,0 +1,27 @@
+//! Carries the XID from service to service.
+//!
+//! | side | for | use |
+//! | --- | --- | --- |
+//! | server | axum, tonic, anything made of `tower` services over `http` | [`XidLayer`] |
+//! | client | reqwest | `XidMiddleware` (feature `reqwest`) |
+//! | client | tonic | [`with_xid`] as interceptor, or [`CarryXidLayer`] |
+//! | client | anything made of `tower` services over `http` | [`CarryXidLayer`] |
+//! | both | anything else | [`current_xid`](crate::current_xid) and [`Xid::scope`](crate::Xid::scope) |
+//!
+//! The XID travels in the header `TX_XID`, as Seata's does, and again as `TX-XID`, since common
+//! reverse proxies drop headers with an underscore. Either is read, in any case.
+//!
+//! A request that carries an XID is served within that global: as a participant, which decides
+//! nothing. A response with an error is how it tells the launcher. Streams of bodies are outside:
+//! what a handler does after it has returned its response is not part of the transaction.
+
+mod client;
+mod header;
+#[cfg(feature = "reqwest")]
+mod middleware;
+mod server;
+
+pub use client::{CarryXid, CarryXidLayer, with_xid};
+#[cfg(feature = "reqwest")]
+pub use middleware::XidMiddleware;
+pub use server::{Served, XidLayer, XidService};

@@ -1,0 +1,175 @@
+//! A transaction to be begun, and what its closure gets to see of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::error::{RollbackCause, TransactionError};
+use super::global::Global;
+use super::propagation::{Plan, Propagation};
+use crate::connect::Handfast;
+use crate::context::{self, Context};
+use crate::error::Error;
+use crate::xid::Xid;
+
+/// A global transaction to be begun. See [`Handfast::transaction`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing begins before run or begin"]
+pub struct NewTransaction {
+    handfast: Handfast,
+    name: String,
+    timeout: Option<Duration>,
+    propagation: Propagation,
+    read_committed: bool,
+}
+
+impl NewTransaction {
+    pub(crate) fn new(handfast: Handfast, name: String) -> Self {
+        let propagation = Propagation::default();
+        Self { handfast, name, timeout: None, propagation, read_committed: false }
+    }
+
+    /// How long it may go undecided before the coordinator rolls it back. Too short: slow but sound
+    /// work is undone. Too long: rows stay locked after a crash of this process. Default: the
+    /// coordinator's. Does not apply to a transaction that is joined.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// What to do about a transaction around this one. Default: [`Propagation::Required`].
+    pub fn propagation(mut self, propagation: Propagation) -> Self {
+        self.propagation = propagation;
+        self
+    }
+
+    /// Lets plain reads of AT resources wait for rows that other globals have locked, so that they
+    /// never see what may still be rolled back. Costs a call to the coordinator per read.
+    pub fn read_committed(mut self) -> Self {
+        self.read_committed = true;
+        self
+    }
+
+    /// Runs a closure as a global transaction: `Ok` commits; `Err`, a panic and dropping the future
+    /// roll back. What the closure calls is part of the transaction, through the ambient context:
+    /// see [`current_xid`](crate::current_xid).
+    ///
+    /// When the closure fails, this waits until everything is undone, so that the caller meets the
+    /// state from before. A panic and a drop do not wait: see [`Global`].
+    ///
+    /// ```no_run
+    /// # async fn example(handfast: handfast::Handfast) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn reserve_stock() -> Result<u32, std::io::Error> { Ok(1) }
+    /// let units = handfast.transaction("place-order").run(async |_tx| reserve_stock().await).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// How it did not commit, with the closure's error kept: see [`TransactionError`].
+    pub async fn run<F, T, E>(self, work: F) -> Result<T, TransactionError<E>>
+    where
+        F: AsyncFnOnce(Transaction) -> Result<T, E>,
+    {
+        let plan = self.propagation.plan(context::current());
+        match plan.map_err(TransactionError::NotBegun)? {
+            Plan::Launch => Box::pin(self.launch(work)).await,
+            Plan::Join(ambient) => {
+                let transaction = Transaction::new(&ambient);
+                let read_committed = ambient.read_committed || self.read_committed;
+                let context = Context { read_committed, ..ambient };
+                let work = context::scope(Some(context), Box::pin(work(transaction)));
+                work.await.map_err(TransactionError::Application)
+            }
+            Plan::Without => {
+                let work = context::scope(None, Box::pin(work(Transaction::none())));
+                work.await.map_err(TransactionError::Application)
+            }
+        }
+    }
+
+    /// Begins explicitly; the caller decides with [`Global::commit`] or [`Global::rollback`].
+    ///
+    /// Only for who launches: with [`Propagation::RequiresNew`], or [`Propagation::Required`]
+    /// outside any transaction. A participant has nothing to decide and uses [`run`](Self::run).
+    ///
+    /// # Errors
+    /// [`Error::NotExplicit`] for the other kinds, [`Error::TransactionForbidden`] for `Required`
+    /// inside a transaction, and why it could not begin.
+    pub async fn begin(self) -> Result<Global, Error> {
+        match self.propagation {
+            Propagation::Required | Propagation::RequiresNew => {}
+            Propagation::Supports
+            | Propagation::NotSupported
+            | Propagation::Never
+            | Propagation::Mandatory => {
+                return Err(Error::NotExplicit { propagation: self.propagation.name() });
+            }
+        }
+        match self.propagation.plan(context::current())? {
+            Plan::Launch => self.begin_global().await,
+            Plan::Join(Context { xid, .. }) => {
+                Err(Error::TransactionForbidden { xid, why: "begin is for the launcher" })
+            }
+            Plan::Without => Err(Error::NotExplicit { propagation: self.propagation.name() }),
+        }
+    }
+
+    async fn launch<F, T, E>(self, work: F) -> Result<T, TransactionError<E>>
+    where
+        F: AsyncFnOnce(Transaction) -> Result<T, E>,
+    {
+        let global = self.begin_global().await.map_err(TransactionError::NotBegun)?;
+        let transaction = Transaction::new(global.context());
+        match global.scope(Box::pin(work(transaction))).await {
+            Ok(value) => global.commit_or().await.map(|()| value),
+            Err(error) => {
+                Err(global.undo("the work failed", RollbackCause::Application(error)).await)
+            }
+        }
+    }
+
+    async fn begin_global(self) -> Result<Global, Error> {
+        Global::begin(self.handfast, self.name, self.timeout, self.read_committed).await
+    }
+}
+
+/// What a closure sees of the transaction that it runs in.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    xid: Option<Xid>,
+    rollback_only: Option<Arc<AtomicBool>>,
+}
+
+impl Transaction {
+    fn new(context: &Context) -> Self {
+        Self { xid: Some(context.xid.clone()), rollback_only: context.rollback_only.clone() }
+    }
+
+    fn none() -> Self {
+        Self { xid: None, rollback_only: None }
+    }
+
+    /// The global; `None` when the closure runs without one ([`Propagation::Supports`] and others).
+    #[must_use]
+    pub fn xid(&self) -> Option<&Xid> {
+        self.xid.as_ref()
+    }
+
+    /// Makes sure that the global is rolled back, though the closure may return `Ok`. Works for the
+    /// launcher and for participants in the launcher's process.
+    ///
+    /// # Errors
+    /// [`Error::LauncherElsewhere`] when another process began the global: return an error to it
+    /// instead. [`Error::TransactionRequired`] when there is none.
+    pub fn set_rollback_only(&self) -> Result<(), Error> {
+        match (&self.xid, &self.rollback_only) {
+            (_, Some(flag)) => {
+                flag.store(true, Ordering::Release);
+                Ok(())
+            }
+            (Some(xid), None) => Err(Error::LauncherElsewhere { xid: xid.clone() }),
+            (None, None) => Err(Error::TransactionRequired),
+        }
+    }
+}

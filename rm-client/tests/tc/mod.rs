@@ -1,0 +1,150 @@
+//! A real coordinator in this process that can be killed, and a wire that can be cut.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use handfast_server::dispatch;
+use handfast_server::embedded::{RunningServer, Server};
+use handfast_server::store::MemoryStore;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// A coordinator in a runtime of its own; its records outlive it.
+pub(crate) struct Tc {
+    address: SocketAddr,
+    records: Arc<MemoryStore>,
+    life: Option<(Runtime, RunningServer)>,
+}
+
+impl Tc {
+    /// Starts one on a free port.
+    pub(crate) async fn start() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut tc = Self { address: free, records: Arc::default(), life: None };
+        tc.restart().await;
+        tc
+    }
+
+    /// The endpoint for clients, the same after a restart.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts it again, on the same port and records.
+    pub(crate) async fn restart(&mut self) {
+        let pacing = dispatch::Settings {
+            retry_delay_ms_min: 1,
+            retry_delay_ms_max: 20,
+            ..dispatch::Settings::default()
+        };
+        let server = Server::builder()
+            .store(Arc::<MemoryStore>::clone(&self.records))
+            .listen(self.address.to_string())
+            .dispatch(pacing);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let server = runtime.spawn(server.start()).await.unwrap().unwrap();
+        self.address = server.address();
+        self.life = Some((runtime, server));
+    }
+
+    /// Ends it in the middle of whatever it does: its tasks are dropped where they stand.
+    pub(crate) async fn kill(&mut self) {
+        let Some((runtime, server)) = self.life.take() else { return };
+        let killed = tokio::task::spawn_blocking(move || {
+            drop(server);
+            drop(runtime);
+        });
+        killed.await.unwrap();
+    }
+}
+
+impl Drop for Tc {
+    fn drop(&mut self) {
+        if let Some((runtime, server)) = self.life.take() {
+            // Within an async test a runtime must not be waited for.
+            runtime.shutdown_background();
+            drop(server);
+        }
+    }
+}
+
+/// Stands between a client and a coordinator.
+pub(crate) struct Wire {
+    address: SocketAddr,
+    /// Whether answers are swallowed.
+    silent: Arc<AtomicBool>,
+    cuts: watch::Sender<u64>,
+}
+
+impl Wire {
+    pub(crate) async fn to(coordinator: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let silent = Arc::new(AtomicBool::new(false));
+        let (cuts, cut) = watch::channel(0);
+        let swallow = Arc::clone(&silent);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, coordinator, Arc::clone(&swallow), cut.clone()));
+            }
+        });
+        Self { address, silent, cuts }
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// From here on requests arrive and answers do not.
+    pub(crate) fn swallow_answers(&self) {
+        self.silent.store(true, Ordering::SeqCst);
+    }
+
+    /// Cuts every connection; later ones work both ways.
+    pub(crate) fn mend(&self) {
+        self.silent.store(false, Ordering::SeqCst);
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+async fn carry(
+    client: TcpStream,
+    coordinator: SocketAddr,
+    silent: Arc<AtomicBool>,
+    mut cut: watch::Receiver<u64>,
+) {
+    let Ok(server) = TcpStream::connect(coordinator).await else { return };
+    cut.mark_unchanged();
+    let (client_read, client_write) = client.into_split();
+    let (server_read, server_write) = server.into_split();
+    tokio::select! {
+        () = copy(client_read, server_write, None) => {}
+        () = copy(server_read, client_write, Some(silent)) => {}
+        _ = cut.changed() => {}
+    }
+}
+
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    swallow: Option<Arc<AtomicBool>>,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let swallowed = swallow.as_ref().is_some_and(|silent| silent.load(Ordering::SeqCst));
+        if !swallowed && to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The runner of the scripts: names, a clock, a store, and a coordinator.
+//!
+//! Commands that are requests are parsed in `request`; what leaves the coordinator is put into words
+//! in `text`. The remaining commands look at the state or replace it.
+
+mod request;
+mod text;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+
+use goldenscript::{ArgumentConsumer, Command, Context};
+use handfast_core::{
+    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, Outcome, Reply,
+    Request, Timestamp, What, Xid,
+};
+
+use crate::support::{Store, check_recorded};
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+pub(crate) struct ScriptRunner {
+    limits: Limits,
+    epoch: u64,
+    now: Timestamp,
+    coordinator: Coordinator,
+    store: Store,
+    /// Changes since the script last looked.
+    changes: Vec<Change>,
+    names: Names,
+}
+
+/// What the script calls globals and requests.
+#[derive(Default)]
+struct Names {
+    xids: BTreeMap<String, Xid>,
+    requests: BTreeMap<Correlation, String>,
+}
+
+impl ScriptRunner {
+    pub(crate) fn new() -> Self {
+        let (limits, store) = (Limits::default(), Store::default());
+        let coordinator = store.load(1, &limits).expect("no records do not contradict");
+        let (now, changes, names) = (Timestamp(0), Vec::new(), Names::default());
+        Self { limits, epoch: 1, now, coordinator, store, changes, names }
+    }
+
+    /// Asks the coordinator and tells what leaves it.
+    fn ask(&mut self, name: &str, what: What) -> Fallible<String> {
+        let correlation = self.names.add_request(name);
+        let is_answered =
+            !matches!(what, What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. });
+        let request = Request { reply_to: is_answered.then_some(correlation), what };
+        let mut out = Outcome::default();
+        self.coordinator.decide(self.now, request, &mut out);
+        self.store.apply(&out.changes);
+        self.changes.append(&mut out.changes);
+        self.names.learn(name, &out.effects);
+        let is_reply =
+            |effect: &Effect| matches!(effect, Effect::Reply { to, .. } if *to == correlation);
+        let mut told = String::new();
+        if is_answered && !out.effects.iter().any(is_reply) {
+            writeln!(told, "{name} waits")?;
+        }
+        told.push_str(&self.names.tell(&out.effects));
+        Ok(told)
+    }
+
+    fn look(&mut self, command: &Command) -> Fallible<String> {
+        let mut arguments = command.consume_args();
+        let told = match command.name.as_str() {
+            "at" => {
+                self.now = Timestamp(arguments.next_pos().ok_or("at what time?")?.parse()?);
+                String::new()
+            }
+            "tick" => {
+                let now = arguments.next_pos().map(str::parse).transpose()?;
+                self.now = now.map_or(self.now, Timestamp);
+                self.ask("tick", What::Tick)?
+            }
+            "deadline" => match self.coordinator.next_deadline() {
+                Some(Timestamp(at)) => format!("at {at}\n"),
+                None => "none\n".to_owned(),
+            },
+            "show" => self.show(arguments.next_pos().ok_or("show what?")?),
+            "globals" => self.list_globals(&mut arguments)?,
+            "locks" => self.list_locks(&mut arguments)?,
+            "counts" => text::counts(self.coordinator.counts()),
+            "changes" => {
+                let changes = std::mem::take(&mut self.changes);
+                self.names.put_in(&changes.iter().map(text::change).collect::<String>())
+            }
+            "owed" => {
+                let mut out = Outcome::default();
+                self.coordinator.owed(&mut out);
+                self.names.tell(&out.effects)
+            }
+            "reload" => self.reload()?,
+            "limits" => self.set_limits(&mut arguments)?,
+            unknown => return Err(format!("no such command: {unknown}").into()),
+        };
+        arguments.reject_next()?;
+        Ok(told)
+    }
+
+    fn reload(&mut self) -> Fallible<String> {
+        self.epoch += 1;
+        self.coordinator = self.store.load(self.epoch, &self.limits)?;
+        Ok(format!("loaded {} records\n", self.store.records.len()))
+    }
+
+    /// Sets limits, which a server reads when it starts.
+    fn set_limits(&mut self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
+        while let Some((name, value)) = arguments.next_key() {
+            request::set_limit(&mut self.limits, name, value.parse()?)?;
+        }
+        self.reload()
+    }
+
+    fn show(&self, name: &str) -> String {
+        let shown = self.coordinator.global(self.names.xid(name));
+        shown.map_or("unknown\n".to_owned(), |shown| self.names.put_in(&text::global(&shown)))
+    }
+
+    fn list_globals(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
+        let mut text_of = |name| arguments.take_key(name).map(str::to_owned);
+        let status = text_of("status").map(|name| request::status_kind(&name)).transpose()?;
+        let filter = GlobalFilter {
+            status,
+            application: text_of("application"),
+            name: text_of("name"),
+            begun_before: text_of("begun_before")
+                .map(|at| at.parse().map(Timestamp))
+                .transpose()?,
+        };
+        let before = text_of("before").map(|name| self.names.xid(&name));
+        let limit = text_of("limit").map_or(Ok(100), |limit| limit.parse())?;
+        let globals = self.coordinator.globals(&filter, before, limit);
+        Ok(globals.iter().map(|global| self.names.put_in(&text::summary(global))).collect())
+    }
+
+    fn list_locks(&self, arguments: &mut ArgumentConsumer<'_>) -> Fallible<String> {
+        let mut text_of = |name| arguments.take_key(name).map(str::to_owned);
+        let filter = LockFilter {
+            resource: text_of("resource"),
+            table: text_of("table"),
+            key: text_of("key").map(|key| request::canonical(&key)),
+            holder: text_of("holder").map(|name| self.names.xid(&name)),
+        };
+        let page_size = text_of("page").map_or(Ok(100), |size| size.parse())?;
+        let (mut told, mut after) = (String::new(), None);
+        loop {
+            // Page by page, to see that the pages fit together.
+            let page = self.coordinator.locks(&filter, after.as_ref(), page_size);
+            told.extend(page.iter().map(|lock| self.names.put_in(&text::lock(lock))));
+            after = page.last().and_then(|lock| lock.cursor());
+            if after.is_none() {
+                return Ok(told);
+            }
+        }
+    }
+}
+
+impl Names {
+    fn add_request(&mut self, name: &str) -> Correlation {
+        let last = self.requests.last_key_value().map_or(0, |(correlation, _)| correlation.0);
+        self.requests.insert(Correlation(last + 1), name.to_owned());
+        Correlation(last + 1)
+    }
+
+    /// Remembers the global that has just been begun under a name.
+    fn learn(&mut self, name: &str, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = effect {
+                self.xids.insert(name.to_owned(), *xid);
+            }
+        }
+    }
+
+    /// A name that the script has not begun is a global that never was.
+    fn xid(&self, name: &str) -> Xid {
+        self.xids.get(name).copied().unwrap_or(Xid(0))
+    }
+
+    fn request(&self, name: &str) -> Option<Correlation> {
+        let mut latest_first = self.requests.iter().rev();
+        latest_first.find(|(_, known)| *known == name).map(|(correlation, _)| *correlation)
+    }
+
+    /// Puts names in place of XIDs.
+    fn put_in(&self, told: &str) -> String {
+        self.xids
+            .iter()
+            .fold(told.to_owned(), |told, (name, xid)| told.replace(&xid.to_string(), name))
+    }
+
+    fn tell(&self, effects: &[Effect]) -> String {
+        let lines = effects.iter().map(|effect| match effect {
+            Effect::Reply { to, reply } => {
+                let name = self.requests.get(to).map_or("nobody", String::as_str);
+                format!("{name} {}\n", text::reply(reply))
+            }
+            Effect::PhaseTwo(call) => format!("call {}\n", text::call(call)),
+            Effect::Hold { xid } => format!("hold {xid}\n"),
+        });
+        self.put_in(&lines.collect::<String>())
+    }
+}
+
+impl goldenscript::Runner for ScriptRunner {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _context: &Context) -> Fallible<String> {
+        match request::parse(&self.names, &self.coordinator, command)? {
+            Some((name, what)) => self.ask(&name, what),
+            None => self.look(command),
+        }
+    }
+
+    fn end_command(&mut self, _command: &Command, _context: &Context) -> Fallible<String> {
+        self.coordinator.check_invariants()?;
+        let loaded = self.store.load(self.epoch + 1, &self.limits)?;
+        loaded.check_invariants()?;
+        check_recorded(&self.coordinator, &loaded);
+        Ok(String::new())
+    }
+}

@@ -1,0 +1,248 @@
+//! The commands that are requests.
+//!
+//! ```text
+//! begin x1 [timeout=MS] [application=A] [name=N]
+//! register x1/1 RESOURCE [ROW...] [mode=tcc] [wait=MS] [holding=database] [as=NAME] [data=TEXT]
+//! report x1/1 done|failed|unknown
+//! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
+//! commit|rollback x1 [when=finished] [by=operator] [reason=TEXT] [as=NAME]
+//! finish x1/1 done|retry|refuse [decision=commit|rollback]
+//! forget NAME
+//! pause|resume|retry x1 [by=NAME]
+//! resolve x1/1 accept|force [by=NAME]
+//! status x1
+//! ```
+//!
+//! A ROW is `table/key` or `table/key/shared`. Requests are called by their global or branch, or
+//! as `as` says.
+
+use std::sync::Arc;
+
+use goldenscript::{ArgumentConsumer, Command};
+use handfast_core::{
+    BranchId, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits, LockMode,
+    LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen,
+    Resolution, RowLock, StatusKind, What, Xid,
+};
+
+use super::{Fallible, Names};
+
+/// The name of the request and what is asked; `None` if the command is no request.
+pub(crate) fn parse(
+    names: &Names,
+    coordinator: &Coordinator,
+    command: &Command,
+) -> Fallible<Option<(String, What)>> {
+    let mut arguments = command.consume_args();
+    let of_all = match command.name.as_str() {
+        "begin" | "register" | "report" | "check" | "commit" | "rollback" | "finish" | "forget"
+        | "pause" | "resume" | "retry" | "resolve" | "status" => arguments.next_pos(),
+        _ => return Ok(None),
+    };
+    let subject = of_all.ok_or("which global, branch or request?")?;
+    let name = arguments.take_key("as").unwrap_or(subject).to_owned();
+    let (global, branch) = match subject.split_once('/') {
+        Some((global, branch)) => (names.xid(global), BranchId(branch.parse()?)),
+        None => (names.xid(subject), BranchId(0)),
+    };
+    let arguments = &mut arguments;
+    let what = match command.name.as_str() {
+        "begin" => begin(arguments)?,
+        "register" => register(global, branch, arguments)?,
+        "report" => report(global, branch, arguments)?,
+        "check" => check((subject != "nobody").then_some(global), arguments)?,
+        "commit" => end(global, Decision::Commit, arguments)?,
+        "rollback" => end(global, Decision::RollBack, arguments)?,
+        "finish" => finish(coordinator, global, branch, arguments)?,
+        "forget" => What::Forget { waiting: names.request(subject).ok_or("no such request")? },
+        "status" => What::GetStatus { xid: global },
+        action => operate(global, branch, action, arguments)?,
+    };
+    arguments.reject_next()?;
+    Ok(Some((name, what)))
+}
+
+fn begin(arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    Ok(What::Begin {
+        application: arguments.take_key("application").unwrap_or("shop").into(),
+        name: arguments.take_key("name").unwrap_or("place-order").into(),
+        timeout_ms: arguments.take_key("timeout").map(str::parse).transpose()?,
+    })
+}
+
+fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    let mode = match arguments.take_key("mode").unwrap_or("at") {
+        "at" => Mode::At,
+        "tcc" => Mode::Tcc,
+        "xa" => Mode::Xa,
+        "saga" => Mode::Saga,
+        other => return Err(format!("no such mode: {other}").into()),
+    };
+    let application_data = arguments.take_key("data").unwrap_or("").as_bytes().into();
+    let wait = wait(arguments)?;
+    let resource = arguments.next_pos().ok_or("on which resource?")?.into();
+    let branch = NewBranch { id, resource, mode, rows: rows(arguments)?, application_data };
+    Ok(What::RegisterBranch { xid, branch, wait })
+}
+
+fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    let outcome = match arguments.next_pos().ok_or("how did it end?")? {
+        "done" => PhaseOneOutcome::Done,
+        "failed" => PhaseOneOutcome::Failed,
+        "unknown" => PhaseOneOutcome::Unknown,
+        other => return Err(format!("no such outcome: {other}").into()),
+    };
+    Ok(What::ReportBranch { xid, branch, outcome })
+}
+
+fn check(xid: Option<Xid>, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    let wait = wait(arguments)?;
+    let resource = arguments.next_pos().ok_or("on which resource?")?.into();
+    Ok(What::CheckLocks { xid, resource, rows: rows(arguments)?, wait })
+}
+
+fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    let by = match arguments.take_key("by") {
+        None => DecidedBy::Client,
+        Some("operator") => DecidedBy::Operator,
+        Some(other) => return Err(format!("{other} does not decide").into()),
+    };
+    let reply_when = match arguments.take_key("when") {
+        None => ReplyWhen::Decided,
+        Some("finished") => ReplyWhen::Finished,
+        Some(other) => return Err(format!("when is {other}?").into()),
+    };
+    let reason = arguments.take_key("reason").unwrap_or("").into();
+    Ok(What::End { xid, decision, by, reason, reply_when })
+}
+
+/// The decision is the global's own unless the command names one.
+fn finish(
+    coordinator: &Coordinator,
+    xid: Xid,
+    branch: BranchId,
+    arguments: &mut ArgumentConsumer<'_>,
+) -> Fallible<What> {
+    let decision = match arguments.take_key("decision") {
+        Some("commit") => Decision::Commit,
+        Some("rollback") => Decision::RollBack,
+        Some(other) => return Err(format!("no such decision: {other}").into()),
+        None => match coordinator.status(xid).kind() {
+            StatusKind::RollingBack | StatusKind::NeedsOperator => Decision::RollBack,
+            StatusKind::Unknown
+            | StatusKind::Active
+            | StatusKind::Committing
+            | StatusKind::Committed
+            | StatusKind::RolledBack => Decision::Commit,
+        },
+    };
+    let outcome = match arguments.next_pos().ok_or("how did it end?")? {
+        "done" => PhaseTwoOutcome::Done,
+        "retry" => PhaseTwoOutcome::Retryable { error: Arc::from("database is away") },
+        "refuse" => {
+            PhaseTwoOutcome::Refused { error: Arc::from("dirty write"), rows: dirty_rows() }
+        }
+        other => return Err(format!("no such outcome: {other}").into()),
+    };
+    Ok(What::FinishPhaseTwo { xid, branch, decision, outcome })
+}
+
+fn operate(
+    xid: Xid,
+    branch: BranchId,
+    action: &str,
+    arguments: &mut ArgumentConsumer<'_>,
+) -> Fallible<What> {
+    let operator = arguments.take_key("by").unwrap_or("alice").into();
+    let action = match action {
+        "pause" => OperatorAction::Pause,
+        "resume" => OperatorAction::Resume,
+        "retry" => OperatorAction::Retry,
+        _ => {
+            let resolution = match arguments.next_pos().ok_or("how is it resolved?")? {
+                "accept" => Resolution::AcceptCurrent,
+                "force" => Resolution::ForceBefore,
+                other => return Err(format!("no such resolution: {other}").into()),
+            };
+            OperatorAction::Resolve { branch, resolution }
+        }
+    };
+    Ok(What::Operate { xid, action, operator })
+}
+
+// ---- parts ----
+
+fn wait(arguments: &mut ArgumentConsumer<'_>) -> Fallible<LockWait> {
+    let timeout_ms = arguments.take_key("wait").map_or(Ok(0), str::parse)?;
+    let holding = match arguments.take_key("holding").unwrap_or("nothing") {
+        "nothing" => Holding::Nothing,
+        "database" => Holding::DatabaseLocks,
+        other => return Err(format!("{other} cannot be held").into()),
+    };
+    Ok(LockWait { timeout_ms, holding })
+}
+
+fn rows(arguments: &mut ArgumentConsumer<'_>) -> Fallible<Vec<RowLock>> {
+    std::iter::from_fn(|| arguments.next_pos()).map(row).collect()
+}
+
+fn row(text: &str) -> Fallible<RowLock> {
+    let mut parts = text.split('/');
+    let (table, key) = (parts.next().unwrap_or(""), parts.next().ok_or("a row is table/key")?);
+    let mode = match parts.next() {
+        None => LockMode::Exclusive,
+        Some("shared") => LockMode::Shared,
+        Some(other) => return Err(format!("no such lock mode: {other}").into()),
+    };
+    Ok(RowLock { table: table.into(), key: canonical(key), mode })
+}
+
+/// `a@b` is the key of two columns.
+pub(crate) fn canonical(key: &str) -> Box<[u8]> {
+    let parts = key.split('@').map(|part| format!("{}:{part}", part.len()));
+    parts.collect::<String>().into_bytes().into()
+}
+
+fn dirty_rows() -> Arc<[DirtyRow]> {
+    let column = DirtyColumn {
+        name: "units".to_owned(),
+        before: Some("10".to_owned()),
+        after: Some("9".to_owned()),
+        current: Some("7".to_owned()),
+    };
+    let (table, key) = ("item".to_owned(), "7".to_owned());
+    Arc::from([DirtyRow { table, key, columns: vec![column] }])
+}
+
+pub(crate) fn status_kind(name: &str) -> Fallible<StatusKind> {
+    Ok(match name {
+        "active" => StatusKind::Active,
+        "committing" => StatusKind::Committing,
+        "committed" => StatusKind::Committed,
+        "rolling-back" => StatusKind::RollingBack,
+        "rolled-back" => StatusKind::RolledBack,
+        "needs-operator" => StatusKind::NeedsOperator,
+        other => return Err(format!("no such status: {other}").into()),
+    })
+}
+
+pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Fallible<()> {
+    let size = usize::try_from(value)?;
+    match name {
+        "timeout_ms_default" => limits.timeout_ms_default = value,
+        "timeout_ms_max" => limits.timeout_ms_max = value,
+        "globals_max" => limits.globals_max = size,
+        "branches_per_global_max" => limits.branches_per_global_max = size,
+        "rows_per_request_max" => limits.rows_per_request_max = size,
+        "rows_per_branch_max" => limits.rows_per_branch_max = size,
+        "locks_max" => limits.locks_max = size,
+        "waiters_max" => limits.waiters_max = size,
+        "wait_ms_max" => limits.wait_ms_max = value,
+        "retention_ms" => limits.retention_ms = value,
+        "history_max" => limits.history_max = size,
+        "events_per_global_max" => limits.events_per_global_max = size,
+        "expiries_per_tick_max" => limits.expiries_per_tick_max = size,
+        other => return Err(format!("no such limit: {other}").into()),
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! What leaves the coordinator, in words.
+
+use std::fmt::Write as _;
+
+use handfast_core::{
+    BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
+    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Rejection,
+    Reply, Resolution, RowLock, key_for_people,
+};
+
+pub(crate) fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Begun { timeout_ms, .. } => format!("begun, timeout {timeout_ms}"),
+        Reply::Registered { token } => format!("registered, token {}", self::token(*token)),
+        Reply::Reported => "reported".to_owned(),
+        Reply::Unlocked => "unlocked".to_owned(),
+        Reply::Status(status) => format!("is {status}"),
+        Reply::Operated => "operated".to_owned(),
+        Reply::Rejected(rejection) => {
+            let code = rejection.code().trim_start_matches("HF-TC-");
+            let rolls_back =
+                matches!(rejection, Rejection::RowLocked { holder_rolling_back: true, .. });
+            let rolling_back = if rolls_back { ", which is rolling back" } else { "" };
+            format!("rejected {code}: {rejection}{rolling_back}")
+        }
+    }
+}
+
+pub(crate) fn call(call: &PhaseTwoCall) -> String {
+    let mut text =
+        format!("{} of {}/{} on {}", decision(call.decision), call.xid, call.branch, call.resource);
+    if call.attempts > 0 {
+        text += &format!(", {} failed before", call.attempts);
+    }
+    if let Some(resolution) = call.resolution {
+        text += &format!(", {}", self::resolution(resolution));
+    }
+    if !call.application_data.is_empty() {
+        text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
+    }
+    text
+}
+
+pub(crate) fn change(change: &Change) -> String {
+    match change {
+        Change::Put(Record::Global(global)) => {
+            format!("put {}: {}\n", global.xid, global.status())
+        }
+        Change::Put(Record::Branch(branch)) => {
+            format!("put {}/{}: {}\n", branch.xid, branch.id, state(branch))
+        }
+        Change::Delete(RecordKey::Global(xid)) => format!("delete {xid}\n"),
+        Change::Delete(RecordKey::Branch(xid, branch)) => format!("delete {xid}/{branch}\n"),
+    }
+}
+
+pub(crate) fn global(view: &GlobalView) -> String {
+    let mut text = format!("{}\n", heading(&view.record, &view.status.to_string()));
+    for event in &view.record.events {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  at {}: {}", event.at.0, event.what);
+    }
+    for branch in &view.branches {
+        let _ = writeln!(text, "  branch {} on {}: {}", branch.id, branch.resource, state(branch));
+    }
+    for branch in &view.record.finished_branches {
+        let (id, resource, at) = (branch.id, &branch.resource, branch.finished_at.0);
+        let attempts = branch.attempts;
+        let _ = writeln!(text, "  branch {id} on {resource}: finished at {at}, {attempts} failed");
+    }
+    text
+}
+
+pub(crate) fn summary(global: &GlobalSummary) -> String {
+    let heading = heading(&global.record, &global.status.to_string());
+    format!("{heading}, {} branches\n", global.branches)
+}
+
+fn heading(record: &GlobalRecord, status: &str) -> String {
+    let paused = if record.paused { ", paused" } else { "" };
+    let rollback_only = if record.rollback_only { ", rollback only" } else { "" };
+    let finished = record.finished_at().map_or(String::new(), |at| format!(" at {}", at.0));
+    let GlobalRecord { xid, application, name, begun_at, .. } = record;
+    let begun_at = begun_at.0;
+    format!(
+        "{xid} {application}/{name} begun at {begun_at}: {status}{finished}{paused}{rollback_only}"
+    )
+}
+
+fn state(branch: &BranchRecord) -> String {
+    let state = match &branch.state {
+        BranchState::Registered => "registered".to_owned(),
+        BranchState::PhaseOneDone => "phase one done".to_owned(),
+        BranchState::Refused(error, rows) => {
+            let rows: Vec<_> = rows.iter().map(dirty_row).collect();
+            format!("refused ({error}: {})", rows.join("; "))
+        }
+        BranchState::Resolved(resolution) => format!("resolved: {}", self::resolution(*resolution)),
+        BranchState::Finished(at) => format!("finished at {}", at.0),
+    };
+    let rows: Vec<_> = branch.rows.iter().map(row).collect();
+    let holds = if rows.is_empty() { String::new() } else { format!(", holds {}", rows.join(" ")) };
+    let failure = branch.last_failure.as_ref().map_or(String::new(), |(at, error)| {
+        format!(", failed {} times, last at {}: {error}", branch.attempts, at.0)
+    });
+    format!("{state}{holds}{failure}")
+}
+
+fn row(row: &RowLock) -> String {
+    format!("{}/{}{}", row.table, key_for_people(&row.key), mode(row.mode))
+}
+
+fn dirty_row(row: &DirtyRow) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "null".to_owned());
+    let columns = row.columns.iter().map(|column| {
+        let (before, after) = (text(&column.before), text(&column.after));
+        format!(" {} {before} to {after}, is {}", column.name, text(&column.current))
+    });
+    format!("{}/{}{}", row.table, row.key, columns.collect::<String>())
+}
+
+pub(crate) fn lock(lock: &LockView) -> String {
+    let row = format!("{}/{}/{}", lock.resource, lock.table, key_for_people(&lock.key));
+    let holders = lock.holders.iter().map(|holder| {
+        let (at, granted) = (holder.since.0, token(holder.token));
+        format!("\n  {}{} since {at}, token {granted}", holder.xid, mode(holder.mode))
+    });
+    let queue = lock.queue.iter().map(|waiter| {
+        let who = waiter.xid.map_or("somebody".to_owned(), |xid| xid.to_string());
+        let waits = if waiter.takes { "waits" } else { "checks" };
+        let (since, until) = (waiter.since.0, waiter.deadline.0);
+        format!("\n  {who}{} {waits} since {since} until {until}", mode(waiter.mode))
+    });
+    format!("{row}{}{}\n", holders.collect::<String>(), queue.collect::<String>())
+}
+
+pub(crate) fn counts(counts: Counts) -> String {
+    let Counts { active, committing, rolling_back, needs_operator, .. } = counts;
+    let Counts { remembered, locks, waiters, pending_branches, .. } = counts;
+    format!(
+        "active {active}, committing {committing}, rolling back {rolling_back}, \
+         needs operator {needs_operator}, remembered {remembered}\n\
+         locks {locks}, waiters {waiters}, pending branches {pending_branches}\n"
+    )
+}
+
+/// Epoch and counter.
+fn token(token: FencingToken) -> String {
+    format!("{}.{}", token.0 >> 40, token.0 & ((1 << 40) - 1))
+}
+
+fn mode(mode: LockMode) -> &'static str {
+    match mode {
+        LockMode::Shared => " (shared)",
+        LockMode::Exclusive => "",
+    }
+}
+
+fn decision(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Commit => "commit",
+        Decision::RollBack => "rollback",
+    }
+}
+
+fn resolution(resolution: Resolution) -> &'static str {
+    match resolution {
+        Resolution::AcceptCurrent => "accept current",
+        Resolution::ForceBefore => "force before",
+    }
+}

@@ -1,0 +1,58 @@
+//! What the tests of the core share: a store of records, and the comparison of two coordinators.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use handfast_core::{
+    Change, Coordinator, Epoch, GlobalFilter, GlobalStatus, GlobalView, Limits, LoadError,
+    LockFilter, LockView, Record, RecordKey,
+};
+
+/// Records as a store keeps them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) records: BTreeMap<RecordKey, Record>,
+}
+
+impl Store {
+    pub(crate) fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Put(record) => drop(self.records.insert(record.key(), record.clone())),
+                Change::Delete(key) => drop(self.records.remove(key)),
+            }
+        }
+    }
+
+    pub(crate) fn load(&self, epoch: u64, limits: &Limits) -> Result<Coordinator, LoadError> {
+        let records = self.records.values().cloned();
+        Coordinator::load(Epoch(epoch), Arc::from("tc"), limits.clone(), records)
+    }
+}
+
+/// RECORDED: what a coordinator made from the records must have in common with the one that wrote
+/// them. Globals without a branch are never written, and queues are in memory alone.
+pub(crate) fn check_recorded(original: &Coordinator, loaded: &Coordinator) {
+    let recorded = |view: &GlobalView| {
+        view.status != GlobalStatus::Active
+            || !view.branches.is_empty()
+            || view.record.rollback_only
+    };
+    let kept: Vec<_> = views(original).into_iter().filter(recorded).collect();
+    let found: Vec<_> = views(loaded).into_iter().filter(recorded).collect();
+    assert_eq!(kept, found, "RECORDED: globals");
+    assert_eq!(held(original), held(loaded), "RECORDED: locks");
+}
+
+pub(crate) fn views(coordinator: &Coordinator) -> Vec<GlobalView> {
+    let all = coordinator.globals(&GlobalFilter::default(), None, usize::MAX);
+    let view = |summary: &handfast_core::GlobalSummary| coordinator.global(summary.record.xid);
+    all.iter().filter_map(view).collect()
+}
+
+/// The locks that are held, without their queues.
+pub(crate) fn held(coordinator: &Coordinator) -> Vec<LockView> {
+    let mut locks = coordinator.locks(&LockFilter::default(), None, usize::MAX);
+    locks.iter_mut().for_each(|lock| lock.queue.clear());
+    locks
+}

@@ -1,0 +1,330 @@
+//! A coordinator driven step by step, with a memory of its own of what was asked and answered.
+//!
+//! After each step the checks in `check` compare what the coordinator shows with what the records
+//! and the requests alone say.
+
+mod check;
+
+use std::collections::BTreeMap;
+
+use handfast_core::{
+    BranchId, Change, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Holding,
+    Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome, PhaseOneOutcome,
+    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request, RowLock,
+    StatusKind, Timestamp, What, Xid,
+};
+
+use crate::support::Store;
+
+pub(crate) const RESOURCES: [&str; 2] = ["orders", "stock"];
+pub(crate) const KEYS: usize = 4;
+const TABLE: &str = "item";
+
+/// What a generated test does. Numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Begin {
+        timeout_ms: u64,
+    },
+    Register {
+        global: usize,
+        branch: u64,
+        resource: usize,
+        rows: Vec<(usize, LockMode)>,
+        wait: LockWait,
+    },
+    Report {
+        global: usize,
+        branch: u64,
+        outcome: PhaseOneOutcome,
+    },
+    Check {
+        global: Option<usize>,
+        resource: usize,
+        rows: Vec<usize>,
+        wait: LockWait,
+    },
+    End {
+        global: usize,
+        decision: Decision,
+        by: DecidedBy,
+        reply_when: ReplyWhen,
+    },
+    /// Answers one of the calls that are owed.
+    Answer {
+        call: usize,
+        outcome: PhaseTwoOutcome,
+    },
+    /// Answers a call that perhaps nobody made.
+    Invent {
+        global: usize,
+        branch: u64,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+    },
+    Forget {
+        waiting: usize,
+    },
+    Operate {
+        global: usize,
+        action: OperatorAction,
+    },
+    Pass {
+        ms: u64,
+    },
+    /// The leader dies and the next one takes over.
+    Restart,
+}
+
+/// A request that has no answer yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) xid: Option<Xid>,
+    pub(crate) resource: usize,
+    pub(crate) rows: Vec<RowLock>,
+    /// Set if it may wait for locks.
+    pub(crate) holding: Option<Holding>,
+    /// Whether it may wait for the end of a global.
+    pub(crate) is_end: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) limits: Limits,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) store: Store,
+    pub(crate) now: Timestamp,
+    pub(crate) epoch: u64,
+    pub(crate) begun: Vec<Xid>,
+    pub(crate) pending: BTreeMap<Correlation, Pending>,
+    pub(crate) statuses: BTreeMap<Xid, StatusKind>,
+    /// The greatest token that each row was granted with.
+    pub(crate) tokens: BTreeMap<(String, RowLock), FencingToken>,
+    correlations: u64,
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let store = Store::default();
+        let coordinator = store.load(1, &limits).expect("no records do not contradict");
+        Self {
+            limits,
+            coordinator,
+            store,
+            now: Timestamp(0),
+            epoch: 1,
+            begun: Vec::new(),
+            pending: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            correlations: 0,
+        }
+    }
+
+    /// Does one step, checks everything, and gives back what left the coordinator.
+    pub(crate) fn step(&mut self, step: &Step) -> Outcome {
+        let out = match step {
+            Step::Restart => self.restart(),
+            Step::Pass { ms } => {
+                self.now = self.now.after_ms(*ms);
+                self.ask(What::Tick, None)
+            }
+            Step::Begin { .. }
+            | Step::Register { .. }
+            | Step::Report { .. }
+            | Step::Check { .. }
+            | Step::End { .. }
+            | Step::Answer { .. }
+            | Step::Invent { .. }
+            | Step::Forget { .. }
+            | Step::Operate { .. } => match self.request(step) {
+                Some((what, pending)) => self.ask(what, pending),
+                None => Outcome::default(),
+            },
+        };
+        self.check();
+        out
+    }
+
+    /// Lets all time pass and all branches answer: everything must come to its end.
+    pub(crate) fn finish(&mut self) {
+        for _ in 0..10_000 {
+            self.now = self.now.max(self.coordinator.next_deadline().unwrap_or_default());
+            self.ask(What::Tick, None);
+            for xid in self.begun.clone() {
+                let (action, operator) = (OperatorAction::Resume, "alice".into());
+                self.ask(What::Operate { xid, action, operator }, None);
+                let (action, operator) = (OperatorAction::Retry, "alice".into());
+                let retried = self.ask(What::Operate { xid, action, operator }, None);
+                retried.effects.iter().for_each(|effect| self.carry_out(effect));
+            }
+            self.check();
+            let counts = self.coordinator.counts();
+            if counts == handfast_core::Counts::default() {
+                assert!(self.pending.is_empty(), "never answered: {:?}", self.pending);
+                return;
+            }
+        }
+        panic!("never ends: {:?}", self.coordinator.counts());
+    }
+
+    fn carry_out(&mut self, effect: &Effect) {
+        if let Effect::PhaseTwo(PhaseTwoCall { xid, branch, decision, .. }) = *effect {
+            let outcome = PhaseTwoOutcome::Done;
+            self.ask(What::FinishPhaseTwo { xid, branch, decision, outcome }, None);
+        }
+    }
+
+    fn restart(&mut self) -> Outcome {
+        self.epoch += 1;
+        self.coordinator = self.store.load(self.epoch, &self.limits).expect("RECORDED");
+        // Whoever waited asks again or gives up; globals without a branch are gone.
+        self.pending.clear();
+        self.statuses.retain(|&xid, _| self.coordinator.global(xid).is_some());
+        let mut out = Outcome::default();
+        self.coordinator.owed(&mut out);
+        out
+    }
+
+    pub(crate) fn ask(&mut self, what: What, pending: Option<Pending>) -> Outcome {
+        let reply_to = self.remember(&what, pending);
+        if let What::Forget { waiting } = what {
+            self.pending.remove(&waiting);
+        }
+        let owed_before = self.owed();
+        let mut out = Outcome::default();
+        self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
+            let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
+            let waits_for_back_off = owed_before.iter().any(|known| {
+                (known.xid, known.branch, known.resolution)
+                    == (call.xid, call.branch, call.resolution)
+            });
+            assert!(waits_for_back_off || out.effects.iter().any(is_call), "not called: {call:?}");
+        }
+        out.changes.iter().for_each(|change| self.see_grant(change));
+        self.store.apply(&out.changes);
+        for effect in &out.effects {
+            if let Effect::Reply { to, reply } = effect {
+                assert!(self.pending.remove(to).is_some(), "answered twice or unasked: {reply:?}");
+                if let Reply::Begun { xid, .. } = reply {
+                    assert!(self.begun.last() < Some(xid), "XIDs do not grow");
+                    self.begun.push(*xid);
+                }
+            }
+        }
+        let waits = |pending: &Pending| pending.holding.is_some() || pending.is_end;
+        assert!(self.pending.values().all(waits), "not answered: {:?}", self.pending);
+        out
+    }
+
+    fn remember(&mut self, what: &What, pending: Option<Pending>) -> Option<Correlation> {
+        let silent = matches!(what, What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. });
+        if silent {
+            return None;
+        }
+        self.correlations += 1;
+        let is_end = matches!(what, What::End { reply_when: ReplyWhen::Finished, .. });
+        let nothing = Pending { xid: None, resource: 0, rows: Vec::new(), holding: None, is_end };
+        self.pending.insert(Correlation(self.correlations), pending.unwrap_or(nothing));
+        Some(Correlation(self.correlations))
+    }
+
+    /// Tokens grow: a row that a branch gets has never been granted with a greater one.
+    fn see_grant(&mut self, change: &Change) {
+        let Change::Put(Record::Branch(branch)) = change else { return };
+        let key = RecordKey::Branch(branch.xid, branch.id);
+        let before = match self.store.records.get(&key) {
+            Some(Record::Branch(before)) => before.rows.clone(),
+            Some(Record::Global(_)) | None => Vec::new(),
+        };
+        for row in branch.rows.iter().filter(|row| !before.contains(row)) {
+            let row = RowLock { mode: LockMode::Exclusive, ..row.clone() };
+            let last = self.tokens.insert((branch.resource.to_string(), row), branch.token);
+            assert!(last < Some(branch.token), "the token of a row does not grow");
+        }
+    }
+
+    fn request(&self, step: &Step) -> Option<(What, Option<Pending>)> {
+        let what = match step.clone() {
+            Step::Begin { timeout_ms } => {
+                let (application, name) = ("shop".into(), "place-order".into());
+                What::Begin { application, name, timeout_ms: Some(timeout_ms) }
+            }
+            Step::Register { global, branch, resource, rows, wait } => {
+                let xid = self.pick(global)?;
+                let rows: Vec<_> = rows.into_iter().map(|(key, mode)| row(key, mode)).collect();
+                let pending = waiting(Some(xid), resource, &rows, wait);
+                return Some((register(xid, branch, resource, rows, wait), Some(pending)));
+            }
+            Step::Check { global, resource, rows, wait } => {
+                let xid = global.and_then(|global| self.pick(global));
+                let rows: Vec<_> = rows.iter().map(|&key| row(key, LockMode::Shared)).collect();
+                let pending = waiting(xid, resource, &rows, wait);
+                let resource = RESOURCES[resource].into();
+                return Some((What::CheckLocks { xid, resource, rows, wait }, Some(pending)));
+            }
+            Step::Report { global, branch, outcome } => {
+                What::ReportBranch { xid: self.pick(global)?, branch: BranchId(branch), outcome }
+            }
+            Step::End { global, decision, by, reply_when } => {
+                What::End { xid: self.pick(global)?, decision, by, reason: "".into(), reply_when }
+            }
+            Step::Answer { call, outcome } => {
+                let PhaseTwoCall { xid, branch, decision, .. } = self.pick_call(call)?;
+                What::FinishPhaseTwo { xid, branch, decision, outcome }
+            }
+            Step::Invent { global, branch, decision, outcome } => {
+                let (xid, branch) = (self.pick(global)?, BranchId(branch));
+                What::FinishPhaseTwo { xid, branch, decision, outcome }
+            }
+            Step::Forget { waiting } => {
+                let number = waiting.checked_rem(self.pending.len())?;
+                What::Forget { waiting: *self.pending.keys().nth(number)? }
+            }
+            Step::Operate { global, action } => {
+                What::Operate { xid: self.pick(global)?, action, operator: "alice".into() }
+            }
+            Step::Pass { .. } | Step::Restart => return None,
+        };
+        Some((what, None))
+    }
+
+    fn pick(&self, global: usize) -> Option<Xid> {
+        global.checked_rem(self.begun.len()).map(|number| self.begun[number])
+    }
+
+    fn pick_call(&self, call: usize) -> Option<PhaseTwoCall> {
+        let calls: Vec<_> = self.owed();
+        call.checked_rem(calls.len()).map(|number| calls[number].clone())
+    }
+
+    pub(crate) fn owed(&self) -> Vec<PhaseTwoCall> {
+        let mut out = Outcome::default();
+        self.coordinator.owed(&mut out);
+        let call = |effect| match effect {
+            Effect::PhaseTwo(call) => Some(call),
+            Effect::Reply { .. } | Effect::Hold { .. } => None,
+        };
+        out.effects.into_iter().filter_map(call).collect()
+    }
+}
+
+pub(crate) fn row(key: usize, mode: LockMode) -> RowLock {
+    RowLock { table: TABLE.into(), key: format!("1:{key}").into_bytes().into(), mode }
+}
+
+fn waiting(xid: Option<Xid>, resource: usize, rows: &[RowLock], wait: LockWait) -> Pending {
+    let holding = (wait.timeout_ms > 0).then_some(wait.holding);
+    Pending { xid, resource, rows: rows.to_vec(), holding, is_end: false }
+}
+
+fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWait) -> What {
+    let branch = NewBranch {
+        id: BranchId(id),
+        resource: RESOURCES[resource].into(),
+        mode: Mode::At,
+        rows,
+        application_data: Box::default(),
+    };
+    What::RegisterBranch { xid, branch, wait }
+}

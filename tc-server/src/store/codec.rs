@@ -1,0 +1,141 @@
+//! Records as bytes: one version byte, then a protobuf message; keys short and in order.
+//!
+//! Every version ever written stays readable: bytes of each are kept in `tests/records/`. What
+//! cannot be read is an error with its reason, never a guess and never a panic.
+
+mod branch;
+mod global;
+
+use handfast_core::{BranchId, Change, Record, RecordKey, Xid};
+use prost::Message;
+
+use branch::StoredBranch;
+use global::StoredGlobal;
+
+/// The version that is written.
+const VERSION: u8 = 1;
+
+const GLOBAL: u8 = b'g';
+const BRANCH: u8 = b'b';
+
+/// Bytes that are no record of a known version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The key is none of ours: the directory belongs to something else, or is damaged.
+    #[error("key {0:02x?} is no record key")]
+    Key(Vec<u8>),
+    /// The value was written by a later version.
+    #[error("the record is of version {0}, and this program reads versions up to {VERSION}")]
+    Version(u8),
+    /// There is no value.
+    #[error("the record is empty")]
+    Empty,
+    /// The value is no protobuf message of its version.
+    #[error("the record is damaged: {0}")]
+    Message(#[from] prost::DecodeError),
+    /// A field holds a number that its version does not know.
+    #[error("the record is damaged: {field} is {value}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        value: i64,
+    },
+}
+
+/// A change as key and value; without a value it deletes.
+#[must_use]
+pub fn encode_change(change: &Change) -> (Vec<u8>, Option<Vec<u8>>) {
+    match change {
+        Change::Put(record) => (encode_key(record.key()), Some(encode(record))),
+        Change::Delete(key) => (encode_key(*key), None),
+    }
+}
+
+/// The bytes under which a record is stored.
+#[must_use]
+pub fn encode_key(key: RecordKey) -> Vec<u8> {
+    match key {
+        RecordKey::Global(xid) => [&[GLOBAL][..], &xid.0.to_be_bytes()].concat(),
+        RecordKey::Branch(xid, branch) => {
+            [&[BRANCH][..], &xid.0.to_be_bytes(), &branch.0.to_be_bytes()].concat()
+        }
+    }
+}
+
+/// The bytes of a record; its ids are in the key.
+#[must_use]
+pub fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    match record {
+        Record::Global(global) => append(&StoredGlobal::from(global), &mut bytes),
+        Record::Branch(branch) => append(&StoredBranch::from(branch), &mut bytes),
+    }
+    bytes
+}
+
+/// The record that was stored under this key.
+///
+/// # Errors
+///
+/// When key or value are not what a known version writes.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
+    let key = decode_key(key)?;
+    let message = match value {
+        [VERSION, message @ ..] => message,
+        [other, ..] => return Err(CodecError::Version(*other)),
+        [] => return Err(CodecError::Empty),
+    };
+    match key {
+        RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
+        RecordKey::Branch(xid, id) => {
+            Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
+        }
+    }
+}
+
+fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
+    match key {
+        [GLOBAL, xid @ ..] => array(xid).map(|xid| RecordKey::Global(Xid(u64::from_be_bytes(xid)))),
+        [BRANCH, ids @ ..] => ids.split_first_chunk().and_then(|(xid, branch)| {
+            let branch = BranchId(u64::from_be_bytes(array(branch)?));
+            Some(RecordKey::Branch(Xid(u64::from_be_bytes(*xid)), branch))
+        }),
+        _ => None,
+    }
+    .ok_or_else(|| CodecError::Key(key.to_vec()))
+}
+
+fn array(bytes: &[u8]) -> Option<[u8; 8]> {
+    bytes.try_into().ok()
+}
+
+fn append(message: &impl Message, bytes: &mut Vec<u8>) {
+    bytes.reserve(message.encoded_len());
+    message.encode_raw(bytes);
+}
+
+fn unknown(field: &'static str, value: impl Into<i64>) -> CodecError {
+    CodecError::Field { field, value: value.into() }
+}
+
+fn mode_number(mode: handfast_core::Mode) -> u32 {
+    use handfast_core::Mode;
+    match mode {
+        Mode::At => 1,
+        Mode::Tcc => 2,
+        Mode::Xa => 3,
+        Mode::Saga => 4,
+    }
+}
+
+fn mode(number: u32) -> Result<handfast_core::Mode, CodecError> {
+    use handfast_core::Mode;
+    match number {
+        1 => Ok(Mode::At),
+        2 => Ok(Mode::Tcc),
+        3 => Ok(Mode::Xa),
+        4 => Ok(Mode::Saga),
+        other => Err(unknown("mode", other)),
+    }
+}

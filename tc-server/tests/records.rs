@@ -1,0 +1,299 @@
+//! Records as bytes: what is written is read back, old versions stay readable, and nothing that is
+//! read makes the program panic.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, Event, FencingToken,
+    FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record, Resolution, RollbackReason,
+    RowLock, Timestamp, Xid,
+};
+use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn text() -> impl Strategy<Value = Arc<str>> {
+    any::<String>().prop_map(Arc::from)
+}
+
+fn at() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp)
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::At), Just(Mode::Tcc), Just(Mode::Xa), Just(Mode::Saga)]
+}
+
+fn reason() -> impl Strategy<Value = RollbackReason> {
+    prop_oneof![
+        Just(RollbackReason::Requested),
+        Just(RollbackReason::Timeout),
+        Just(RollbackReason::BranchUnknown),
+        Just(RollbackReason::Operator),
+    ]
+}
+
+fn global_state() -> impl Strategy<Value = GlobalState> {
+    prop_oneof![
+        Just(GlobalState::Active),
+        Just(GlobalState::Committing),
+        at().prop_map(GlobalState::Committed),
+        reason().prop_map(GlobalState::RollingBack),
+        (reason(), at()).prop_map(|(reason, at)| GlobalState::RolledBack(reason, at)),
+    ]
+}
+
+fn finished_branch() -> impl Strategy<Value = FinishedBranch> {
+    (any::<u64>(), text(), mode(), at(), at(), any::<u32>()).prop_map(
+        |(id, resource, mode, registered_at, finished_at, attempts)| FinishedBranch {
+            id: BranchId(id),
+            resource,
+            mode,
+            registered_at,
+            finished_at,
+            attempts,
+        },
+    )
+}
+
+fn global() -> impl Strategy<Value = Record> {
+    let names = (any::<u64>(), text(), text(), text(), at(), at());
+    let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
+    let rest = (
+        global_state(),
+        any::<bool>(),
+        any::<bool>(),
+        vec(event, 0..4),
+        vec(finished_branch(), 0..4),
+    );
+    (names, rest).prop_map(|(names, rest)| {
+        let (xid, address, application, name, begun_at, deadline) = names;
+        let (state, paused, rollback_only, events, finished_branches) = rest;
+        Record::Global(GlobalRecord {
+            xid: Xid(xid),
+            address,
+            application,
+            name,
+            begun_at,
+            deadline,
+            state,
+            paused,
+            rollback_only,
+            events,
+            finished_branches,
+        })
+    })
+}
+
+fn row_lock() -> impl Strategy<Value = RowLock> {
+    // Few tables, so that rows of one table follow one another.
+    let table = prop_oneof![Just("orders"), Just("stock"), Just("")];
+    let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
+    (table, vec(any::<u8>(), 0..20), mode).prop_map(|(table, key, mode)| RowLock {
+        table: table.into(),
+        key: key.into(),
+        mode,
+    })
+}
+
+fn dirty_row() -> impl Strategy<Value = DirtyRow> {
+    let value = || option::of(any::<String>());
+    let column = (any::<String>(), value(), value(), value())
+        .prop_map(|(name, before, after, current)| DirtyColumn { name, before, after, current });
+    (any::<String>(), any::<String>(), vec(column, 0..3))
+        .prop_map(|(table, key, columns)| DirtyRow { table, key, columns })
+}
+
+fn branch_state() -> impl Strategy<Value = BranchState> {
+    prop_oneof![
+        Just(BranchState::Registered),
+        Just(BranchState::PhaseOneDone),
+        (text(), vec(dirty_row(), 0..3))
+            .prop_map(|(error, rows)| BranchState::Refused(error, rows.into())),
+        Just(BranchState::Resolved(Resolution::AcceptCurrent)),
+        Just(BranchState::Resolved(Resolution::ForceBefore)),
+        at().prop_map(BranchState::Finished),
+    ]
+}
+
+fn branch() -> impl Strategy<Value = Record> {
+    let names = (any::<u64>(), any::<u64>(), any::<u32>(), text(), mode(), vec(row_lock(), 0..6));
+    let rest = (
+        any::<u64>(),
+        at(),
+        vec(any::<u8>(), 0..40),
+        branch_state(),
+        any::<u32>(),
+        option::of((at(), text())),
+    );
+    (names, rest).prop_map(|(names, rest)| {
+        let (xid, id, sequence, resource, mode, rows) = names;
+        let (token, registered_at, data, state, attempts, last_failure) = rest;
+        Record::Branch(BranchRecord {
+            xid: Xid(xid),
+            id: BranchId(id),
+            sequence,
+            resource,
+            mode,
+            rows,
+            token: FencingToken(token),
+            registered_at,
+            application_data: data.into(),
+            state,
+            attempts,
+            last_failure,
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(record in prop_oneof![global(), branch()]) {
+        let read = decode(&encode_key(record.key()), &encode(&record));
+        prop_assert_eq!(read, Ok(record));
+    }
+
+    #[test]
+    fn keys_of_one_kind_are_ordered_as_their_ids(one in global(), other in global()) {
+        let keys = (encode_key(one.key()), encode_key(other.key()));
+        prop_assert_eq!(keys.0.cmp(&keys.1), one.key().cmp(&other.key()));
+    }
+
+    #[test]
+    fn any_bytes_are_a_record_or_an_error(
+        key in vec(any::<u8>(), 0..20),
+        value in vec(any::<u8>(), 0..200),
+    ) {
+        let _ = decode(&key, &value);
+    }
+
+    #[test]
+    fn damage_is_never_a_panic(
+        record in prop_oneof![global(), branch()],
+        place in any::<prop::sample::Index>(),
+        bits in 1_u8..,
+    ) {
+        let mut bytes = encode(&record);
+        let place = place.index(bytes.len());
+        bytes[place] ^= bits;
+        let _ = decode(&encode_key(record.key()), &bytes);
+    }
+}
+
+/// One record of each kind and state, which stay what they are for ever.
+fn examples() -> Vec<(&'static str, Record)> {
+    let address: Arc<str> = "127.0.0.1:7091".into();
+    let global = GlobalRecord {
+        xid: Xid(1 << 40 | 1),
+        address,
+        application: "order-service".into(),
+        name: "place-order".into(),
+        begun_at: Timestamp(1_000),
+        deadline: Timestamp(61_000),
+        state: GlobalState::Active,
+        paused: false,
+        rollback_only: false,
+        events: Vec::new(),
+        finished_branches: Vec::new(),
+    };
+    let finished = FinishedBranch {
+        id: BranchId(7),
+        resource: "sqlite:orders".into(),
+        mode: Mode::At,
+        registered_at: Timestamp(1_010),
+        finished_at: Timestamp(2_000),
+        attempts: 2,
+    };
+    let rolled_back = GlobalRecord {
+        state: GlobalState::RolledBack(RollbackReason::Timeout, Timestamp(2_000)),
+        paused: true,
+        rollback_only: true,
+        events: vec![Event { at: Timestamp(1_500), what: "retry by alice".into() }],
+        finished_branches: vec![finished],
+        ..global.clone()
+    };
+    let row =
+        |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
+    let branch = BranchRecord {
+        xid: global.xid,
+        id: BranchId(7),
+        sequence: 0,
+        resource: "sqlite:orders".into(),
+        mode: Mode::At,
+        rows: vec![row("1:1", LockMode::Exclusive), row("1:2", LockMode::Shared)],
+        token: FencingToken(1 << 40 | 3),
+        registered_at: Timestamp(1_010),
+        application_data: b"data".as_slice().into(),
+        state: BranchState::Registered,
+        attempts: 0,
+        last_failure: None,
+    };
+    let dirty = DirtyRow {
+        table: "orders".to_owned(),
+        key: "1".to_owned(),
+        columns: vec![DirtyColumn {
+            name: "units".to_owned(),
+            before: Some("5".to_owned()),
+            after: Some("4".to_owned()),
+            current: None,
+        }],
+    };
+    let refused = BranchRecord {
+        state: BranchState::Refused("dirty write".into(), vec![dirty].into()),
+        attempts: 2,
+        last_failure: Some((Timestamp(1_800), "no database".into())),
+        ..branch.clone()
+    };
+    vec![
+        ("global-active", Record::Global(global)),
+        ("global-rolled-back", Record::Global(rolled_back)),
+        ("branch-registered", Record::Branch(branch)),
+        ("branch-refused", Record::Branch(refused)),
+    ]
+}
+
+/// The bytes of version 1 are kept in files, key and value in hexadecimal. `UPDATE_GOLDENFILES=1`
+/// writes those that are missing; a file that differs is a broken promise, not a file to update.
+#[test]
+fn version_1_stays_readable() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/records");
+    for (name, record) in examples() {
+        let path = directory.join(format!("v1-{name}.hex"));
+        if !path.exists() && std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+            let lines = [hex(&encode_key(record.key())), hex(&encode(&record))];
+            std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        }
+        let file = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Vec<u8>> = file.lines().map(bytes).collect();
+        assert_eq!(decode(&lines[0], &lines[1]), Ok(record), "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let (_, record) = examples().remove(0);
+    let key = encode_key(record.key());
+    let mut value = encode(&record);
+    assert_eq!(decode(b"x", &value), Err(CodecError::Key(b"x".to_vec())));
+    assert_eq!(decode(&key, &[]), Err(CodecError::Empty));
+    value[0] = 2;
+    let error = decode(&key, &value).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the record is of version 2, and this program reads versions up to 1"
+    );
+    let no_state = [1];
+    let error = decode(&key, &no_state).unwrap_err();
+    assert_eq!(error.to_string(), "the record is damaged: state of a global is 0");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}

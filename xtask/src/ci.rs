@@ -1,0 +1,52 @@
+//! Everything that a change must pass.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::interrupt::Interrupts;
+use crate::services::Services;
+use crate::test::{cargo, run_tests};
+use crate::tidy;
+
+/// How often the example's coordinator is killed in the run that kills it.
+const CRASHES: &str = "2";
+
+/// Runs the quick checks first, so that a slip is told early.
+pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()> {
+    interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
+    tidy::check_tree()?;
+    interrupts.run(cargo().args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
+    interrupts.run(
+        cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    if !skip_tests {
+        run_tests(interrupts, &[])?;
+    }
+    run_example(interrupts)
+}
+
+/// Runs the example on each database, at its own small size, and once with a coordinator that dies.
+fn run_example(interrupts: &Interrupts) -> Result<()> {
+    let services = Services::start(interrupts)?;
+    interrupts.run(&mut example(&[]))?;
+    interrupts.run(&mut example(&["--crash-coordinator", CRASHES]))?;
+    for url in services.urls()? {
+        interrupts.run(&mut example(&["--database", &url]))?;
+    }
+    Ok(())
+}
+
+fn example(arguments: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "-p", "order-payment", "--", "--concurrency", "8"]);
+    command.args(arguments);
+    command
+}

@@ -1,0 +1,101 @@
+//! Ctrl-C, SIGTERM and hang-up end the running program and let every `Drop` do its work.
+//!
+//! The signals are blocked for the whole process and taken by one waiting thread, so nothing runs
+//! in a signal handler. Started programs do not inherit the block: the standard library clears it.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::say::say;
+
+/// Knows whether somebody asked to stop, and passes the wish on to the program in the foreground.
+#[derive(Debug, Clone)]
+pub(crate) struct Interrupts {
+    caught: Arc<AtomicBool>,
+    foreground: Arc<Mutex<Option<Pid>>>,
+}
+
+impl Interrupts {
+    /// Starts watching. Call it before any other thread runs.
+    pub(crate) fn watch() -> Result<Self> {
+        let signals: SigSet =
+            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+        signals.thread_block().context("blocking signals")?;
+        let interrupts = Self { caught: Arc::default(), foreground: Arc::default() };
+        let watcher = interrupts.clone();
+        thread::spawn(move || {
+            while let Ok(signal) = signals.wait() {
+                watcher.pass_on(signal);
+            }
+        });
+        Ok(interrupts)
+    }
+
+    /// Fails once somebody asked to stop.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.caught.load(Ordering::SeqCst) {
+            bail!("interrupted");
+        }
+        Ok(())
+    }
+
+    /// Returns when somebody asks to stop.
+    pub(crate) fn wait(&self) {
+        while self.check().is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Runs a program to its end; an unsuccessful one is an error.
+    pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
+        let line = command_line(command);
+        say(format_args!("$ {line}"));
+        let status = self.run_for_status(command).with_context(|| line.clone())?;
+        if !status.success() {
+            bail!("{line}: {status}");
+        }
+        Ok(())
+    }
+
+    /// Runs a program in a process group of its own, so that a stop reaches its children too.
+    fn run_for_status(&self, command: &mut Command) -> Result<ExitStatus> {
+        let mut child = {
+            let mut foreground = self.lock_foreground();
+            self.check()?;
+            let child = command.process_group(0).spawn()?;
+            *foreground = Some(Pid::from_raw(i32::try_from(child.id())?));
+            child
+        };
+        let status = child.wait();
+        *self.lock_foreground() = None;
+        self.check()?;
+        Ok(status?)
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        self.caught.store(true, Ordering::SeqCst);
+        if let Some(group) = *self.lock_foreground() {
+            say(format_args!("{signal}: stopping"));
+            // The group may have ended by itself.
+            let _ = killpg(group, Signal::SIGTERM);
+        }
+    }
+
+    fn lock_foreground(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.foreground.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The command as a person would type it.
+fn command_line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,59 @@
+//! Ends the servers even when xtask itself is killed and cannot.
+//!
+//! A small shell reads which servers run from a pipe that only xtask holds open. The end of the
+//! pipe is the end of xtask, however it came: the shell then stops the servers and removes their
+//! data.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+const SCRIPT: &str = r#"
+servers=""
+while read -r server; do servers="$servers $server"; done
+for server in $servers; do kill -QUIT "$server"; done
+sleep 2
+for server in $servers; do kill -KILL "$server"; done
+rm -rf -- "$1"
+"#;
+
+/// The waiting shell. Dropping it sends the shell away: by then the servers are stopped.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    shell: Child,
+    pipe: ChildStdin,
+}
+
+impl Guard {
+    /// Starts the shell, which removes `folder` when it has to act.
+    pub(crate) fn start(folder: &Path) -> Result<Self> {
+        let mut shell = Command::new("sh")
+            .args(["-c", SCRIPT, "handfast-guard"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A Ctrl-C at the terminal is for xtask, which stops everything in order.
+            .process_group(0)
+            .spawn()
+            .context("starting sh")?;
+        let pipe = shell.stdin.take().context("the shell's input is piped")?;
+        Ok(Self { shell, pipe })
+    }
+
+    /// Puts a server under guard.
+    pub(crate) fn add(&mut self, id: u32) -> Result<()> {
+        writeln!(self.pipe, "{id}").context("the guard is gone")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Killed before the pipe closes, so that it never acts on ids that others may have by then.
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}

@@ -1,0 +1,37 @@
+//! Asks a server over its own protocol whether it takes connections, without a client program.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const MYSQL_PROTOCOL: u8 = 10;
+
+/// Whether PostgreSQL lets `user` in: a start-up message is answered with an authentication message
+/// (`R`); a server that is still recovering answers with an error (`E`).
+pub(crate) fn postgres_answers(port: u16, user: &str) -> bool {
+    let mut body = vec![0, 3, 0, 0];
+    for word in ["user", user, "database", "postgres"] {
+        body.extend_from_slice(word.as_bytes());
+        body.push(0);
+    }
+    body.push(0);
+    let Ok(length) = u32::try_from(body.len() + 4) else { return false };
+    let message = [length.to_be_bytes().as_slice(), &body].concat();
+    first_bytes::<1>(port, &message) == Some(*b"R")
+}
+
+/// Whether MySQL or MariaDB greets: packet header, then the protocol's version.
+pub(crate) fn mysql_answers(port: u16) -> bool {
+    first_bytes::<5>(port, &[]).is_some_and(|greeting| greeting[4] == MYSQL_PROTOCOL)
+}
+
+fn first_bytes<const COUNT: usize>(port: u16, message: &[u8]) -> Option<[u8; COUNT]> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN)).ok()?;
+    stream.write_all(message).ok()?;
+    let mut bytes = [0; COUNT];
+    stream.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}

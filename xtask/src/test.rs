@@ -1,0 +1,60 @@
+//! The test run: servers up, `cargo test`, servers down.
+
+use std::env;
+use std::io::Write;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::interrupt::Interrupts;
+use crate::say::say;
+use crate::services::Services;
+
+/// Runs the tests of the workspace, or what `arguments` narrow them to.
+pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
+    let services = Services::start(interrupts)?;
+    let mut command = cargo();
+    command.arg("test");
+    if !names_a_package(arguments) {
+        command.arg("--workspace");
+    }
+    command.args(arguments).envs(services.variables().iter().cloned());
+    interrupts.run(&mut command)
+}
+
+/// Keeps the servers running for somebody who calls `cargo test` by hand.
+pub(crate) fn run_services(interrupts: &Interrupts) -> Result<()> {
+    let services = Services::start(interrupts)?;
+    let mut out = std::io::stdout().lock();
+    for (name, url) in services.variables() {
+        writeln!(out, "export {name}='{url}'")?;
+    }
+    out.flush()?;
+    say("Ctrl-C stops the servers and removes their data");
+    interrupts.wait();
+    Ok(())
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn names_a_package(arguments: &[String]) -> bool {
+    let ours = arguments.iter().take_while(|argument| *argument != "--");
+    let mut ours = ours.map(String::as_str);
+    ours.any(|argument| argument.starts_with("-p") || argument.starts_with("--package"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_cargos_own_arguments_name_a_package() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(names_a_package(&words("-p handfast-core")));
+        assert!(names_a_package(&words("--package=handfast-core")));
+        assert!(!names_a_package(&words("--release commit -- -p x")));
+    }
+}

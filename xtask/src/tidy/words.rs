@@ -1,0 +1,101 @@
+//! Names that say nothing, and words that are not the field's.
+
+use crate::tree::SourceFile;
+
+use super::Complaint;
+
+/// A word that must not be part of a declared name, and why.
+const WORDS: &[(&str, &str)] = &[
+    ("manager", "say what it does"),
+    ("helper", "say what it does"),
+    ("util", "say what it does"),
+    ("utils", "say what it does"),
+    ("info", "say what is known"),
+    ("session", "the distributed transaction is a global"),
+    ("rollbacked", "it is rolled back"),
+];
+
+/// Names that must not stand alone.
+const WHOLE_NAMES: &[(&str, &str)] =
+    &[("process", "say what is done"), ("handle", "say what is done"), ("data", "say of what")];
+
+const DECLARING: &[&str] = &["struct", "enum", "trait", "type", "fn", "mod", "union"];
+
+/// Finds declarations with such names. The Seata edge spells as Seata does.
+pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
+    let ours = |file: &&SourceFile| file.is_rust() && !file.path.starts_with("seata-wire/");
+    files.iter().filter(ours).flat_map(check_file).collect()
+}
+
+fn check_file(file: &SourceFile) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (at, line) in file.code_lines() {
+        let Some(name) = declared_name(&line) else { continue };
+        if let Some((word, why)) = refused_word(name) {
+            complaints.push(Complaint::at(file, at, format!("`{name}`: no `{word}`: {why}")));
+        }
+    }
+    complaints
+}
+
+fn declared_name(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    words.find(|word| DECLARING.contains(word))?;
+    let name = words.next()?;
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+    Some(&name[..end])
+}
+
+fn refused_word(name: &str) -> Option<(&'static str, &'static str)> {
+    let parts = parts_of(name);
+    let in_parts = WORDS.iter().find(|(word, _)| parts.iter().any(|part| part == word));
+    in_parts
+        .or_else(|| WHOLE_NAMES.iter().find(|(word, _)| name.eq_ignore_ascii_case(word)))
+        .copied()
+}
+
+/// The words of a name, in lower case: `RowKeyMap` and `row_key_map` have the same ones.
+fn parts_of(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_uppercase() {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c != '_') {
+            part.extend(c.to_lowercase());
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(text: &str) -> Vec<String> {
+        let files = [SourceFile::sample("a/src/lib.rs", text)];
+        check(&files).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn empty_words_are_found_in_declarations() {
+        assert_eq!(
+            complaints("pub struct LockManager;\n"),
+            ["a/src/lib.rs:1: `LockManager`: no `manager`: say what it does"]
+        );
+        assert_eq!(
+            complaints("fn begin_session() {}\n"),
+            [
+                "a/src/lib.rs:1: `begin_session`: no `session`: the distributed transaction is a global"
+            ]
+        );
+        assert_eq!(complaints("fn process(a: u8) {}\n").len(), 1);
+    }
+
+    #[test]
+    fn uses_and_longer_words_are_not() {
+        assert!(
+            complaints("let manager = 1;\nfn handle_begin() {}\nstruct Information;\n").is_empty()
+        );
+    }
+}
