@@ -161,6 +161,7 @@ fn measure<E: Engine>(directory: &Path, size: usize, time: Duration) -> Result<(
     let mut engine = E::open(&directory)?;
     let mut load = Load::default();
     let mut latencies = Vec::new();
+    let written_before = written();
     let started = Instant::now();
     while started.elapsed() < time {
         let batch = load.batch(size);
@@ -172,12 +173,13 @@ fn measure<E: Engine>(directory: &Path, size: usize, time: Duration) -> Result<(
     latencies.sort_unstable();
     let at = |share: usize| latencies[(latencies.len() * share / 1_000).min(latencies.len() - 1)];
     eprintln!(
-        "{:6} batch {size:4}: {:7.0} batches/s, p50 {:6} us, p99 {:6} us, p99.9 {:7} us, {:5.1} MB for {} live pairs",
+        "{:6} batch {size:4}: {:7.0} batches/s, p50 {:6} us, p99 {:6} us, p99.9 {:7} us, {:6.1} kB written a batch, {:5.1} MB for {} live pairs",
         E::NAME,
         latencies.len() as f64 / seconds,
         at(500).as_micros(),
         at(990).as_micros(),
         at(999).as_micros(),
+        (written() - written_before) as f64 / latencies.len() as f64 / 1e3,
         bytes(&directory)? as f64 / 1e6,
         load.pair.min(LIVE_PAIRS),
     );
@@ -217,6 +219,13 @@ fn bytes(directory: &Path) -> Result<u64> {
         bytes += if file.is_dir() { self::bytes(&entry.path()).unwrap_or(0) } else { file.len() };
     }
     Ok(bytes)
+}
+
+/// Bytes that this process has had written, as Linux counts them; 0 elsewhere.
+fn written() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let bytes = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 fn main() -> Result<()> {
