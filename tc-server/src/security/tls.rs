@@ -1,7 +1,7 @@
 //! TLS on both ports, by rustls.
 //!
-//! gRPC leaves the handshakes to tonic; the admin port does its own in [`AdminListener`], several at
-//! a time, so that a client that is slow to shake hands holds up nobody.
+//! gRPC leaves the handshakes to tonic; the admin port does its own in [`AdminListener`], several
+//! at a time, so that a client that is slow to shake hands holds up nobody.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

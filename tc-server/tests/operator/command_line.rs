@@ -8,7 +8,7 @@ use handfast_proto::v1::Decision;
 use handfast_server::admin::model::Status;
 
 use crate::port::{Admin, TokensFile, roomy, start};
-use crate::process::handfast;
+use crate::serving::handfast;
 
 /// Runs one command while the coordinator inside the test goes on.
 async fn run(server: SocketAddr, arguments: &str) -> Output {

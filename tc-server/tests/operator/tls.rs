@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::port::{Admin, TokensFile, roomy};
-use crate::process::handfast;
+use crate::serving::handfast;
 
 /// An authority and what it signed for `localhost`.
 struct Signed {
