@@ -1,7 +1,5 @@
 //! Unary calls, subscriptions, health and reflection, and input that is too large or no message.
 
-mod common;
-
 use std::time::Duration;
 
 use handfast_proto::v1 as wire;
@@ -18,13 +16,12 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use wire::{Decision, GlobalStatus, ReplyWhen};
 
-use common::{Client, RESOURCE, begin, ending, hello, registration};
+use crate::common::{self, Client, RESOURCE, begin, ending, hello, registration};
 
 fn begin_request() -> wire::BeginRequest {
-    match begin() {
-        Ask::Begin(request) => request,
-        other => panic!("{other:?}"),
-    }
+    let answer = begin();
+    let Ask::Begin(request) = answer else { panic!("{answer:?}") };
+    request
 }
 
 /// The stable code, which must be in the metadata both as text and in the message.
@@ -198,10 +195,9 @@ async fn a_bad_message_on_a_stream_is_refused_alone() {
     let mut client = Client::connect(&server, "a", &[]).await;
     let bad = wire::GetStatusRequest { xid: "no xid".to_owned() };
     for body in [Ask::GetStatus(bad), Ask::Hello(hello("a", &[]))] {
-        match client.ask(body).await {
-            Answer::Rejected(rejection) => assert_eq!(rejection.code, "HF-TC-BAD-REQUEST"),
-            other => panic!("{other:?}"),
-        }
+        let answer = client.ask(body).await;
+        let Answer::Rejected(rejection) = answer else { panic!("{answer:?}") };
+        assert_eq!(rejection.code, "HF-TC-BAD-REQUEST")
     }
     client.begin().await;
 }
@@ -283,9 +279,8 @@ async fn a_crashed_coordinator_goes_on_from_its_directory() {
     // The same registration again finds its branch; another global still finds the row locked.
     client.register(&active, 2, "2").await;
     let other = client.begin().await;
-    match client.ask(common::register(&other, 3, "2", 0)).await {
-        Answer::Rejected(rejection) => assert_eq!(rejection.code, "HF-TC-ROW-LOCKED"),
-        other => panic!("{other:?}"),
-    }
+    let answer = client.ask(common::register(&other, 3, "2", 0)).await;
+    let Answer::Rejected(rejection) = answer else { panic!("{answer:?}") };
+    assert_eq!(rejection.code, "HF-TC-ROW-LOCKED");
     server.stop().await.unwrap();
 }

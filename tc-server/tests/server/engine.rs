@@ -11,7 +11,7 @@ use handfast_core::{
 use handfast_server::clock::WallClock;
 use handfast_server::dispatch::PhaseTwo;
 use handfast_server::engine::{
-    Answered, Engine, EngineError, EngineFailure, EngineHandle, Mailbox, Settings, Standing,
+    Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
 };
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -97,10 +97,9 @@ async fn start(store: Arc<dyn Store>, settings: Settings) -> (Engine, Arc<Noted>
 }
 
 async fn begin(engine: &EngineHandle) -> Xid {
-    match engine.call(begin_request()).await.unwrap() {
-        Reply::Begun { xid, .. } => xid,
-        other => panic!("{other:?}"),
-    }
+    let reply = engine.call(begin_request()).await.unwrap();
+    let Reply::Begun { xid, .. } = reply else { panic!("{reply:?}") };
+    xid
 }
 
 fn begin_request() -> What {

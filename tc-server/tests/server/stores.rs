@@ -201,12 +201,12 @@ async fn a_failed_write_is_reported_and_the_store_stays_stopped() {
     let text = String::from_utf8_lossy(&output.stdout);
     let said: Vec<&str> = text.lines().filter(|line| line.contains("HF-TC-")).collect();
     assert_eq!(said, ["code HF-TC-STORE-WRITE", "code HF-TC-STORE-WRITE"], "{text}");
-    let acknowledged = text.lines().filter_map(number).last().unwrap_or(0);
+    let acknowledged = text.lines().filter_map(number).next_back().unwrap_or(0);
     check_recovered(directory.path(), acknowledged).await;
 }
 
 fn spawn_child(mut command: Command, directory: &Path) -> Child {
-    command.args(["--exact", "child_writes_until_it_is_killed", "--nocapture"]);
+    command.args(["--exact", "stores::child_writes_until_it_is_killed", "--nocapture"]);
     command.env(CHILD_DIRECTORY, directory).stdout(Stdio::piped()).spawn().unwrap()
 }
 
