@@ -37,9 +37,14 @@ fn client() -> ClientWithMiddleware {
     reqwest_middleware::ClientBuilder::new(plain_client()).with(XidMiddleware::new()).build()
 }
 
+async fn free_port() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    (listener, address)
+}
+
 async fn listen(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = free_port().await;
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
 }
@@ -51,7 +56,8 @@ async fn account() -> SocketAddr {
 }
 
 async fn ask(client: &ClientWithMiddleware, url: String) -> String {
-    client.get(url).send().await.unwrap().text().await.unwrap()
+    let response = client.get(url).send().await.expect("the service answers");
+    response.text().await.expect("the answer is text")
 }
 
 #[tokio::test]
@@ -192,13 +198,13 @@ impl Coordinator for Within {
 }
 
 async fn grpc_service() -> Channel {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = free_port().await;
     let server = tonic::transport::Server::builder()
         .layer(XidLayer::new())
         .add_service(CoordinatorServer::new(Within));
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+    let endpoint = Channel::from_shared(format!("http://{address}")).expect("it is a URL");
+    endpoint.connect().await.expect("the service listens")
 }
 
 #[tokio::test]

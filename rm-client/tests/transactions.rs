@@ -13,13 +13,13 @@ use handfast::{
 use tc::{Tc, Wire};
 
 async fn connect(tc: &Tc) -> Handfast {
-    Handfast::connect(tc.endpoint()).application("tests").await.unwrap()
+    Handfast::connect(tc.endpoint()).application("tests").await.expect("it connects")
 }
 
 /// Asks until the global stands as expected; the coordinator gets there by itself.
 async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
     let reached = async {
-        while handfast.outcome(xid).await.unwrap() != expected {
+        while handfast.outcome(xid).await.expect("it answers") != expected {
             tokio::task::yield_now().await;
         }
     };

@@ -7,6 +7,7 @@
 //! [`LIVE_PAIRS`] pairs ago are deleted. Engines run one after the other, each on an empty directory,
 //! in turns, so that a busy moment of the machine does not fall on one of them alone.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -161,6 +162,7 @@ fn measure<E: Engine>(directory: &Path, size: usize, time: Duration) -> Result<(
     let mut engine = E::open(&directory)?;
     let mut load = Load::default();
     let mut latencies = Vec::new();
+    let written_before = written();
     let started = Instant::now();
     while started.elapsed() < time {
         let batch = load.batch(size);
@@ -171,16 +173,18 @@ fn measure<E: Engine>(directory: &Path, size: usize, time: Duration) -> Result<(
     let seconds = started.elapsed().as_secs_f64();
     latencies.sort_unstable();
     let at = |share: usize| latencies[(latencies.len() * share / 1_000).min(latencies.len() - 1)];
-    eprintln!(
-        "{:6} batch {size:4}: {:7.0} batches/s, p50 {:6} us, p99 {:6} us, p99.9 {:7} us, {:5.1} MB for {} live pairs",
+    writeln!(
+        io::stdout(),
+        "{:6} batch {size:4}: {:7.0} batches/s, p50 {:6} us, p99 {:6} us, p99.9 {:7} us, {:6.1} kB written a batch, {:5.1} MB for {} live pairs",
         E::NAME,
         latencies.len() as f64 / seconds,
         at(500).as_micros(),
         at(990).as_micros(),
         at(999).as_micros(),
+        (written() - written_before) as f64 / latencies.len() as f64 / 1e3,
         bytes(&directory)? as f64 / 1e6,
         load.pair.min(LIVE_PAIRS),
-    );
+    )?;
     drop(engine);
     Ok(std::fs::remove_dir_all(&directory)?)
 }
@@ -197,13 +201,14 @@ fn measure_recovery<E: Engine>(directory: &Path) -> Result<()> {
     let engine = E::open(&directory)?;
     let opened = started.elapsed();
     let count = engine.count()?;
-    eprintln!(
+    writeln!(
+        io::stdout(),
         "{:6} recovery of {count} records: open {} ms, open and read {} ms, {:.1} MB",
         E::NAME,
         opened.as_millis(),
         started.elapsed().as_millis(),
         bytes(&directory)? as f64 / 1e6,
-    );
+    )?;
     drop(engine);
     Ok(std::fs::remove_dir_all(&directory)?)
 }
@@ -217,6 +222,13 @@ fn bytes(directory: &Path) -> Result<u64> {
         bytes += if file.is_dir() { self::bytes(&entry.path()).unwrap_or(0) } else { file.len() };
     }
     Ok(bytes)
+}
+
+/// Bytes that this process has had written, as Linux counts them; 0 elsewhere.
+fn written() -> u64 {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let bytes = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 fn main() -> Result<()> {

@@ -26,7 +26,7 @@ use crate::clock::{Clock, WallClock};
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Bounds, Front, ServeError};
-use crate::store::{MemoryStore, Store};
+use crate::store::{EmbeddedStore, MemoryStore, Store, StoreError};
 
 /// The coordinator could not start, or ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum StartError {
     Engine(#[from] EngineFailure),
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] crate::store::StoreError),
+    Store(#[from] StoreError),
     /// The listener failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -165,7 +165,7 @@ impl Builder {
         let address = listener.local_addr().map_err(failed)?;
         let store = match self.store {
             StoreChoice::Given(store) => store,
-            StoreChoice::Directory(directory) => unreachable!("{}", directory.display()),
+            StoreChoice::Directory(directory) => open(directory).await?,
         };
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let seed = clock.now().0;
@@ -225,6 +225,17 @@ impl RunningServer {
         &self.dispatcher
     }
 
+    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost. Returns
+    /// when the store is let go, so that another server can start from it.
+    pub async fn crash(mut self) {
+        let Some(parts) = self.parts.take() else { return };
+        parts.engine_ended.abort();
+        drop(joined(parts.engine_ended.await));
+        self.front.close();
+        parts.timer.abort();
+        parts.served.abort();
+    }
+
     /// Tells the clients, takes no further work, answers what was taken in, and ends.
     ///
     /// # Errors
@@ -241,6 +252,15 @@ impl RunningServer {
         parts.timer.abort();
         ended.unwrap_or(Ok(()))?;
         Ok(served.unwrap_or(Ok(()))?)
+    }
+}
+
+/// Opens the embedded store without blocking the runtime.
+async fn open(directory: PathBuf) -> Result<Arc<dyn Store>, StoreError> {
+    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await;
+    match opened {
+        Ok(store) => Ok(Arc::new(store?)),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

@@ -4,6 +4,8 @@
 //! only caller: one batch at a time, each after the one before it is durable or has failed.
 
 pub mod codec;
+mod directory;
+mod embedded;
 mod memory;
 
 use std::fmt;
@@ -13,6 +15,8 @@ use std::path::PathBuf;
 use futures::future::BoxFuture;
 use handfast_core::{Change, Epoch, Record};
 
+pub use directory::DirectoryLock;
+pub use embedded::EmbeddedStore;
 pub use memory::MemoryStore;
 
 /// Durable records with one writer.
@@ -49,6 +53,14 @@ pub enum StoreError {
         /// What went wrong.
         source: io::Error,
     },
+    /// A stored value cannot be read: a later version wrote it, or it is damaged.
+    #[error("a record in {} cannot be read", .directory.display())]
+    Damaged {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        source: codec::CodecError,
+    },
     /// The data directory cannot be opened or read.
     #[error("opening {} failed", .directory.display())]
     Open {
@@ -66,6 +78,7 @@ impl StoreError {
         match self {
             Self::LostLeadership => "HF-TC-LEADERSHIP-LOST",
             Self::DirectoryLocked { .. } => "HF-TC-DATA-DIR-LOCKED",
+            Self::Damaged { .. } => "HF-TC-RECORD-UNREADABLE",
             Self::Write { .. } => "HF-TC-STORE-WRITE",
             Self::Open { .. } => "HF-TC-STORE-OPEN",
         }

@@ -1,7 +1,6 @@
 //! A real coordinator in this process that can be killed, and a wire that can be cut.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_server::dispatch;
 use handfast_server::embedded::{RunningServer, Server};
-use handfast_server::store::MemoryStore;
+use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// A coordinator in a runtime of its own; its records outlive it.
+/// A coordinator on the embedded store, in a runtime of its own.
 pub(crate) struct Tc {
     address: SocketAddr,
-    records: Arc<MemoryStore>,
+    directory: TempDir,
     life: Option<(Runtime, RunningServer)>,
 }
 
@@ -26,7 +25,8 @@ impl Tc {
     /// Starts one on a free port.
     pub(crate) async fn start() -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut tc = Self { address: free, records: Arc::default(), life: None };
+        let directory = TempDir::new().expect("a directory is to be had");
+        let mut tc = Self { address: free, directory, life: None };
         tc.restart().await;
         tc
     }
@@ -48,12 +48,14 @@ impl Tc {
             ..dispatch::Settings::default()
         };
         let server = Server::builder()
-            .store(Arc::<MemoryStore>::clone(&self.records))
+            .directory(self.directory.path())
             .listen(self.address.to_string())
             .dispatch(pacing);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.spawn(server.start()).await.unwrap().unwrap();
+        let runtime =
+            runtime.worker_threads(1).enable_all().build().expect("a runtime is to be had");
+        let server = runtime.spawn(server.start()).await.expect("starting does not panic");
+        let server = server.expect("the coordinator starts");
         self.address = server.address();
         self.life = Some((runtime, server));
     }
@@ -65,7 +67,7 @@ impl Tc {
             drop(server);
             drop(runtime);
         });
-        killed.await.unwrap();
+        killed.await.expect("killing does not panic");
     }
 }
 
@@ -89,8 +91,9 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) async fn to(coordinator: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("a port is free");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let silent = Arc::new(AtomicBool::new(false));
         let (cuts, cut) = watch::channel(0);
         let swallow = Arc::clone(&silent);

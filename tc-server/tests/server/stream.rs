@@ -1,7 +1,5 @@
 //! The stream over a real socket: every message, waits, grants, deadlock, reconnect, shutdown.
 
-mod common;
-
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
@@ -9,25 +7,23 @@ use handfast_server::embedded::{RunningServer, Server};
 use wire::rejection::Detail;
 use wire::{Decision, GlobalStatus, ReplyWhen, RollbackReason};
 
-use common::{Client, RESOURCE, begin, end, outcome, register};
+use crate::common::{self, Client, RESOURCE, begin, end, outcome, register};
 
 async fn server() -> RunningServer {
     Server::builder().start().await.unwrap()
 }
 
 fn status(answer: Answer) -> (GlobalStatus, RollbackReason) {
-    match answer {
-        Answer::End(reply) => (reply.status(), reply.rollback_reason()),
-        Answer::GetStatus(reply) => (reply.status(), reply.rollback_reason()),
-        other => panic!("{other:?}"),
+    if let Answer::GetStatus(reply) = answer {
+        return (reply.status(), reply.rollback_reason());
     }
+    let Answer::End(reply) = answer else { panic!("{answer:?}") };
+    (reply.status(), reply.rollback_reason())
 }
 
 fn rejection(answer: Answer) -> wire::Rejection {
-    match answer {
-        Answer::Rejected(rejection) => rejection,
-        other => panic!("{other:?}"),
-    }
+    let Answer::Rejected(rejection) = answer else { panic!("{answer:?}") };
+    rejection
 }
 
 async fn ask_status(client: &mut Client, xid: &str) -> (GlobalStatus, RollbackReason) {
@@ -78,10 +74,9 @@ async fn a_waiting_registration_is_granted_when_the_row_is_let_go() {
     ask_status(&mut waiter, &second).await;
     assert!(!waiter.has_arrived(waiting));
     holder.ask(end(&first, Decision::Commit, ReplyWhen::Decided)).await;
-    match waiter.answer(waiting).await {
-        Answer::RegisterBranch(reply) => assert!(reply.fencing_token > token),
-        other => panic!("{other:?}"),
-    }
+    let answer = waiter.answer(waiting).await;
+    let Answer::RegisterBranch(reply) = answer else { panic!("{answer:?}") };
+    assert!(reply.fencing_token > token)
 }
 
 #[tokio::test]

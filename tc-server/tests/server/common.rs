@@ -1,7 +1,5 @@
 //! A client of the stream for tests: sends frames, takes apart what comes back.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
 use std::collections::VecDeque;
 
 use handfast_proto::v1 as wire;
@@ -92,18 +90,17 @@ impl Client {
 
     /// Waits for a phase-two call.
     pub(crate) async fn call(&mut self) -> wire::PhaseTwoCall {
-        match self.wait_for(|message| matches!(message.body, Some(Answer::PhaseTwo(_)))).await {
-            Answer::PhaseTwo(call) => call,
-            other => panic!("{other:?}"),
-        }
+        let answer =
+            self.wait_for(|message| matches!(message.body, Some(Answer::PhaseTwo(_)))).await;
+        let Answer::PhaseTwo(call) = answer else { panic!("{answer:?}") };
+        call
     }
 
     /// Waits for the notice that the server goes.
     pub(crate) async fn go_away(&mut self) -> wire::GoAway {
-        match self.wait_for(|message| matches!(message.body, Some(Answer::GoAway(_)))).await {
-            Answer::GoAway(notice) => notice,
-            other => panic!("{other:?}"),
-        }
+        let answer = self.wait_for(|message| matches!(message.body, Some(Answer::GoAway(_)))).await;
+        let Answer::GoAway(notice) = answer else { panic!("{answer:?}") };
+        notice
     }
 
     /// Waits until the server ends the stream.
@@ -128,18 +125,16 @@ impl Client {
     }
 
     pub(crate) async fn begin(&mut self) -> String {
-        match self.ask(begin()).await {
-            Answer::Begin(reply) => reply.xid,
-            other => panic!("{other:?}"),
-        }
+        let answer = self.ask(begin()).await;
+        let Answer::Begin(reply) = answer else { panic!("{answer:?}") };
+        reply.xid
     }
 
     /// Registers a branch on one row of `orders`.
     pub(crate) async fn register(&mut self, xid: &str, branch: u64, row: &str) -> u64 {
-        match self.ask(register(xid, branch, row, 0)).await {
-            Answer::RegisterBranch(reply) => reply.fencing_token,
-            other => panic!("{other:?}"),
-        }
+        let answer = self.ask(register(xid, branch, row, 0)).await;
+        let Answer::RegisterBranch(reply) = answer else { panic!("{answer:?}") };
+        reply.fencing_token
     }
 
     pub(crate) async fn finish(&mut self, call: &wire::PhaseTwoCall) {

@@ -1,0 +1,332 @@
+//! The dispatch queue, as tables of what goes in and what is sent.
+
+use handfast_core::{
+    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, Timestamp, Xid,
+};
+use handfast_server::dispatch::{Answer, ProcessId, Queue, ResourceKey, Settings};
+
+const FIRST: ProcessId = ProcessId(1);
+const SECOND: ProcessId = ProcessId(2);
+
+/// A queue and its time.
+struct Desk {
+    queue: Queue,
+    now: Timestamp,
+}
+
+fn settings() -> Settings {
+    Settings {
+        retry_delay_ms_min: 100,
+        retry_delay_ms_max: 1_000,
+        answer_timeout_ms: 10_000,
+        batch_branches_max: 3,
+        batch_bytes_max: 100,
+        in_flight_max: 5,
+    }
+}
+
+fn desk() -> Desk {
+    Desk { queue: Queue::new(settings(), 1), now: Timestamp(0) }
+}
+
+fn resource(id: &str) -> ResourceKey {
+    ResourceKey { id: id.into(), mode: Mode::At }
+}
+
+fn call(xid: u64, resource: &str, decision: Decision) -> PhaseTwoCall {
+    PhaseTwoCall {
+        xid: Xid(xid),
+        address: "tc".into(),
+        branch: BranchId(1),
+        resource: resource.into(),
+        mode: Mode::At,
+        decision,
+        resolution: None,
+        application_data: Box::default(),
+        attempts: 0,
+    }
+}
+
+impl Desk {
+    fn call(&mut self, xid: u64, resource: &str) {
+        self.queue.call(self.now, call(xid, resource, Decision::Commit));
+    }
+
+    fn registered(&mut self, process: ProcessId, resource: &str) {
+        self.queue.registered(process, [self::resource(resource)]);
+    }
+
+    fn outcome(&mut self, process: ProcessId, xid: u64, outcome: PhaseTwoOutcome) -> Option<u64> {
+        let answer =
+            Answer { xid: Xid(xid), branch: BranchId(1), decision: Decision::Commit, outcome };
+        self.queue.outcome(self.now, Some(process), &answer)
+    }
+
+    fn retryable(&mut self, process: ProcessId, xid: u64) {
+        self.outcome(process, xid, PhaseTwoOutcome::Retryable { error: "down".into() });
+    }
+
+    /// What is sent: `process resource xid xid`.
+    fn sends(&mut self) -> Vec<String> {
+        let batches = self.queue.sends(self.now);
+        let line = |batch: &handfast_server::dispatch::CallBatch| {
+            let xids: Vec<String> = batch.calls.iter().map(|call| call.xid.to_string()).collect();
+            format!("{} {} {}", batch.process.0, batch.resource.id, xids.join(" "))
+        };
+        batches.iter().map(line).collect()
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now.after_ms(ms);
+        self.queue.tick(self.now);
+    }
+}
+
+#[test]
+fn calls_are_parked_without_a_timer_until_a_process_registers() {
+    let mut desk = desk();
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), [""; 0]);
+    assert_eq!(desk.queue.next_deadline(), None);
+    desk.registered(FIRST, "b");
+    assert_eq!(desk.sends(), [""; 0]);
+    desk.registered(FIRST, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+#[test]
+fn calls_of_a_resource_go_in_batches_and_in_turn() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "a");
+    (1..=7).for_each(|xid| desk.call(xid, "a"));
+    assert_eq!(desk.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
+}
+
+#[test]
+fn decisions_are_not_mixed_in_a_batch() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.queue.call(desk.now, call(2, "a", Decision::RollBack));
+    desk.call(3, "a");
+    assert_eq!(desk.sends(), ["1 a 1 3", "1 a 2"]);
+}
+
+#[test]
+fn a_batch_ends_before_it_is_too_large_and_holds_at_least_one_call() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    for (xid, bytes) in [(1, 60), (2, 40), (3, 1), (4, 500)] {
+        let call = PhaseTwoCall {
+            application_data: vec![0; bytes].into(),
+            ..call(xid, "a", Decision::Commit)
+        };
+        desk.queue.call(desk.now, call);
+    }
+    assert_eq!(desk.sends(), ["1 a 1 2", "1 a 3", "1 a 4"]);
+}
+
+#[test]
+fn a_process_is_given_no_more_than_it_may_owe_and_others_are_not_held_up() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "b");
+    (1..=7).for_each(|xid| desk.call(xid, "a"));
+    desk.call(8, "b");
+    assert_eq!(desk.sends(), ["1 a 1 2 3", "1 a 4 5", "2 b 8"]);
+    assert_eq!(desk.queue.in_flight(FIRST), 5);
+    desk.outcome(FIRST, 1, PhaseTwoOutcome::Done);
+    assert_eq!(desk.sends(), ["1 a 6"]);
+}
+
+#[test]
+fn a_failed_call_is_sent_again_later_and_later() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    for full_ms in [100, 200, 400, 800, 1_000, 1_000] {
+        desk.retryable(FIRST, 1);
+        let due = desk.queue.next_deadline().unwrap();
+        let wait_ms = due.0 - desk.now.0;
+        assert!((full_ms / 2..=full_ms).contains(&wait_ms), "{wait_ms} of {full_ms}");
+        desk.pass(wait_ms - 1);
+        assert_eq!(desk.sends(), [""; 0]);
+        desk.pass(1);
+        assert_eq!(desk.sends(), ["1 a 1"]);
+    }
+    desk.pass(7);
+    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), Some(desk.now.0));
+    assert_eq!(desk.queue.next_deadline(), None);
+}
+
+#[test]
+fn attempts_before_a_restart_count_for_the_pause() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.queue.call(desk.now, PhaseTwoCall { attempts: 9, ..call(1, "a", Decision::Commit) });
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.retryable(FIRST, 1);
+    assert!(desk.queue.next_deadline().unwrap() >= Timestamp(500));
+}
+
+#[test]
+fn a_registration_makes_delayed_calls_due_at_once() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.sends();
+    desk.retryable(FIRST, 1);
+    desk.registered(SECOND, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+#[test]
+fn the_cores_word_makes_a_delayed_call_due_and_leaves_one_in_flight_alone() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.sends();
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), [""; 0]);
+    desk.retryable(FIRST, 1);
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+#[test]
+fn a_process_that_goes_leaves_its_calls_to_others() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.queue.gone(FIRST);
+    assert_eq!(desk.sends(), ["2 a 1"]);
+    desk.queue.gone(SECOND);
+    assert_eq!(desk.sends(), [""; 0]);
+    assert_eq!(desk.queue.next_deadline(), None);
+}
+
+#[test]
+fn an_unanswered_call_goes_elsewhere_and_the_silent_process_is_passed_over() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.pass(10_000);
+    assert_eq!(desk.sends(), ["2 a 1"]);
+    desk.call(2, "a");
+    desk.call(3, "a");
+    assert_eq!(desk.sends(), ["2 a 2 3"]);
+    // Late, but well: the call is ended, and the process is heard from again.
+    assert!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
+    desk.call(4, "a");
+    assert_eq!(desk.sends(), ["1 a 4"]);
+}
+
+#[test]
+fn where_there_is_no_one_else_an_unanswered_call_is_sent_again_after_a_pause() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.sends();
+    desk.pass(10_000);
+    assert_eq!(desk.sends(), [""; 0]);
+    desk.pass(100);
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+#[test]
+fn a_late_failure_of_another_process_changes_nothing() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "a");
+    desk.call(1, "a");
+    desk.sends();
+    desk.pass(10_000);
+    assert_eq!(desk.sends(), ["2 a 1"]);
+    desk.retryable(FIRST, 1);
+    desk.pass(1_000);
+    assert_eq!(desk.sends(), [""; 0]);
+}
+
+#[test]
+fn an_outcome_of_another_decision_is_ignored() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.queue.call(desk.now, call(1, "a", Decision::RollBack));
+    desk.sends();
+    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
+    assert_eq!(desk.queue.in_flight(FIRST), 1);
+}
+
+#[test]
+fn a_refused_call_is_dropped_and_comes_back_with_a_resolution() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.sends();
+    let refused = || PhaseTwoOutcome::Refused { error: "dirty".into(), rows: [].into() };
+    desk.outcome(FIRST, 1, refused());
+    desk.pass(100_000);
+    assert_eq!(desk.sends(), [""; 0]);
+    let resolved = PhaseTwoCall {
+        resolution: Some(Resolution::AcceptCurrent),
+        ..call(1, "a", Decision::Commit)
+    };
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    // Resolved while the earlier call is in flight: its answer does not count for the later one.
+    desk.queue.call(desk.now, resolved);
+    desk.outcome(FIRST, 1, refused());
+    let sent = desk.queue.sends(desk.now);
+    assert_eq!(sent[0].calls[0].resolution, Some(Resolution::AcceptCurrent));
+}
+
+#[test]
+fn a_held_globals_calls_are_forgotten() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.call(2, "a");
+    desk.sends();
+    desk.queue.hold(Xid(1));
+    desk.queue.gone(FIRST);
+    desk.registered(SECOND, "a");
+    assert_eq!(desk.sends(), ["2 a 2"]);
+}
+
+#[test]
+fn a_cleared_queue_owes_nothing_and_knows_its_processes() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    desk.sends();
+    desk.call(2, "a");
+    desk.queue.clear();
+    assert_eq!(desk.sends(), [""; 0]);
+    assert_eq!((desk.queue.in_flight(FIRST), desk.queue.next_deadline()), (0, None));
+    desk.call(3, "a");
+    assert_eq!(desk.sends(), ["1 a 3"]);
+}
+
+#[test]
+fn loads_count_every_call_once_and_idle_lanes_go() {
+    let mut desk = desk();
+    desk.call(9, "b");
+    desk.registered(FIRST, "a");
+    (1..=7).for_each(|xid| desk.call(xid, "a"));
+    desk.sends();
+    desk.retryable(FIRST, 1);
+    let load = &desk.queue.loads()[0];
+    assert_eq!((load.processes, load.due, load.delayed, load.in_flight), (1, 2, 1, 4));
+    (1..=7).for_each(|xid| {
+        desk.outcome(FIRST, xid, PhaseTwoOutcome::Done);
+    });
+    desk.queue.hold(Xid(9));
+    desk.queue.gone(FIRST);
+    assert_eq!(desk.queue.loads(), []);
+}

@@ -1,0 +1,324 @@
+//! The engine: group commit, DURABLE-FIRST, and what happens when the store fails.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use futures::future::{BoxFuture, FutureExt};
+use handfast_core::{
+    BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
+    LockMode, LockWait, Mode, NewBranch, Record, Reply, ReplyWhen, RowLock, What, Xid,
+};
+use handfast_server::clock::WallClock;
+use handfast_server::dispatch::PhaseTwo;
+use handfast_server::engine::{
+    Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
+};
+use handfast_server::store::{MemoryStore, Store, StoreError};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// A store whose batches the test lets through, or fails, one by one.
+#[derive(Debug)]
+struct HeldStore {
+    memory: MemoryStore,
+    batches: mpsc::UnboundedSender<Held>,
+}
+
+/// A batch that waits for the test's word.
+struct Held {
+    changes: Vec<Change>,
+    verdict: oneshot::Sender<Result<(), StoreError>>,
+}
+
+impl HeldStore {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Held>) {
+        let (batches, held) = mpsc::unbounded_channel();
+        (Arc::new(Self { memory: MemoryStore::new(), batches }), held)
+    }
+}
+
+impl Store for HeldStore {
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.memory.lead()
+    }
+
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (verdict, told) = oneshot::channel();
+        self.batches.send(Held { changes: batch.clone(), verdict }).unwrap();
+        async move {
+            told.await.unwrap()?;
+            self.memory.commit(epoch, batch).await
+        }
+        .boxed()
+    }
+}
+
+/// Notes the phase-two effects that leave.
+#[derive(Debug, Default)]
+struct Noted {
+    effects: Mutex<Vec<Effect>>,
+    cleared: Notify,
+}
+
+impl PhaseTwo for Noted {
+    fn take(&self, effects: Vec<Effect>) {
+        self.effects.lock().unwrap().extend(effects);
+    }
+
+    fn clear(&self) {
+        self.effects.lock().unwrap().clear();
+        self.cleared.notify_one();
+    }
+}
+
+/// Collects replies and counts the wake-ups.
+#[derive(Debug, Default)]
+struct Letters {
+    replies: Mutex<Vec<(Correlation, Answered)>>,
+    flushes: Mutex<usize>,
+    flushed: Notify,
+}
+
+impl Mailbox for Letters {
+    fn put(&self, correlation: Correlation, answered: Answered) {
+        self.replies.lock().unwrap().push((correlation, answered));
+    }
+
+    fn flush(&self) {
+        *self.flushes.lock().unwrap() += 1;
+        self.flushed.notify_one();
+    }
+}
+
+async fn start(store: Arc<dyn Store>, settings: Settings) -> (Engine, Arc<Noted>) {
+    let noted = Arc::new(Noted::default());
+    let phase_two: Arc<dyn PhaseTwo> = Arc::<Noted>::clone(&noted);
+    let clock = Arc::new(WallClock::start());
+    (Engine::start(store, clock, settings, phase_two).await.unwrap(), noted)
+}
+
+async fn begin(engine: &EngineHandle) -> Xid {
+    let reply = engine.call(begin_request()).await.unwrap();
+    let Reply::Begun { xid, .. } = reply else { panic!("{reply:?}") };
+    xid
+}
+
+fn begin_request() -> What {
+    What::Begin { application: "a".into(), name: "b".into(), timeout_ms: None }
+}
+
+fn register(xid: Xid, branch: u64) -> What {
+    let row = RowLock {
+        table: "orders".into(),
+        key: branch.to_be_bytes().into(),
+        mode: LockMode::Exclusive,
+    };
+    let branch = NewBranch {
+        id: BranchId(branch),
+        resource: "sqlite:orders".into(),
+        mode: Mode::At,
+        rows: vec![row],
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 60_000, holding: Holding::Nothing };
+    What::RegisterBranch { xid, branch, wait }
+}
+
+fn commit(xid: Xid) -> What {
+    What::End {
+        xid,
+        decision: Decision::Commit,
+        by: DecidedBy::Client,
+        reason: "".into(),
+        reply_when: ReplyWhen::Decided,
+    }
+}
+
+#[tokio::test]
+async fn nothing_leaves_before_its_batch_is_durable() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, noted) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let mut registering = Box::pin(engine.handle.call(register(xid, 1)));
+    let batch = tokio::select! {
+        batch = held.recv() => batch.unwrap(),
+        reply = &mut registering => panic!("{reply:?} left before its batch"),
+    };
+    assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
+
+    // What is decided on top of it waits with it, reads as well.
+    let mut status = Box::pin(engine.handle.call(What::GetStatus { xid }));
+    let mut view = Box::pin(engine.handle.view(move |coordinator| coordinator.status(xid)));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        assert!((&mut registering).now_or_never().is_none());
+        assert!((&mut status).now_or_never().is_none());
+        assert!((&mut view).now_or_never().is_none());
+    }
+    batch.verdict.send(Ok(())).unwrap();
+    assert!(matches!(registering.await, Ok(Reply::Registered { .. })));
+    assert_eq!(status.await, Ok(Reply::Status(GlobalStatus::Active)));
+    assert_eq!(view.await, Ok(GlobalStatus::Active));
+
+    let committing = tokio::spawn({
+        let engine = engine.handle.clone();
+        async move { engine.call(commit(xid)).await }
+    });
+    let batch = held.recv().await.unwrap();
+    assert!(noted.effects.lock().unwrap().is_empty(), "a phase-two call left before its batch");
+    batch.verdict.send(Ok(())).unwrap();
+    assert_eq!(committing.await.unwrap(), Ok(Reply::Status(GlobalStatus::Committing)));
+    assert!(matches!(noted.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
+}
+
+#[tokio::test]
+async fn what_arrives_during_a_write_becomes_one_batch_and_one_wake_up() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let letters = Arc::new(Letters::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let submit = |branch| {
+        let request = (engine.handle.next_correlation(), register(xid, branch));
+        engine.handle.submit(&mailbox, vec![request]);
+    };
+    submit(1);
+    let first = held.recv().await.unwrap();
+    (2..=100).for_each(submit);
+    first.verdict.send(Ok(())).unwrap();
+    letters.flushed.notified().await;
+    assert_eq!(letters.replies.lock().unwrap().len(), 1);
+
+    let second = held.recv().await.unwrap();
+    // The global's record is put by the first registration only.
+    assert_eq!(second.changes.len(), 99);
+    second.verdict.send(Ok(())).unwrap();
+    letters.flushed.notified().await;
+    assert_eq!(letters.replies.lock().unwrap().len(), 100);
+    assert_eq!(*letters.flushes.lock().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_batch_holds_the_last_change_of_a_key_only() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let letters = Arc::new(Letters::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let requests = vec![
+        (engine.handle.next_correlation(), register(xid, 1)),
+        (engine.handle.next_correlation(), commit(xid)),
+    ];
+    engine.handle.submit(&mailbox, requests);
+    let batch = held.recv().await.unwrap();
+    let globals = batch.changes.iter().filter(|c| matches!(c, Change::Put(Record::Global(_))));
+    assert_eq!(globals.count(), 1, "{:?}", batch.changes);
+    batch.verdict.send(Ok(())).unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_write_ends_the_engine_and_answers_nothing_from_its_state() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let registering = tokio::spawn({
+        let engine = engine.handle.clone();
+        async move { engine.call(register(xid, 1)).await }
+    });
+    let batch = held.recv().await.unwrap();
+    let source = std::io::Error::other("no space left on device");
+    let failure = StoreError::Write { directory: "data".into(), source };
+    batch.verdict.send(Err(failure)).unwrap();
+    assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
+    let failure = engine.ended.await.unwrap().unwrap_err();
+    assert_eq!(failure.code(), "HF-TC-STORE-WRITE");
+    assert_eq!(*engine.standing.borrow(), Standing::NotLeading);
+    assert_eq!(engine.handle.call(What::GetStatus { xid }).await, Err(EngineError::NotLeading));
+    assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
+}
+
+#[tokio::test]
+async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, noted) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
+    let first = *engine.standing.borrow();
+    let xid = begin(&engine.handle).await;
+    let registering = tokio::spawn({
+        let engine = engine.handle.clone();
+        async move { engine.call(register(xid, 1)).await }
+    });
+    let batch = held.recv().await.unwrap();
+    batch.verdict.send(Err(StoreError::LostLeadership)).unwrap();
+    assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
+    noted.cleared.notified().await;
+    // Neither the global nor its branch had become durable.
+    let status = engine.handle.call(What::GetStatus { xid }).await;
+    assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
+    assert_ne!(*engine.standing.borrow(), first);
+}
+
+#[tokio::test]
+async fn a_new_leader_owes_what_the_old_one_decided() {
+    let store = Arc::new(MemoryStore::new());
+    let (engine, _) = start(Arc::<MemoryStore>::clone(&store), Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    engine.handle.call(register(xid, 1)).await.unwrap();
+    engine.handle.call(commit(xid)).await.unwrap();
+    engine.handle.stop();
+    engine.ended.await.unwrap().unwrap();
+
+    let (engine, noted) = start(store, Settings::new("tc")).await;
+    engine.handle.view(|_| ()).await.unwrap();
+    let effects = noted.effects.lock().unwrap();
+    let [Effect::PhaseTwo(call)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((call.xid, call.decision), (xid, Decision::Commit));
+}
+
+#[tokio::test]
+async fn a_full_queue_says_so_and_a_stopped_engine_too() {
+    let (store, mut held) = HeldStore::new();
+    let settings = Settings { queue_max: 2, batch_max: 1, ..Settings::new("tc") };
+    let (engine, _) = start(store, settings).await;
+    let xid = begin(&engine.handle).await;
+    let letters = Arc::new(Letters::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let requests = (1..=10).map(|branch| (engine.handle.next_correlation(), register(xid, branch)));
+    engine.handle.submit(&mailbox, requests.collect());
+    let busy = Err(EngineError::Busy);
+    assert_eq!(letters.replies.lock().unwrap().iter().filter(|reply| reply.1 == busy).count(), 8);
+
+    held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
+    engine.handle.stop();
+    assert_eq!(engine.handle.call(begin_request()).await, Err(EngineError::Stopping));
+    // What was taken in is finished.
+    held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
+    engine.ended.await.unwrap().unwrap();
+    let registered =
+        |reply: &&(Correlation, Answered)| matches!(reply.1, Ok(Reply::Registered { .. }));
+    assert_eq!(letters.replies.lock().unwrap().iter().filter(registered).count(), 2);
+}
+
+#[tokio::test]
+async fn a_dropped_call_gives_up_its_place_in_the_queue() {
+    let (engine, _) = start(Arc::new(MemoryStore::new()), Settings::new("tc")).await;
+    let (holder, waiter) = (begin(&engine.handle).await, begin(&engine.handle).await);
+    engine.handle.call(register(holder, 1)).await.unwrap();
+    let mut waiting = Box::pin(engine.handle.call(register(waiter, 1)));
+    let waiters = || engine.handle.view(|coordinator| coordinator.counts().waiters);
+    assert!((&mut waiting).now_or_never().is_none());
+    assert_eq!(waiters().await, Ok(1));
+    drop(waiting);
+    assert_eq!(waiters().await, Ok(0));
+}
+
+#[tokio::test]
+async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
+    let (engine, _) = start(Arc::new(MemoryStore::new()), Settings::new("tc")).await;
+    let timeout_ms = Some(1);
+    let what = What::Begin { application: "a".into(), name: "b".into(), timeout_ms };
+    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
+    while engine.handle.view(move |coordinator| coordinator.status(xid)).await.unwrap()
+        == GlobalStatus::Active
+    {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,16 @@
+//! The engine side of the server through its public doors: stores, engine, dispatch, gRPC.
+
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod dispatch;
+#[cfg(test)]
+mod engine;
+#[cfg(test)]
+mod records;
+#[cfg(test)]
+mod stores;
+#[cfg(test)]
+mod stream;
+#[cfg(test)]
+mod unary;

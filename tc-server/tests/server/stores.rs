@@ -1,0 +1,237 @@
+//! Stores: what was acknowledged is there again, also after `kill -9`; one process at a time; a
+//! failed write is an error with a code.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
+    LockMode, Mode, Record, RowLock, Timestamp, Xid,
+};
+use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
+
+/// Tells the child process which directory to write to.
+const CHILD_DIRECTORY: &str = "HANDFAST_TEST_CHILD_DIRECTORY";
+
+/// A global and so many of its branches.
+fn records(number: u64, branches: u64) -> Vec<Record> {
+    let xid = Xid(1 << 40 | number);
+    let global = Record::Global(GlobalRecord {
+        xid,
+        address: "127.0.0.1:7091".into(),
+        application: "order-service".into(),
+        name: "place-order".into(),
+        begun_at: Timestamp(1),
+        deadline: Timestamp(2),
+        state: GlobalState::Active,
+        paused: false,
+        rollback_only: false,
+        events: Vec::new(),
+        finished_branches: Vec::new(),
+    });
+    let branch = |id| {
+        Record::Branch(BranchRecord {
+            xid,
+            id: BranchId(id),
+            sequence: 0,
+            resource: "sqlite:orders".into(),
+            mode: Mode::At,
+            rows: vec![RowLock {
+                table: "orders".into(),
+                key: format!("{number}:{id}").into_bytes().into(),
+                mode: LockMode::Exclusive,
+            }],
+            token: FencingToken(number),
+            registered_at: Timestamp(1),
+            application_data: vec![7; 50].into(),
+            state: BranchState::Registered,
+            attempts: 0,
+            last_failure: None,
+        })
+    };
+    std::iter::once(global).chain((1..=branches).map(branch)).collect()
+}
+
+fn puts(records: &[Record]) -> Vec<Change> {
+    records.iter().cloned().map(Change::Put).collect()
+}
+
+fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(Record::key);
+    records
+}
+
+async fn the_newest_leader_writes_and_finds_all_records(store: &dyn Store) {
+    let (first, none) = store.lead().await.unwrap();
+    assert!(none.is_empty());
+    let (kept, deleted) = (records(1, 2), records(2, 1));
+    store.commit(first, puts(&kept)).await.unwrap();
+    store.commit(first, puts(&deleted)).await.unwrap();
+    let deletes = deleted.iter().map(|record| Change::Delete(record.key())).collect();
+    store.commit(first, deletes).await.unwrap();
+
+    let (second, found) = store.lead().await.unwrap();
+    assert!(second > first);
+    assert_eq!(sorted(found), sorted(kept.clone()));
+    let late = store.commit(first, puts(&records(3, 1))).await;
+    assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
+    assert_eq!(sorted(store.lead().await.unwrap().1), sorted(kept));
+}
+
+#[tokio::test]
+async fn memory_keeps_the_contract() {
+    the_newest_leader_writes_and_finds_all_records(&MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn embedded_keeps_the_contract() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    the_newest_leader_writes_and_finds_all_records(&store).await;
+}
+
+#[tokio::test]
+async fn a_reopened_store_has_a_greater_epoch_and_the_same_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut last = Epoch(0);
+    let mut expected = Vec::new();
+    for number in 1..=3 {
+        let store = EmbeddedStore::open(directory.path()).unwrap();
+        let (epoch, found) = store.lead().await.unwrap();
+        assert!(epoch > last);
+        assert_eq!(sorted(found), sorted(expected.clone()));
+        store.commit(epoch, puts(&records(number, 1))).await.unwrap();
+        expected.extend(records(number, 1));
+        last = epoch;
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_refused_with_its_name_and_holder() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    let error = EmbeddedStore::open(directory.path()).unwrap_err();
+    assert_eq!(error.code(), "HF-TC-DATA-DIR-LOCKED");
+    let expected = format!(
+        "the data directory {} is in use by process {}",
+        directory.path().display(),
+        std::process::id()
+    );
+    assert_eq!(error.to_string(), expected);
+    drop(store);
+    EmbeddedStore::open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = EmbeddedStore::open(&file).unwrap_err();
+    assert_eq!(error.code(), "HF-TC-STORE-OPEN");
+}
+
+#[tokio::test]
+async fn a_record_of_a_later_version_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    let (epoch, _) = store.lead().await.unwrap();
+    store.commit(epoch, puts(&records(1, 0))).await.unwrap();
+    drop(store);
+    rewrite(&directory.path().join("records"));
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    let error = store.lead().await.unwrap_err();
+    assert_eq!(error.code(), "HF-TC-RECORD-UNREADABLE");
+}
+
+/// Gives every record the version byte of a later program.
+fn rewrite(path: &Path) {
+    let database = fjall::Database::builder(path).open().unwrap();
+    let records = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
+    let stored: Vec<_> = records.prefix(b"g").map(|pair| pair.into_inner().unwrap()).collect();
+    for (key, value) in stored {
+        let later = [&[2], &value[1..]].concat();
+        records.insert(key, later).unwrap();
+    }
+}
+
+/// Everything acknowledged before the kill is there, and no batch is there in part.
+#[tokio::test]
+async fn a_killed_process_loses_nothing_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut acknowledged = 0;
+    for kill_after in [1, 40, 300] {
+        let mut child =
+            spawn_child(Command::new(std::env::current_exe().unwrap()), directory.path());
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut numbers = lines.map_while(Result::ok).filter_map(|line| number(&line));
+        let first = numbers.next().unwrap();
+        assert!(first > acknowledged, "a number is not written twice");
+        acknowledged = numbers.by_ref().take(kill_after).last().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it said before it was killed counts too.
+        acknowledged = numbers.last().unwrap_or(acknowledged);
+        check_recovered(directory.path(), acknowledged).await;
+    }
+}
+
+async fn check_recovered(directory: &Path, acknowledged: u64) {
+    let store = EmbeddedStore::open(directory).unwrap();
+    let found = sorted(store.lead().await.unwrap().1);
+    let batches = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
+    assert!(batches >= acknowledged, "{batches} of {acknowledged}");
+    let expected = (1..=batches).flat_map(|number| records(number, 5)).collect();
+    assert_eq!(found, sorted(expected));
+}
+
+/// A disk that is full in the middle of a run: an error with a code, and nothing is acknowledged
+/// after it. The limit on the size of files stands in for the full disk.
+#[tokio::test]
+async fn a_failed_write_is_reported_and_the_store_stays_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    // The engine reserves more than the limit when it makes its files.
+    drop(EmbeddedStore::open(directory.path()).unwrap());
+    let mut limited = Command::new("sh");
+    let run = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
+    limited.args(["-c", run, "sh"]).arg(std::env::current_exe().unwrap());
+    let child = spawn_child(limited, directory.path());
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = text.lines().filter(|line| line.contains("HF-TC-")).collect();
+    assert_eq!(said, ["code HF-TC-STORE-WRITE", "code HF-TC-STORE-WRITE"], "{text}");
+    let acknowledged = text.lines().filter_map(number).next_back().unwrap_or(0);
+    check_recovered(directory.path(), acknowledged).await;
+}
+
+fn spawn_child(mut command: Command, directory: &Path) -> Child {
+    command.args(["--exact", "stores::child_writes_until_it_is_killed", "--nocapture"]);
+    command.env(CHILD_DIRECTORY, directory).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn number(line: &str) -> Option<u64> {
+    line.strip_prefix("acknowledged ")?.parse().ok()
+}
+
+/// Not a test of its own: what the child process does.
+#[tokio::test]
+async fn child_writes_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
+    let written = write_for_ever(Path::new(&directory)).await;
+    println!("\ncode {}", written.unwrap_err().code());
+}
+
+async fn write_for_ever(directory: &Path) -> Result<(), StoreError> {
+    let store = EmbeddedStore::open(directory)?;
+    let (epoch, found) = store.lead().await?;
+    let first = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
+    for number in first + 1.. {
+        if let Err(error) = store.commit(epoch, puts(&records(number, 5))).await {
+            println!("\ncode {}", error.code());
+            return store.commit(epoch, puts(&records(number + 1, 5))).await;
+        }
+        println!("\nacknowledged {number}");
+    }
+    Ok(())
+}
