@@ -2,8 +2,7 @@
 
 mod at;
 
-use at::{Stage, TestDatabase, code, on_every_database};
-use handfast::GlobalStatus;
+use at::{Stage, TestDatabase, on_every_database};
 
 const PERSON: &[&str] = &[
     "CREATE TABLE person (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64), age INT)",

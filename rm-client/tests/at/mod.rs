@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast::{AtDatabase, AtError, AtResource, AtTransaction, Global, GlobalStatus, Handfast, Xid};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Row, Sqlite};
+use handfast::{
+    AtDatabase, AtError, AtResource, AtTransaction, Global, GlobalStatus, Handfast, Xid,
+};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Row, Sqlite,
+};
 
 use tc::Tc;
 
