@@ -48,6 +48,10 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// # }
     /// ```
     ///
+    /// Where the future has to be `Send`, in a spawned task or an axum handler, the compiler does not
+    /// accept an async closure here yet; write `|local| Box::pin(async move { … })`, which means the
+    /// same.
+    ///
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`AtError`], such as a locked row after [the lock timeout](super::At::lock_timeout) or
