@@ -16,7 +16,7 @@ struct Killed(Child);
 
 /// A coordinator in a process of its own.
 pub(crate) struct Coordinator {
-    process: Killed,
+    running: Killed,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: BufReader<ChildStderr>,
@@ -33,8 +33,8 @@ impl Coordinator {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        let mut process = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
-        let mut log = BufReader::new(process.0.stderr.take().unwrap());
+        let mut running = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(running.0.stderr.take().unwrap());
         loop {
             let mut line = String::new();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
@@ -42,7 +42,7 @@ impl Coordinator {
             if event["message"] == "listening" {
                 let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
                 let (grpc, admin) = (address("grpc_address"), address("admin_address"));
-                return Self { process, grpc, admin, log };
+                return Self { running, grpc, admin, log };
             }
         }
     }
@@ -57,7 +57,7 @@ impl Coordinator {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.process.0.id().to_string();
+        let pid = self.running.0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
@@ -65,7 +65,7 @@ impl Coordinator {
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
-        (self.process.0.wait().unwrap().code(), rest)
+        (self.running.0.wait().unwrap().code(), rest)
     }
 }
 
