@@ -48,6 +48,7 @@ mod status;
 mod tm;
 mod xid;
 
+pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
