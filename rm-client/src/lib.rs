@@ -31,6 +31,7 @@
 //! | connect | [`Handfast::connect`] |
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
+//! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -48,6 +49,7 @@ mod status;
 mod tm;
 mod xid;
 
+pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};

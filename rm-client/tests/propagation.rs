@@ -5,6 +5,7 @@ mod tc;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::get;
 use handfast::propagation::{CarryXidLayer, XidLayer, XidMiddleware, with_xid};
 use handfast::{Error, GlobalStatus, Handfast, TransactionError, current_xid};
@@ -25,15 +26,25 @@ fn seen() -> String {
     current_xid().map_or_else(|| NONE.to_owned(), |xid| xid.to_string())
 }
 
+/// The server's reqwest, built together with this one, wants to be told what encrypts.
+fn plain_client() -> reqwest::Client {
+    // Another test of this binary may have told it before.
+    drop(tokio_rustls::rustls::crypto::ring::default_provider().install_default());
+    reqwest::Client::new()
+}
+
 fn client() -> ClientWithMiddleware {
-    reqwest_middleware::ClientBuilder::new(reqwest::Client::new())
-        .with(XidMiddleware::new())
-        .build()
+    reqwest_middleware::ClientBuilder::new(plain_client()).with(XidMiddleware::new()).build()
+}
+
+async fn free_port() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    (listener, address)
 }
 
 async fn listen(app: Router) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = free_port().await;
     tokio::spawn(async move { axum::serve(listener, app).await });
     address
 }
@@ -45,7 +56,8 @@ async fn account() -> SocketAddr {
 }
 
 async fn ask(client: &ClientWithMiddleware, url: String) -> String {
-    client.get(url).send().await.unwrap().text().await.unwrap()
+    let response = client.get(url).send().await.expect("the service answers");
+    response.text().await.expect("the answer is text")
 }
 
 #[tokio::test]
@@ -88,7 +100,7 @@ async fn a_called_service_joins_and_its_refusal_rolls_back_the_caller() {
     let refuse = async move || {
         let joined = callee.transaction("debit").run(async |_tx| Err::<(), _>("no funds")).await;
         match joined {
-            Err(TransactionError::Application(why)) => (axum::http::StatusCode::CONFLICT, why),
+            Err(TransactionError::Application(why)) => (StatusCode::CONFLICT, why),
             other => unreachable!("a participant decides nothing: {other:?}"),
         }
     };
@@ -106,7 +118,7 @@ async fn a_called_service_joins_and_its_refusal_rolls_back_the_caller() {
 async fn a_malformed_xid_is_refused_before_the_handler_runs() {
     let account = account().await;
     for header in ["TX_XID", "tx-xid"] {
-        let request = reqwest::Client::new().get(format!("http://{account}/seen"));
+        let request = plain_client().get(format!("http://{account}/seen"));
         let response = request.header(header, "not an xid").send().await.unwrap();
         assert_eq!(response.status(), 400);
         assert_eq!(response.headers()["handfast-code"], "HF-TM-XID");
@@ -186,13 +198,13 @@ impl Coordinator for Within {
 }
 
 async fn grpc_service() -> Channel {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = free_port().await;
     let server = tonic::transport::Server::builder()
         .layer(XidLayer::new())
         .add_service(CoordinatorServer::new(Within));
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
+    let endpoint = Channel::from_shared(format!("http://{address}")).expect("it is a URL");
+    endpoint.connect().await.expect("the service listens")
 }
 
 #[tokio::test]

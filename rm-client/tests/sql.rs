@@ -1,21 +1,18 @@
 //! Runs the text cases of the AT planner in `tests/sql/`: a dialect, tables and statements in;
 //! plans, image queries, undo SQL and lock keys, or refusals, out.
 //!
-//! A file is blocks separated by empty lines. `dialect D` and `reads committed` hold until changed.
-//! `table NAME ...` describes a table (see `fixture`). A statement is `> SQL` with `args=N` in front
+//! A file is blocks separated by empty lines. `dialect D` and `reads committed` hold until
+//! changed.
+//! `table NAME ...` describes a table (see `cases`). A statement is `> SQL` with `args=N` in front
 //! where arguments are bound; what follows up to the empty line is the expected output.
 //! `UPDATE_GOLDENFILES=1` rewrites it.
 
 #[cfg(test)]
-#[path = "sql/support/describe.rs"]
-mod describe;
-#[cfg(test)]
-#[path = "sql/support/fixture.rs"]
-mod fixture;
+mod cases;
 
 use std::{fs, path::Path};
 
-use fixture::Case;
+use cases::Case;
 
 #[test]
 fn every_case_file() {

@@ -13,13 +13,13 @@ use handfast::{
 use tc::{Tc, Wire};
 
 async fn connect(tc: &Tc) -> Handfast {
-    Handfast::connect(tc.endpoint()).application("tests").await.unwrap()
+    Handfast::connect(tc.endpoint()).application("tests").await.expect("it connects")
 }
 
 /// Asks until the global stands as expected; the coordinator gets there by itself.
 async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
     let reached = async {
-        while handfast.outcome(xid).await.unwrap() != expected {
+        while handfast.outcome(xid).await.expect("it answers") != expected {
             tokio::task::yield_now().await;
         }
     };
@@ -317,6 +317,26 @@ async fn a_commit_without_an_answer_is_unknown_and_not_rolled_back() {
     wire.mend();
     // By another client, which has its own patience.
     assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_unknown_and_not_rolled_back_either() {
+    let tc = Tc::start().await;
+    let wire = Wire::to(tc.address()).await;
+    let handfast = Handfast::connect(wire.endpoint())
+        .request_deadline(Duration::from_millis(500))
+        .back_off(Duration::from_millis(1), Duration::from_millis(20))
+        .await
+        .unwrap();
+    let global = handfast.transaction("t").begin().await.unwrap();
+    let xid = global.xid().clone();
+    wire.swallow_requests();
+    let error = global.commit().await.unwrap_err();
+    assert_eq!(error.code(), "HF-TM-UNKNOWN");
+    wire.mend();
+    // Whatever this client sent before, such as a rollback, comes before this question.
+    handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
+    assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Active);
 }
 
 #[tokio::test]

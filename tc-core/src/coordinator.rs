@@ -61,7 +61,7 @@ impl Coordinator {
             What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
             What::FinishPhaseTwo { xid, branch, decision, outcome } => {
                 self.finish_phase_two(now, xid, branch, decision, outcome, out);
-                Ok(None)
+                Ok(Some(Reply::Reported))
             }
             What::Forget { waiting } => {
                 self.forget(now, waiting, out);

@@ -10,7 +10,7 @@ use crate::{Timestamp, Xid};
 /// Finished globals, by XID and in the order in which they finished.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    globals: BTreeMap<Xid, GlobalRecord>,
+    globals: BTreeMap<Xid, Box<GlobalRecord>>,
     finished: BTreeSet<(Timestamp, Xid)>,
 }
 
@@ -51,7 +51,7 @@ impl History {
     }
 
     pub(crate) fn get(&self, xid: Xid) -> Option<&GlobalRecord> {
-        self.globals.get(&xid)
+        self.globals.get(&xid).map(Box::as_ref)
     }
 
     /// Remembers a finished global.
@@ -59,7 +59,7 @@ impl History {
         let finished_at =
             global.finished_at().expect("DECIDED-ONCE: only finished globals end here");
         self.finished.insert((finished_at, global.xid));
-        self.globals.insert(global.xid, global);
+        self.globals.insert(global.xid, Box::new(global));
     }
 
     /// When the longest finished global finished.
@@ -76,6 +76,6 @@ impl History {
 
     /// Newest XIDs first, from below `before`.
     pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &GlobalRecord> {
-        self.globals.range(..before).rev().map(|(_, global)| global)
+        self.globals.range(..before).rev().map(|(_, global)| global.as_ref())
     }
 }

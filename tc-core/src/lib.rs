@@ -2,7 +2,8 @@
 //!
 //! [`Coordinator`] holds all state in memory. Requests go in, with the time; changed records and
 //! effects come out. Whoever drives it stores the changes and then lets the effects out, in order
-//! (DURABLE-FIRST); after a crash, [`Coordinator::load`] makes the same coordinator from the records.
+//! (DURABLE-FIRST); after a crash, [`Coordinator::load`] makes the same coordinator from the
+//! records.
 //!
 //! ```text
 //!            Request ─▶ ┌─────────────┐ ─▶ Change  (to be stored first)
@@ -55,7 +56,9 @@
 //! }));
 //!
 //! let (branch, outcome) = (BranchId(641), PhaseTwoOutcome::Done);
-//! ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
+//! let finished = ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
+//! let (to, reply) = (Correlation(4), Reply::Reported);
+//! assert_eq!(finished.effects, [Effect::Reply { to, reply }]);
 //! assert_eq!(coordinator.status(xid), GlobalStatus::Committed);
 //! # Ok::<(), LoadError>(())
 //! ```

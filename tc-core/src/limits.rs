@@ -9,8 +9,8 @@ pub struct Limits {
     /// Timeout of a global whose TM names none. Too short: long business transactions are rolled
     /// back under way. Too long: rows of a dead client stay locked that long.
     pub timeout_ms_default: u64,
-    /// Longest timeout granted; a longer one is cut to this, and the reply says so. Too short: batch
-    /// jobs cannot run. Too long: one careless client locks rows for that long.
+    /// Longest timeout granted; a longer one is cut to this, and the reply says so. Too short:
+    /// batch jobs cannot run. Too long: one careless client locks rows for that long.
     pub timeout_ms_max: u64,
     /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about half a
     /// kilobyte each with two branches.
@@ -40,7 +40,7 @@ pub struct Limits {
     /// Finished globals remembered; the longest finished goes when one more finishes. Too few: as
     /// for `retention_ms`. Too many: memory and disk, about half a kilobyte each.
     pub history_max: usize,
-    /// Entries of one global's timeline, at least 2; the first is kept, the oldest of the rest goes.
+    /// Entries of one global's timeline, at least 2; the first is kept, the oldest other one goes.
     /// Too few: what operators did is lost. Too many: the record grows with every click.
     pub events_per_global_max: usize,
     /// Globals expired, waiters expired and finished globals forgotten by one `Tick`, each; the

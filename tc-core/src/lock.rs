@@ -168,19 +168,21 @@ impl LockTable {
         slot.first.iter().chain(others).copied()
     }
 
-    /// Makes a branch hold the row, or hold it in a stronger mode.
-    pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) {
+    /// Makes a branch hold the row, or hold it in a stronger mode; whether it held it before.
+    pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
         let slot = self.slot_mut(lock);
         let others = slot.contended.as_deref_mut().map(|contended| &mut contended.others);
         let mut known = slot.first.iter_mut().chain(others.into_iter().flatten());
         let same = |known: &&mut Holder| (known.xid, known.sequence) == holder.branch();
         if let Some(known) = known.find(same) {
             known.mode = known.mode.max(holder.mode);
-        } else if slot.first.is_none() {
-            slot.first = Some(holder);
-        } else {
-            slot.contended.get_or_insert_default().others.push(holder);
+            return true;
         }
+        match slot.first {
+            None => slot.first = Some(holder),
+            Some(_) => slot.contended.get_or_insert_default().others.push(holder),
+        }
+        false
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.

@@ -38,8 +38,8 @@ pub enum Effect {
         /// The answer.
         reply: Reply,
     },
-    /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it means
-    /// "now", whatever the back-off.
+    /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it
+    /// means "now", whatever the back-off.
     PhaseTwo(PhaseTwoCall),
     /// Phase two of this global must not be tried until further calls come.
     Hold {
@@ -88,7 +88,7 @@ pub enum Reply {
         /// Fencing token of the grant.
         token: FencingToken,
     },
-    /// To `ReportBranch`.
+    /// To `ReportBranch`, and to `FinishPhaseTwo` where a reply is waited for.
     Reported,
     /// To `CheckLocks`: no other global holds the rows.
     Unlocked,
@@ -186,7 +186,8 @@ impl fmt::Display for RollbackReason {
 pub enum Rejection {
     /// The coordinator has no memory of the XID.
     #[error(
-        "xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, or finished longer ago than the retention"
+        "xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, \
+         or finished longer ago than the retention"
     )]
     UnknownXid(Xid),
     /// The global is decided: nothing can be registered, and the other decision cannot be taken.

@@ -11,7 +11,7 @@ use crate::global::Global;
 use crate::lock::{Holder, LockTable, Rank};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
 use crate::record::Record;
-use crate::request::{LockWait, NewBranch, RowLock};
+use crate::request::{LockMode, LockWait, NewBranch, RowLock};
 use crate::wait::{Joining, WaitId, Want, WantedRow};
 use crate::{Correlation, FencingToken, Timestamp, Xid};
 
@@ -133,9 +133,6 @@ impl Coordinator {
             Err(granted_before) => return Ok(granted_before),
         };
         let token = self.numbers.token()?;
-        for row in &joint.missing {
-            self.locks.hold(row.lock, Holder { xid, sequence: joint.sequence, mode: row.mode });
-        }
         if self.globals.get(xid).is_some_and(|global| !global.stored) {
             self.put_global(xid, out);
         }
@@ -176,7 +173,7 @@ impl Coordinator {
         token: FencingToken,
         out: &mut Outcome,
     ) {
-        let locks = &self.locks;
+        let locks = &mut self.locks;
         self.globals.change(xid, |global| {
             let id = joining.id;
             if global.branch(id).is_none() {
@@ -185,7 +182,14 @@ impl Coordinator {
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
             branch.rows.reserve_exact(joint.missing.len());
-            joint.missing.iter().for_each(|row| branch.add_row(row));
+            for row in &joint.missing {
+                let holder = Holder { xid, sequence: branch.sequence, mode: row.mode };
+                if locks.hold(row.lock, holder) {
+                    branch.raise(row);
+                } else {
+                    branch.rows.push(HeldRow { lock: row.lock, mode: row.mode });
+                }
+            }
             out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
         });
     }
@@ -199,15 +203,15 @@ struct Joint {
 
 impl RowLock {
     fn shared(self) -> Self {
-        Self { mode: crate::LockMode::Shared, ..self }
+        Self { mode: LockMode::Shared, ..self }
     }
 }
 
 impl Branch {
-    fn add_row(&mut self, row: &WantedRow) {
-        match self.rows.iter_mut().find(|held| held.lock == row.lock) {
-            Some(held) => held.mode = held.mode.max(row.mode),
-            None => self.rows.push(HeldRow { lock: row.lock, mode: row.mode }),
+    /// Holds a row that it holds already in a stronger mode.
+    fn raise(&mut self, row: &WantedRow) {
+        if let Some(held) = self.rows.iter_mut().find(|held| held.lock == row.lock) {
+            held.mode = held.mode.max(row.mode);
         }
     }
 }

@@ -10,7 +10,8 @@ use crate::{BranchId, Correlation, Xid};
 /// One request and where its reply goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `None` for requests without a reply: [`What::Tick`] and [`What::FinishPhaseTwo`] sent by an RM.
+    /// `None` where nobody waits for a reply, such as for the phase-two outcomes on a stream.
+    /// [`What::Tick`] and [`What::Forget`] have none.
     pub reply_to: Option<Correlation>,
     /// What is asked.
     pub what: What,

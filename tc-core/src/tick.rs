@@ -1,4 +1,5 @@
-//! What the passing of time does: it expires globals and waiting requests, and forgets the finished.
+//! What the passing of time does: it expires globals and waiting requests, and forgets what is
+//! finished.
 //!
 //! Nothing that is decided is ever dropped by time.
 

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use crate::world::{KEYS, RESOURCES, Step, World};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     /// Every invariant holds after every step, and everything ends when the branches answer.
     #[test]
@@ -83,9 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => end(),
         8 => (any::<usize>(), outcome())
             .prop_map(|(call, outcome)| Step::Answer { call, outcome }),
-        2 => (any::<usize>(), branch(), decision(), outcome()).prop_map(
-            |(global, branch, decision, outcome)| Step::Invent { global, branch, decision, outcome },
-        ),
+        2 => invent(),
         2 => any::<usize>().prop_map(|waiting| Step::Forget { waiting }),
         3 => (any::<usize>(), action())
             .prop_map(|(global, action)| Step::Operate { global, action }),
@@ -104,6 +102,12 @@ fn register() -> impl Strategy<Value = Step> {
             rows,
             wait,
         },
+    )
+}
+
+fn invent() -> impl Strategy<Value = Step> {
+    (any::<usize>(), branch(), decision(), outcome()).prop_map(
+        |(global, branch, decision, outcome)| Step::Invent { global, branch, decision, outcome },
     )
 }
 

@@ -279,7 +279,7 @@ impl Default for EngineConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Text, filter: "info".to_owned() }
+        Self { format: LogFormat::Text, filter: "info,fjall=warn,lsm_tree=warn".to_owned() }
     }
 }
 

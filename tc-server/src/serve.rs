@@ -253,7 +253,11 @@ impl Works {
 
         let readiness = Readiness::new(standing.clone());
         let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
-        let grpc = serve_grpc(&front, doors.grpc, doors.grpc_tls, access.clone())?;
+        let grpc = serve_grpc(&front, doors.grpc, doors.grpc_tls, access.clone());
+        let grpc = grpc.inspect_err(|_| {
+            ended.abort();
+            timer.abort();
+        })?;
         let state = AdminState::new(
             handle.clone(),
             dispatcher,

@@ -3,4 +3,34 @@
 //! Each write is planned before it runs, its rows are read before and after (the images), and the
 //! images go into `undo_log` in the same local transaction. `plan` decides how, from text alone.
 
+mod captured;
+mod catalogue;
+mod commit;
+mod crash_point;
+mod database;
+mod dirty;
+mod error;
+mod executor;
+mod image;
+mod locks;
+mod migrate;
+mod mysql;
+mod phase_two;
 pub mod plan;
+mod postgres;
+mod replay;
+mod resource;
+mod restore;
+mod rollback;
+mod sqlite;
+mod statement;
+mod transaction;
+mod undo;
+mod undo_table;
+mod value;
+mod work;
+
+pub use database::AtDatabase;
+pub use error::AtError;
+pub use resource::{At, AtResource};
+pub use transaction::AtTransaction;

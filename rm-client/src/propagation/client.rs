@@ -72,7 +72,6 @@ where
 ///
 /// # Errors
 /// None.
-#[expect(clippy::result_large_err, reason = "the signature is tonic's")]
 pub fn with_xid(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
     if let Some(context) = context::current() {
         let mut headers = std::mem::take(request.metadata_mut()).into_headers();

@@ -110,10 +110,8 @@ impl Global {
     /// # Errors
     /// Every way in which it is not rolled back and finished.
     pub async fn rollback(self, reason: &str) -> Result<(), EndError> {
-        match self.undo(reason, RollbackCause::Requested).await {
-            TransactionError::RolledBack { .. } => Ok(()),
-            other => Err(other),
-        }
+        let end = self.undo(reason, RollbackCause::Requested).await;
+        if let TransactionError::RolledBack { .. } = end { Ok(()) } else { Err(end) }
     }
 
     pub(super) fn context(&self) -> &Context {

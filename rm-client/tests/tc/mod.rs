@@ -1,7 +1,6 @@
 //! A real coordinator in this process that can be killed, and a wire that can be cut.
 
-// Each test binary uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,16 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_server::dispatch;
 use handfast_server::embedded::{RunningServer, Server};
-use handfast_server::store::MemoryStore;
+use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// A coordinator in a runtime of its own; its records outlive it.
+/// A coordinator on the embedded store, in a runtime of its own.
 pub(crate) struct Tc {
     address: SocketAddr,
-    records: Arc<MemoryStore>,
+    directory: TempDir,
     life: Option<(Runtime, RunningServer)>,
 }
 
@@ -26,7 +25,8 @@ impl Tc {
     /// Starts one on a free port.
     pub(crate) async fn start() -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut tc = Self { address: free, records: Arc::default(), life: None };
+        let directory = TempDir::new().expect("a directory is to be had");
+        let mut tc = Self { address: free, directory, life: None };
         tc.restart().await;
         tc
     }
@@ -48,12 +48,14 @@ impl Tc {
             ..dispatch::Settings::default()
         };
         let server = Server::builder()
-            .store(Arc::<MemoryStore>::clone(&self.records))
+            .directory(self.directory.path())
             .listen(self.address.to_string())
             .dispatch(pacing);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.spawn(server.start()).await.unwrap().unwrap();
+        let runtime =
+            runtime.worker_threads(1).enable_all().build().expect("a runtime is to be had");
+        let server = runtime.spawn(server.start()).await.expect("starting does not panic");
+        let server = server.expect("the coordinator starts");
         self.address = server.address();
         self.life = Some((runtime, server));
     }
@@ -65,7 +67,7 @@ impl Tc {
             drop(server);
             drop(runtime);
         });
-        killed.await.unwrap();
+        killed.await.expect("killing does not panic");
     }
 }
 
@@ -79,27 +81,34 @@ impl Drop for Tc {
     }
 }
 
+/// What does not arrive.
+#[derive(Default)]
+struct Swallowed {
+    requests: AtomicBool,
+    answers: AtomicBool,
+}
+
 /// Stands between a client and a coordinator.
 pub(crate) struct Wire {
     address: SocketAddr,
-    /// Whether answers are swallowed.
-    silent: Arc<AtomicBool>,
+    swallowed: Arc<Swallowed>,
     cuts: watch::Sender<u64>,
 }
 
 impl Wire {
     pub(crate) async fn to(coordinator: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let silent = Arc::new(AtomicBool::new(false));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("a port is free");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let swallowed = Arc::<Swallowed>::default();
         let (cuts, cut) = watch::channel(0);
-        let swallow = Arc::clone(&silent);
+        let swallow = Arc::clone(&swallowed);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(carry(client, coordinator, Arc::clone(&swallow), cut.clone()));
             }
         });
-        Self { address, silent, cuts }
+        Self { address, swallowed, cuts }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -108,12 +117,18 @@ impl Wire {
 
     /// From here on requests arrive and answers do not.
     pub(crate) fn swallow_answers(&self) {
-        self.silent.store(true, Ordering::SeqCst);
+        self.swallowed.answers.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on requests are sent and do not arrive.
+    pub(crate) fn swallow_requests(&self) {
+        self.swallowed.requests.store(true, Ordering::SeqCst);
     }
 
     /// Cuts every connection; later ones work both ways.
     pub(crate) fn mend(&self) {
-        self.silent.store(false, Ordering::SeqCst);
+        self.swallowed.requests.store(false, Ordering::SeqCst);
+        self.swallowed.answers.store(false, Ordering::SeqCst);
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
@@ -121,7 +136,7 @@ impl Wire {
 async fn carry(
     client: TcpStream,
     coordinator: SocketAddr,
-    silent: Arc<AtomicBool>,
+    swallowed: Arc<Swallowed>,
     mut cut: watch::Receiver<u64>,
 ) {
     let Ok(server) = TcpStream::connect(coordinator).await else { return };
@@ -129,8 +144,8 @@ async fn carry(
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     tokio::select! {
-        () = copy(client_read, server_write, None) => {}
-        () = copy(server_read, client_write, Some(silent)) => {}
+        () = copy(client_read, server_write, &swallowed.requests) => {}
+        () = copy(server_read, client_write, &swallowed.answers) => {}
         _ = cut.changed() => {}
     }
 }
@@ -138,11 +153,11 @@ async fn carry(
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    swallow: Option<Arc<AtomicBool>>,
+    swallowed: &AtomicBool,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let swallowed = swallow.as_ref().is_some_and(|silent| silent.load(Ordering::SeqCst));
+        let swallowed = swallowed.load(Ordering::SeqCst);
         if !swallowed && to.write_all(&buffer[..read]).await.is_err() {
             return;
         }

@@ -1,7 +1,7 @@
 //! The runner of the scripts: names, a clock, a store, and a coordinator.
 //!
-//! Commands that are requests are parsed in `request`; what leaves the coordinator is put into words
-//! in `text`. The remaining commands look at the state or replace it.
+//! Commands that are requests are parsed in `request`; what leaves the coordinator is put into
+//! words in `text`. The remaining commands look at the state or replace it.
 
 mod request;
 mod text;

@@ -182,7 +182,10 @@ fn end(
     request: &ActionRequest,
 ) -> Result<Order, ApiError> {
     let xid = read::xid(xid)?;
-    let reason = cut(&format!("{}: {}", caller.name(), request.reason));
+    let reason = match &*request.reason {
+        "" => caller.name().to_string(),
+        reason => cut(&format!("{}: {reason}", caller.name())),
+    };
     let what = What::End {
         xid,
         decision,

@@ -21,8 +21,8 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
-/// Metrics in Prometheus' text form. While the coordinator does not lead, `handfast_leading` is 0 and
-/// the other gauges stay as they were last seen.
+/// Metrics in Prometheus' text form. While the coordinator does not lead, `handfast_leading` is 0
+/// and the other gauges stay as they were last seen.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
     match state.engine().view(|coordinator| coordinator.counts()).await {
         Ok(counts) => metrics::set_gauges(&counts),

@@ -308,7 +308,7 @@ pub struct Resource {
 
 /// A connected client process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Process {
+pub struct ClientProcess {
     /// Unique per process life.
     pub client_id: String,
     /// The application that it belongs to.
@@ -336,7 +336,7 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Processes {
     /// The longest connected first.
-    pub items: Vec<Process>,
+    pub items: Vec<ClientProcess>,
 }
 
 /// How the coordinator stands.

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::caller::Viewer;
-use super::model::{Process, Processes, Resource, Resources, ServerStatus};
+use super::model::{ClientProcess, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
 use crate::dispatch::{ProcessView, ResourceKey, ResourceLoad};
 use crate::moment;
@@ -44,7 +44,7 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
 )]
 pub(super) async fn processes(_viewer: Viewer, State(state): State<AdminState>) -> Json<Processes> {
     let connected = state.dispatcher().processes().into_iter();
-    let process = |ProcessView { process, since, resources, in_flight }| Process {
+    let process = |ProcessView { process, since, resources, in_flight }| ClientProcess {
         client_id: process.client_id.to_string(),
         application: process.application.to_string(),
         agent: process.agent.to_string(),

@@ -1,4 +1,4 @@
-//! Reading what requests name: XIDs, branches, and JSON, paths and queries with problems as answers.
+//! Reading what requests name: XIDs and branches; JSON, paths and queries with problems as answers.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::{Json, extract};

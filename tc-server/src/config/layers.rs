@@ -113,7 +113,7 @@ impl Config {
     }
 }
 
-/// Every key with its default, in the order in which the configuration is printed.
+/// Every key with its default, in the order of their names.
 #[must_use]
 pub fn keys() -> Vec<(String, Value)> {
     flatten("", defaults())

@@ -26,8 +26,8 @@ pub struct LimitsConfig {
     /// Rows whose locks one branch holds. Too few: local transactions of many statements are
     /// refused. Too many: the branch's record becomes slow to store.
     pub rows_per_branch_max: usize,
-    /// Row locks held or waited for. Too few: registrations are refused. Too many: memory, about 100
-    /// bytes each plus the key.
+    /// Row locks held or waited for. Too few: registrations are refused. Too many: memory, about
+    /// 100 bytes each plus the key.
     pub locks_max: usize,
     /// Requests that wait for locks, or for a global to finish. Too few: conflicts become errors
     /// under load. Too many: memory, and queues that time out anyway.
@@ -35,11 +35,11 @@ pub struct LimitsConfig {
     /// The longest wait for a lock, in milliseconds; longer ones are cut to it. Too short: hot rows
     /// turn into errors. Too long: a stuck application piles up behind one row.
     pub wait_ms_max: u64,
-    /// How long a finished global is remembered, in milliseconds. Too short: a client that asks late
-    /// is told `unknown`. Too long: `limits.history_max` decides alone.
+    /// How long a finished global is remembered, in milliseconds. Too short: a client that asks
+    /// late is told `unknown`. Too long: `limits.history_max` decides alone.
     pub retention_ms: u64,
-    /// Finished globals remembered. Too few: late questions are answered `unknown`. Too many: memory
-    /// and disk, about half a kilobyte each.
+    /// Finished globals remembered. Too few: late questions are answered `unknown`. Too many:
+    /// memory and disk, about half a kilobyte each.
     pub history_max: usize,
     /// Entries of one global's timeline. Too few: what operators did is lost. Too many: the record
     /// grows with every action.

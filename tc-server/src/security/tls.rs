@@ -1,7 +1,7 @@
 //! TLS on both ports, by rustls.
 //!
-//! gRPC leaves the handshakes to tonic; the admin port does its own in [`AdminListener`], several at
-//! a time, so that a client that is slow to shake hands holds up nobody.
+//! gRPC leaves the handshakes to tonic; the admin port does its own in [`AdminListener`], several
+//! at a time, so that a client that is slow to shake hands holds up nobody.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,8 @@ pub fn grpc_tls(config: &TlsConfig) -> Result<Option<ServerTlsConfig>, TlsError>
     let identity = Identity::from_pem(read(certificate)?, read(key)?);
     let mut tls = ServerTlsConfig::new().identity(identity);
     if let Some(authority) = &config.client_authority {
+        // tonic's own complaint would not name the file.
+        read_chain(authority)?;
         tls = tls.client_ca_root(Certificate::from_pem(read(authority)?));
     }
     Ok(Some(tls))

@@ -34,9 +34,10 @@ async fn both_stages_are_on_disk_in_order() {
     let log = AuditLog::open(&path).unwrap();
     log.record(&action("1"), Stage::Asked).await.unwrap();
     log.record(&action("1"), Stage::Answered("done")).await.unwrap();
+    let common = r#""action":"resolve","branch":"7","detail":"force_before","id":"0011""#;
     let expected = [
-        r#"{"action":"resolve","branch":"7","detail":"force_before","id":"0011","operator":"alice","stage":"asked","xid":"1"}"#,
-        r#"{"action":"resolve","branch":"7","detail":"force_before","id":"0011","operator":"alice","outcome":"done","stage":"answered","xid":"1"}"#,
+        format!(r#"{{{common},"operator":"alice","stage":"asked","xid":"1"}}"#),
+        format!(r#"{{{common},"operator":"alice","outcome":"done","stage":"answered","xid":"1"}}"#),
     ];
     assert_eq!(lines(&path), expected);
 }

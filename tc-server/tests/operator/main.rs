@@ -20,10 +20,10 @@ mod documents;
 #[cfg(test)]
 mod port;
 #[cfg(test)]
-mod process;
-#[cfg(test)]
 mod render;
 #[cfg(test)]
 mod rest;
+#[cfg(test)]
+mod serving;
 #[cfg(test)]
 mod tls;

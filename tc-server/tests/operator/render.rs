@@ -1,6 +1,6 @@
 //! What people see of transactions and locks.
 
-use expect_test::expect;
+use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
     Branch, BranchState, DirtyColumn, DirtyRow, Failure, Lock, LockHolder, LockMode, LockWaiter,
     Mode, Refusal, RollbackReason, Row, Status, TimelineEntry, Transaction, TransactionDetail,
@@ -69,51 +69,14 @@ fn dirty() -> TransactionDetail {
 
 #[test]
 fn a_dirty_write_is_shown_with_what_to_type() {
-    expect![[r#"
-        127.0.0.1:7091:1099511627777  needs_operator (timeout), paused
-        order-service / place-order  begun 2026-11-21T05:20:00.000Z (1 min ago)  deadline 2026-11-21T05:20:03.000Z
-
-        branches
-        BRANCH     MODE  STATE    ATTEMPTS  ROWS  RESOURCE      LAST FAILURE
-        641789253  at    refused  1         1     sqlite:stock  dirty write
-
-        timeline
-        AT                        WHAT
-        2026-11-21T05:20:00.000Z  begun
-        2026-11-21T05:20:03.000Z  decided: roll back (timeout)
-
-        branch 641789253 needs a decision: dirty write
-        stock 42
-        COLUMN  BEFORE       AFTER  CURRENT
-        units   10           7      3
-        note    a\u{1b}[31m  b      3
-        stock 43 (the row is gone)
-        COLUMN  BEFORE       AFTER  CURRENT
-        units   10           7      <null>
-        note    a\u{1b}[31m  b      <null>
-
-        to end it
-        handfast tx resolve 127.0.0.1:7091:1099511627777 641789253 accept_current   # leave the rows as they are
-        handfast tx resolve 127.0.0.1:7091:1099511627777 641789253 force_before     # write the before image over them
-    "#]].assert_eq(&render_transaction(&dirty(), Style::Plain));
+    expect_file!["expected/dirty_write.txt"].assert_eq(&render_transaction(&dirty(), Style::Plain));
 }
 
 #[test]
 fn a_terminal_gets_ruled_tables() {
     let mut detail = dirty();
     detail.branches.clear();
-    expect![[r#"
-        127.0.0.1:7091:1099511627777  needs_operator (timeout), paused
-        order-service / place-order  begun 2026-11-21T05:20:00.000Z (1 min ago)  deadline 2026-11-21T05:20:03.000Z
-
-        timeline
-        ┌─────────────────────────────────────────────────────────┐
-        │ AT                         WHAT                         │
-        ╞═════════════════════════════════════════════════════════╡
-        │ 2026-11-21T05:20:00.000Z   begun                        │
-        │ 2026-11-21T05:20:03.000Z   decided: roll back (timeout) │
-        └─────────────────────────────────────────────────────────┘
-    "#]].assert_eq(&render_transaction(&detail, Style::Terminal));
+    expect_file!["expected/terminal.txt"].assert_eq(&render_transaction(&detail, Style::Terminal));
 }
 
 #[test]

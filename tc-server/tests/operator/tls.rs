@@ -10,7 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::port::{Admin, TokensFile, roomy};
-use crate::process::handfast;
+use crate::serving::handfast;
 
 /// An authority and what it signed for `localhost`.
 struct Signed {
@@ -175,6 +175,10 @@ async fn unusable_files_are_named() {
         assert!(matches!(error, StartError::Tls(_)), "{error}");
         assert_eq!(error.code(), "HF-CFG-TLS");
     }
+    let mut config = signed.config();
+    config.tls.client_authority = Some(signed.path("key.pem"));
+    let error = Server::start(config).await.unwrap_err();
+    assert!(error.to_string().contains("key.pem"), "{error}");
 }
 
 #[tokio::test]

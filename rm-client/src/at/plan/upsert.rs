@@ -55,8 +55,15 @@ pub(super) fn plan(
             insert::keyed(text, tree, table)
         };
     }
-    let change = change(text, tree, table, &columns, kind)?;
-    let after = after(text, table, &offered, &columns, kind);
+    let returned = returns_what_stays(text, kind, &offered);
+    let change =
+        if returned { returning(text, tree, table, &columns, kind)? } else { as_written(text) };
+    let after = if returned {
+        let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
+        UpsertAfter::Returned { inserted_flag }
+    } else {
+        UpsertAfter::Probed { generated: generated(text, table, &offered, &columns) }
+    };
     let rows = Some(offered.rows.len());
     let needs_gap_locks = text.dialect == Dialect::MySql;
     let user_returning = tree.returning.is_some();
@@ -138,7 +145,8 @@ fn arbiters<'a>(
     Ok(std::iter::once(table.key.as_slice()).chain(unique).collect())
 }
 
-const NOT_PLAIN: &str = "it is partial, on an expression or on a prefix; write UPDATE, and INSERT if no row was changed";
+const NOT_PLAIN: &str =
+    "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
 
 /// The index that an `ON CONFLICT` names.
 fn arbiter<'a>(
@@ -190,7 +198,7 @@ fn probes(
             if offer(text, table, row, column) == Offer::Unknown {
                 return Err(Refusal::KeyUnknown {
                     column: table.columns[column].name.clone(),
-                    reason: "what the row offers for it is not known before; compute it and bind it",
+                    reason: "what the row offers is not known before; compute it and bind it",
                 });
             }
         }
@@ -199,40 +207,30 @@ fn probes(
     Ok(probes)
 }
 
-fn change(
+/// Whether every row returned is still there. A REPLACE of several rows may remove in its second
+/// row what it has returned for its first.
+fn returns_what_stays(text: &Text, kind: UpsertKind, offered: &Offered<'_>) -> bool {
+    text.dialect.returns_rows() && (kind != UpsertKind::Replace || offered.rows.len() == 1)
+}
+
+fn as_written(text: &Text) -> Query {
+    Query { text: text.whole().to_owned(), arguments: Arguments::AsBound }
+}
+
+fn returning(
     text: &Text,
     tree: &Tree,
     table: &Table,
     columns: &[usize],
     kind: UpsertKind,
 ) -> Result<Query, Refusal> {
-    match (text.dialect, kind) {
-        (Dialect::MySql, _) => {
-            Ok(Query { text: text.whole().to_owned(), arguments: Arguments::AsBound })
-        }
-        // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the
-        // locker of the version before it.
-        (Dialect::Postgres, UpsertKind::Update) => {
-            insert::returning(text, tree, table, columns, ", (xmax = 0) AS hf_inserted")
-        }
-        (Dialect::Postgres | Dialect::Sqlite, _) => {
-            insert::returning(text, tree, table, columns, "")
-        }
-    }
-}
-
-fn after(
-    text: &Text,
-    table: &Table,
-    offered: &Offered<'_>,
-    columns: &[usize],
-    kind: UpsertKind,
-) -> UpsertAfter {
-    if text.dialect.returns_rows() {
-        let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
-        return UpsertAfter::Returned { inserted_flag };
-    }
-    UpsertAfter::Probed { generated: generated(text, table, offered, columns) }
+    // A row version that an INSERT wrote has no deleter; one that DO UPDATE wrote has the locker of
+    // the version before it.
+    let flag = match (text.dialect, kind) {
+        (Dialect::Postgres, UpsertKind::Update) => ", (xmax = 0) AS hf_inserted",
+        (Dialect::Postgres | Dialect::MySql | Dialect::Sqlite, _) => "",
+    };
+    insert::returning(text, tree, table, columns, flag)
 }
 
 /// How to find the one row of a statement if all its unique values turn out to be NULL.

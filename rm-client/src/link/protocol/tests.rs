@@ -98,12 +98,11 @@ impl Driven {
 
     fn drain(&mut self) {
         while let Some(event) = self.protocol.next_event() {
-            match event {
-                Event::Complete { id, result } => {
-                    let result = result.map_err(|error| error.code().to_owned());
-                    self.ended.entry(id).or_default().push(result);
-                }
-                event => self.other.push(event),
+            if let Event::Complete { id, result } = event {
+                let result = result.map_err(|error| error.code().to_owned());
+                self.ended.entry(id).or_default().push(result);
+            } else {
+                self.other.push(event);
             }
         }
     }
@@ -114,9 +113,8 @@ impl Driven {
 
     /// The endpoints dialled so far.
     fn dialled(&self) -> Vec<usize> {
-        let endpoint = |event: &Event| match event {
-            Event::Dial { endpoint, .. } => Some(*endpoint),
-            _ => None,
+        let endpoint = |event: &Event| {
+            if let Event::Dial { endpoint, .. } = event { Some(*endpoint) } else { None }
         };
         self.other.iter().filter_map(endpoint).collect()
     }

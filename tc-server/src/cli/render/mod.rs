@@ -3,7 +3,7 @@
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::admin::model::{
-    ActionReply, Process, Processes, Resources, RollbackReason, ServerStatus, Status,
+    ActionReply, ClientProcess, Processes, Resources, RollbackReason, ServerStatus, Status,
 };
 use crate::moment;
 
@@ -72,7 +72,7 @@ pub(super) fn render_processes(processes: &Processes, style: Style) -> String {
     let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "PEER", "ASKED", "RESOURCES"]);
     for process in &processes.items {
         let resources = process.resources.join(" ");
-        let Process { application, client_id, agent, peer, .. } = process;
+        let ClientProcess { application, client_id, agent, peer, .. } = process;
         let asked = process.asked_branches.to_string();
         add_row(&mut table, [application, client_id, agent, peer, &asked, &resources]);
     }

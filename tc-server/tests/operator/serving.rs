@@ -6,17 +6,19 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
+use handfast_server::config::StoreKind;
+use handfast_server::serve::Ended;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::application::Application;
-use crate::port::Admin;
+use crate::port::{Admin, TokensFile, roomy, start_with};
 
 /// A process that is killed with the test.
 struct Killed(Child);
 
 /// A coordinator in a process of its own.
 pub(crate) struct Coordinator {
-    process: Killed,
+    running: Killed,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: BufReader<ChildStderr>,
@@ -33,8 +35,8 @@ impl Coordinator {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        let mut process = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
-        let mut log = BufReader::new(process.0.stderr.take().unwrap());
+        let mut running = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
+        let mut log = BufReader::new(running.0.stderr.take().unwrap());
         loop {
             let mut line = String::new();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
@@ -42,7 +44,7 @@ impl Coordinator {
             if event["message"] == "listening" {
                 let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
                 let (grpc, admin) = (address("grpc_address"), address("admin_address"));
-                return Self { process, grpc, admin, log };
+                return Self { running, grpc, admin, log };
             }
         }
     }
@@ -57,7 +59,7 @@ impl Coordinator {
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.process.0.id().to_string();
+        let pid = self.running.0.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
@@ -65,7 +67,7 @@ impl Coordinator {
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
-        (self.process.0.wait().unwrap().code(), rest)
+        (self.running.0.wait().unwrap().code(), rest)
     }
 }
 
@@ -218,4 +220,45 @@ async fn a_second_signal_ends_the_drain() {
     let (code, log) = coordinator.wait();
     assert_eq!(code, Some(9), "{log}");
     drop(mute);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_restarts_inside_one_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = roomy();
+    config.store = StoreKind::Embedded;
+    config.data_dir = directory.path().join("data");
+    config.advertised_address = Some("tc:7091".to_owned());
+    let (server, _admin, mut application) = start_with(config.clone()).await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    drop(application);
+    // Shut down, the data directory is free at once.
+    assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
+    let (_server, admin, mut application) = start_with(config).await;
+    assert_eq!(admin.show(&xid).await.transaction.xid, xid);
+    assert!(xid.starts_with("tc:7091:"), "{xid}");
+    assert_ne!(application.begin("place-order").await, xid);
+}
+
+// Whoever reads the log must not be able to act as an operator.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_never_logged() {
+    let tokens = TokensFile::draw();
+    let path = tokens.path();
+    let arguments = ["--store", "memory", "--tokens", path.to_str().unwrap()];
+    let arguments = [&arguments[..], &["--log-filter", "handfast_server=trace,info"]].concat();
+    let coordinator = Coordinator::start(&arguments);
+    let base = format!("http://{}", coordinator.admin);
+    let admin = Admin::new(&base, Some(tokens.operator.clone()));
+    let unknown = admin.problem(http::Method::POST, "/api/v1/transactions/1/retry", None).await;
+    assert_eq!(unknown.1, "HF-TC-UNKNOWN-XID");
+    let stranger = Admin::new(&base, Some("hft_stranger".to_owned()));
+    assert_eq!(stranger.problem(http::Method::GET, "/metrics", None).await.0, 401);
+    drop((admin, stranger));
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("operator action") && log.contains("alice"), "{log}");
+    assert!(!log.contains("hft_"), "{log}");
 }

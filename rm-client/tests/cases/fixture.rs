@@ -193,7 +193,8 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     table.referenced_by.push(key);
 }
 
-/// `NAME TYPE... [key] [auto|identity|always|computed] [on_update] [not_null] [default=X] [fold=X]`.
+/// `NAME TYPE... [key] [auto|identity|always|computed] [on_update] [not_null] [default=X]
+/// [fold=X]`.
 fn add_column(table: &mut Table, name: &str, text: &str) {
     let mut column = Column {
         name: name.to_owned(),

@@ -1,0 +1,153 @@
+//! What a resource remembers of texts and tables, so that a statement is read and its table looked
+//! up once and not each time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use sqlx::SqlStr;
+
+use super::captured::Captured;
+use super::database::{Backend, LoadedTable};
+use super::error::AtError;
+use super::plan::{Parsed, Plan, Reads, Refusal, TableKind, TableName, Trigger, parse};
+use super::undo::UndoItem;
+
+/// How many texts are remembered. An application that pastes values into its SQL has no bound of
+/// its own.
+const TEXTS_MAX: u64 = 4_096;
+/// How many tables are remembered.
+const TABLES_MAX: u64 = 1_024;
+/// How long a table's description is trusted. A column added meanwhile is not yet in the image of a
+/// deleted row, so this is short.
+const TABLE_TTL: Duration = Duration::from_secs(60);
+
+/// Texts, tables and plans of one resource.
+#[derive(Debug)]
+pub(crate) struct Catalogue<DB: Backend> {
+    local: Cache<SqlStr, Arc<Result<Parsed, Refusal>>>,
+    committed: Cache<SqlStr, Arc<Result<Parsed, Refusal>>>,
+    tables: Cache<TableName, Arc<LoadedTable<DB>>>,
+    /// By text and whether reads must be globally committed.
+    plans: Cache<(SqlStr, bool), Arc<Planned<DB>>>,
+    /// Triggers that the application vouches for: they write their own row only.
+    trusted_triggers: Vec<String>,
+    /// The only schema whose tables may be written, where another one is another resource.
+    only_schema: Option<String>,
+    resource_id: String,
+}
+
+/// A plan and what it was made for.
+#[derive(Debug)]
+pub(crate) struct Planned<DB: Backend> {
+    pub(crate) loaded: Arc<LoadedTable<DB>>,
+    arguments: usize,
+    pub(crate) plan: Plan,
+}
+
+impl<DB: Backend> Catalogue<DB> {
+    pub(crate) fn new(
+        resource_id: String,
+        only_schema: Option<String>,
+        trusted_triggers: Vec<String>,
+    ) -> Self {
+        let tables = Cache::builder().max_capacity(TABLES_MAX).time_to_live(TABLE_TTL).build();
+        Self {
+            local: Cache::new(TEXTS_MAX),
+            committed: Cache::new(TEXTS_MAX),
+            tables,
+            plans: Cache::new(TEXTS_MAX),
+            trusted_triggers,
+            only_schema,
+            resource_id,
+        }
+    }
+
+    /// Reads a text, or remembers what was read in it.
+    pub(crate) fn parse(&self, reads: Reads, sql: &SqlStr) -> Arc<Result<Parsed, Refusal>> {
+        let cache = match reads {
+            Reads::Local => &self.local,
+            Reads::Committed => &self.committed,
+        };
+        let read = || Arc::new(parse(DB::DIALECT, reads, sql.as_str()));
+        cache.get_with_by_ref(sql, read)
+    }
+
+    /// Plans a statement for its table as it is now, or remembers the plan.
+    pub(crate) async fn plan(
+        &self,
+        connection: &mut DB::Connection,
+        reads: Reads,
+        parsed: &Result<Parsed, Refusal>,
+        query: &Captured<DB>,
+    ) -> Result<Option<Arc<Planned<DB>>>, sqlx::Error> {
+        let statement = match parsed {
+            Err(refusal) => return Err(AtError::Refused(refusal.clone()).into()),
+            Ok(Parsed::Pass) => return Ok(None),
+            Ok(Parsed::Statement(statement)) => statement,
+        };
+        let loaded = self.table(connection, statement.table()).await?;
+        let arguments = query.arguments.as_ref().map_or(0, sqlx::Arguments::len);
+        let key = (query.sql().clone(), reads == Reads::Committed);
+        if let Some(planned) = self.plans.get(&key)
+            && Arc::ptr_eq(&planned.loaded, &loaded)
+            && planned.arguments == arguments
+        {
+            return Ok(Some(planned));
+        }
+        let plan = statement.plan(&loaded.table, arguments).map_err(AtError::Refused)?;
+        let planned = Arc::new(Planned { loaded, arguments, plan });
+        self.plans.insert(key, Arc::clone(&planned));
+        Ok(Some(planned))
+    }
+
+    /// A table's description, from the catalogue or from memory.
+    pub(crate) async fn table(
+        &self,
+        connection: &mut DB::Connection,
+        name: &TableName,
+    ) -> Result<Arc<LoadedTable<DB>>, sqlx::Error> {
+        if let Some(loaded) = self.tables.get(name) {
+            return Ok(loaded);
+        }
+        let loaded = DB::load_table(connection, name).await?;
+        let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
+        self.require_own(&loaded)?;
+        for trigger in &mut loaded.table.triggers {
+            trigger.own_row_only = self.trusts(trigger);
+        }
+        let loaded = Arc::new(loaded);
+        self.tables.insert(name.clone(), Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// The table that an undo item goes back to, as it is now: a description of a minute ago could
+    /// miss a column.
+    pub(crate) async fn table_of_item(
+        &self,
+        connection: &mut DB::Connection,
+        item: &UndoItem,
+    ) -> Result<Arc<LoadedTable<DB>>, sqlx::Error> {
+        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
+        self.table(connection, &name).await
+    }
+
+    /// Forgets every table: a statement and its table did not agree.
+    pub(crate) fn forget_tables(&self) {
+        self.tables.invalidate_all();
+    }
+
+    fn trusts(&self, trigger: &Trigger) -> bool {
+        self.trusted_triggers.iter().any(|name| *name == trigger.name)
+    }
+
+    fn require_own(&self, loaded: &LoadedTable<DB>) -> Result<(), AtError> {
+        let table = &loaded.table;
+        let own = self.only_schema.as_ref().is_none_or(|schema| *schema == table.schema);
+        if own || table.kind != TableKind::Ordinary {
+            return Ok(());
+        }
+        let (table, resource) = (table.full_name(), self.resource_id.clone());
+        Err(AtError::OtherDatabase { table, resource })
+    }
+}

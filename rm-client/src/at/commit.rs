@@ -1,0 +1,278 @@
+//! Phase one ends: undo row, registration, local COMMIT, in this order.
+//!
+//! ```text
+//! statements … ── INSERT undo_log ── RegisterBranch ── COMMIT
+//!                       │                  │              └─ no answer: report Unknown
+//!                       │                  └─ refused: local rollback, nothing stays
+//!                       └─ guard row there: the global is already rolled back
+//! ```
+//!
+//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed transaction
+//! with a silent ROLLBACK, and this INSERT is what notices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1;
+
+use super::captured::Captured;
+use super::crash_point::crash_point;
+use super::database::{AtDatabase, Backend};
+use super::error::AtError;
+use super::locks::Locks;
+use super::resource::Shared;
+use super::transaction::{AtTransaction, Branch, Conflict, Part};
+use super::undo::UndoLog;
+use super::undo_table;
+use crate::error::Error;
+
+impl<DB: AtDatabase> AtTransaction<'_, DB> {
+    /// Commits: phase one, if this is a branch. The rows it wrote stay locked for other globals
+    /// until its own is decided.
+    ///
+    /// # Errors
+    /// What the database says, or an [`AtError`]. After an error the local transaction is rolled
+    /// back, unless it is [`AtError::CommitUnknown`].
+    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
+        match self.part.clone() {
+            Part::Plain => self.local.commit().await,
+            Part::Checked => {
+                let prepared = self.prepare_checked().await;
+                self.end_checked(prepared).await
+            }
+            Part::Branch(branch) => {
+                let prepared = self.prepare(&branch).await;
+                self.end_branch(prepared, branch).await
+            }
+        }
+    }
+
+    /// Everything before a branch's COMMIT. Answers whether the coordinator knows of the branch.
+    async fn prepare(&mut self, branch: &Branch) -> Result<bool, sqlx::Error> {
+        self.refuse_incomplete()?;
+        if !self.work.items().is_empty() {
+            crash_point("before-undo-insert");
+            self.insert_undo_row(branch).await?;
+        } else if DB::COMMIT_HIDES_FAILURE {
+            DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
+        }
+        if self.work.locks().is_empty() && !branch.registered {
+            return Ok(false);
+        }
+        crash_point("before-register");
+        let wait = match branch.conflict {
+            Conflict::Wait if DB::WAITS_WITH_LOCKS => self.shared.lock_timeout,
+            Conflict::Wait | Conflict::Fail => Duration::ZERO,
+        };
+        let request = registration(&self.shared, branch, self.work.locks(), wait, HOLDING_LOCKS);
+        self.shared.coordinator.register_branch(request).await.map_err(AtError::from)?;
+        crash_point("after-register");
+        Ok(true)
+    }
+
+    fn refuse_incomplete(&self) -> Result<(), AtError> {
+        self.refuse_ended()?;
+        if self.work.half_recorded { Err(AtError::HalfRecorded) } else { Ok(()) }
+    }
+
+    async fn insert_undo_row(&mut self, branch: &Branch) -> Result<(), sqlx::Error> {
+        let log = UndoLog::encode(self.work.items())
+            .map_err(|error| sqlx::Error::Encode(error.into()))?;
+        let bytes_max = self.shared.identity.undo_bytes_max;
+        if log.len() > bytes_max {
+            let (bytes, hint) = (log.len(), DB::UNDO_SIZE_HINT);
+            return Err(AtError::UndoTooLarge { bytes, bytes_max, hint }.into());
+        }
+        match undo_table::insert::<DB>(&mut self.local, &branch.xid, branch.id, &log).await {
+            Err(error) if undo_table::is_guard_conflict(&error) => {
+                Err(AtError::GlobalFinished { xid: branch.xid.to_string() }.into())
+            }
+            other => other,
+        }
+    }
+
+    /// COMMIT or ROLLBACK of a branch, and what the coordinator is told.
+    async fn end_branch(
+        self,
+        prepared: Result<bool, sqlx::Error>,
+        mut branch: Branch,
+    ) -> Result<(), sqlx::Error> {
+        let Self { local, shared, .. } = self;
+        match prepared {
+            Ok(registered) => {
+                branch.registered = registered;
+                let mut in_doubt = InDoubt::new(&shared, &branch);
+                let committed = local.commit().await;
+                in_doubt.settled();
+                crash_point("after-local-commit");
+                settle(&shared, &branch, committed).await
+            }
+            Err(error) => {
+                // An unanswered registration may have arrived.
+                branch.registered |= is_unanswered(&error);
+                // A failing rollback changes nothing: the database does the same when it notices
+                // that the connection is gone.
+                let rolled_back = local.rollback().await;
+                if rolled_back.is_ok() && branch.registered {
+                    report_failed(&shared, &branch).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
+        self.refuse_incomplete()?;
+        if DB::COMMIT_HIDES_FAILURE {
+            DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
+        }
+        let wait = if DB::WAITS_WITH_LOCKS { self.shared.lock_timeout } else { Duration::ZERO };
+        check_locks(&self.shared, "", self.work.locks(), wait, HOLDING_LOCKS).await?;
+        Ok(())
+    }
+
+    async fn end_checked(self, prepared: Result<(), sqlx::Error>) -> Result<(), sqlx::Error> {
+        match prepared {
+            Ok(()) => self.local.commit().await,
+            Err(error) => {
+                // As above: the first error is the one that tells.
+                let _ = self.local.rollback().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes sure that no other global holds rows that a globally committed read has seen.
+    pub(super) async fn require_committed_rows(&mut self) -> Result<(), sqlx::Error> {
+        if self.work.awaited.is_empty() {
+            return Ok(());
+        }
+        let Part::Branch(branch) = &self.part else { return Ok(()) };
+        // Never waits here: what was read is read, and only a repeated read sees what a holder
+        // that rolls back puts back.
+        let (xid, rows) = (branch.xid.as_str(), &self.work.awaited);
+        check_locks(&self.shared, xid, rows, Duration::ZERO, HOLDING_LOCKS).await?;
+        self.work.awaited = Locks::default();
+        Ok(())
+    }
+}
+
+pub(super) const HOLDING_LOCKS: v1::Holding = v1::Holding::DatabaseLocks;
+
+/// Tells the coordinator what a COMMIT came to, where it has to know.
+async fn settle<DB: Backend>(
+    shared: &Arc<Shared<DB>>,
+    branch: &Branch,
+    committed: Result<(), sqlx::Error>,
+) -> Result<(), sqlx::Error> {
+    let Err(error) = committed else { return Ok(()) };
+    crash_point("before-phase-one-report");
+    if error.as_database_error().is_some() {
+        // A deferred constraint, for example: the database says itself that it rolled back.
+        if branch.registered {
+            report_failed(shared, branch).await;
+        }
+        return Err(error);
+    }
+    if branch.registered {
+        report(shared, branch, v1::PhaseOneOutcome::Unknown).await;
+    }
+    Err(AtError::CommitUnknown { reason: error.to_string() }.into())
+}
+
+/// The local transaction is rolled back for certain: the branch and its locks can go.
+pub(super) async fn report_failed<DB: Backend>(shared: &Arc<Shared<DB>>, branch: &Branch) {
+    report(shared, branch, v1::PhaseOneOutcome::Failed).await;
+}
+
+async fn report<DB: Backend>(
+    shared: &Arc<Shared<DB>>,
+    branch: &Branch,
+    outcome: v1::PhaseOneOutcome,
+) {
+    let request = v1::ReportBranchRequest {
+        xid: branch.xid.to_string(),
+        branch_id: branch.id,
+        outcome: outcome.into(),
+    };
+    if let Err(error) = shared.coordinator.report_branch(request).await {
+        // Phase two asks the database itself, so the report saves time but decides nothing, unless
+        // the global commits in between; then the caller has ignored the error that it got.
+        tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "branch outcome not reported");
+    }
+}
+
+/// Reports a branch as unknown if its COMMIT is cut off by a dropped future: whether the database
+/// got it cannot be known, so the global must not commit.
+struct InDoubt<DB: Backend> {
+    pending: Option<(Arc<Shared<DB>>, Branch)>,
+}
+
+impl<DB: Backend> InDoubt<DB> {
+    fn new(shared: &Arc<Shared<DB>>, branch: &Branch) -> Self {
+        let pending = branch.registered.then(|| (Arc::clone(shared), branch.clone()));
+        Self { pending }
+    }
+
+    fn settled(&mut self) {
+        self.pending = None;
+    }
+}
+
+impl<DB: Backend> Drop for InDoubt<DB> {
+    fn drop(&mut self) {
+        let Some((shared, branch)) = self.pending.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move { report(&shared, &branch, v1::PhaseOneOutcome::Unknown).await });
+    }
+}
+
+fn is_unanswered(error: &sqlx::Error) -> bool {
+    let ours = AtError::of(error);
+    matches!(ours, Some(AtError::Coordinator(Error::Unanswered { .. })))
+}
+
+/// A registration of a branch with rows.
+pub(super) fn registration<DB: Backend>(
+    shared: &Shared<DB>,
+    branch: &Branch,
+    rows: &Locks,
+    wait: Duration,
+    holding: v1::Holding,
+) -> v1::RegisterBranchRequest {
+    v1::RegisterBranchRequest {
+        xid: branch.xid.to_string(),
+        branch_id: branch.id,
+        resource_id: shared.identity.resource_id.clone(),
+        mode: v1::Mode::At.into(),
+        rows: rows.to_wire(),
+        wait: Some(lock_wait(wait, holding)),
+        application_data: Vec::new(),
+    }
+}
+
+/// Waits until no other global than `xid` holds the rows.
+pub(super) async fn check_locks<DB: Backend>(
+    shared: &Shared<DB>,
+    xid: &str,
+    rows: &Locks,
+    wait: Duration,
+    holding: v1::Holding,
+) -> Result<(), AtError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let request = v1::CheckLocksRequest {
+        xid: xid.to_owned(),
+        resource_id: shared.identity.resource_id.clone(),
+        rows: rows.to_wire(),
+        wait: Some(lock_wait(wait, holding)),
+    };
+    shared.coordinator.check_locks(request).await?;
+    Ok(())
+}
+
+fn lock_wait(wait: Duration, holding: v1::Holding) -> v1::LockWait {
+    let timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    v1::LockWait { timeout_ms, holding: holding.into() }
+}

@@ -1,0 +1,298 @@
+//! What can go wrong in AT mode beyond what the database itself reports.
+//!
+//! These errors travel inside `sqlx::Error::Database`, because they come out of sqlx's own methods;
+//! [`AtError::of`] has them back. Each has a stable code, listed in `docs/errors.md`.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+use sqlx::error::{DatabaseError, ErrorKind};
+
+use super::plan::Refusal;
+use super::value::Misfit;
+use crate::error::{Error, Rejection, RejectionDetail};
+
+/// A failure of AT mode.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AtError {
+    /// The statement cannot be undone exactly and was not run.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The coordinator could not be asked, or refuses. After a refusal because of a locked row the
+    /// local transaction is rolled back and can be repeated.
+    #[error(transparent)]
+    Coordinator(#[from] Error),
+    /// A table of Handfast's own is missing in the database.
+    #[error(
+        "table {table} is missing in {resource}: apply the client migrations, with \
+         `handfast.migrate(&pool).await` or from migrations/{folder}"
+    )]
+    ClientTableMissing {
+        /// The missing table.
+        table: String,
+        /// Where it is missing.
+        resource: String,
+        /// The folder of migrations that makes it.
+        folder: &'static str,
+    },
+    /// A statement names a table that the catalogue does not have.
+    #[error(
+        "table {table} is not in the catalogue: create it first; temporary tables are not seen"
+    )]
+    UnknownTable {
+        /// As the statement names it.
+        table: String,
+    },
+    /// A statement writes to a table of another database than the resource's.
+    #[error(
+        "table {table} belongs to another database than {resource}, where its locks would protect \
+         nothing: write to it through an AT resource of its own"
+    )]
+    OtherDatabase {
+        /// The table.
+        table: String,
+        /// The resource.
+        resource: String,
+    },
+    /// Between the before image and the change another transaction made further rows match. Nothing
+    /// is lost: the local transaction is rolled back and can be repeated.
+    #[error(
+        "{statement} of {table} changed {changed} rows where {imaged} were imaged: another \
+         transaction changed which rows match; repeat the local transaction"
+    )]
+    RowsDiffer {
+        /// The kind of statement.
+        statement: &'static str,
+        /// The table.
+        table: String,
+        /// How many rows the before image has.
+        imaged: u64,
+        /// How many rows were changed.
+        changed: u64,
+    },
+    /// An earlier statement was cut off between its change and its undo item, by a dropped future
+    /// or an error. The local transaction can only be rolled back.
+    #[error(
+        "a statement was cut off before its undo was recorded: roll the local transaction back \
+         and repeat it"
+    )]
+    HalfRecorded,
+    /// The database ended the local transaction by itself (deadlock, full disk, lost connection).
+    /// It can only be rolled back.
+    #[error("the database has ended the local transaction: roll it back and repeat it")]
+    Ended,
+    /// The undo log of one branch would be larger than the database takes.
+    #[error(
+        "the undo log of this branch takes {bytes} bytes, more than {bytes_max}: change fewer rows \
+         in one local transaction{hint}"
+    )]
+    UndoTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+        /// What else can be done.
+        hint: &'static str,
+    },
+    /// The global was rolled back while phase one still ran. The local transaction is rolled back.
+    #[error("xid {xid} is already rolled back: the local transaction came too late")]
+    GlobalFinished {
+        /// The global.
+        xid: String,
+    },
+    /// COMMIT of the local transaction got no answer. The coordinator has been told, so the global
+    /// can only be rolled back, which undoes the local transaction if it was committed.
+    #[error("whether the local transaction was committed is unknown: {reason}")]
+    CommitUnknown {
+        /// What the driver said.
+        reason: String,
+    },
+    /// A value cannot be kept exactly.
+    #[error("column {column} holds a value that cannot be kept exactly: {reason}")]
+    Value {
+        /// The column.
+        column: String,
+        /// Why.
+        reason: String,
+    },
+    /// A row has NULL in its key.
+    #[error("a row of {table} has NULL in its primary key and so no identity: give it a value")]
+    KeyNull {
+        /// The table.
+        table: String,
+    },
+    /// The table is not what it was when the statement was planned, or its undo log written.
+    #[error("table {table} has changed its columns: {reason}; repeat the local transaction")]
+    SchemaChanged {
+        /// The table.
+        table: String,
+        /// What differs.
+        reason: String,
+    },
+    /// The upsert is exact only under gap locks.
+    #[error(
+        "this upsert is exact only while gaps stay locked: use isolation level REPEATABLE READ or \
+         SERIALIZABLE instead of {level}"
+    )]
+    GapLocks {
+        /// The level in force.
+        level: String,
+    },
+    /// No savepoint of that name is set.
+    #[error("savepoint {name:?} is not set: set it before rolling back to it or releasing it")]
+    UnknownSavepoint {
+        /// The name.
+        name: String,
+    },
+    /// The global needs one thing and the local transaction is another.
+    #[error("global-lock checks are for work outside of a global, but xid {xid} is active")]
+    CheckedInsideGlobal {
+        /// The ambient global.
+        xid: String,
+    },
+    /// The client tables are made by another program that does not finish.
+    #[error("another process is migrating this database and has not finished within a minute")]
+    MigrationBusy,
+    /// A migration that was applied has another text than this version's.
+    #[error(
+        "migration {number} ({name}) was applied with another text: this database belongs to \
+         another version of Handfast"
+    )]
+    MigrationChanged {
+        /// Its number.
+        number: i64,
+        /// Its name.
+        name: String,
+    },
+    /// The database failed while the resource was set up.
+    #[error(transparent)]
+    Database(sqlx::Error),
+}
+
+impl AtError {
+    /// The AT failure inside an sqlx error, if that is what it is.
+    ///
+    /// ```
+    /// use handfast::AtError;
+    ///
+    /// fn code(error: &sqlx::Error) -> Option<&str> {
+    ///     AtError::of(error).map(AtError::code)
+    /// }
+    /// assert_eq!(code(&sqlx::Error::RowNotFound), None);
+    /// ```
+    #[must_use]
+    pub fn of(error: &sqlx::Error) -> Option<&Self> {
+        error.as_database_error().and_then(|error| error.try_downcast_ref())
+    }
+
+    /// The stable code, listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Refused(refusal) => refusal.code(),
+            Self::Coordinator(error) => error.code(),
+            Self::ClientTableMissing { .. } => "HF-AT-CLIENT-TABLE-MISSING",
+            Self::UnknownTable { .. } => "HF-AT-UNKNOWN-TABLE",
+            Self::OtherDatabase { .. } => "HF-AT-OTHER-DATABASE",
+            Self::RowsDiffer { .. } => "HF-AT-ROWS-DIFFER",
+            Self::HalfRecorded => "HF-AT-HALF-RECORDED",
+            Self::Ended => "HF-AT-ENDED",
+            Self::UndoTooLarge { .. } => "HF-AT-UNDO-TOO-LARGE",
+            Self::GlobalFinished { .. } => "HF-AT-GLOBAL-FINISHED",
+            Self::CommitUnknown { .. } => "HF-AT-COMMIT-UNKNOWN",
+            Self::Value { .. } => "HF-AT-VALUE",
+            Self::KeyNull { .. } => "HF-AT-KEY-NULL",
+            Self::SchemaChanged { .. } => "HF-AT-SCHEMA-CHANGED",
+            Self::GapLocks { .. } => "HF-AT-GAP-LOCKS",
+            Self::UnknownSavepoint { .. } => "HF-AT-SAVEPOINT",
+            Self::CheckedInsideGlobal { .. } => "HF-AT-CHECKED-INSIDE-GLOBAL",
+            Self::MigrationBusy => "HF-AT-MIGRATION-BUSY",
+            Self::MigrationChanged { .. } => "HF-AT-MIGRATION-CHANGED",
+            Self::Database(_) => "HF-AT-DATABASE",
+        }
+    }
+
+    /// The coordinator's refusal, if that is what it is.
+    #[must_use]
+    pub fn rejection(&self) -> Option<&Rejection> {
+        if let Self::Coordinator(error) = self { error.rejection() } else { None }
+    }
+
+    /// Whether a global lock stood in the way and may go away by itself.
+    pub(crate) fn is_row_locked(&self) -> bool {
+        self.rejection()
+            .is_some_and(|refusal| matches!(refusal.detail(), RejectionDetail::RowLocked { .. }))
+    }
+
+    /// Whether the same local transaction, repeated from its start, may well succeed.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.is_row_locked() || matches!(self, Self::RowsDiffer { .. } | Self::SchemaChanged { .. })
+    }
+
+    pub(crate) fn misfit(column: &str, misfit: &Misfit) -> Self {
+        Self::Value { column: column.to_owned(), reason: misfit.to_string() }
+    }
+}
+
+impl From<sqlx::Error> for AtError {
+    /// Unwraps an AT failure that travelled inside an sqlx error.
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Database(inner) => match inner.try_downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(inner) => Self::Database(sqlx::Error::Database(inner)),
+            },
+            other => Self::Database(other),
+        }
+    }
+}
+
+/// So that an AT failure comes out of sqlx's own methods. The code is the stable one.
+impl DatabaseError for AtError {
+    fn message(&self) -> &str {
+        match self {
+            Self::Coordinator(_) => "the coordinator refuses or cannot be asked",
+            Self::Refused(_) => "the statement cannot be undone exactly",
+            other => other.code(),
+        }
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(Self::code(self)))
+    }
+
+    fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn StdError + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}
+
+/// The text of an error and of everything that caused it, for reports to the coordinator.
+pub(crate) fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    struct Causes<'e>(&'e (dyn StdError + 'static));
+    impl fmt::Display for Causes<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{}", self.0)?;
+            let mut next = self.0.source();
+            while let Some(cause) = next {
+                write!(f, ": {cause}")?;
+                next = cause.source();
+            }
+            Ok(())
+        }
+    }
+    Causes(error).to_string()
+}

@@ -1,0 +1,276 @@
+//! What the catalogue of MySQL or MariaDB says about a table.
+
+use std::collections::BTreeMap;
+
+use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
+use sqlx::{AssertSqlSafe, SqlSafeStr};
+
+use super::{Form, MySqlColumn};
+use crate::at::database::{Backend, LoadedTable, rows};
+use crate::at::plan::{
+    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
+    Trigger, UniqueIndex,
+};
+
+/// The exact spelling first, for servers that tell `a` from `A`.
+const RELATION: &str = "\
+    SELECT t.table_schema, t.table_name, t.table_type, COALESCE(t.engine, ''), \
+           COALESCE(e.transactions, 'NO'), VERSION() \
+    FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine \
+    WHERE t.table_schema = COALESCE(?, DATABASE()) AND t.table_name = ? \
+    ORDER BY CAST(t.table_name AS BINARY) = ? DESC LIMIT 1";
+
+const COLUMNS: &str = "\
+    SELECT column_name, column_type, data_type, extra, column_default, is_nullable, \
+           collation_name, COALESCE(generation_expression, '') \
+    FROM information_schema.columns WHERE table_schema = ? AND table_name = ? \
+    ORDER BY ordinal_position";
+
+const INDEXES: &str = "\
+    SELECT index_name, column_name, CAST(sub_part AS SIGNED) \
+    FROM information_schema.statistics \
+    WHERE table_schema = ? AND table_name = ? AND non_unique = 0 \
+    ORDER BY index_name, seq_in_index";
+
+const FOREIGN_KEYS: &str = "\
+    SELECT k.constraint_name, k.table_schema, k.table_name, k.column_name, \
+           k.referenced_column_name, r.delete_rule, r.update_rule \
+    FROM information_schema.key_column_usage k \
+    JOIN information_schema.referential_constraints r \
+      ON r.constraint_schema = k.constraint_schema AND r.constraint_name = k.constraint_name \
+         AND r.table_name = k.table_name \
+    WHERE k.referenced_table_schema = ? AND k.referenced_table_name = ? \
+    ORDER BY k.table_schema, k.table_name, k.constraint_name, k.ordinal_position";
+
+const TRIGGERS: &str = "\
+    SELECT trigger_name, event_manipulation FROM information_schema.triggers \
+    WHERE event_object_schema = ? AND event_object_table = ? ORDER BY trigger_name";
+
+/// Loads a table; `None` if the name means nothing on this connection.
+pub(super) async fn load_table(
+    connection: &mut MySqlConnection,
+    name: &TableName,
+) -> Result<Option<LoadedTable<MySql>>, sqlx::Error> {
+    let mut arguments = MySqlArguments::default();
+    for argument in [name.schema.as_ref(), Some(&name.name), Some(&name.name)] {
+        arguments.add(argument).map_err(sqlx::Error::Encode)?;
+    }
+    let found = rows::<MySql>(connection, RELATION.to_owned(), arguments).await?;
+    let Some(relation) = found.first() else { return Ok(None) };
+    let full = [text(relation, 0)?, text(relation, 1)?];
+    let mariadb = text(relation, 5)?.contains("MariaDB");
+
+    let found = by_name(connection, COLUMNS, &full).await?;
+    let columns: Vec<Column> =
+        found.iter().map(|row| column(row, mariadb)).collect::<Result<_, _>>()?;
+    let types = types(connection, &full, &columns, &found).await?;
+    let (key, unique) = indexes(connection, &full, &columns).await?;
+    let table = Table {
+        kind: kind(relation)?,
+        key,
+        key_name: "PRIMARY".to_owned(),
+        unique,
+        referenced_by: foreign_keys(connection, &full, &columns).await?,
+        triggers: triggers(connection, &full).await?,
+        rewrites: false,
+        columns,
+        schema: full[0].clone(),
+        name: full[1].clone(),
+    };
+    Ok(Some(LoadedTable { table, types }))
+}
+
+fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {
+    Ok(MySql::text(row, index)?.unwrap_or_default())
+}
+
+async fn by_name(
+    connection: &mut MySqlConnection,
+    query: &str,
+    full: &[String; 2],
+) -> Result<Vec<MySqlRow>, sqlx::Error> {
+    let mut arguments = MySqlArguments::default();
+    for part in full {
+        arguments.add(part).map_err(sqlx::Error::Encode)?;
+    }
+    rows::<MySql>(connection, query.to_owned(), arguments).await
+}
+
+fn kind(relation: &MySqlRow) -> Result<TableKind, sqlx::Error> {
+    let (table_type, engine) = (text(relation, 2)?, text(relation, 3)?);
+    Ok(match table_type.as_str() {
+        "VIEW" | "SYSTEM VIEW" => TableKind::View,
+        _ if ["FEDERATED", "CONNECT", "SPIDER"].contains(&engine.to_uppercase().as_str()) => {
+            TableKind::Foreign
+        }
+        _ if text(relation, 4)? == "YES" => TableKind::Ordinary,
+        _ => TableKind::NotTransactional,
+    })
+}
+
+fn column(row: &MySqlRow, mariadb: bool) -> Result<Column, sqlx::Error> {
+    let extra = text(row, 3)?.to_lowercase();
+    let computed = !text(row, 7)?.is_empty()
+        || extra.contains("virtual generated")
+        || extra.contains("stored generated");
+    let generation = if computed {
+        Generation::Computed
+    } else if extra.contains("auto_increment") {
+        Generation::AutoIncrement
+    } else {
+        Generation::None
+    };
+    let default = MySql::text(row, 4)?.and_then(|text| default_sql(text, &extra, mariadb));
+    Ok(Column {
+        name: text(row, 0)?,
+        type_text: text(row, 1)?,
+        generation,
+        default: default.filter(|_| !computed),
+        on_update: extra.contains("on update"),
+        nullable: text(row, 5)? == "YES",
+        fold: fold(MySql::text(row, 6)?.as_deref()),
+    })
+}
+
+/// MariaDB shows a default as SQL, MySQL a literal's text without its quotes.
+fn default_sql(text: String, extra: &str, mariadb: bool) -> Option<String> {
+    let current_time = text.to_lowercase().starts_with("current_timestamp");
+    if mariadb {
+        (!text.eq_ignore_ascii_case("null")).then_some(text)
+    } else if extra.contains("default_generated") || current_time {
+        Some(text)
+    } else {
+        Some(format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''")))
+    }
+}
+
+/// Which texts a collation holds for equal, by the conventions of collation names.
+fn fold(collation: Option<&str>) -> KeyFold {
+    let Some(name) = collation else { return KeyFold::Exact };
+    let pad_space = !name.contains("nopad") && !name.contains("_0900_");
+    match name {
+        "binary" => KeyFold::Exact,
+        _ if name.ends_with("_bin") && pad_space => KeyFold::TrimTrailingSpaces,
+        _ if name.ends_with("_bin") => KeyFold::Exact,
+        _ => KeyFold::Weights { pad_space },
+    }
+}
+
+/// The driver makes type descriptions only from what a server sent, so a statement is prepared.
+async fn types(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+    found: &[MySqlRow],
+) -> Result<Vec<MySqlColumn>, sqlx::Error> {
+    let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
+    let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
+    let (schema, table) = (quote(&full[0]), quote(&full[1]));
+    let query = format!("SELECT {} FROM {schema}.{table} LIMIT 0", names.join(", "));
+    let statement = connection.prepare(AssertSqlSafe(query).into_sql_str()).await?;
+    let mut types = Vec::with_capacity(columns.len());
+    for ((column, row), described) in columns.iter().zip(found).zip(statement.columns()) {
+        let type_text = column.type_text.clone();
+        let form = form(&text(row, 2)?.to_lowercase(), type_text.contains("unsigned"));
+        types.push(MySqlColumn { form, type_text, bind_as: described.type_info().clone() });
+    }
+    Ok(types)
+}
+
+/// How values of a declared type look on the wire.
+fn form(data_type: &str, unsigned: bool) -> Form {
+    match data_type {
+        "tinyint" | "bool" | "boolean" => Form::Integer { bytes: 1, unsigned },
+        "smallint" => Form::Integer { bytes: 2, unsigned },
+        "year" => Form::Integer { bytes: 2, unsigned: true },
+        "mediumint" | "int" | "integer" => Form::Integer { bytes: 4, unsigned },
+        "bigint" => Form::Integer { bytes: 8, unsigned },
+        "float" => Form::Float,
+        "double" | "real" => Form::Double,
+        "date" | "datetime" | "timestamp" | "time" => Form::Temporal,
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "bit"
+        | "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+        | "multipolygon" | "geometrycollection" | "geomcollection" => Form::Bytes,
+        // decimal, char, varchar, the texts, enum, set, json; MariaDB's uuid, inet4 and inet6.
+        _ => Form::Text,
+    }
+}
+
+fn position(columns: &[Column], name: &str) -> Option<usize> {
+    columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+}
+
+async fn indexes(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+) -> Result<(Vec<usize>, Vec<UniqueIndex>), sqlx::Error> {
+    let mut found: BTreeMap<String, UniqueIndex> = BTreeMap::new();
+    for row in by_name(connection, INDEXES, full).await? {
+        let name = text(&row, 0)?;
+        let index = found.entry(name.clone()).or_insert_with(|| UniqueIndex {
+            name,
+            columns: Vec::new(),
+            plain: true,
+        });
+        let column = MySql::text(&row, 1)?.and_then(|name| position(columns, &name));
+        // An expression has no column name, a prefix has a length.
+        index.plain &= column.is_some() && MySql::number(&row, 2)?.is_none();
+        index.columns.extend(column);
+    }
+    let key = found.remove("PRIMARY").map(|index| index.columns).unwrap_or_default();
+    Ok((key, found.into_values().collect()))
+}
+
+async fn foreign_keys(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+) -> Result<Vec<ForeignKey>, sqlx::Error> {
+    let mut found: BTreeMap<[String; 3], ForeignKey> = BTreeMap::new();
+    for row in by_name(connection, FOREIGN_KEYS, full).await? {
+        let name = text(&row, 0)?;
+        let referencing = [text(&row, 1)?, text(&row, 2)?];
+        let own = referencing == *full;
+        let [schema, table] = referencing;
+        let (on_delete, on_update) = (action(&text(&row, 5)?), action(&text(&row, 6)?));
+        let key = found.entry([schema, table, name.clone()]).or_insert_with(|| ForeignKey {
+            name,
+            own_columns: Vec::new(),
+            referenced: Vec::new(),
+            on_delete,
+            on_update,
+        });
+        key.referenced.extend(position(columns, &text(&row, 4)?));
+        if own {
+            key.own_columns.extend(position(columns, &text(&row, 3)?));
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn action(rule: &str) -> ReferentialAction {
+    match rule {
+        "RESTRICT" | "NO ACTION" => ReferentialAction::Refuse,
+        _ => ReferentialAction::Change,
+    }
+}
+
+async fn triggers(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+) -> Result<Vec<Trigger>, sqlx::Error> {
+    let found = by_name(connection, TRIGGERS, full).await?;
+    let trigger = |row: &MySqlRow| {
+        let event = text(row, 1)?;
+        Ok(Trigger {
+            name: text(row, 0)?,
+            on_insert: event == "INSERT",
+            on_update: event == "UPDATE",
+            on_delete: event == "DELETE",
+            own_row_only: false,
+        })
+    };
+    found.iter().map(trigger).collect()
+}

@@ -1,0 +1,104 @@
+//! Phase two of a resource: undo rows go away after a commit, rows go back after a rollback.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use handfast_proto::v1::branch_outcome::Result as Outcome;
+use handfast_proto::v1::{
+    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
+};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::database::AtDatabase;
+use super::error::with_causes;
+use super::resource::Shared;
+use super::rollback::{Restored, roll_back};
+use super::undo_table;
+use crate::coordinator::PhaseTwo;
+
+/// How often old guard rows are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Phase two of one resource.
+#[derive(Debug)]
+pub(crate) struct AtPhaseTwo<DB: AtDatabase> {
+    shared: Arc<Shared<DB>>,
+    /// One DELETE at a time: a second one would only wait for the first one's locks. Holds when to
+    /// look for old guard rows next.
+    sweep_due: Mutex<Instant>,
+}
+
+impl<DB: AtDatabase> AtPhaseTwo<DB> {
+    pub(crate) fn new(shared: Arc<Shared<DB>>) -> Self {
+        Self { shared, sweep_due: Mutex::new(Instant::now()) }
+    }
+
+    /// Deletes the undo rows of branches, and answers only when they are gone: an answer given
+    /// before would leave rows behind when this process dies.
+    async fn commit(&self, branches: &[PhaseTwoBranch]) -> Result<(), sqlx::Error> {
+        let mut sweep_due = self.sweep_due.lock().await;
+        let mut connection = self.shared.pool.acquire().await?;
+        let names: Vec<(&str, u64)> =
+            branches.iter().map(|branch| (branch.xid.as_str(), branch.branch_id)).collect();
+        for chunk in names.chunks(undo_table::DELETE_MAX) {
+            undo_table::delete_many::<DB>(&mut connection, chunk).await?;
+        }
+        if *sweep_due <= Instant::now() {
+            undo_table::delete_old_guards::<DB>(&mut connection).await?;
+            *sweep_due = Instant::now() + SWEEP_EVERY;
+        }
+        Ok(())
+    }
+
+    async fn roll_back(&self, branch: &PhaseTwoBranch) -> Outcome {
+        match roll_back(&self.shared, branch).await {
+            Ok(Restored::Done) => Outcome::Done(Done {}),
+            Ok(Restored::Refused { error, rows }) => Outcome::Refused(Refused { error, rows }),
+            Err(error) => {
+                tracing::warn!(
+                    xid = branch.xid, branch = branch.branch_id, %error,
+                    "branch not rolled back, to be tried again"
+                );
+                retryable(&error)
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<DB: AtDatabase> PhaseTwo for AtPhaseTwo<DB> {
+    async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+        let decision = call.decision();
+        let mut outcomes = Vec::with_capacity(call.branches.len());
+        if decision == Decision::RollBack {
+            // In the order given, which is the reverse of their registration.
+            for branch in &call.branches {
+                let result = self.roll_back(branch).await;
+                outcomes.push(outcome(branch, decision, result));
+            }
+        } else if decision == Decision::Commit {
+            let result = match self.commit(&call.branches).await {
+                Ok(()) => Outcome::Done(Done {}),
+                Err(error) => retryable(&error),
+            };
+            let finished = call.branches.iter();
+            outcomes.extend(finished.map(|branch| outcome(branch, decision, result.clone())));
+        }
+        outcomes
+    }
+}
+
+fn outcome(branch: &PhaseTwoBranch, decision: Decision, result: Outcome) -> BranchOutcome {
+    BranchOutcome {
+        xid: branch.xid.clone(),
+        branch_id: branch.branch_id,
+        decision: decision.into(),
+        result: Some(result),
+    }
+}
+
+fn retryable(error: &sqlx::Error) -> Outcome {
+    Outcome::Retryable(Retryable { error: with_causes(error) })
+}

@@ -1,0 +1,219 @@
+//! What PostgreSQL's catalogue says about a table.
+
+use sqlx::postgres::PgArguments;
+use sqlx::{Arguments, PgConnection, Postgres, Row};
+
+use super::PgColumn;
+use crate::at::database::{LoadedTable, rows};
+use crate::at::plan::{
+    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
+    Trigger, UniqueIndex,
+};
+
+/// `to_regclass` follows the search path of this very connection, as the statement will.
+const RELATION: &str = "\
+    SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, \
+           c.relpersistence::text, \
+           c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
+           EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN') \
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE c.oid = to_regclass($1)";
+
+const COLUMNS: &str = "\
+    SELECT a.attnum::int8, a.attname::text, a.atttypid::int8, \
+           format_type(a.atttypid, a.atttypmod), a.attidentity::text, a.attgenerated::text, \
+           NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), \
+           COALESCE(c.collisdeterministic, true), COALESCE(b.typname, t.typname)::text \
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
+    LEFT JOIN pg_type b ON b.oid = t.typbasetype \
+    LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
+    LEFT JOIN pg_collation c ON c.oid = a.attcollation \
+    WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+
+/// `to_jsonb` because `indnullsnotdistinct` is there from version 15 on only.
+const INDEXES: &str = "\
+    SELECT c.relname::text, i.indisprimary, \
+           array_to_string(i.indkey::int2[], ' '), i.indnkeyatts::int8, \
+           i.indpred IS NULL AND i.indexprs IS NULL AND i.indisvalid \
+               AND COALESCE(to_jsonb(i)->>'indnullsnotdistinct', 'false') = 'false' \
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+    WHERE i.indrelid = $1::int8::oid AND i.indisunique ORDER BY c.relname";
+
+const FOREIGN_KEYS: &str = "\
+    SELECT f.conname::text, f.conrelid = f.confrelid, array_to_string(f.conkey, ' '), \
+           array_to_string(f.confkey, ' '), f.confdeltype::text, f.confupdtype::text \
+    FROM pg_constraint f WHERE f.confrelid = $1::int8::oid AND f.contype = 'f' ORDER BY f.conname";
+
+/// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE.
+const TRIGGERS: &str = "\
+    SELECT t.tgname::text, t.tgtype & 4 <> 0, t.tgtype & 16 <> 0, t.tgtype & 8 <> 0 \
+    FROM pg_trigger t \
+    WHERE t.tgrelid = $1::int8::oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
+
+/// Loads a table; `None` if the name means nothing on this connection.
+pub(super) async fn load_table(
+    connection: &mut PgConnection,
+    name: &TableName,
+) -> Result<Option<LoadedTable<Postgres>>, sqlx::Error> {
+    let mut arguments = PgArguments::default();
+    let quoted = name.schema.iter().chain([&name.name]).map(|part| quote(part));
+    let quoted = quoted.collect::<Vec<_>>().join(".");
+    arguments.add(quoted).map_err(sqlx::Error::Encode)?;
+    let found = rows::<Postgres>(connection, RELATION.to_owned(), arguments).await?;
+    let Some(relation) = found.first() else { return Ok(None) };
+    let oid: i64 = relation.try_get(0)?;
+
+    let columns = by_oid(connection, COLUMNS, oid).await?;
+    let numbers: Vec<i64> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let types = columns.iter().map(column_type).collect::<Result<_, _>>()?;
+    let (key, key_name, unique) = indexes(connection, oid, &numbers).await?;
+    let table = Table {
+        schema: relation.try_get(1)?,
+        name: relation.try_get(2)?,
+        kind: kind(&relation.try_get::<String, _>(3)?, relation)?,
+        columns: columns.iter().map(column).collect::<Result<_, _>>()?,
+        key,
+        key_name,
+        unique,
+        referenced_by: foreign_keys(connection, oid, &numbers).await?,
+        triggers: triggers(connection, oid).await?,
+        rewrites: relation.try_get(6)?,
+    };
+    Ok(Some(LoadedTable { table, types }))
+}
+
+fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+async fn by_oid(
+    connection: &mut PgConnection,
+    text: &str,
+    oid: i64,
+) -> Result<Vec<sqlx::postgres::PgRow>, sqlx::Error> {
+    let mut arguments = PgArguments::default();
+    arguments.add(oid).map_err(sqlx::Error::Encode)?;
+    rows::<Postgres>(connection, text.to_owned(), arguments).await
+}
+
+fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sqlx::Error> {
+    let temporary = relation.try_get::<String, _>(4)? == "t";
+    let inherited: bool = relation.try_get(5)?;
+    Ok(match relkind {
+        "v" | "m" => TableKind::View,
+        "f" => TableKind::Foreign,
+        // Another session, which is where an undo runs, does not see a temporary table.
+        _ if temporary => TableKind::NotTransactional,
+        _ if inherited => TableKind::Inherited,
+        _ => TableKind::Ordinary,
+    })
+}
+
+fn column_type(row: &sqlx::postgres::PgRow) -> Result<PgColumn, sqlx::Error> {
+    let oid: i64 = row.try_get(2)?;
+    let oid = u32::try_from(oid).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    Ok(PgColumn { oid })
+}
+
+fn column(row: &sqlx::postgres::PgRow) -> Result<Column, sqlx::Error> {
+    let default: Option<String> = row.try_get(7)?;
+    let (identity, generated): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+    let serial = default.as_deref().is_some_and(|default| default.starts_with("nextval("));
+    let generation = match (identity.as_str(), generated.as_str()) {
+        (_, "s" | "v") => Generation::Computed,
+        ("a", _) => Generation::IdentityAlways,
+        ("d", _) => Generation::IdentityByDefault,
+        _ if serial => Generation::IdentityByDefault,
+        _ => Generation::None,
+    };
+    let deterministic: bool = row.try_get(8)?;
+    let base: String = row.try_get(9)?;
+    let fold = match base.as_str() {
+        _ if !deterministic => KeyFold::Unknown,
+        "citext" => KeyFold::Case,
+        // Trailing spaces of `character(n)` do not count.
+        "bpchar" => KeyFold::TrimTrailingSpaces,
+        _ => KeyFold::Exact,
+    };
+    Ok(Column {
+        name: row.try_get(1)?,
+        type_text: row.try_get(3)?,
+        generation,
+        default: if generation == Generation::Computed { None } else { default },
+        on_update: false,
+        nullable: row.try_get(6)?,
+        fold,
+    })
+}
+
+async fn indexes(
+    connection: &mut PgConnection,
+    oid: i64,
+    numbers: &[i64],
+) -> Result<(Vec<usize>, String, Vec<UniqueIndex>), sqlx::Error> {
+    let (mut key, mut key_name, mut unique) = (Vec::new(), String::new(), Vec::new());
+    for row in by_oid(connection, INDEXES, oid).await? {
+        let name: String = row.try_get(0)?;
+        let width = usize::try_from(row.try_get::<i64, _>(3)?).unwrap_or_default();
+        let mut columns = positions(&row.try_get::<String, _>(2)?, numbers);
+        // Columns behind the key ones are merely INCLUDEd.
+        columns.truncate(width);
+        if row.try_get(1)? {
+            key = columns;
+            key_name = name;
+        } else {
+            unique.push(UniqueIndex { name, columns, plain: row.try_get(4)? });
+        }
+    }
+    Ok((key, key_name, unique))
+}
+
+/// The positions among `numbers` of attribute numbers separated by spaces; expressions (0) are left
+/// out.
+fn positions(text: &str, numbers: &[i64]) -> Vec<usize> {
+    let numbers_in_text = text.split_whitespace().filter_map(|number| number.parse::<i64>().ok());
+    numbers_in_text
+        .filter_map(|number| numbers.iter().position(|candidate| *candidate == number))
+        .collect()
+}
+
+async fn foreign_keys(
+    connection: &mut PgConnection,
+    oid: i64,
+    numbers: &[i64],
+) -> Result<Vec<ForeignKey>, sqlx::Error> {
+    let mut found = Vec::new();
+    for row in by_oid(connection, FOREIGN_KEYS, oid).await? {
+        let own: bool = row.try_get(1)?;
+        let referencing = positions(&row.try_get::<String, _>(2)?, numbers);
+        found.push(ForeignKey {
+            name: row.try_get(0)?,
+            own_columns: if own { referencing } else { Vec::new() },
+            referenced: positions(&row.try_get::<String, _>(3)?, numbers),
+            on_delete: action(&row.try_get::<String, _>(4)?),
+            on_update: action(&row.try_get::<String, _>(5)?),
+        });
+    }
+    Ok(found)
+}
+
+fn action(code: &str) -> ReferentialAction {
+    match code {
+        "a" | "r" => ReferentialAction::Refuse,
+        _ => ReferentialAction::Change,
+    }
+}
+
+async fn triggers(connection: &mut PgConnection, oid: i64) -> Result<Vec<Trigger>, sqlx::Error> {
+    let found = by_oid(connection, TRIGGERS, oid).await?;
+    let trigger = |row: &sqlx::postgres::PgRow| {
+        Ok(Trigger {
+            name: row.try_get(0)?,
+            on_insert: row.try_get(1)?,
+            on_update: row.try_get(2)?,
+            on_delete: row.try_get(3)?,
+            own_row_only: false,
+        })
+    };
+    found.iter().map(trigger).collect()
+}

@@ -1,0 +1,311 @@
+//! Puts the rows of one undo item back, if they still are as the branch left them.
+//!
+//! | current row | outcome |
+//! | --- | --- |
+//! | as the branch left it | put back |
+//! | as it was before | left alone: it is back already |
+//! | anything else | refused: another hand has written it |
+//!
+//! Compared is what the branch wrote. Columns that the database changes by itself are put back, but
+//! prove nothing.
+
+use std::collections::HashMap;
+
+use handfast_proto::v1::DirtyRow;
+use sqlx::error::ErrorKind;
+
+use super::database::{Backend, LoadedTable, execute, rows};
+use super::dirty;
+use super::error::AtError;
+use super::image::Layout;
+use super::plan::{Dialect, Generation, undo_sql};
+use super::statement::{bind, bind_key, rows_max};
+use super::undo::{Role, UndoItem, UndoKind};
+use super::value::Value;
+
+/// What keeps an item from being undone.
+#[derive(Debug)]
+pub(crate) enum Obstacle {
+    /// Another attempt may succeed.
+    Database(sqlx::Error),
+    /// A person has to look.
+    Refused { error: String, rows: Vec<DirtyRow> },
+}
+
+impl Obstacle {
+    pub(crate) fn refused(error: String) -> Self {
+        Self::Refused { error, rows: Vec::new() }
+    }
+}
+
+impl From<sqlx::Error> for Obstacle {
+    /// A constraint that other rows violate will not go away by trying again.
+    fn from(error: sqlx::Error) -> Self {
+        let kind = error.as_database_error().map(sqlx::error::DatabaseError::kind);
+        match kind {
+            Some(
+                ErrorKind::UniqueViolation
+                | ErrorKind::ForeignKeyViolation
+                | ErrorKind::NotNullViolation
+                | ErrorKind::CheckViolation,
+            ) => Self::refused(format!("rows of others are in the way: {error}")),
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl From<AtError> for Obstacle {
+    fn from(error: AtError) -> Self {
+        Self::refused(error.to_string())
+    }
+}
+
+/// An undo item and the table that it goes back to.
+pub(crate) struct Restore<'r, DB: Backend> {
+    pub(crate) connection: &'r mut DB::Connection,
+    pub(crate) loaded: &'r LoadedTable<DB>,
+    pub(crate) item: &'r UndoItem,
+    /// For each column of the item, its place in the table.
+    pub(crate) columns: Vec<usize>,
+}
+
+/// A row of the item: as it was and as the branch left it; `None` is no row.
+struct Row<'r> {
+    before: Option<&'r Vec<Value>>,
+    after: Option<&'r Vec<Value>>,
+}
+
+impl<'r> Row<'r> {
+    /// The values that name the row: its key is the same before and after.
+    fn named(&self) -> &'r Vec<Value> {
+        self.after.or(self.before).expect("a row of an undo item is there before or after")
+    }
+}
+
+/// What to do with a row.
+enum Verdict {
+    PutBack,
+    LeaveAlone,
+    Dirty,
+}
+
+impl<DB: Backend> Restore<'_, DB> {
+    /// Undoes the item. With `force` the before image wins over whatever is there.
+    pub(crate) async fn carry_out(mut self, force: bool) -> Result<(), Obstacle> {
+        let item = self.item;
+        let all = rows_of(item);
+        let current = self.current(&all).await?;
+        let mut put_back = Vec::new();
+        let mut dirty = Vec::new();
+        for row in all {
+            let found = current.get(&self.name(row.named()));
+            match self.judge(&row, found, force) {
+                Verdict::PutBack => put_back.push((row, found)),
+                Verdict::LeaveAlone => {}
+                Verdict::Dirty => dirty.push((row, found)),
+            }
+        }
+        if !dirty.is_empty() {
+            return Err(self.refuse(&dirty).await);
+        }
+        match item.kind {
+            UndoKind::Update => {
+                self.write_back(put_back.iter().filter_map(|(row, _)| row.before)).await
+            }
+            UndoKind::Insert => self.remove(put_back.iter().map(|(row, _)| row.named())).await,
+            UndoKind::Delete => {
+                // Forced over a row that has taken the key meanwhile: that row is written over.
+                let (there, gone): (Vec<_>, Vec<_>) =
+                    put_back.iter().partition(|(_, found)| found.is_some());
+                self.write_back(there.iter().filter_map(|(row, _)| row.before)).await?;
+                self.insert_again(gone.iter().filter_map(|(row, _)| row.before)).await
+            }
+        }
+    }
+
+    fn judge(&self, row: &Row<'_>, found: Option<&Vec<Value>>, force: bool) -> Verdict {
+        if force {
+            return match (self.item.kind, found) {
+                // Nothing to remove; nothing to write over, for the image has not all columns.
+                (UndoKind::Insert | UndoKind::Update, None) => Verdict::LeaveAlone,
+                (UndoKind::Insert | UndoKind::Update | UndoKind::Delete, _) => Verdict::PutBack,
+            };
+        }
+        if self.same(found, row.after) {
+            Verdict::PutBack
+        } else if self.same(found, row.before) {
+            Verdict::LeaveAlone
+        } else {
+            Verdict::Dirty
+        }
+    }
+
+    /// Whether two rows are equal in what the branch wrote, or both not there.
+    fn same(&self, found: Option<&Vec<Value>>, image: Option<&Vec<Value>>) -> bool {
+        match (found, image) {
+            (None, None) => true,
+            (Some(found), Some(image)) => {
+                let columns = self.item.columns.iter();
+                let pairs = columns.zip(found.iter().zip(image));
+                pairs.filter(|(column, _)| column.role == Role::Written).all(|(_, (a, b))| a == b)
+            }
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    /// The rows as they are, locked, by name.
+    async fn current(&mut self, all: &[Row<'_>]) -> Result<HashMap<String, Vec<Value>>, Obstacle> {
+        let table = &self.loaded.table;
+        let mut found = HashMap::new();
+        for chunk in all.chunks(rows_max::<DB>(table.key.len())) {
+            let columns = &self.columns;
+            let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), true);
+            let mut arguments = DB::Arguments::default();
+            for row in chunk {
+                bind_key(&mut arguments, self.loaded, row.named(), columns)?;
+            }
+            let current = rows::<DB>(self.connection, text, arguments).await?;
+            for row in Layout::of(columns).rows(self.loaded, &current)? {
+                found.insert(self.name(&row.values), row.values);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The key values of a row as one text.
+    fn name(&self, values: &[Value]) -> String {
+        let keyed = self.item.columns.iter().zip(values);
+        let key: Vec<&Value> =
+            keyed.filter(|(column, _)| column.role == Role::Key).map(|(_, value)| value).collect();
+        serde_json::to_string(&key).expect("key values have a JSON form: they came from one")
+    }
+
+    async fn refuse(&mut self, dirty: &[(Row<'_>, Option<&Vec<Value>>)]) -> Obstacle {
+        let (loaded, item, columns) = (self.loaded, self.item, &self.columns);
+        let mut shown = Vec::new();
+        for (row, found) in dirty.iter().take(dirty::ROWS_MAX) {
+            let images = [row.before, row.after, *found].map(|image| image.map(Vec::as_slice));
+            shown.push(dirty::describe(self.connection, loaded, item, columns, images).await);
+        }
+        let table = loaded.table.full_name();
+        let error = format!(
+            "dirty write: {} of {} rows of {table} were changed by others since",
+            dirty.len(),
+            item.before.len().max(item.after.len()),
+        );
+        Obstacle::Refused { error, rows: shown }
+    }
+
+    async fn write_back<'i>(
+        &mut self,
+        rows: impl Iterator<Item = &'i Vec<Value>>,
+    ) -> Result<(), Obstacle> {
+        let places: Vec<usize> =
+            (0..self.columns.len()).filter(|at| self.is_written(*at)).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let columns: Vec<usize> = places.iter().map(|at| self.columns[*at]).collect();
+        let text = undo_sql::restore_updated(DB::DIALECT, &self.loaded.table, &columns);
+        for row in rows {
+            let mut arguments = DB::Arguments::default();
+            for at in &places {
+                bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
+            }
+            bind_key(&mut arguments, self.loaded, row, &self.columns)?;
+            execute::<DB>(self.connection, text.clone(), arguments).await?;
+        }
+        Ok(())
+    }
+
+    fn is_written(&self, at: usize) -> bool {
+        let generation = self.loaded.table.columns[self.columns[at]].generation;
+        // PostgreSQL takes no value for such a column in an UPDATE, and it never changes by one.
+        let fixed = matches!(generation, Generation::Computed | Generation::IdentityAlways);
+        self.item.columns[at].role != Role::Key && !fixed
+    }
+
+    async fn remove<'i>(
+        &mut self,
+        rows: impl Iterator<Item = &'i Vec<Value>>,
+    ) -> Result<(), Obstacle> {
+        let mut rows = self.parents_first(rows.collect());
+        rows.reverse();
+        let table = &self.loaded.table;
+        for chunk in rows.chunks(self.chunk(table.key.len())) {
+            let text = undo_sql::remove_inserted(DB::DIALECT, table, chunk.len());
+            let mut arguments = DB::Arguments::default();
+            for row in chunk {
+                bind_key(&mut arguments, self.loaded, row, &self.columns)?;
+            }
+            execute::<DB>(self.connection, text, arguments).await?;
+        }
+        Ok(())
+    }
+
+    async fn insert_again<'i>(
+        &mut self,
+        rows: impl Iterator<Item = &'i Vec<Value>>,
+    ) -> Result<(), Obstacle> {
+        let table = &self.loaded.table;
+        let stored = table.stored();
+        let place = |column: &usize| self.columns.iter().position(|known| known == column);
+        let places: Option<Vec<usize>> = stored.iter().map(place).collect();
+        let Some(places) = places else {
+            let error = format!("table {} has columns that the undo log lacks", table.full_name());
+            return Err(Obstacle::refused(error));
+        };
+        let rows = self.parents_first(rows.collect());
+        for chunk in rows.chunks(rows_max::<DB>(stored.len())) {
+            let text = undo_sql::restore_deleted(DB::DIALECT, table, chunk.len());
+            let mut arguments = DB::Arguments::default();
+            for row in chunk {
+                for (column, at) in stored.iter().zip(&places) {
+                    bind(&mut arguments, self.loaded, *column, &row[*at])?;
+                }
+            }
+            execute::<DB>(self.connection, text, arguments).await?;
+        }
+        Ok(())
+    }
+
+    /// Orders rows that refer to each other. PostgreSQL and SQLite check a statement as a whole,
+    /// MySQL row by row.
+    fn parents_first<'i>(&self, rows: Vec<&'i Vec<Value>>) -> Vec<&'i Vec<Value>> {
+        let mut keys = self.loaded.table.referenced_by.iter();
+        let Some(key) = keys.find(|key| !key.own_columns.is_empty()) else { return rows };
+        let links: Vec<_> = rows
+            .iter()
+            .map(|row| (self.part(row, &key.referenced), self.part(row, &key.own_columns)))
+            .collect();
+        undo_sql::parents_first(&links).into_iter().map(|index| rows[index]).collect()
+    }
+
+    /// Some columns of a row as one text; `None` if one of them is NULL or not in the image.
+    fn part(&self, row: &[Value], columns: &[usize]) -> Option<String> {
+        let mut part = Vec::with_capacity(columns.len());
+        for column in columns {
+            let at = self.columns.iter().position(|known| known == column)?;
+            part.push(Some(&row[at]).filter(|value| !value.is_null())?);
+        }
+        serde_json::to_string(&part).ok()
+    }
+
+    /// How many rows one DELETE may name: one where rows refer to each other and are checked one by
+    /// one.
+    fn chunk(&self, key_columns: usize) -> usize {
+        let refers = self.loaded.table.referenced_by.iter().any(|key| !key.own_columns.is_empty());
+        if refers && DB::DIALECT == Dialect::MySql { 1 } else { rows_max::<DB>(key_columns) }
+    }
+}
+
+fn rows_of(item: &UndoItem) -> Vec<Row<'_>> {
+    let (before, after) = (item.before.iter().map(Some), item.after.iter().map(Some));
+    match item.kind {
+        UndoKind::Insert => after.map(|after| Row { before: None, after }).collect(),
+        UndoKind::Delete => before.map(|before| Row { before, after: None }).collect(),
+        UndoKind::Update => {
+            before.zip(after).map(|(before, after)| Row { before, after }).collect()
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Rolls back one branch: puts its rows back in one local transaction, or finds them changed by
+//! others and touches nothing.
+
+use std::sync::Arc;
+
+use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
+use sqlx::pool::PoolConnection;
+
+use super::captured::Captured;
+use super::database::{AtDatabase, Backend};
+use super::error::{AtError, with_causes};
+use super::resource::Shared;
+use super::restore::{Obstacle, Restore};
+use super::undo::UndoLog;
+use super::undo_table::{self, Found};
+
+/// What a rollback came to.
+#[derive(Debug)]
+pub(crate) enum Restored {
+    /// The rows are as they were before the branch, now or already.
+    Done,
+    /// Only a person can tell how to go on. Nothing was changed.
+    Refused { error: String, rows: Vec<DirtyRow> },
+}
+
+/// How often a guard row may lose the race against a local transaction that commits just then. Once
+/// is the rule: whoever wins stays.
+const RACES_MAX: usize = 3;
+
+/// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
+/// committed yet; a guard row then keeps it from committing later.
+///
+/// # Errors
+/// Whatever another attempt may cure.
+pub(crate) async fn roll_back<DB: AtDatabase>(
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+) -> Result<Restored, sqlx::Error> {
+    let mut connection = shared.pool.acquire().await?;
+    let result = with_session::<DB>(&mut connection, shared, branch).await;
+    if result.is_err() {
+        // What the session is set to is not certain any more.
+        connection.close_on_drop();
+    }
+    result
+}
+
+async fn with_session<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+) -> Result<Restored, sqlx::Error> {
+    let mut restored = None;
+    for _ in 0..RACES_MAX {
+        send_all::<DB>(connection, DB::UNDO_BEFORE).await?;
+        restored = attempt::<DB>(connection, shared, branch).await?;
+        send_all::<DB>(connection, DB::UNDO_AFTER).await?;
+        if restored.is_some() {
+            break;
+        }
+    }
+    restored.ok_or_else(|| sqlx::Error::Protocol("undo row neither there nor absent".to_owned()))
+}
+
+async fn send_all<DB: Backend>(
+    connection: &mut DB::Connection,
+    texts: &'static [&'static str],
+) -> Result<(), sqlx::Error> {
+    for text in texts {
+        DB::steps(connection, Captured::plain((*text).to_owned())).await?;
+    }
+    Ok(())
+}
+
+/// One local transaction. `None`: the undo row came between the look and the guard.
+async fn attempt<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+) -> Result<Option<Restored>, sqlx::Error> {
+    let mut local = DB::begin_on(connection).await?;
+    send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
+    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+    let log = match undo_table::find::<DB>(&mut local, xid, id).await? {
+        Some(Found::Guard) => return Ok(Some(Restored::Done)),
+        Some(Found::Log(log)) => log,
+        None => {
+            let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
+            local.commit().await?;
+            return Ok(guarded.then_some(Restored::Done));
+        }
+    };
+    match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
+        Ok(()) => {
+            undo_table::delete::<DB>(&mut local, xid, id).await?;
+            match local.commit().await.map_err(Obstacle::from) {
+                Ok(()) => Ok(Some(Restored::Done)),
+                // A deferred foreign key, checked only here.
+                Err(Obstacle::Refused { error, rows }) => {
+                    Ok(Some(Restored::Refused { error, rows }))
+                }
+                Err(Obstacle::Database(error)) => Err(error),
+            }
+        }
+        Err(Obstacle::Refused { error, rows }) => {
+            local.rollback().await?;
+            tracing::warn!(xid, branch = id, error, "branch needs an operator");
+            Ok(Some(Restored::Refused { error, rows }))
+        }
+        Err(Obstacle::Database(error)) => Err(error),
+    }
+}
+
+async fn restore<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Arc<Shared<DB>>,
+    resolution: Resolution,
+    log: &[u8],
+) -> Result<(), Obstacle> {
+    if resolution == Resolution::AcceptCurrent {
+        return Ok(());
+    }
+    let unreadable = |error: &dyn std::error::Error| Obstacle::refused(error.to_string());
+    let log = UndoLog::decode(log).map_err(|error| unreadable(&error))?;
+    let force = resolution == Resolution::ForceBefore;
+    // The newest change first: each item finds the rows as it left them.
+    for item in log.items.iter().rev() {
+        let table = shared.catalogue.table_of_item(connection, item).await;
+        let loaded = table.map_err(|error| match AtError::of(&error) {
+            Some(ours) => Obstacle::refused(with_causes(ours)),
+            None => Obstacle::Database(error),
+        })?;
+        let columns = item.columns_in(&loaded).map_err(Obstacle::refused)?;
+        let restore =
+            Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
+        restore.carry_out(force).await?;
+    }
+    Ok(())
+}

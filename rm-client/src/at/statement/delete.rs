@@ -1,0 +1,26 @@
+//! DELETE: the rows as they were, from the statement itself where the database returns them.
+
+use super::{Run, for_application, rows_of};
+use crate::at::database::{Backend, Steps};
+use crate::at::image::Layout;
+use crate::at::plan::{Delete, DeleteImage};
+
+impl<DB: Backend> Run<'_, DB> {
+    pub(super) async fn delete(&mut self, plan: &Delete) -> Result<Steps<DB>, sqlx::Error> {
+        let (before, steps) = match &plan.image {
+            DeleteImage::Returned(query) => {
+                let steps = self.change(query).await?;
+                (Layout::of(&plan.columns).rows(self.loaded, rows_of::<DB>(&steps))?, steps)
+            }
+            DeleteImage::Read { before, change } => {
+                let before = self.read(before, &plan.columns).await?;
+                let steps = self.change_rows(change, &before, &plan.columns).await?;
+                (before, steps)
+            }
+        };
+        self.expect_rows("DELETE", before.len(), &steps)?;
+        self.work.deleted(self.loaded, &plan.columns, before);
+        self.recorded();
+        Ok(for_application::<DB>(steps, plan.user_returning))
+    }
+}

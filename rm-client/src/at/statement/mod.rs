@@ -1,0 +1,226 @@
+//! Running a planned statement: images around the change, and the record of both.
+//!
+//! One file a kind. All of them write through [`Run`], which holds the open local transaction's
+//! connection and its record; nothing here decides what can be undone (the plan does) or talks to
+//! the coordinator, but for reads that must be globally committed.
+
+mod delete;
+mod insert;
+mod read;
+mod update;
+mod upsert;
+
+use either::Either;
+use sqlx::Database;
+
+use super::captured::Captured;
+use super::database::{Backend, LoadedTable, Steps, affected, rows};
+use super::error::AtError;
+use super::image::{Image, ImageRow, Layout};
+use super::plan::{Arguments, Change, GeneratedKeys, KeyedQuery, Plan, Query, ROWS_MAX, undo_sql};
+use super::value::Value;
+use super::work::Work;
+
+/// A statement about to run.
+pub(crate) struct Run<'r, DB: Backend> {
+    pub(crate) connection: &'r mut DB::Connection,
+    pub(crate) work: &'r mut Work,
+    pub(crate) loaded: &'r LoadedTable<DB>,
+    /// The application's query.
+    pub(crate) query: Captured<DB>,
+}
+
+impl<DB: Backend> Run<'_, DB> {
+    /// Runs the statement by its plan and records what is to be undone and locked.
+    pub(crate) async fn carry_out(mut self, plan: &Plan) -> Result<Steps<DB>, sqlx::Error> {
+        match plan {
+            Plan::Pass => DB::steps(self.connection, self.query).await,
+            Plan::LockingRead(plan) => self.locking_read(plan).await,
+            Plan::Update(plan) => self.update(plan).await,
+            Plan::Delete(plan) => self.delete(plan).await,
+            Plan::Insert(plan) => self.insert(plan).await,
+            Plan::Upsert(plan) => self.upsert(plan).await,
+        }
+    }
+
+    /// Runs a change. From here until [`Run::recorded`] the local transaction cannot be committed,
+    /// also if the future is dropped in between.
+    async fn change(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
+        let captured = self.bound(query);
+        let was_half_recorded = self.work.half_recorded;
+        self.work.half_recorded = true;
+        let result = DB::steps(self.connection, captured).await;
+        if let Err(error) = &result
+            && error.as_database_error().is_some()
+        {
+            // The database took the statement back as a whole.
+            self.work.half_recorded = was_half_recorded;
+        }
+        result
+    }
+
+    /// Runs a change by its plan, for the rows imaged.
+    async fn change_rows(
+        &mut self,
+        change: &Change,
+        before: &Image,
+        columns: &[usize],
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        match change {
+            Change::ByPredicate(query) => self.change(query).await,
+            Change::ByKey(keyed) => self.change_by_key(keyed, before, columns).await,
+        }
+    }
+
+    async fn change_by_key(
+        &mut self,
+        keyed: &KeyedQuery,
+        before: &Image,
+        columns: &[usize],
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        if before.is_empty() {
+            return Ok(vec![Either::Left(<DB as Database>::QueryResult::default())]);
+        }
+        let mut steps = Steps::<DB>::new();
+        let mut total = <DB as Database>::QueryResult::default();
+        for chunk in before.chunks(keyed.rows_max()) {
+            let query = keyed.for_rows(chunk.len());
+            let mut captured = self.query.with_text(&query.text);
+            let arguments = captured.arguments.get_or_insert_default();
+            bind_keys(arguments, self.loaded, chunk, columns)?;
+            // A failure after the first chunk leaves that chunk's change without its undo item, so
+            // the mark stays, whatever the error.
+            self.work.half_recorded = true;
+            for step in DB::steps(self.connection, captured).await? {
+                match step {
+                    Either::Left(result) => total.extend([result]),
+                    Either::Right(row) => steps.push(Either::Right(row)),
+                }
+            }
+        }
+        steps.push(Either::Left(total));
+        Ok(steps)
+    }
+
+    /// The change has its undo item.
+    fn recorded(&mut self) {
+        self.work.half_recorded = false;
+    }
+
+    /// Reads rows by a query of the plan.
+    async fn read(&mut self, query: &Query, columns: &[usize]) -> Result<Image, sqlx::Error> {
+        let steps = DB::steps(self.connection, self.bound(query)).await?;
+        Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
+    }
+
+    /// Reads rows again by the keys of an image.
+    async fn read_again(&mut self, image: &Image, columns: &[usize]) -> Result<Image, sqlx::Error> {
+        let table = &self.loaded.table;
+        let mut found = Image::with_capacity(image.len());
+        for chunk in image.chunks(rows_max::<DB>(table.key.len())) {
+            let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), false);
+            let mut arguments = DB::Arguments::default();
+            bind_keys(&mut arguments, self.loaded, chunk, columns)?;
+            let again = rows::<DB>(self.connection, text, arguments).await?;
+            found.extend(Layout::of(columns).rows(self.loaded, &again)?);
+        }
+        Ok(found)
+    }
+
+    /// Reads rows by the keys that the database generated for this statement.
+    async fn read_generated(
+        &mut self,
+        keys: &GeneratedKeys,
+        steps: &Steps<DB>,
+        columns: &[usize],
+    ) -> Result<Image, sqlx::Error> {
+        let results = steps.iter().filter_map(|step| step.as_ref().left());
+        let first = results.filter_map(DB::last_insert_id).find(|id| *id != 0);
+        let Some(first) = first else { return Ok(Image::new()) };
+        let step = if keys.rows > 1 { DB::key_step(self.connection).await? } else { 1 };
+        let query = keys.query(first, step);
+        let captured = self.query.with_text(&query.text).uncached();
+        let steps = DB::steps(self.connection, captured).await?;
+        Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
+    }
+
+    /// The application's arguments under a text of the plan.
+    fn bound(&self, query: &Query) -> Captured<DB> {
+        match query.arguments {
+            Arguments::AsBound | Arguments::AsBoundThenKeys => self.query.with_text(&query.text),
+        }
+    }
+
+    /// Refuses a change that met other rows than were imaged.
+    fn expect_rows(
+        &self,
+        statement: &'static str,
+        imaged: usize,
+        steps: &Steps<DB>,
+    ) -> Result<(), AtError> {
+        let (imaged, changed) = (imaged as u64, affected::<DB>(steps));
+        if imaged == changed {
+            return Ok(());
+        }
+        Err(self.rows_differ(statement, imaged, changed))
+    }
+
+    fn rows_differ(&self, statement: &'static str, imaged: u64, changed: u64) -> AtError {
+        AtError::RowsDiffer { statement, table: self.loaded.table.full_name(), imaged, changed }
+    }
+}
+
+/// The rows among what a statement answered.
+fn rows_of<DB: Backend>(steps: &Steps<DB>) -> impl Iterator<Item = &DB::Row> {
+    steps.iter().filter_map(|step| step.as_ref().right())
+}
+
+/// What the application sees: its own rows, or the counts alone if all rows are ours.
+fn for_application<DB: Backend>(steps: Steps<DB>, user_returning: bool) -> Steps<DB> {
+    if user_returning { steps } else { steps.into_iter().filter(Either::is_left).collect() }
+}
+
+/// How many rows one by-key query of ours may name.
+pub(crate) fn rows_max<DB: Backend>(key_columns: usize) -> usize {
+    (DB::ARGUMENTS_MAX / key_columns.max(1)).clamp(1, ROWS_MAX)
+}
+
+/// Binds the key values of image rows, in key order.
+pub(crate) fn bind_keys<DB: Backend>(
+    arguments: &mut DB::Arguments,
+    loaded: &LoadedTable<DB>,
+    image: &[ImageRow],
+    columns: &[usize],
+) -> Result<(), AtError> {
+    for row in image {
+        bind_key(arguments, loaded, &row.values, columns)?;
+    }
+    Ok(())
+}
+
+/// Binds the key values of one row, in key order.
+pub(crate) fn bind_key<DB: Backend>(
+    arguments: &mut DB::Arguments,
+    loaded: &LoadedTable<DB>,
+    values: &[Value],
+    columns: &[usize],
+) -> Result<(), AtError> {
+    for part in &loaded.table.key {
+        let place = columns.iter().position(|column| column == part);
+        let place = place.expect("every image holds the whole key");
+        bind(arguments, loaded, *part, &values[place])?;
+    }
+    Ok(())
+}
+
+/// Binds a value as a column's type.
+pub(crate) fn bind<DB: Backend>(
+    arguments: &mut DB::Arguments,
+    loaded: &LoadedTable<DB>,
+    column: usize,
+    value: &Value,
+) -> Result<(), AtError> {
+    let name = &loaded.table.columns[column].name;
+    DB::bind(arguments, value, &loaded.types[column])
+        .map_err(|misfit| AtError::misfit(name, &misfit))
+}

@@ -1,0 +1,30 @@
+//! Reads whose rows count for other globals.
+
+use super::{Run, rows_of};
+use crate::at::database::{Backend, Steps};
+use crate::at::image::key_of;
+use crate::at::locks::Mode;
+use crate::at::plan::{LockMode, LockingRead};
+
+impl<DB: Backend> Run<'_, DB> {
+    /// Runs the read and notes its rows: to be locked with the branch's registration, or, for a
+    /// globally committed read, to be free of other globals' locks.
+    pub(super) async fn locking_read(
+        &mut self,
+        plan: &LockingRead,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let steps = DB::steps(self.connection, self.bound(&plan.query)).await?;
+        let table = self.loaded.table.full_name();
+        let mut keys = Vec::new();
+        for row in rows_of::<DB>(&steps) {
+            let width = DB::width(row);
+            keys.push(key_of::<DB>(&table, row, width - plan.key_columns..width)?);
+        }
+        match plan.mode {
+            LockMode::Exclusive => self.work.lock(self.loaded, Mode::Exclusive, keys),
+            LockMode::Shared => self.work.lock(self.loaded, Mode::Shared, keys),
+            LockMode::Committed => self.work.wait_for(self.loaded, keys),
+        }
+        Ok(steps)
+    }
+}

@@ -1,0 +1,160 @@
+//! What a local transaction has done so far: its undo items and the rows it needs locked globally.
+
+use super::database::{Backend, LoadedTable};
+use super::image::{Image, ImageRow};
+use super::locks::{Locks, Mode};
+use super::undo::{UndoItem, UndoKind};
+
+/// The record of one local transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    items: Vec<UndoItem>,
+    locks: Locks,
+    /// Rows that a globally committed read found locked: to be waited for, never taken.
+    pub(crate) awaited: Locks,
+    /// Set while a change has no undo item yet; commit refuses while it is set.
+    pub(crate) half_recorded: bool,
+    /// The database has ended the transaction by itself.
+    pub(crate) ended: bool,
+    /// A statement failed in a way that repeating the local transaction may cure.
+    pub(crate) repeatable: bool,
+    /// A statement and its table did not agree about columns; the table is forgotten meanwhile.
+    pub(crate) stale_tables: bool,
+    /// Set once the isolation level was found to lock gaps.
+    pub(crate) gaps_locked: bool,
+    savepoints: Vec<Savepoint>,
+}
+
+#[derive(Debug)]
+struct Savepoint {
+    name: String,
+    items: usize,
+    locks: Locks,
+}
+
+impl Work {
+    pub(crate) fn items(&self) -> &[UndoItem] {
+        &self.items
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Notes rows to be locked without a change.
+    pub(crate) fn lock<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        mode: Mode,
+        keys: impl IntoIterator<Item = Box<[u8]>>,
+    ) {
+        self.locks.add(&lock_table::<DB>(loaded), mode, keys);
+    }
+
+    /// Notes rows that may not be read before their holders are finished.
+    pub(crate) fn wait_for<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        keys: impl IntoIterator<Item = Box<[u8]>>,
+    ) {
+        self.awaited.add(&lock_table::<DB>(loaded), Mode::Shared, keys);
+    }
+
+    /// Records a change of existing rows. Rows that did not change need no undo, but stay locked:
+    /// what was decided on their grounds must not be overtaken.
+    pub(crate) fn updated<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        maintained: &[usize],
+        before: Image,
+        after: Image,
+    ) {
+        self.lock_rows(loaded, before.iter().chain(&after));
+        let changed = before.into_iter().zip(after).filter(|(old, new)| old.values != new.values);
+        let (before, after): (Image, Image) = changed.unzip();
+        if !after.is_empty() {
+            let kind = UndoKind::Update;
+            self.items.push(UndoItem::new(kind, loaded, columns, maintained, before, after));
+        }
+    }
+
+    /// Records rows that were not there before.
+    pub(crate) fn inserted<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        after: Image,
+    ) {
+        self.lock_rows(loaded, after.iter());
+        if !after.is_empty() {
+            let maintained = maintained::<DB>(loaded, columns);
+            let (kind, before) = (UndoKind::Insert, Vec::new());
+            self.items.push(UndoItem::new(kind, loaded, columns, &maintained, before, after));
+        }
+    }
+
+    /// Records rows that are gone.
+    pub(crate) fn deleted<DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        columns: &[usize],
+        before: Image,
+    ) {
+        self.lock_rows(loaded, before.iter());
+        if !before.is_empty() {
+            let (kind, after) = (UndoKind::Delete, Vec::new());
+            self.items.push(UndoItem::new(kind, loaded, columns, &[], before, after));
+        }
+    }
+
+    fn lock_rows<'r, DB: Backend>(
+        &mut self,
+        loaded: &LoadedTable<DB>,
+        rows: impl Iterator<Item = &'r ImageRow>,
+    ) {
+        self.lock(loaded, Mode::Exclusive, rows.map(|row| row.key.clone()));
+    }
+
+    /// Remembers how things stand under a name.
+    pub(crate) fn set_savepoint(&mut self, name: &str) {
+        let (items, locks) = (self.items.len(), self.locks.clone());
+        self.savepoints.push(Savepoint { name: name.to_owned(), items, locks });
+    }
+
+    pub(crate) fn has_savepoint(&self, name: &str) -> bool {
+        self.savepoints.iter().any(|savepoint| savepoint.name == name)
+    }
+
+    /// Forgets everything since the newest savepoint of the name, which stays set.
+    pub(crate) fn roll_back_to(&mut self, name: &str) {
+        let Some(index) = self.newest(name) else { return };
+        self.savepoints.truncate(index + 1);
+        let savepoint = &self.savepoints[index];
+        self.items.truncate(savepoint.items);
+        // No lock is taken before the commit, so that none has to be given back.
+        self.locks = savepoint.locks.clone();
+        self.half_recorded = false;
+    }
+
+    /// Gives up the newest savepoint of the name and those set after it; the work stays.
+    pub(crate) fn release_savepoint(&mut self, name: &str) {
+        if let Some(index) = self.newest(name) {
+            self.savepoints.truncate(index);
+        }
+    }
+
+    fn newest(&self, name: &str) -> Option<usize> {
+        self.savepoints.iter().rposition(|savepoint| savepoint.name == name)
+    }
+}
+
+/// Columns that the database changes by itself: what stands there later proves no foreign hand.
+pub(crate) fn maintained<DB: Backend>(loaded: &LoadedTable<DB>, columns: &[usize]) -> Vec<usize> {
+    columns.iter().copied().filter(|index| loaded.table.columns[*index].on_update).collect()
+}
+
+/// The table in lock keys, as the catalogue spells it.
+pub(crate) fn lock_table<DB: Backend>(loaded: &LoadedTable<DB>) -> String {
+    loaded.table.full_name()
+}
