@@ -225,8 +225,8 @@ impl RunningServer {
         &self.dispatcher
     }
 
-    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost. Returns
-    /// when the store is let go, so that another server can start from it.
+    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost.
+    /// Returns when the store is let go, so that another server can start from it.
     pub async fn crash(mut self) {
         let Some(parts) = self.parts.take() else { return };
         parts.engine_ended.abort();
