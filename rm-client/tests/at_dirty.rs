@@ -1,10 +1,15 @@
 //! Rollback meets rows that others have written, guards that keep late branches out, and repeats.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
 mod at;
 
 use at::{Stage, TestDatabase, TextRow, code, on_every_database};
 use handfast::{GlobalStatus, Xid};
-use handfast_core::{BranchRecord, BranchState, DirtyRow, OperatorAction, Resolution, What};
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, DirtyRow, Holding, LockWait, Mode, NewBranch,
+    OperatorAction, Resolution, What,
+};
 
 const PERSON: &[&str] = &[
     "CREATE TABLE person (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) UNIQUE, age INT)",
@@ -20,7 +25,8 @@ on_every_database!(
     a_row_that_is_back_already_is_left_alone,
     deleted_and_inserted_rows_can_be_dirty,
     a_unique_row_in_the_way_needs_a_person,
-    a_guard_row_keeps_a_late_branch_out,
+    a_late_branch_is_refused,
+    a_guard_row_keeps_a_late_undo_row_out,
     branches_are_undone_in_reverse,
 );
 
@@ -170,7 +176,7 @@ async fn a_unique_row_in_the_way_needs_a_person<DB: TestDatabase>() {
     assert!(error.contains("in the way"), "{error}");
 }
 
-async fn a_guard_row_keeps_a_late_branch_out<DB: TestDatabase>() {
+async fn a_late_branch_is_refused<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -190,6 +196,34 @@ async fn a_guard_row_keeps_a_late_branch_out<DB: TestDatabase>() {
     let age = stage.value("SELECT age FROM person WHERE id = 100").await;
     assert_eq!(age.as_deref(), Some("20"));
     assert_eq!(stage.undo_rows().await, 0);
+}
+
+/// A branch that is registered and rolled back before its local transaction commits: the guard row
+/// takes the place of its undo row, also when the rollback is asked for twice.
+async fn a_guard_row_keeps_a_late_undo_row_out<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    let branch = NewBranch {
+        id: BranchId(77),
+        resource: stage.resource.id().into(),
+        mode: Mode::At,
+        rows: Vec::new(),
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+    let what = What::RegisterBranch { xid: number(&xid), branch, wait };
+    stage.tc.engine().call(what).await.unwrap();
+    stage.roll_back(global).await;
+    let guards = "SELECT COUNT(*) FROM undo_log WHERE log_status = 1 AND branch_id = 77";
+    assert_eq!(stage.value(guards).await.as_deref(), Some("1"));
+    let late = format!(
+        "INSERT INTO undo_log (branch_id, xid, context, rollback_info, log_status) \
+         VALUES (77, '{xid}', '', '', 0)"
+    );
+    let late = if DB::NAME_IN_TESTS == "sqlite" { late.replace("'', 0", "x'', 0") } else { late };
+    let error = DB::raw(&stage.pool, &late).await.unwrap_err();
+    assert!(error.as_database_error().unwrap().is_unique_violation(), "{error}");
 }
 
 async fn branches_are_undone_in_reverse<DB: TestDatabase>() {

@@ -1,5 +1,7 @@
 //! Tables and statements of every shape: keys, upserts, foreign keys, sub-selects, refusals.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
 mod at;
 
 use at::{Stage, TestDatabase, code, on_every_database};

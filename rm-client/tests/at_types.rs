@@ -1,5 +1,7 @@
 //! Every column type of the three databases goes into the undo log and comes back byte for byte.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
 mod at;
 
 use at::{Stage, TestDatabase};

@@ -123,8 +123,9 @@ pub enum AtError {
         /// The table.
         table: String,
     },
-    /// The table is not what it was when the statement was planned, or its undo log written.
-    #[error("table {table} has changed its columns: {reason}; repeat the local transaction")]
+    /// The table is not what it was when an undo log was written, so that its values cannot go
+    /// back. Seen by operators, as the reason why a branch is not rolled back.
+    #[error("table {table} has changed since its undo log was written: {reason}")]
     SchemaChanged {
         /// The table.
         table: String,
@@ -228,7 +229,7 @@ impl AtError {
 
     /// Whether the same local transaction, repeated from its start, may well succeed.
     pub(crate) fn is_repeatable(&self) -> bool {
-        self.is_row_locked() || matches!(self, Self::RowsDiffer { .. } | Self::SchemaChanged { .. })
+        self.is_row_locked() || matches!(self, Self::RowsDiffer { .. })
     }
 
     pub(crate) fn misfit(column: &str, misfit: &Misfit) -> Self {

@@ -130,7 +130,7 @@ async fn restore<DB: AtDatabase>(
             Some(ours) => Obstacle::refused(with_causes(ours)),
             None => Obstacle::Database(error),
         })?;
-        let columns = item.columns_in(&loaded).map_err(Obstacle::refused)?;
+        let columns = item.columns_in(&loaded)?;
         let restore =
             Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
         restore.carry_out(force).await?;
