@@ -239,12 +239,10 @@ impl AtError {
 impl From<sqlx::Error> for AtError {
     /// Unwraps an AT failure that travelled inside an sqlx error.
     fn from(error: sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::Database(inner) => match inner.try_downcast::<Self>() {
-                Ok(ours) => *ours,
-                Err(inner) => Self::Database(sqlx::Error::Database(inner)),
-            },
-            other => Self::Database(other),
+        let sqlx::Error::Database(inner) = error else { return Self::Database(error) };
+        match inner.try_downcast::<Self>() {
+            Ok(ours) => *ours,
+            Err(inner) => Self::Database(sqlx::Error::Database(inner)),
         }
     }
 }
@@ -252,11 +250,8 @@ impl From<sqlx::Error> for AtError {
 /// So that an AT failure comes out of sqlx's own methods. The code is the stable one.
 impl DatabaseError for AtError {
     fn message(&self) -> &str {
-        match self {
-            Self::Coordinator(_) => "the coordinator refuses or cannot be asked",
-            Self::Refused(_) => "the statement cannot be undone exactly",
-            other => other.code(),
-        }
+        // The whole text is what `Display` writes; here only what can be borrowed.
+        Self::code(self)
     }
 
     fn code(&self) -> Option<Cow<'_, str>> {
