@@ -320,6 +320,26 @@ async fn a_commit_without_an_answer_is_unknown_and_not_rolled_back() {
 }
 
 #[tokio::test]
+async fn a_commit_that_never_arrived_is_unknown_and_not_rolled_back_either() {
+    let tc = Tc::start().await;
+    let wire = Wire::to(tc.address()).await;
+    let handfast = Handfast::connect(wire.endpoint())
+        .request_deadline(Duration::from_millis(500))
+        .back_off(Duration::from_millis(1), Duration::from_millis(20))
+        .await
+        .unwrap();
+    let global = handfast.transaction("t").begin().await.unwrap();
+    let xid = global.xid().clone();
+    wire.swallow_requests();
+    let error = global.commit().await.unwrap_err();
+    assert_eq!(error.code(), "HF-TM-UNKNOWN");
+    wire.mend();
+    // Whatever this client sent before, such as a rollback, comes before this question.
+    handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
+    assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Active);
+}
+
+#[tokio::test]
 async fn a_lost_answer_is_asked_for_again_on_the_next_connection() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;

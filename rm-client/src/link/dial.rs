@@ -8,7 +8,7 @@ use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
-use super::protocol::Failure;
+use super::event::Failure;
 use crate::error::Error;
 
 /// A half-open connection is noticed after these two together.

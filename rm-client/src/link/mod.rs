@@ -4,6 +4,7 @@
 //! tasks; [`lanes`] run phase two; [`outbox`] packs frames; [`dial`] knows endpoints, TLS and tokens.
 
 mod dial;
+mod event;
 mod lanes;
 mod outbox;
 mod protocol;

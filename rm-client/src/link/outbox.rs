@@ -9,7 +9,7 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::{BranchOutcome, ClientMessage, PhaseTwoOutcome};
 use prost::Message;
 
-use super::protocol::RequestId;
+use super::event::RequestId;
 use crate::error::Error;
 
 /// The API's limit of messages in a frame.

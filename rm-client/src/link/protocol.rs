@@ -25,10 +25,11 @@ use std::time::Duration;
 
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{self, BranchOutcome, ClientFrame, PhaseTwoCall, Resource, ServerFrame};
+use handfast_proto::v1::{self, BranchOutcome, ClientFrame, Resource, ServerFrame};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::outbox::Outbox;
 use crate::error::Error;
 
@@ -36,25 +37,6 @@ use crate::error::Error;
 const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
 /// The refusal that asks for another time.
 const LATER: &str = "HF-TC-BUSY";
-
-/// A point in time: the distance from when the link was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) Duration);
-
-impl Moment {
-    /// The point `duration` later.
-    pub(crate) fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(duration))
-    }
-}
-
-/// A request, for as long as the link lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RequestId(pub(crate) u64);
-
-/// One attempt to connect and what came of it. Inputs of any but the current one are ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// Who this process is and how patient it is.
 #[derive(Clone, Debug)]
@@ -71,42 +53,6 @@ pub(crate) struct Settings {
     pub(crate) back_off_max: Duration,
     /// How many requests may be unanswered at a time (BOUNDED).
     pub(crate) requests_max: usize,
-}
-
-/// Why a connection was not made, or ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The coordinator does not accept this client.
-    Unauthenticated(Arc<str>),
-    /// Anything that another attempt may cure.
-    Passing(Arc<str>),
-}
-
-impl Failure {
-    fn reason(&self) -> &Arc<str> {
-        match self {
-            Self::Unauthenticated(reason) | Self::Passing(reason) => reason,
-        }
-    }
-}
-
-/// What the shell has to do or to tell.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// Connect to the endpoint of this index.
-    Dial { connection: ConnectionId, endpoint: usize },
-    /// Drop the connection, or the attempt to make it.
-    HangUp { connection: ConnectionId },
-    /// The coordinator has greeted: requests flow.
-    Greeted { hello: v1::HelloReply },
-    /// The connection is lost, or was not made.
-    Parted { failure: Failure, retry_at: Moment },
-    /// A request has ended.
-    Complete { id: RequestId, result: Result<Answer, Error> },
-    /// Work for a resource of this process.
-    PhaseTwo(PhaseTwoCall),
-    /// The coordinator does not accept a resource.
-    ResourcesRefused(v1::Rejection),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,8 +21,9 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::dial::{Dialler, with_sources};
+use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::lanes::{Lanes, Outcomes};
-use super::protocol::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
+use super::protocol::{Protocol, Settings};
 use crate::coordinator::PhaseTwo;
 use crate::error::Error;
 

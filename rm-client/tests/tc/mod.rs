@@ -81,11 +81,17 @@ impl Drop for Tc {
     }
 }
 
+/// What does not arrive.
+#[derive(Default)]
+struct Swallowed {
+    requests: AtomicBool,
+    answers: AtomicBool,
+}
+
 /// Stands between a client and a coordinator.
 pub(crate) struct Wire {
     address: SocketAddr,
-    /// Whether answers are swallowed.
-    silent: Arc<AtomicBool>,
+    swallowed: Arc<Swallowed>,
     cuts: watch::Sender<u64>,
 }
 
@@ -94,15 +100,15 @@ impl Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
         let listener = listener.expect("a port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let silent = Arc::new(AtomicBool::new(false));
+        let swallowed = Arc::<Swallowed>::default();
         let (cuts, cut) = watch::channel(0);
-        let swallow = Arc::clone(&silent);
+        let swallow = Arc::clone(&swallowed);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(carry(client, coordinator, Arc::clone(&swallow), cut.clone()));
             }
         });
-        Self { address, silent, cuts }
+        Self { address, swallowed, cuts }
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -111,12 +117,18 @@ impl Wire {
 
     /// From here on requests arrive and answers do not.
     pub(crate) fn swallow_answers(&self) {
-        self.silent.store(true, Ordering::SeqCst);
+        self.swallowed.answers.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on requests are sent and do not arrive.
+    pub(crate) fn swallow_requests(&self) {
+        self.swallowed.requests.store(true, Ordering::SeqCst);
     }
 
     /// Cuts every connection; later ones work both ways.
     pub(crate) fn mend(&self) {
-        self.silent.store(false, Ordering::SeqCst);
+        self.swallowed.requests.store(false, Ordering::SeqCst);
+        self.swallowed.answers.store(false, Ordering::SeqCst);
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
@@ -124,7 +136,7 @@ impl Wire {
 async fn carry(
     client: TcpStream,
     coordinator: SocketAddr,
-    silent: Arc<AtomicBool>,
+    swallowed: Arc<Swallowed>,
     mut cut: watch::Receiver<u64>,
 ) {
     let Ok(server) = TcpStream::connect(coordinator).await else { return };
@@ -132,8 +144,8 @@ async fn carry(
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
     tokio::select! {
-        () = copy(client_read, server_write, None) => {}
-        () = copy(server_read, client_write, Some(silent)) => {}
+        () = copy(client_read, server_write, &swallowed.requests) => {}
+        () = copy(server_read, client_write, &swallowed.answers) => {}
         _ = cut.changed() => {}
     }
 }
@@ -141,11 +153,11 @@ async fn carry(
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    swallow: Option<Arc<AtomicBool>>,
+    swallowed: &AtomicBool,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        let swallowed = swallow.as_ref().is_some_and(|silent| silent.load(Ordering::SeqCst));
+        let swallowed = swallowed.load(Ordering::SeqCst);
         if !swallowed && to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
