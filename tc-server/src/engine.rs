@@ -67,6 +67,9 @@ pub enum EngineFailure {
     /// The stored records contradict one another: someone else wrote them, or they are damaged.
     #[error("the stored records do not fit together")]
     Load(#[from] LoadError),
+    /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
+    #[error("the engine stopped at a broken invariant: {0}")]
+    Invariant(String),
 }
 
 impl EngineFailure {
@@ -76,6 +79,7 @@ impl EngineFailure {
         match self {
             Self::Store(error) => error.code(),
             Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
+            Self::Invariant(_) => "HF-TC-INVARIANT",
         }
     }
 }
@@ -211,10 +215,11 @@ impl Running {
             let woken = tokio::select! {
                 biased;
                 written = write(&mut writing) => Woken::Written(written),
+                // Before the arrivals: an inbox that is never empty must not stop time.
+                () = self.reach(due) => Woken::Due,
                 arrived = self.inbox.take(room), if takes => {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
                 }
-                () = self.reach(due) => Woken::Due,
             };
             match woken {
                 Woken::Written(written) => {

@@ -10,7 +10,6 @@ mod connection;
 mod from_wire;
 mod outbox;
 mod refusal;
-mod server;
 mod to_wire;
 mod unary;
 
@@ -28,7 +27,6 @@ use crate::engine::{EngineError, EngineHandle, Standing};
 use outbox::Outbox;
 
 pub use bounds::{BadRequest, Bounds};
-pub use server::{ServeError, serve};
 
 const SERVICE: &str = "handfast.v1.Coordinator";
 
