@@ -215,11 +215,10 @@ impl Running {
             let woken = tokio::select! {
                 biased;
                 written = write(&mut writing) => Woken::Written(written),
-                // Before the arrivals: an inbox that is never empty must not stop time.
-                () = self.reach(due) => Woken::Due,
                 arrived = self.inbox.take(room), if takes => {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
                 }
+                () = self.reach(due) => Woken::Due,
             };
             match woken {
                 Woken::Written(written) => {
