@@ -77,7 +77,7 @@ async fn hot_rows<DB: TestDatabase>(alone: bool) {
                 if alone {
                     return DB::run_alone(&stage.resource, sql).await;
                 }
-                stage.resource.transaction(async |local| DB::run(local, sql).await).await
+                stage.resource.transaction(|local| DB::run(local, sql)).await
             };
             assert_eq!(global.scope(work).await.unwrap(), 1);
             if round % 2 == 0 {
@@ -171,9 +171,11 @@ async fn committed_reads_wait_for_the_holder<DB: TestDatabase>() {
     let holder = stage.begin().await;
     stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
     let reader = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
-    let read = reader.scope(stage.resource.transaction(async |local| {
-        let sql = format!("SELECT CAST(amount AS {}) FROM account WHERE id = 1", DB::TEXT);
-        DB::read(local, &sql).await
+    let read = reader.scope(stage.resource.transaction(|local| {
+        Box::pin(async {
+            let sql = format!("SELECT CAST(amount AS {}) FROM account WHERE id = 1", DB::TEXT);
+            DB::read(local, &sql).await
+        })
     }));
     // The read polls first and finds the row held; what it sees must be the restored row.
     let (rows, ()) = tokio::join!(read, stage.roll_back(holder));
@@ -221,9 +223,11 @@ async fn a_read_only_branch_registers_nothing<DB: TestDatabase>() {
 async fn the_closure_may_fail<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let global = stage.begin().await;
-    let work = stage.resource.transaction(async |local| {
-        DB::run(local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
-        Err::<(), _>(anyhow::anyhow!("out of stock"))
+    let work = stage.resource.transaction(|local| {
+        Box::pin(async {
+            DB::run(local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
+            Err::<(), _>(anyhow::anyhow!("out of stock"))
+        })
     });
     let error = global.scope(work).await.unwrap_err();
     assert_eq!(error.to_string(), "out of stock");

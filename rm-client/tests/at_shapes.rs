@@ -158,7 +158,8 @@ async fn refusals_come_before_the_change<DB: TestDatabase>() {
 }
 
 async fn a_missing_client_table_is_named<DB: TestDatabase>() {
-    let stage = Stage::<DB>::new(&["DROP TABLE undo_log"]).await;
+    let stage = Stage::<DB>::new(&[]).await;
+    DB::raw(&stage.pool, "DROP TABLE undo_log").await.unwrap();
     let error = stage.handfast.at(stage.pool.clone()).await.unwrap_err();
     assert_eq!(error.code(), "HF-AT-CLIENT-TABLE-MISSING");
     let text = error.to_string();
@@ -262,7 +263,7 @@ async fn the_closure_form_can_be_spawned() {
     let resource = stage.resource.clone();
     let work = global.scope(async move {
         let age = 7;
-        let work = resource.transaction(|local: &mut handfast::AtTransaction<'static, Sqlite>| {
+        let work = resource.transaction(|local| {
             Box::pin(async move {
                 sqlx::query("UPDATE member SET age = ? WHERE id = 1")
                     .bind(age)

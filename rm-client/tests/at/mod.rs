@@ -34,7 +34,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
     fn again(pool: &Pool<Self>) -> BoxFuture<'_, Pool<Self>>;
     /// Executes SQL in a local transaction of ours.
     fn run<'q>(
-        local: &'q mut AtTransaction<'static, Self>,
+        local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// Executes SQL through the resource.
@@ -44,7 +44,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// Reads rows of texts in a local transaction of ours.
     fn read<'q>(
-        local: &'q mut AtTransaction<'static, Self>,
+        local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
     /// Executes SQL past the library.
@@ -59,7 +59,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
 macro_rules! test_database_basics {
     () => {
         fn run<'q>(
-            local: &'q mut AtTransaction<'static, Self>,
+            local: &'q mut AtTransaction<'_, Self>,
             sql: &'q str,
         ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
             async move {
@@ -81,7 +81,7 @@ macro_rules! test_database_basics {
         }
 
         fn read<'q>(
-            local: &'q mut AtTransaction<'static, Self>,
+            local: &'q mut AtTransaction<'_, Self>,
             sql: &'q str,
         ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>> {
             async move {
