@@ -8,6 +8,7 @@
 mod bounds;
 mod connection;
 mod from_wire;
+mod fuzz;
 mod outbox;
 mod refusal;
 mod to_wire;
@@ -27,6 +28,7 @@ use crate::engine::{EngineError, EngineHandle, Standing};
 use outbox::Outbox;
 
 pub use bounds::{BadRequest, Bounds};
+pub use fuzz::fuzz_frame;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
 
