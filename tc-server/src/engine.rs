@@ -67,6 +67,9 @@ pub enum EngineFailure {
     /// The stored records contradict one another: someone else wrote them, or they are damaged.
     #[error("the stored records do not fit together")]
     Load(#[from] LoadError),
+    /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
+    #[error("the engine stopped at a broken invariant: {0}")]
+    Invariant(String),
 }
 
 impl EngineFailure {
@@ -76,6 +79,7 @@ impl EngineFailure {
         match self {
             Self::Store(error) => error.code(),
             Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
+            Self::Invariant(_) => "HF-TC-INVARIANT",
         }
     }
 }

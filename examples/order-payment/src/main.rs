@@ -33,6 +33,9 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
+    // program. An error says that it is chosen already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let ended = match arguments.task {
         Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await,
         None => Box::pin(run_orders(&arguments)).await,

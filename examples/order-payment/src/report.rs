@@ -12,6 +12,9 @@ use crate::client::{Placed, Verdict};
 use crate::proof::{Check, Holdings, Leftovers, checks};
 use crate::services::Refusal;
 
+/// Latencies beyond an hour count as an hour.
+const LATENCY_MICROS_MAX: u64 = 3_600_000_000;
+
 /// How the orders ended, counted as they end.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -73,7 +76,8 @@ impl Tally {
             no_funds: 0,
             failures: BTreeMap::new(),
             resubmissions: 0,
-            latencies: Histogram::new(3).context("three significant digits are allowed")?,
+            latencies: Histogram::new_with_bounds(1, LATENCY_MICROS_MAX, 3)
+                .context("three significant digits are allowed")?,
         })
     }
 
@@ -241,5 +245,6 @@ mod tests {
         let counts = (tally.committed, tally.out_of_stock, tally.no_funds, tally.failed());
         assert_eq!(counts, (1, 1, 1, 2));
         assert_eq!(tally.resubmissions, 5);
+        assert!((1.9..2.1).contains(&tally.millis_at(50.0)));
     }
 }

@@ -65,6 +65,12 @@ mod tests {
     }
 
     #[test]
+    fn the_page_and_the_source_name_the_same_codes() {
+        let complaints = check(&crate::tree::source_files().unwrap());
+        assert!(complaints.is_empty(), "{complaints:?}");
+    }
+
+    #[test]
     fn a_code_without_a_paragraph_is_found() {
         let page = "- **HF-TC-BUSY** Later.\n";
         let source = "match a {\n    A => \"HF-TC-BUSY\",\n    B => \"HF-TC-ODD\",\n}\n";
