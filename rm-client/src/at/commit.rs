@@ -7,8 +7,8 @@
 //!                       └─ guard row there: the global is already rolled back
 //! ```
 //!
-//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed transaction
-//! with a silent ROLLBACK, and this INSERT is what notices.
+//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed
+//! transaction with a silent ROLLBACK, and this INSERT is what notices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
-use super::undo_table;
+use super::undo_table::{self, UNDO_ROW_WRITTEN};
 use crate::error::Error;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -240,6 +240,11 @@ pub(super) fn registration<DB: Backend>(
     wait: Duration,
     holding: v1::Holding,
 ) -> v1::RegisterBranchRequest {
+    // Who holds database locks has written all there is to write, the undo row included.
+    let application_data = match holding {
+        v1::Holding::DatabaseLocks => UNDO_ROW_WRITTEN.to_vec(),
+        v1::Holding::Nothing => Vec::new(),
+    };
     v1::RegisterBranchRequest {
         xid: branch.xid.to_string(),
         branch_id: branch.id,
@@ -247,7 +252,7 @@ pub(super) fn registration<DB: Backend>(
         mode: v1::Mode::At.into(),
         rows: rows.to_wire(),
         wait: Some(lock_wait(wait, holding)),
-        application_data: Vec::new(),
+        application_data,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Named places at which a test can end the process, to see what the restart finds.
 //!
-//! Compiled in with the feature `crash-points` only, and then asleep unless the environment variable
-//! `HANDFAST_CRASH_POINT` names the place. `docs/at.md` says what each leaves behind.
+//! Compiled in with the feature `crash-points` only, and then asleep unless the environment
+//! variable `HANDFAST_CRASH_POINT` names the place. `docs/at.md` says what each leaves behind.
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
 /// dropped or closed.

@@ -12,7 +12,7 @@ use super::error::{AtError, with_causes};
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
 use super::undo::UndoLog;
-use super::undo_table::{self, Found};
+use super::undo_table::{self, Found, UNDO_ROW_WRITTEN};
 
 /// What a rollback came to.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Restored {
 const RACES_MAX: usize = 3;
 
 /// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
-/// committed yet; a guard row then keeps it from committing later.
+/// committed yet; a guard row then keeps it from committing later, if it still could.
 ///
 /// # Errors
 /// Whatever another attempt may cure.
@@ -85,8 +85,13 @@ async fn attempt<DB: AtDatabase>(
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
         Some(Found::Log(log)) => log,
         None => {
+            // Waits for a local transaction that has its undo row in and is still open.
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
-            local.commit().await?;
+            if branch.application_data == UNDO_ROW_WRITTEN {
+                local.rollback().await?;
+            } else {
+                local.commit().await?;
+            }
             return Ok(guarded.then_some(Restored::Done));
         }
     };

@@ -9,6 +9,11 @@ pub(crate) const NORMAL: i64 = 0;
 /// A row that keeps a late local transaction out: its branch was rolled back before it committed.
 pub(crate) const GUARD: i64 = 1;
 
+/// What a branch tells its own phase two: it was registered after its undo row was written. So a
+/// rollback that can put in a guard row knows that the local transaction has ended, for while it
+/// was open its own row stood in the way; nothing can come late, and the guard need not stay.
+pub(crate) const UNDO_ROW_WRITTEN: &[u8] = b"undo row written";
+
 /// What `context` says of the rows of this version.
 const CONTEXT: &str = "format=json";
 
@@ -36,7 +41,8 @@ pub(crate) async fn insert<DB: Backend>(
     Ok(())
 }
 
-/// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits twice.
+/// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits
+/// twice.
 pub(crate) fn is_guard_conflict(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
