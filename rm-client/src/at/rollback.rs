@@ -11,6 +11,7 @@ use super::database::{AtDatabase, Backend};
 use super::error::{AtError, with_causes};
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
+use super::running::Lateness;
 use super::undo::UndoLog;
 use super::undo_table::{self, Found};
 
@@ -78,15 +79,22 @@ async fn attempt<DB: AtDatabase>(
     shared: &Arc<Shared<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Option<Restored>, sqlx::Error> {
+    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+    // Before the look for its undo row: a branch that has ended by then has its row in place.
+    let lateness = shared.branches.lateness(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
-    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
     let log = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
         Some(Found::Log(log)) => log,
+        // Undone before, or never committed: either way it is as it was, and stays so.
+        None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
             local.commit().await?;
+            if guarded {
+                shared.branches.guarded(xid, id);
+            }
             return Ok(guarded.then_some(Restored::Done));
         }
     };

@@ -10,6 +10,7 @@ use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::plan::{Dialect, Parsed, Reads};
 use super::resource::Shared;
+use super::running::{RunningBranch, RunningBranches};
 use super::statement::Run;
 use super::work::Work;
 use crate::context::Context;
@@ -46,6 +47,8 @@ pub(super) enum Part {
 pub(super) struct Branch {
     pub(super) xid: Xid,
     pub(super) id: u64,
+    /// Kept until the local transaction has ended.
+    pub(super) running: Arc<RunningBranch>,
     pub(super) reads: Reads,
     pub(super) conflict: Conflict,
     /// Whether the coordinator may know of the branch.
@@ -62,11 +65,15 @@ pub(super) enum Conflict {
 }
 
 impl Branch {
-    pub(super) fn new(context: Context, conflict: Conflict) -> Self {
+    pub(super) fn new(
+        branches: &Arc<RunningBranches>,
+        context: Context,
+        conflict: Conflict,
+    ) -> Self {
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
-        // Positive and 63 bits, so that it fits every database's BIGINT; never 0.
-        let id = (rand::random::<u64>() >> 1).max(1);
-        Self { xid: context.xid, id, reads, conflict, registered: false }
+        let running = branches.start(&context.xid);
+        let id = running.id;
+        Self { xid: context.xid, id, running, reads, conflict, registered: false }
     }
 }
 
@@ -77,7 +84,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
     ) -> Result<Self, sqlx::Error> {
         let part = match context {
             None => Part::Plain,
-            Some(context) => Part::Branch(Branch::new(context, Conflict::Wait)),
+            Some(context) => Part::Branch(Branch::new(&shared.branches, context, Conflict::Wait)),
         };
         Self::begin_part(shared, part).await
     }
