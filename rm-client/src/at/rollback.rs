@@ -81,15 +81,18 @@ async fn attempt<DB: AtDatabase>(
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
     let (xid, id) = (branch.xid.as_str(), branch.branch_id);
-    let log = match undo_table::find::<DB>(&mut local, xid, id).await? {
+    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log(log)) => log,
+        Some(Found::Log { log, time_zone }) => (log, time_zone),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
             local.commit().await?;
             return Ok(guarded.then_some(Restored::Done));
         }
     };
+    if let Some(time_zone) = time_zone {
+        undo_table::set_time_zone::<DB>(&mut local, &time_zone).await?;
+    }
     match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
