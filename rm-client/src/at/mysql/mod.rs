@@ -31,6 +31,8 @@ enum Form {
     Text,
     /// Bytes with their length before them.
     Bytes,
+    /// Bits, sent as bytes with the greatest first; taken back, and compared, as a number only.
+    Bits,
     /// Date or time, which bring their own length.
     Temporal,
 }
@@ -223,6 +225,9 @@ fn neutral(form: Form, bytes: &[u8]) -> Value {
             .try_into()
             .map_or_else(|_| opaque(), |eight| Value::Real(f64::from_le_bytes(eight))),
         Form::Text => Value::text(bytes),
+        Form::Bits => {
+            Value::Integer(bytes.iter().fold(0, |bits, byte| bits << 8 | i128::from(*byte)))
+        }
         Form::Bytes | Form::Temporal => opaque(),
     }
 }
@@ -251,6 +256,7 @@ fn wire(form: Form, value: &Value) -> Option<Option<Vec<u8>>> {
         }
         (Form::Float, Value::Real(number)) => narrow(*number)?.to_le_bytes().to_vec(),
         (Form::Double, Value::Real(number)) => number.to_le_bytes().to_vec(),
+        (Form::Bits, Value::Integer(number)) => u64::try_from(*number).ok()?.to_le_bytes().to_vec(),
         (Form::Text, Value::Text(text)) => text.clone().into_bytes(),
         (Form::Text | Form::Bytes | Form::Temporal, Value::Bytes(bytes)) => bytes.clone(),
         (
@@ -259,6 +265,7 @@ fn wire(form: Form, value: &Value) -> Option<Option<Vec<u8>>> {
             | Form::Double
             | Form::Text
             | Form::Bytes
+            | Form::Bits
             | Form::Temporal,
             Value::Bool(_) | Value::Integer(_) | Value::Real(_) | Value::Text(_) | Value::Bytes(_),
         ) => return None,
@@ -282,7 +289,7 @@ impl Encode<'_, MySql> for Wire<'_> {
     fn encode_by_ref(&self, buffer: &mut Vec<u8>) -> Result<IsNull, BoxDynError> {
         let Some(bytes) = &self.bytes else { return Ok(IsNull::Yes) };
         match self.column.form {
-            Form::Integer { .. } | Form::Float | Form::Double | Form::Temporal => {
+            Form::Integer { .. } | Form::Float | Form::Double | Form::Bits | Form::Temporal => {
                 buffer.extend_from_slice(bytes);
                 Ok(IsNull::No)
             }
@@ -297,6 +304,7 @@ impl Encode<'_, MySql> for Wire<'_> {
             // A parameter of type MEDIUMINT or YEAR is read as NULL by MariaDB and shifts all later
             // ones; these types have the same bytes.
             Form::Integer { bytes, unsigned } => integer_type(bytes, unsigned),
+            Form::Bits => <u64 as Type<MySql>>::type_info(),
             Form::Float => <f32 as Type<MySql>>::type_info(),
             Form::Double => <f64 as Type<MySql>>::type_info(),
             // Compared as a number only if sent as one: a text would be compared by its double.
