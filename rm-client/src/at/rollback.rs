@@ -1,14 +1,17 @@
 //! Rolls back one branch: puts its rows back in one local transaction, or finds them changed by
 //! others and touches nothing.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
-use super::database::{AtDatabase, Backend};
+use super::database::{AtDatabase, Backend, LoadedTable};
 use super::error::{AtError, with_causes};
+use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
 use super::undo::UndoLog;
@@ -126,17 +129,34 @@ async fn restore<DB: AtDatabase>(
     let unreadable = |error: &dyn std::error::Error| Obstacle::refused(error.to_string());
     let log = UndoLog::decode(log).map_err(|error| unreadable(&error))?;
     let force = resolution == Resolution::ForceBefore;
+    let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-        let table = shared.catalogue.table_of_item(connection, item).await;
-        let loaded = table.map_err(|error| match AtError::of(&error) {
-            Some(ours) => Obstacle::refused(with_causes(ours)),
-            None => Obstacle::Database(error),
-        })?;
-        let columns = item.columns_in(&loaded).map_err(Obstacle::refused)?;
-        let restore =
-            Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
+        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
+        let loaded: &LoadedTable<DB> = match tables.entry(name) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let loaded = load::<DB>(connection, shared, place.key()).await?;
+                place.insert(loaded)
+            }
+        };
+        let columns = item.columns_in(loaded).map_err(Obstacle::refused)?;
+        let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
         restore.carry_out(force).await?;
     }
     Ok(())
+}
+
+/// The table as it is now: a description of a minute ago could miss a column, and a deleted row
+/// would come back without what it held there.
+async fn load<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Shared<DB>,
+    name: &TableName,
+) -> Result<LoadedTable<DB>, Obstacle> {
+    let loaded = shared.catalogue.load(connection, name).await;
+    loaded.map_err(|error| match AtError::of(&error) {
+        Some(ours) => Obstacle::refused(with_causes(ours)),
+        None => Obstacle::Database(error),
+    })
 }
