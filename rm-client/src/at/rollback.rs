@@ -1,14 +1,17 @@
 //! Rolls back one branch: puts its rows back in one local transaction, or finds them changed by
 //! others and touches nothing.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
-use super::database::{AtDatabase, Backend};
+use super::database::{AtDatabase, Backend, LoadedTable};
 use super::error::{AtError, with_causes};
+use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
 use super::running::Lateness;
@@ -84,9 +87,9 @@ async fn attempt<DB: AtDatabase>(
     let lateness = shared.branches.lateness(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
-    let log = match undo_table::find::<DB>(&mut local, xid, id).await? {
+    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log(log)) => log,
+        Some(Found::Log { log, time_zone }) => (log, time_zone),
         // Undone before, or never committed: either way it is as it was, and stays so.
         None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
         None => {
@@ -98,6 +101,9 @@ async fn attempt<DB: AtDatabase>(
             return Ok(guarded.then_some(Restored::Done));
         }
     };
+    if let Some(time_zone) = time_zone {
+        undo_table::set_time_zone::<DB>(&mut local, &time_zone).await?;
+    }
     match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
@@ -131,17 +137,29 @@ async fn restore<DB: AtDatabase>(
     let unreadable = |error: &dyn std::error::Error| Obstacle::refused(error.to_string());
     let log = UndoLog::decode(log).map_err(|error| unreadable(&error))?;
     let force = resolution == Resolution::ForceBefore;
+    let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-        let table = shared.catalogue.table_of_item(connection, item).await;
-        let loaded = table.map_err(|error| match AtError::of(&error) {
-            Some(ours) => Obstacle::refused(with_causes(ours)),
-            None => Obstacle::Database(error),
-        })?;
-        let columns = item.columns_in(&loaded)?;
-        let restore =
-            Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
+    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
+        Some(Found::Guard) => return Ok(Some(Restored::Done)),
+        Some(Found::Log { log, time_zone }) => (log, time_zone),
+        // Undone before, or never committed: either way it is as it was, and stays so.
+        None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
         restore.carry_out(force).await?;
     }
     Ok(())
+}
+
+/// The table as it is now: a description of a minute ago could miss a column, and a deleted row
+/// would come back without what it held there.
+async fn load<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Shared<DB>,
+    name: &TableName,
+) -> Result<LoadedTable<DB>, Obstacle> {
+    let loaded = shared.catalogue.load(connection, name).await;
+    loaded.map_err(|error| match AtError::of(&error) {
+        Some(ours) => Obstacle::refused(with_causes(ours)),
+        None => Obstacle::Database(error),
+    })
 }
