@@ -23,7 +23,7 @@ use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
-use super::undo_table::{self, UNDO_ROW_WRITTEN};
+use super::undo_table;
 use crate::error::Error;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -174,6 +174,7 @@ async fn settle<DB: Backend>(
         }
         return Err(error);
     }
+    branch.running.doubt();
     if branch.registered {
         report(shared, branch, v1::PhaseOneOutcome::Unknown).await;
     }
@@ -222,6 +223,7 @@ impl<DB: Backend> InDoubt<DB> {
 impl<DB: Backend> Drop for InDoubt<DB> {
     fn drop(&mut self) {
         let Some((shared, branch)) = self.pending.take() else { return };
+        branch.running.doubt();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move { report(&shared, &branch, v1::PhaseOneOutcome::Unknown).await });
     }
@@ -240,11 +242,6 @@ pub(super) fn registration<DB: Backend>(
     wait: Duration,
     holding: v1::Holding,
 ) -> v1::RegisterBranchRequest {
-    // Who holds database locks has written all there is to write, the undo row included.
-    let application_data = match holding {
-        v1::Holding::DatabaseLocks => UNDO_ROW_WRITTEN.to_vec(),
-        v1::Holding::Nothing => Vec::new(),
-    };
     v1::RegisterBranchRequest {
         xid: branch.xid.to_string(),
         branch_id: branch.id,
@@ -252,7 +249,7 @@ pub(super) fn registration<DB: Backend>(
         mode: v1::Mode::At.into(),
         rows: rows.to_wire(),
         wait: Some(lock_wait(wait, holding)),
-        application_data,
+        application_data: Vec::new(),
     }
 }
 
