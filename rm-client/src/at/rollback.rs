@@ -7,6 +7,7 @@ use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
+use super::crash_point::crash_point;
 use super::database::{AtDatabase, Backend};
 use super::error::{AtError, with_causes};
 use super::resource::Shared;
@@ -93,7 +94,10 @@ async fn attempt<DB: AtDatabase>(
     match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
-            match local.commit().await.map_err(Obstacle::from) {
+            crash_point("in-phase-two-before-commit");
+            let committed = local.commit().await;
+            crash_point("after-phase-two-commit");
+            match committed.map_err(Obstacle::from) {
                 Ok(()) => Ok(Some(Restored::Done)),
                 // A deferred foreign key, checked only here.
                 Err(Obstacle::Refused { error, rows }) => {
