@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::client::{self, ClientPart};
 use crate::coordinator::{self, CoordinatorPart};
@@ -59,6 +59,8 @@ pub(crate) fn tell(line: &str) {
 /// A running child. Dropped, it is killed.
 pub(crate) struct Child {
     process: tokio::process::Child,
+    /// Kept apart, for waiting for a process closes its standard input.
+    _stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -71,7 +73,7 @@ impl Child {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, lines }
+        Self { _stdin: process.stdin.take(), process, lines }
     }
 
     /// The next thing that the child tells.
