@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::captured::Captured;
 use super::commit::{check_locks, registration, report_failed};
+use super::crash_point::crash_point;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::locks::Locks;
@@ -151,6 +152,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         match AtError::of(&error) {
             Some(ours) if ours.is_row_locked() => {
                 self.wait_and_take(&locks).await?;
+                crash_point("before-replay");
                 Ok(Attempt::Again)
             }
             // Commit has told the coordinator what there was to tell.
