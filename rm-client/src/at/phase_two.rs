@@ -12,6 +12,7 @@ use sqlx::Pool;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
+use super::crash_point::crash_point;
 use super::database::AtDatabase;
 use super::error::with_causes;
 use super::resource::Shared;
@@ -44,9 +45,11 @@ impl<DB: AtDatabase> AtPhaseTwo<DB> {
         let mut connection = self.shared.pool.acquire().await?;
         let names: Vec<(&str, u64)> =
             branches.iter().map(|branch| (branch.xid.as_str(), branch.branch_id)).collect();
+        crash_point("in-phase-two-before-commit");
         for chunk in names.chunks(undo_table::DELETE_MAX) {
             undo_table::delete_many::<DB>(&mut connection, chunk).await?;
         }
+        crash_point("after-phase-two-commit");
         if *sweep_due <= Instant::now() {
             undo_table::delete_old_guards::<DB>(&mut connection).await?;
             *sweep_due = Instant::now() + SWEEP_EVERY;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::captured::Captured;
 use super::commit::{check_locks, registration, report_failed};
+use super::crash_point::crash_point;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
 use super::locks::Locks;
@@ -40,8 +41,7 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// let left: i64 = stock
     ///     .transaction(|local| {
     ///         Box::pin(async {
-    ///             let take = "UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units";
-    ///             sqlx::query_scalar(take)
+    ///             sqlx::query_scalar("UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units")
     ///                 .bind(7)
     ///                 .fetch_one(local)
     ///                 .await
@@ -152,6 +152,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         match AtError::of(&error) {
             Some(ours) if ours.is_row_locked() => {
                 self.wait_and_take(&locks).await?;
+                crash_point("before-replay");
                 Ok(Attempt::Again)
             }
             // Commit has told the coordinator what there was to tell.

@@ -9,6 +9,7 @@ use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
+use super::crash_point::crash_point;
 use super::database::{AtDatabase, Backend, LoadedTable};
 use super::error::{AtError, with_causes};
 use super::plan::TableName;
@@ -32,7 +33,7 @@ pub(crate) enum Restored {
 const RACES_MAX: usize = 3;
 
 /// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
-/// committed yet; a guard row then keeps it from committing later.
+/// committed yet; unless it has ended here, a guard row then keeps it from committing later.
 ///
 /// # Errors
 /// Whatever another attempt may cure.
@@ -107,7 +108,10 @@ async fn attempt<DB: AtDatabase>(
     match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
-            match local.commit().await.map_err(Obstacle::from) {
+            crash_point("in-phase-two-before-commit");
+            let committed = local.commit().await;
+            crash_point("after-phase-two-commit");
+            match committed.map_err(Obstacle::from) {
                 Ok(()) => Ok(Some(Restored::Done)),
                 // A deferred foreign key, checked only here.
                 Err(Obstacle::Refused { error, rows }) => {
@@ -140,11 +144,16 @@ async fn restore<DB: AtDatabase>(
     let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
-        Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log { log, time_zone }) => (log, time_zone),
-        // Undone before, or never committed: either way it is as it was, and stays so.
-        None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
+        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
+        let loaded: &LoadedTable<DB> = match tables.entry(name) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let loaded = load::<DB>(connection, shared, place.key()).await?;
+                place.insert(loaded)
+            }
+        };
+        let columns = item.columns_in(loaded).map_err(Obstacle::refused)?;
+        let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
         restore.carry_out(force).await?;
     }
     Ok(())

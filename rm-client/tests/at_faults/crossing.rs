@@ -1,0 +1,175 @@
+//! Sixteen clients update the same two rows in opposite order. All of them finish: a deadlock is
+//! refused with its cycle, the refused global is rolled back and submitted again, and nobody polls.
+
+use futures::future::join_all;
+use handfast::{AtError, AtResource, Handfast, RejectionDetail, RollbackCause, TransactionError};
+
+use crate::at::{TestDatabase, on_every_database};
+use crate::scene::{Bank, Scene, alone};
+
+const CLIENTS: i64 = 16;
+const ROUNDS: i64 = 3;
+
+const GIVE: &str = "UPDATE account SET cents = cents + 1 WHERE id = 1";
+const TAKE: &str = "UPDATE account SET cents = cents - 1 WHERE id = 2";
+
+on_every_database!(
+    a_deadlock_is_refused_with_its_cycle,
+    sixteen_clients_cross_in_two_databases,
+    sixteen_clients_cross_in_two_branches_of_one_database,
+    sixteen_clients_cross_in_one_local_transaction,
+);
+
+async fn a_deadlock_is_refused_with_its_cycle<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let (first, second) = (scene.begin().await, scene.begin().await);
+    let (x1, x2) = (first.xid().clone(), second.xid().clone());
+    first.scope(alone(&resource, &[GIVE])).await.unwrap();
+    second.scope(alone(&resource, &[TAKE])).await.unwrap();
+    let waiting = async {
+        first.scope(alone(&resource, &[TAKE])).await.unwrap();
+        first.commit().await.unwrap();
+    };
+    let crossing = async {
+        scene.until_a_request_waits().await;
+        let error = second.scope(alone(&resource, &[GIVE])).await.unwrap_err();
+        second.rollback("deadlock").await.unwrap();
+        error
+    };
+    let ((), error) = Box::pin(async { tokio::join!(waiting, crossing) }).await;
+    let text = full_text(&error);
+    let refusal =
+        AtError::of(&error).and_then(AtError::rejection).expect("the coordinator refuses");
+    assert_eq!(refusal.code(), "HF-TC-DEADLOCK");
+    let RejectionDetail::Deadlock { cycle } = refusal.detail() else { panic!("{refusal:?}") };
+    let mut cycle = cycle.to_vec();
+    cycle.sort_unstable();
+    assert_eq!(cycle, [x1.as_str(), x2.as_str()]);
+    for xid in [&x1, &x2] {
+        let number = xid.as_str().rsplit_once(':').unwrap().1;
+        assert!(text.contains(number), "{number} is not in {text:?}");
+    }
+    scene.until_committed(&x1).await;
+    assert_eq!((scene.bank.cents(1).await, scene.bank.cents(2).await), (1_001, 999));
+    assert_eq!(scene.bank.undo_rows().await.0, 0);
+    scene.assert_finished().await;
+}
+
+async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let other = Bank::<DB>::new(&scene.handfast).await;
+    let here = scene.resource().await;
+    let there = scene.handfast.at(other.pool.clone()).await.unwrap();
+    all_cross(&scene, |turned| match turned {
+        Turned::No => [(here.clone(), GIVE), (there.clone(), TAKE)],
+        Turned::Yes => [(there.clone(), TAKE), (here.clone(), GIVE)],
+    })
+    .await;
+    let sums = (scene.bank.cents(1).await, other.cents(2).await);
+    assert_eq!(sums, (1_000 + CLIENTS * ROUNDS, 1_000 - CLIENTS * ROUNDS));
+    assert_eq!((scene.bank.undo_rows().await.0, other.undo_rows().await.0), (0, 0));
+    scene.assert_finished().await;
+}
+
+async fn sixteen_clients_cross_in_two_branches_of_one_database<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    all_cross(&scene, |turned| match turned {
+        Turned::No => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
+        Turned::Yes => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
+    })
+    .await;
+    assert_crossed(&scene, ROUNDS).await;
+}
+
+/// The database sees these deadlocks itself, as a rule. PostgreSQL takes a second for each, hence
+/// one round.
+async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let clients = (0..CLIENTS).map(|client| {
+        let statements = match Turned::of(client) {
+            Turned::No => [GIVE, TAKE],
+            Turned::Yes => [TAKE, GIVE],
+        };
+        let (handfast, resource) = (&scene.handfast, &resource);
+        async move { submit(handfast, async || alone(resource, &statements).await).await }
+    });
+    Box::pin(join_all(clients.collect::<Vec<_>>())).await;
+    assert_crossed(&scene, 1).await;
+}
+
+async fn assert_crossed<DB: TestDatabase>(scene: &Scene<DB>, rounds: i64) {
+    scene.until_finished().await;
+    let sums = (scene.bank.cents(1).await, scene.bank.cents(2).await);
+    assert_eq!(sums, (1_000 + CLIENTS * rounds, 1_000 - CLIENTS * rounds));
+    assert_eq!(scene.bank.undo_rows().await.0, 0);
+    scene.assert_finished().await;
+}
+
+/// In which order a client takes the rows.
+#[derive(Clone, Copy)]
+enum Turned {
+    No,
+    Yes,
+}
+
+impl Turned {
+    fn of(number: i64) -> Self {
+        if number % 2 == 0 { Self::No } else { Self::Yes }
+    }
+}
+
+/// Every client, all at once, runs its globals of two branches each, with turned order every other
+/// time.
+async fn all_cross<DB: TestDatabase>(
+    scene: &Scene<DB>,
+    steps: impl Fn(Turned) -> [(AtResource<DB>, &'static str); 2],
+) {
+    let clients = (0..CLIENTS).map(|client| {
+        let (handfast, steps) = (&scene.handfast, &steps);
+        async move {
+            for round in 0..ROUNDS {
+                let [first, second] = steps(Turned::of(client + round));
+                let work = async || {
+                    alone(&first.0, &[first.1]).await?;
+                    alone(&second.0, &[second.1]).await
+                };
+                submit(handfast, work).await;
+            }
+        }
+    });
+    Box::pin(join_all(clients.collect::<Vec<_>>())).await;
+    scene.until_finished().await;
+}
+
+/// Runs work as a global until it is committed. Only deadlocks may be in the way.
+async fn submit(handfast: &Handfast, work: impl AsyncFn() -> Result<(), sqlx::Error>) {
+    loop {
+        let ended = handfast.transaction("cross").run(async |_| work().await).await;
+        match ended {
+            Ok(()) => return,
+            Err(TransactionError::RolledBack { by: RollbackCause::Application(error), .. })
+                if is_deadlock(&error) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// The coordinator's refusal, or the database's own.
+fn is_deadlock(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    let code = error.code().unwrap_or_default();
+    matches!(&*code, "HF-TC-DEADLOCK" | "40P01" | "40001")
+}
+
+fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

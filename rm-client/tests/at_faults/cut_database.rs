@@ -1,0 +1,203 @@
+//! The connection to the database breaks: before COMMIT, while COMMIT is under way, in phase two.
+
+use handfast::{AtTransaction, EndError, RollbackCause, TransactionError};
+use sqlx::{MySql, Postgres, Sqlite};
+
+use crate::at::{TestDatabase, code};
+use crate::commit_wire::{CommitWire, Fault, Wired};
+use crate::scene::{CHANGES, Scene, branch, roll_back, run_all};
+
+/// What the database calls a connection, and how it ends one.
+trait Killable: Wired {
+    const OWN_ID: &'static str;
+    fn kill(id: &str) -> String;
+}
+
+impl Killable for Postgres {
+    const OWN_ID: &'static str = "SELECT CAST(pg_backend_pid() AS text)";
+    fn kill(id: &str) -> String {
+        format!("SELECT pg_terminate_backend({id}, 60000)")
+    }
+}
+
+impl Killable for MySql {
+    const OWN_ID: &'static str = "SELECT CAST(CONNECTION_ID() AS char)";
+    fn kill(id: &str) -> String {
+        format!("KILL CONNECTION {id}")
+    }
+}
+
+macro_rules! on_every_server {
+    ($($name:ident),* $(,)?) => {
+        mod postgres { $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<sqlx::Postgres>().await })* }
+        mod mysql { $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<sqlx::MySql>().await })* }
+    };
+}
+
+on_every_server!(
+    a_connection_killed_before_commit_fails_the_branch,
+    a_lost_commit_is_reported_as_unknown,
+    a_lost_answer_is_reported_as_unknown,
+    a_client_killed_before_its_report_is_undone,
+    a_database_that_is_away_in_a_rollback_is_asked_until_it_is_back,
+    a_database_that_is_away_after_a_commit_is_asked_until_it_is_back,
+);
+
+async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let work = async {
+        let mut local: AtTransaction<'static, DB> = resource.begin().await.unwrap();
+        run_all(&mut local, &CHANGES).await.unwrap();
+        let id = DB::read(&mut local, DB::OWN_ID).await.unwrap()[0][0].clone().unwrap();
+        DB::raw(&scene.bank.pool, &DB::kill(&id)).await.unwrap();
+        local.commit().await
+    };
+    global.scope(work).await.unwrap_err();
+    // The rest of the global is not held up by a branch that certainly came to nothing.
+    branch(&resource, &global, &["UPDATE account SET cents = 7 WHERE id = 2"]).await.unwrap();
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    let mut expected = before;
+    expected[1][1] = Some("7".to_owned());
+    scene.assert_clean(&expected, 0).await;
+}
+
+async fn a_lost_commit_is_reported_as_unknown<DB: Killable>() {
+    // The database has rolled back: the coordinator's rollback leaves a guard row.
+    an_unknown_commit_only_rolls_back::<DB>(Fault::LoseCommit, 1).await;
+}
+
+async fn a_lost_answer_is_reported_as_unknown<DB: Killable>() {
+    an_unknown_commit_only_rolls_back::<DB>(Fault::LoseAnswer, 0).await;
+}
+
+async fn an_unknown_commit_only_rolls_back<DB: Killable>(fault: Fault, guards: i64) {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(DB::open(url).await).await.unwrap();
+    let global = scene.begin().await;
+    wire.set(fault);
+    let error = branch(&resource, &global, &CHANGES).await.unwrap_err();
+    assert!(wire.has_broken(), "COMMIT has passed the wire");
+    assert_eq!(code(&error), "HF-AT-COMMIT-UNKNOWN");
+    // Whoever overlooks the error cannot commit.
+    let error = global.commit().await.unwrap_err();
+    assert!(is_branch_unknown(&error), "{error:?}");
+    scene.assert_clean(&before, guards).await;
+}
+
+fn is_branch_unknown(error: &EndError) -> bool {
+    matches!(error, TransactionError::RolledBack { by: RollbackCause::BranchUnknown, .. })
+}
+
+async fn a_client_killed_before_its_report_is_undone<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    for (fault, guards) in [(Fault::LoseAnswer, 0), (Fault::LoseCommit, 1)] {
+        let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+        let global = scene.begin().await;
+        let mut client = scene.client(Some(global.xid()), &CHANGES);
+        client.url = url;
+        wire.set(fault);
+        client.crash_at("before-phase-one-report").crashed().await;
+        assert!(wire.has_broken(), "COMMIT has passed the wire");
+        let rescuer = scene.rescuer().await;
+        roll_back(global).await.unwrap().unwrap();
+        scene.assert_clean(&before, guards).await;
+        rescuer.leave().await;
+    }
+}
+
+async fn a_database_that_is_away_in_a_rollback_is_asked_until_it_is_back<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(DB::open(url).await).await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    branch(&resource, &global, &CHANGES).await.unwrap();
+    wire.set(Fault::Down);
+    let rolled_back = roll_back(global);
+    let failing = scene.coordinator.until(xid.as_str(), |detail| {
+        detail.branches.first().is_some_and(|branch| branch.attempts >= 3)
+    });
+    let failing = failing.await;
+    assert!(failing.branches[0].last_failure.is_some());
+    assert!(!failing.branches[0].rows.is_empty(), "its rows stay locked");
+    wire.set(Fault::None);
+    rolled_back.await.unwrap().unwrap();
+    scene.assert_clean(&before, 0).await;
+}
+
+async fn a_database_that_is_away_after_a_commit_is_asked_until_it_is_back<DB: Killable>() {
+    let scene = Scene::<DB>::new().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(DB::open(url).await).await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    branch(&resource, &global, &CHANGES).await.unwrap();
+    let after = scene.bank.accounts().await;
+    wire.set(Fault::Down);
+    global.commit().await.unwrap();
+    let failing = scene.coordinator.until(xid.as_str(), |detail| {
+        detail.branches.first().is_some_and(|branch| branch.attempts >= 3)
+    });
+    failing.await;
+    assert_eq!(scene.bank.undo_rows().await, (1, 0));
+    wire.set(Fault::None);
+    scene.until_committed(&xid).await;
+    scene.assert_clean(&after, 0).await;
+}
+
+/// SQLite has no connection to cut. What keeps phase two out is another writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sqlite_file_that_is_locked_in_phase_two_is_asked_until_it_is_free() {
+    let scene = Scene::<Sqlite>::new().await;
+    let before = scene.bank.accounts().await;
+    let options = scene.bank.pool.connect_options().as_ref().clone();
+    let options = options.busy_timeout(std::time::Duration::from_millis(20));
+    let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+    let resource = scene.handfast.at(pool).await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    branch(&resource, &global, &CHANGES).await.unwrap();
+    let writer = scene.bank.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let rolled_back = roll_back(global);
+    let failing = scene.coordinator.until(xid.as_str(), |detail| {
+        detail.branches.first().is_some_and(|branch| branch.attempts >= 3)
+    });
+    failing.await;
+    writer.rollback().await.unwrap();
+    rolled_back.await.unwrap().unwrap();
+    scene.assert_clean(&before, 0).await;
+}
+
+/// On SQLite a COMMIT fails for a deferred constraint, and leaves the local transaction open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sqlite_client_killed_before_its_report_is_undone() {
+    const CARD: &str = "CREATE TABLE card (id BIGINT NOT NULL PRIMARY KEY, account BIGINT NOT NULL \
+         REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)";
+    let scene = Scene::<Sqlite>::new().await;
+    Sqlite::raw(&scene.bank.pool, CARD).await.unwrap();
+    let before = scene.bank.accounts().await;
+    let statements = [CHANGES[0], "INSERT INTO card (id, account) VALUES (1, 99)"];
+
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let error = branch(&resource, &global, &statements).await.unwrap_err();
+    assert!(code(&error).contains("FOREIGN KEY constraint failed"), "{error:?}");
+    // Its failure is reported, so that the global may go on without it.
+    global.commit().await.unwrap();
+    scene.assert_clean(&before, 0).await;
+
+    let global = scene.begin().await;
+    let client = scene.client(Some(global.xid()), &statements);
+    client.crash_at("before-phase-one-report").crashed().await;
+    roll_back(global).await.unwrap().unwrap();
+    scene.assert_clean(&before, 1).await;
+}

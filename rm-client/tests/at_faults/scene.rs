@@ -1,0 +1,254 @@
+//! A coordinator in a process of its own, a database, and a look at what is left in the end.
+
+use handfast::{AtResource, AtTransaction, EndError, Global, GlobalStatus, Handfast, Xid};
+use handfast_server::admin::model::Status;
+use sqlx::pool::PoolOptions;
+use sqlx::{ConnectOptions, Pool};
+use tokio::task::JoinHandle;
+
+use crate::at::{TestDatabase, TextRow};
+use crate::child::PATIENCE;
+use crate::client::ClientPart;
+use crate::coordinator::Coordinator;
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, cents BIGINT NOT NULL)",
+    "INSERT INTO account VALUES (1, 1000), (2, 1000), (3, 1000)",
+];
+
+/// A change, an arrival and a departure.
+pub(crate) const CHANGES: [&str; 3] = [
+    "UPDATE account SET cents = cents - 10 WHERE id = 1",
+    "INSERT INTO account (id, cents) VALUES (9, 5)",
+    "DELETE FROM account WHERE id = 3",
+];
+
+/// A database that takes part in globals.
+pub(crate) struct Bank<DB: TestDatabase> {
+    pub(crate) pool: Pool<DB>,
+    _directory: Option<tempfile::TempDir>,
+}
+
+impl<DB: TestDatabase> Bank<DB> {
+    pub(crate) async fn new(handfast: &Handfast) -> Self {
+        let (pool, directory) = DB::create().await;
+        handfast.migrate(&pool).await.unwrap();
+        for sql in TABLES {
+            DB::raw(&pool, sql).await.unwrap();
+        }
+        Self { pool, _directory: directory }
+    }
+
+    /// Where another process finds it.
+    pub(crate) fn url(&self) -> String {
+        self.pool.connect_options().to_url_lossy().to_string()
+    }
+
+    pub(crate) async fn accounts(&self) -> Vec<TextRow> {
+        let text = DB::TEXT;
+        let sql =
+            format!("SELECT CAST(id AS {text}), CAST(cents AS {text}) FROM account ORDER BY id");
+        DB::raw_rows(&self.pool, &sql).await.unwrap()
+    }
+
+    /// What an account holds.
+    pub(crate) async fn cents(&self, id: i64) -> i64 {
+        self.number(&format!("SELECT cents FROM account WHERE id = {id}")).await
+    }
+
+    /// Undo logs, and guard rows.
+    pub(crate) async fn undo_rows(&self) -> (i64, i64) {
+        let count = "SELECT COUNT(*) FROM undo_log WHERE log_status";
+        (self.number(&format!("{count} = 0")).await, self.number(&format!("{count} = 1")).await)
+    }
+
+    /// Whether there is such an account.
+    pub(crate) async fn has(&self, id: i64) -> bool {
+        self.number(&format!("SELECT COUNT(*) FROM account WHERE id = {id}")).await == 1
+    }
+
+    /// What all accounts hold.
+    pub(crate) async fn sum(&self) -> i64 {
+        self.number("SELECT SUM(cents) FROM account").await
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let sql = format!("SELECT CAST(({sql}) AS {})", DB::TEXT);
+        let rows = DB::raw_rows(&self.pool, &sql).await.unwrap();
+        rows[0][0].as_deref().unwrap().parse().unwrap()
+    }
+}
+
+/// A transaction that knows nothing of globals, open until it is ended.
+pub(crate) struct Foreign<DB: TestDatabase> {
+    connection: Pool<DB>,
+}
+
+impl<DB: TestDatabase> Foreign<DB> {
+    pub(crate) async fn new(bank: &Bank<DB>, sql: &str) -> Self {
+        let options = bank.pool.connect_options().as_ref().clone();
+        let connection = PoolOptions::new().max_connections(1).connect_with(options);
+        let connection = connection.await.unwrap();
+        DB::raw(&connection, "BEGIN").await.unwrap();
+        DB::raw(&connection, sql).await.unwrap();
+        Self { connection }
+    }
+
+    pub(crate) async fn roll_back(self) {
+        DB::raw(&self.connection, "ROLLBACK").await.unwrap();
+    }
+}
+
+/// A coordinator and a database.
+pub(crate) struct Scene<DB: TestDatabase> {
+    pub(crate) coordinator: Coordinator,
+    /// The TM of this process.
+    pub(crate) handfast: Handfast,
+    pub(crate) bank: Bank<DB>,
+}
+
+impl<DB: TestDatabase> Scene<DB> {
+    pub(crate) async fn new() -> Self {
+        let coordinator = Coordinator::start().await;
+        let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
+        let handfast = handfast.await.unwrap();
+        let bank = Bank::new(&handfast).await;
+        Self { coordinator, handfast, bank }
+    }
+
+    pub(crate) async fn begin(&self) -> Global {
+        self.handfast.transaction("test").begin().await.unwrap()
+    }
+
+    /// Makes this process an RM of the database.
+    pub(crate) async fn resource(&self) -> AtResource<DB> {
+        self.handfast.at(self.bank.pool.clone()).await.unwrap()
+    }
+
+    /// A child that changes accounts, as part of a global if one is given.
+    pub(crate) fn client(&self, xid: Option<&Xid>, statements: &[&str]) -> ClientPart {
+        ClientPart {
+            database: DB::NAME_IN_TESTS.to_owned(),
+            url: self.bank.url(),
+            endpoint: self.coordinator.endpoint(),
+            xid: xid.map(|xid| xid.as_str().to_owned()),
+            statements: statements.iter().map(|sql| (*sql).to_owned()).collect(),
+        }
+    }
+
+    /// A second process of the same service: an RM that comes to finish what the first one left.
+    pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
+        let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
+        let handfast = handfast.await.unwrap();
+        let resource = handfast.at(self.bank.pool.clone()).await.unwrap();
+        Rescuer { handfast, resource: resource }
+    }
+
+    /// Waits until the global stands so.
+    pub(crate) async fn until(&self, xid: &Xid, status: Status) {
+        self.coordinator.until(xid.as_str(), |detail| detail.transaction.status == status).await;
+    }
+
+    /// Waits until somebody waits for a global lock.
+    pub(crate) async fn until_a_request_waits(&self) {
+        let waits = async { while self.coordinator.status().await.waiters == 0 {} };
+        tokio::time::timeout(PATIENCE, waits).await.expect("a request waits");
+    }
+
+    /// Waits until the client is told that the global is committed and finished.
+    pub(crate) async fn until_committed(&self, xid: &Xid) {
+        let committed =
+            async { while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {} };
+        tokio::time::timeout(PATIENCE, committed).await.expect("the global is committed");
+    }
+
+    /// Waits until the coordinator owes nothing.
+    pub(crate) async fn until_finished(&self) {
+        let finished = async {
+            loop {
+                let status = self.coordinator.status().await;
+                if status.active + status.committing + status.rolling_back == 0 {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, finished).await.expect("everything ends");
+    }
+
+    /// The rows are as given, and nothing of any global is left but so many guard rows.
+    pub(crate) async fn assert_clean(&self, accounts: &[TextRow], guards: i64) {
+        assert_eq!(self.bank.accounts().await, accounts);
+        assert_eq!(self.bank.undo_rows().await, (0, guards), "undo logs and guard rows");
+        self.assert_finished().await;
+    }
+
+    /// The coordinator has no global unfinished, no lock and no waiter.
+    pub(crate) async fn assert_finished(&self) {
+        let status = self.coordinator.status().await;
+        let left = [
+            ("active", status.active),
+            ("committing", status.committing),
+            ("rolling back", status.rolling_back),
+            ("needs operator", status.needs_operator),
+            ("locks", status.locks),
+            ("waiters", status.waiters),
+            ("pending branches", status.pending_branches),
+        ];
+        assert_eq!(left.map(|(what, _)| (what, 0)), left);
+    }
+}
+
+/// An RM of its own connection.
+pub(crate) struct Rescuer<DB: TestDatabase> {
+    handfast: Handfast,
+    resource: AtResource<DB>,
+}
+
+impl<DB: TestDatabase> Rescuer<DB> {
+    pub(crate) fn resource(&self) -> &AtResource<DB> {
+        &self.resource
+    }
+
+    pub(crate) async fn leave(self) {
+        self.handfast.close().await;
+    }
+}
+
+/// Rolls back in the background; ends when every branch is undone.
+pub(crate) fn roll_back(global: Global) -> JoinHandle<Result<(), EndError>> {
+    tokio::spawn(async move { global.rollback("test").await })
+}
+
+/// Runs statements as one branch of a global, in explicit form.
+pub(crate) async fn branch<DB: TestDatabase>(
+    resource: &AtResource<DB>,
+    global: &Global,
+    statements: &[&str],
+) -> Result<(), sqlx::Error> {
+    let work = async {
+        let mut local = resource.begin().await?;
+        run_all(&mut local, statements).await?;
+        local.commit().await
+    };
+    Box::pin(global.scope(work)).await
+}
+
+/// Runs statements as one branch of the ambient global, in the form that waits with nothing held.
+pub(crate) async fn alone<DB: TestDatabase>(
+    resource: &AtResource<DB>,
+    statements: &[&str],
+) -> Result<(), sqlx::Error> {
+    let work = async |local: &mut AtTransaction<'static, DB>| run_all(local, statements).await;
+    resource.transaction(work).await
+}
+
+/// Runs statements in one local transaction.
+pub(crate) async fn run_all<DB: TestDatabase>(
+    local: &mut AtTransaction<'static, DB>,
+    statements: &[&str],
+) -> Result<(), sqlx::Error> {
+    for sql in statements {
+        DB::run(local, sql).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! A client is stopped in phase one while its global is rolled back, and then goes on: it comes too
+//! late, and its changes are gone.
+
+use handfast_server::admin::model::Status;
+
+use crate::at::{TestDatabase, on_every_database};
+use crate::scene::{CHANGES, Scene, branch, roll_back};
+
+on_every_database!(
+    a_registration_that_comes_too_late_is_refused,
+    a_commit_that_comes_too_late_is_undone,
+    a_replay_that_comes_too_late_meets_the_guard_row,
+);
+
+async fn a_registration_that_comes_too_late_is_refused<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    for point in ["before-undo-insert", "before-register"] {
+        let global = scene.begin().await;
+        let mut client = scene.client(Some(global.xid()), &CHANGES).stop_at(point);
+        client.stopped().await;
+        roll_back(global).await.unwrap().unwrap();
+        client.go_on();
+        assert_eq!(client.told().await, "HF-TC-ALREADY-DECIDED", "{point}");
+        scene.assert_clean(&before, 0).await;
+    }
+}
+
+/// The COMMIT itself cannot be held back any more, so the rollback waits for it and undoes it.
+async fn a_commit_that_comes_too_late_is_undone<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    let mut client = scene.client(Some(&xid), &CHANGES).stop_at("after-register");
+    client.stopped().await;
+    let rolled_back = roll_back(global);
+    scene.until(&xid, Status::RollingBack).await;
+    let _rescuer = scene.rescuer().await;
+    scene.coordinator.until_phase_two_is_under_way().await;
+    client.go_on();
+    assert_eq!(client.told().await, "done");
+    rolled_back.await.unwrap().unwrap();
+    // Two RMs were asked; the slower one finds no undo log and leaves a guard row.
+    let (logs, guards) = scene.bank.undo_rows().await;
+    assert!(logs == 0 && guards <= 1, "{logs} undo logs, {guards} guard rows");
+    scene.assert_clean(&before, guards).await;
+}
+
+/// A branch that waited for a row is registered, with no local transaction open. Rolled back there,
+/// it leaves a guard row, and its replay fails on that.
+async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let resource = scene.resource().await;
+    let holder = scene.begin().await;
+    branch(&resource, &holder, &["UPDATE account SET cents = 0 WHERE id = 1"]).await.unwrap();
+
+    let global = scene.begin().await;
+    let mut client = scene.client(Some(global.xid()), &CHANGES).stop_at("before-replay");
+    scene.until_a_request_waits().await;
+    holder.rollback("let the other go on").await.unwrap();
+    client.stopped().await;
+    roll_back(global).await.unwrap().unwrap();
+    client.go_on();
+    assert_eq!(client.told().await, "HF-AT-GLOBAL-FINISHED");
+    scene.assert_clean(&before, 1).await;
+}
