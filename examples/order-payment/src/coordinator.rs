@@ -84,7 +84,7 @@ impl Coordinator {
     pub(crate) fn take_child(&mut self) -> Option<ChildCoordinator> {
         match std::mem::replace(&mut self.place, Place::Elsewhere) {
             Place::Child(child) => Some(*child),
-            other => {
+            other @ (Place::Here(_) | Place::Elsewhere) => {
                 self.place = other;
                 None
             }
@@ -95,7 +95,7 @@ impl Coordinator {
     pub(crate) async fn standing(&self, http: &reqwest::Client) -> Result<Standing> {
         let url = format!("{}/api/v1/status", self.admin);
         let asked = http.get(&url).send().await.and_then(reqwest::Response::error_for_status);
-        Ok(asked.with_context(|| url.clone())?.json().await.context(url)?)
+        asked.with_context(|| url.clone())?.json().await.context(url)
     }
 
     /// Stops what was started here.

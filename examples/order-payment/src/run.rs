@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::TempDir;
@@ -40,7 +40,11 @@ async fn with_databases(
     folder: &Path,
 ) -> Result<Report> {
     let databases = Databases::create(&options.database, folder, options.concurrency).await?;
-    let ran = Box::pin(with_services(options, input, coordinator, &databases)).await;
+    let ran = tokio::select! {
+        ran = Box::pin(with_services(options, input, coordinator, &databases)) => ran,
+        // So that an impatient person leaves no databases behind.
+        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+    };
     let removed = databases.remove().await;
     let report = ran?;
     removed.context("removing the databases")?;

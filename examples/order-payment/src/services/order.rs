@@ -159,28 +159,34 @@ impl OrderService {
     /// What a transaction that did not plainly commit came to.
     async fn ended(&self, error: TransactionError<Failure>) -> Ended {
         let reason = error.to_string();
-        let not_committed = match error.application() {
+        let undone = match error.application() {
             Some(Failure::Refused(refusal)) => Ended::Refused { refusal: *refusal },
             Some(Failure::Unavailable(_)) | None => Ended::RolledBack { reason: reason.clone() },
         };
-        match error {
-            TransactionError::NotBegun(_)
-            | TransactionError::RolledBack { .. }
-            | TransactionError::Forgotten { .. } => not_committed,
-            // Sent again before it is undone, the order would meet its own rows.
-            TransactionError::RollingBack { xid, .. } => match self.end_of(&xid).await {
-                // Nobody asked for a commit: what the coordinator forgot left nothing behind.
-                GlobalStatus::RolledBack(_) | GlobalStatus::Unknown => not_committed,
-                status => Ended::Unclear { reason: format!("{reason}; it is {status}") },
-            },
-            // No answer to the commit: the coordinator is asked until it knows.
-            TransactionError::Unknown { xid, .. } => match self.end_of(&xid).await {
-                GlobalStatus::Committing | GlobalStatus::Committed => Ended::Committed,
-                GlobalStatus::RolledBack(_) => not_committed,
-                status => Ended::Unclear { reason: format!("{reason}; it is {status}") },
-            },
-            _ => Ended::Unclear { reason },
+        if is_undone(&error) {
+            return undone;
         }
+        // Sent again before it is undone, the order would meet its own rows; and a commit that got
+        // no answer may have happened. So the coordinator is asked until it knows.
+        if let TransactionError::RollingBack { xid, .. } = &error {
+            let status = self.end_of(xid).await;
+            // Nobody asked for a commit: what the coordinator forgot left nothing behind.
+            if matches!(status, GlobalStatus::RolledBack(_) | GlobalStatus::Unknown) {
+                return undone;
+            }
+            return Ended::Unclear { reason: format!("{reason}; it is {status}") };
+        }
+        if let TransactionError::Unknown { xid, .. } = &error {
+            let status = self.end_of(xid).await;
+            if matches!(status, GlobalStatus::Committing | GlobalStatus::Committed) {
+                return Ended::Committed;
+            }
+            if matches!(status, GlobalStatus::RolledBack(_)) {
+                return undone;
+            }
+            return Ended::Unclear { reason: format!("{reason}; it is {status}") };
+        }
+        Ended::Unclear { reason }
     }
 
     /// Waits, within limits, until a global has ended.
@@ -197,4 +203,14 @@ impl OrderService {
         }
         last
     }
+}
+
+/// Nothing of it happened, and nothing of it is left to be undone.
+fn is_undone(error: &TransactionError<Failure>) -> bool {
+    matches!(
+        error,
+        TransactionError::NotBegun(_)
+            | TransactionError::RolledBack { .. }
+            | TransactionError::Forgotten { .. }
+    )
 }
