@@ -1,9 +1,10 @@
 //! One branch, committed and rolled back, statement by statement.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
 mod at;
 
-use at::{Stage, TestDatabase, code, on_every_database};
-use handfast::GlobalStatus;
+use at::{Stage, TestDatabase, on_every_database};
 
 const PERSON: &[&str] = &[
     "CREATE TABLE person (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64), age INT)",

@@ -88,6 +88,9 @@ pub struct GrpcConfig {
     /// Replies and phase-two calls queued for one connection. Too small: a client that is slow for
     /// a moment is cut off. Too large: one that stopped reading fills the memory.
     pub queue_messages_max: usize,
+    /// Connections at a time; a further one is closed at once. Too few: processes cannot connect.
+    /// Too many: the process runs out of file descriptors, which the store needs too.
+    pub connections_max: usize,
 }
 
 /// REST, health and metrics.
@@ -105,6 +108,13 @@ pub struct AdminConfig {
     /// The most items on one page of a list. Too small: scripts ask often. Too large: one request
     /// holds up the engine while it is answered.
     pub page_items_max: usize,
+    /// Connections at a time; a further one is closed at once. Too few: one script keeps others
+    /// out. Too many: the process runs out of file descriptors, which the store needs too.
+    pub connections_max: usize,
+    /// How long a client may be silent before the header of a request is complete, in
+    /// milliseconds; then it is let go. Too short: pooled connections break between requests. Too
+    /// long: clients that say nothing keep the others out.
+    pub silence_timeout_ms: u64,
 }
 
 /// How phase two is carried out.
@@ -223,6 +233,7 @@ impl Default for GrpcConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7091)),
             message_bytes_max,
             queue_messages_max,
+            connections_max: 8_192,
         }
     }
 }
@@ -234,6 +245,8 @@ impl Default for AdminConfig {
             request_timeout_ms: 10_000,
             body_bytes_max: 16 * 1024,
             page_items_max: 1_000,
+            connections_max: 256,
+            silence_timeout_ms: 60_000,
         }
     }
 }

@@ -1,5 +1,9 @@
 //! A coordinator inside another process: for tests, examples, and applications of one machine.
 //!
+//! The same parts as [`serve`](crate::serve) starts, on a store and a clock that are given, with the
+//! native API alone: no configuration, no admin port, nothing that is shared with other servers of
+//! the process.
+//!
 //! ```
 //! use handfast_server::embedded::Server;
 //!
@@ -19,14 +23,19 @@ use std::sync::Arc;
 
 use handfast_core::Limits;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use crate::accept::Acceptor;
 use crate::clock::{Clock, WallClock};
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
-use crate::grpc::{self, Bounds, Front, ServeError};
-use crate::store::{EmbeddedStore, MemoryStore, Store, StoreError};
+use crate::grpc::{Bounds, Front};
+use crate::security::Access;
+use crate::serve::ports::{Port, serve_grpc};
+use crate::serve::works::{self, Works, open_directory};
+use crate::store::{MemoryStore, Store, StoreError};
+
+/// Whoever embeds a coordinator connects to it from one machine.
+const CONNECTIONS_MAX: usize = 8_192;
 
 /// The coordinator could not start, or ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +54,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The listener failed.
+    /// The port cannot be taken into service.
     #[error(transparent)]
-    Serve(#[from] ServeError),
+    Serve(#[from] tonic::transport::Error),
     /// This build's own API description is unreadable.
     #[error(transparent)]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -165,26 +174,23 @@ impl Builder {
         let address = listener.local_addr().map_err(failed)?;
         let store = match self.store {
             StoreChoice::Given(store) => store,
-            StoreChoice::Directory(directory) => open(directory).await?,
+            StoreChoice::Directory(directory) => open_directory(directory).await?,
         };
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
-        let seed = clock.now().0;
-        let (dispatcher, timer) = Dispatcher::start(Arc::clone(&clock), self.dispatch, seed);
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
-        let engine = Engine::start(store, clock, settings, Arc::new(dispatcher.clone())).await?;
-        let front =
-            Front::new(engine.handle.clone(), engine.standing, dispatcher.clone(), self.bounds);
-        let routes = front.routes()?;
-        let (shutdown, asked) = oneshot::channel::<()>();
-        let served = tokio::spawn(grpc::serve(listener, routes, async move {
-            // A dropped sender asks for it as well.
-            drop(asked.await);
-        }));
-        let engine_ended = engine.ended;
-        let parts = Parts { shutdown, served, engine_ended, timer };
-        Ok(RunningServer { address, engine: engine.handle, dispatcher, front, parts: Some(parts) })
+        let works = Works::start(store, clock, settings, self.dispatch).await?;
+        let Engine { handle, standing, .. } = &works.engine;
+        let dispatcher = works.dispatcher.clone();
+        let front = Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds);
+        let acceptor = Acceptor::new(listener, CONNECTIONS_MAX, "grpc");
+        let port = open_port(&front, acceptor).inspect_err(|_| works.abort())?;
+        Ok(RunningServer { address, works, front, port })
     }
+}
+
+fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
+    Ok(serve_grpc(acceptor, front.routes()?, None, Access::Open)?)
 }
 
 /// A started coordinator. Dropping it is as hard as a crash: clients see broken streams, and what
@@ -192,18 +198,9 @@ impl Builder {
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,
-    engine: EngineHandle,
-    dispatcher: Dispatcher,
+    works: Works,
     front: Front,
-    parts: Option<Parts>,
-}
-
-#[derive(Debug)]
-struct Parts {
-    shutdown: oneshot::Sender<()>,
-    served: JoinHandle<Result<(), ServeError>>,
-    engine_ended: JoinHandle<Result<(), EngineFailure>>,
-    timer: JoinHandle<()>,
+    port: Port,
 }
 
 impl RunningServer {
@@ -216,24 +213,30 @@ impl RunningServer {
     /// The door to its engine.
     #[must_use]
     pub fn engine(&self) -> &EngineHandle {
-        &self.engine
+        &self.works.engine.handle
     }
 
     /// Who is connected and what phase two is owed.
     #[must_use]
     pub fn dispatcher(&self) -> &Dispatcher {
-        &self.dispatcher
+        &self.works.dispatcher
     }
 
-    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost. Returns
-    /// when the store is let go, so that another server can start from it.
+    /// Waits for the engine to end; an error says why without having been asked to.
+    ///
+    /// # Errors
+    ///
+    /// The store failed, or an invariant is broken: nothing is answered any more.
+    pub async fn ended(mut self) -> Result<(), EngineFailure> {
+        self.engine_ended().await
+    }
+
+    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost.
+    /// Returns when the store is let go, so that another server can start from it.
     pub async fn crash(mut self) {
-        let Some(parts) = self.parts.take() else { return };
-        parts.engine_ended.abort();
-        drop(joined(parts.engine_ended.await));
-        self.front.close();
-        parts.timer.abort();
-        parts.served.abort();
+        self.works.abort();
+        // However it ended: a crash reports nothing.
+        drop(self.engine_ended().await);
     }
 
     /// Tells the clients, takes no further work, answers what was taken in, and ends.
@@ -242,43 +245,24 @@ impl RunningServer {
     ///
     /// When the coordinator had failed before.
     pub async fn stop(mut self) -> Result<(), StartError> {
-        let Some(parts) = self.parts.take() else { return Ok(()) };
         self.front.go_away("the coordinator is shutting down").await;
-        self.engine.stop();
-        let ended = joined(parts.engine_ended.await);
+        self.works.engine.handle.stop();
+        let ended = self.engine_ended().await;
         self.front.close();
-        drop(parts.shutdown);
-        let served = joined(parts.served.await);
-        parts.timer.abort();
-        ended.unwrap_or(Ok(()))?;
-        Ok(served.unwrap_or(Ok(()))?)
+        self.port.close_all().await;
+        Ok(ended?)
     }
-}
 
-/// Opens the embedded store without blocking the runtime.
-async fn open(directory: PathBuf) -> Result<Arc<dyn Store>, StoreError> {
-    let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await;
-    match opened {
-        Ok(store) => Ok(Arc::new(store?)),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
-}
-
-/// A task's result; `None` when it was aborted. A panic goes on here.
-fn joined<T>(result: Result<T, tokio::task::JoinError>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => None,
+    /// To be waited for once.
+    async fn engine_ended(&mut self) -> Result<(), EngineFailure> {
+        works::ended((&mut self.works.engine.ended).await)
     }
 }
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.take() else { return };
-        parts.engine_ended.abort();
+        self.works.abort();
         self.front.close();
-        parts.timer.abort();
-        parts.served.abort();
+        self.port.abort();
     }
 }

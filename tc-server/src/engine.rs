@@ -11,6 +11,7 @@ mod handle;
 mod inbox;
 mod step;
 
+use std::collections::VecDeque;
 use std::future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,6 +67,9 @@ pub enum EngineFailure {
     /// The stored records contradict one another: someone else wrote them, or they are damaged.
     #[error("the stored records do not fit together")]
     Load(#[from] LoadError),
+    /// An invariant is broken: the engine stopped itself rather than go on from a wrong state.
+    #[error("the engine stopped at a broken invariant: {0}")]
+    Invariant(String),
 }
 
 impl EngineFailure {
@@ -75,6 +79,7 @@ impl EngineFailure {
         match self {
             Self::Store(error) => error.code(),
             Self::Load(_) => "HF-TC-RECORDS-CONTRADICT",
+            Self::Invariant(_) => "HF-TC-INVARIANT",
         }
     }
 }
@@ -154,7 +159,7 @@ struct Writing {
 /// What woke the loop.
 enum Woken {
     Written(Result<(), StoreError>),
-    Arrived(std::collections::VecDeque<Work>),
+    Arrived(VecDeque<Work>),
     Closed,
     Due,
 }
@@ -184,22 +189,9 @@ impl Running {
                     tracing::warn!(epoch = term.epoch.0, "leadership lost");
                     self.desk.abandon(EngineError::NotLeading);
                     self.desk.clear_phase_two();
-                    term = self.lead().await.inspect_err(|_| self.give_up())?;
+                    term = self.lead().await?;
                 }
-                Err(error) => {
-                    self.desk.abandon(EngineError::NotLeading);
-                    self.give_up();
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-
-    /// Nothing will be answered any more: whoever is queued is told by the drop of its work.
-    fn give_up(&self) {
-        for work in self.inbox.abandon(EngineError::NotLeading) {
-            if let Work::Request { request, destination: Some(destination) } = work {
-                destination.refuse(request.reply_to, EngineError::NotLeading);
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -209,6 +201,8 @@ impl Running {
         let mut writing: Option<Writing> = None;
         let mut open = true;
         loop {
+            // Not left to an idle moment: under load there is always something that has arrived.
+            self.tick_if_due(&mut term.step);
             if writing.is_none() {
                 writing = self.seal(term);
             }
@@ -233,7 +227,7 @@ impl Running {
                 }
                 Woken::Arrived(work) => self.decide_all(&mut term.step, work),
                 Woken::Closed => open = false,
-                Woken::Due => self.decide(&mut term.step, tick(), None),
+                Woken::Due => {}
             }
         }
     }
@@ -263,7 +257,7 @@ impl Running {
         }
     }
 
-    fn decide_all(&mut self, step: &mut Step, work: std::collections::VecDeque<Work>) {
+    fn decide_all(&mut self, step: &mut Step, work: VecDeque<Work>) {
         for work in work {
             match work {
                 Work::Request { request, destination } => self.decide(step, request, destination),
@@ -291,6 +285,13 @@ impl Running {
         }
     }
 
+    fn tick_if_due(&mut self, step: &mut Step) {
+        let due = step.coordinator().next_deadline();
+        if due.is_some_and(|due| due <= self.clock.now()) {
+            self.decide(step, Request { reply_to: None, what: What::Tick }, None);
+        }
+    }
+
     /// Waits until the clock says that the time has come; for ever without one.
     async fn reach(&self, due: Option<Timestamp>) {
         let Some(due) = due else { return future::pending().await };
@@ -308,6 +309,15 @@ async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {
     }
 }
 
-fn tick() -> Request {
-    Request { reply_to: None, what: What::Tick }
+impl Drop for Running {
+    /// However the engine ends, everyone who waits for it is told.
+    fn drop(&mut self) {
+        self.standing.send_replace(Standing::NotLeading);
+        self.desk.abandon(EngineError::NotLeading);
+        for work in self.inbox.abandon(EngineError::NotLeading) {
+            if let Work::Request { request, destination: Some(destination) } = work {
+                destination.refuse(request.reply_to, EngineError::NotLeading);
+            }
+        }
+    }
 }

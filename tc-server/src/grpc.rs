@@ -8,9 +8,9 @@
 mod bounds;
 mod connection;
 mod from_wire;
+mod fuzz;
 mod outbox;
 mod refusal;
-mod server;
 mod to_wire;
 mod unary;
 
@@ -28,7 +28,7 @@ use crate::engine::{EngineError, EngineHandle, Standing};
 use outbox::Outbox;
 
 pub use bounds::{BadRequest, Bounds};
-pub use server::{ServeError, serve};
+pub use fuzz::fuzz_frame;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
 

@@ -1,5 +1,6 @@
 //! The Handfast transaction coordinator as a library: engine, stores, dispatch and front ends.
 
+pub mod accept;
 pub mod admin;
 pub mod audit;
 pub mod cli;

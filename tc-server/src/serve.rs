@@ -4,34 +4,33 @@
 //! The binary and tests use the same door: [`Server::start`] gives a [`RunningServer`] with the
 //! addresses that it listens on.
 
+pub(crate) mod ports;
+pub(crate) mod works;
+
 use std::net::SocketAddr;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 use tonic::transport::ServerTlsConfig;
-use tonic::transport::server::TcpIncoming;
 
+use crate::accept::Acceptor;
 use crate::admin::{self, About, AdminState, Readiness};
 use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, StoreKind};
-use crate::dispatch::Dispatcher;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
 use crate::security::{
-    Access, AdminListener, GrpcAccessLayer, TlsError, Tokens, TokensError, admin_acceptor, grpc_tls,
+    Access, AdminListener, TlsError, Tokens, TokensError, admin_acceptor, grpc_tls,
 };
-use crate::store::{EmbeddedStore, MemoryStore, Store, StoreError};
-
-/// A dead peer is noticed after two of these.
-const KEEPALIVE: Duration = Duration::from_secs(20);
+use crate::store::{MemoryStore, Store, StoreError};
+use ports::{Port, serve_admin, serve_grpc};
+use works::{Works, open_directory};
 
 /// A coordinator that has not been started.
 #[derive(Debug)]
@@ -55,13 +54,6 @@ pub struct RunningServer {
     admin: Port,
     background: Vec<JoinHandle<()>>,
     shutdown_limit: Duration,
-}
-
-/// A listening port and what ends it.
-#[derive(Debug)]
-struct Port {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
 }
 
 /// How a shutdown went. Either way nothing that was acknowledged is lost.
@@ -152,8 +144,11 @@ impl Server {
         let doors = Doors::open(&config).await?;
         let advertised = config.advertised_address.clone();
         let advertised = advertised.unwrap_or_else(|| doors.grpc_address.to_string());
-        let works = Works::start(&config, advertised).await?;
-        works.serve(doors, &config)
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+        let works = start_works(&config, &clock, &advertised).await?;
+        let store = config.store.name();
+        let about = About { store, advertised_address: advertised, started_at: clock.now() };
+        serve(works, doors, &config, clock, about)
     }
 }
 
@@ -161,7 +156,7 @@ impl Server {
 struct Doors {
     access: Access,
     audit: AuditLog,
-    grpc: TcpListener,
+    grpc: Acceptor,
     grpc_tls: Option<ServerTlsConfig>,
     grpc_address: SocketAddr,
     admin: AdminListener,
@@ -172,6 +167,8 @@ impl Doors {
     async fn open(config: &Config) -> Result<Self, StartError> {
         let (grpc, grpc_address) = listen(config.grpc.listen).await?;
         let (admin, admin_address) = listen(config.admin.listen).await?;
+        let grpc = Acceptor::new(grpc, config.grpc.connections_max, "grpc");
+        let admin = Acceptor::new(admin, config.admin.connections_max, "admin");
         Ok(Self {
             access: open_access(config)?,
             audit: open_audit(config)?,
@@ -214,83 +211,67 @@ fn make_data_dir(directory: &Path) -> Result<(), StartError> {
         .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
 }
 
-/// What works behind the doors.
-struct Works {
-    clock: Arc<dyn Clock>,
-    dispatcher: Dispatcher,
-    timer: JoinHandle<()>,
-    engine: Engine,
-    about: About,
+async fn start_works(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    advertised_address: &str,
+) -> Result<Works, StartError> {
+    let store = open_store(config).await?;
+    let settings = engine::Settings {
+        limits: (&config.limits).into(),
+        queue_max: config.engine.queue_max,
+        batch_max: config.engine.batch_max,
+        ..engine::Settings::new(advertised_address)
+    };
+    let dispatch = (&config.dispatch).into();
+    Ok(Works::start(store, Arc::clone(clock), settings, dispatch).await?)
 }
 
-impl Works {
-    async fn start(config: &Config, advertised_address: String) -> Result<Self, StartError> {
-        let store = open_store(config).await?;
-        let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
-        let settings = engine::Settings {
-            limits: (&config.limits).into(),
-            queue_max: config.engine.queue_max,
-            batch_max: config.engine.batch_max,
-            ..engine::Settings::new(advertised_address.as_str())
-        };
-        let (dispatcher, timer) =
-            Dispatcher::start(Arc::clone(&clock), (&config.dispatch).into(), rand::random());
-        let phase_two = Arc::new(dispatcher.clone());
-        let engine = Engine::start(store, Arc::clone(&clock), settings, phase_two)
-            .await
-            .inspect_err(|_| timer.abort())?;
-        let started_at = clock.now();
-        let about = About { store: config.store.name(), advertised_address, started_at };
-        Ok(Self { clock, dispatcher, timer, engine, about })
-    }
-
-    fn serve(self, doors: Doors, config: &Config) -> Result<RunningServer, StartError> {
-        let Doors { grpc_address, admin_address, access, .. } = &doors;
-        let (grpc_address, admin_address, access) = (*grpc_address, *admin_address, access.clone());
-        let Self { clock, dispatcher, timer, engine, about } = self;
-        let Engine { handle, standing, ended } = engine;
-        tracing::info!(%grpc_address, %admin_address, store = about.store, "listening");
-
-        let readiness = Readiness::new(standing.clone());
-        let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
-        let grpc = serve_grpc(&front, doors.grpc, doors.grpc_tls, access.clone());
-        let grpc = grpc.inspect_err(|_| {
-            ended.abort();
-            timer.abort();
-        })?;
-        let state = AdminState::new(
-            handle.clone(),
-            dispatcher,
-            clock,
-            (access, doors.audit),
-            readiness.clone(),
-            config.admin.clone(),
-            about,
-        );
-        Ok(RunningServer {
-            grpc_address,
-            admin_address,
-            engine: handle,
-            engine_ended: Some(ended),
-            front,
-            readiness,
-            grpc,
-            admin: serve_admin(doors.admin, state),
-            background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
-            shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
-        })
-    }
+/// Takes the ports into service.
+fn serve(
+    works: Works,
+    doors: Doors,
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    about: About,
+) -> Result<RunningServer, StartError> {
+    let Doors { access, audit, grpc, grpc_tls, grpc_address, admin, admin_address } = doors;
+    tracing::info!(%grpc_address, %admin_address, store = about.store, "listening");
+    let Works { dispatcher, timer, engine: Engine { handle, standing, ended } } = works;
+    let readiness = Readiness::new(standing.clone());
+    let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
+    let grpc = grpc_port(&front, grpc, grpc_tls, access.clone()).inspect_err(|_| {
+        ended.abort();
+        timer.abort();
+    })?;
+    let state = AdminState::new(
+        handle.clone(),
+        dispatcher,
+        clock,
+        (access, audit),
+        readiness.clone(),
+        config.admin.clone(),
+        about,
+    );
+    let silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
+    Ok(RunningServer {
+        grpc_address,
+        admin_address,
+        engine: handle,
+        engine_ended: Some(ended),
+        front,
+        readiness,
+        grpc,
+        admin: serve_admin(admin, admin::router(state), silence_limit),
+        background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
+        shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
+    })
 }
 
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     Ok(match config.store {
         StoreKind::Memory => Arc::new(MemoryStore::new()),
-        StoreKind::Embedded => {
-            // Opening waits for the disk, which must not hold up the runtime of whoever embeds us.
-            let directory = config.data_dir.clone();
-            let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await;
-            Arc::new(opened.unwrap_or_else(|error| resume_unwind(error.into_panic()))?)
-        }
+        StoreKind::Embedded => open_directory(config.data_dir.clone()).await?,
     })
 }
 
@@ -303,42 +284,15 @@ fn bounds(config: &Config) -> grpc::Bounds {
     }
 }
 
-fn serve_grpc(
+fn grpc_port(
     front: &Front,
-    listener: TcpListener,
+    acceptor: Acceptor,
     tls: Option<ServerTlsConfig>,
     access: Access,
 ) -> Result<Port, StartError> {
     let failed = |error: &dyn std::error::Error| StartError::Grpc(error.to_string());
-    let mut server = tonic::transport::Server::builder().http2_keepalive_interval(Some(KEEPALIVE));
-    if let Some(tls) = tls {
-        server = server.tls_config(tls).map_err(|error| failed(&error))?;
-    }
     let routes = front.routes().map_err(|error| failed(&error))?;
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let stop = CancellationToken::new();
-    let serving = server
-        .layer(GrpcAccessLayer::new(access))
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
-    let task = tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::error!(%error, "the grpc port failed");
-        }
-    });
-    Ok(Port { stop, task })
-}
-
-fn serve_admin(listener: AdminListener, state: AdminState) -> Port {
-    let stop = CancellationToken::new();
-    let serving = axum::serve(listener, admin::router(state))
-        .with_graceful_shutdown(stop.clone().cancelled_owned());
-    let task = tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::error!(%error, "the admin port failed");
-        }
-    });
-    Port { stop, task }
+    serve_grpc(acceptor, routes, tls, access).map_err(|error| failed(&error))
 }
 
 impl RunningServer {
@@ -350,7 +304,7 @@ impl RunningServer {
             None => return std::future::pending().await,
         };
         self.engine_ended = None;
-        match unless_panicked(ended) {
+        match works::ended(ended) {
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
         }
@@ -382,7 +336,7 @@ impl RunningServer {
     async fn drain(&mut self, limit: Instant) -> Result<bool, EngineFailure> {
         let Some(engine) = &mut self.engine_ended else { return Ok(true) };
         match timeout_at(limit, &mut *engine).await {
-            Ok(ended) => unless_panicked(ended).map(|()| true),
+            Ok(ended) => works::ended(ended).map(|()| true),
             Err(_elapsed) => {
                 engine.abort();
                 Ok(false)
@@ -395,28 +349,7 @@ impl Drop for RunningServer {
     fn drop(&mut self) {
         self.front.close();
         self.engine_ended.iter().for_each(JoinHandle::abort);
-        [&self.grpc.task, &self.admin.task].into_iter().for_each(JoinHandle::abort);
+        [&self.grpc, &self.admin].into_iter().for_each(Port::abort);
         self.background.iter().for_each(JoinHandle::abort);
-    }
-}
-
-impl Port {
-    /// Whether every connection has ended within the limit.
-    async fn close(&mut self, limit: Instant) -> bool {
-        self.stop.cancel();
-        let closed = timeout_at(limit, &mut self.task).await.is_ok();
-        self.task.abort();
-        closed
-    }
-}
-
-/// A panic of the engine is a broken invariant: it goes on here.
-fn unless_panicked(
-    ended: Result<Result<(), EngineFailure>, JoinError>,
-) -> Result<(), EngineFailure> {
-    match ended {
-        Ok(ended) => ended,
-        Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-        Err(_cancelled) => Ok(()),
     }
 }

@@ -138,7 +138,7 @@ impl<DB: Backend> Catalogue<DB> {
     }
 
     fn trusts(&self, trigger: &Trigger) -> bool {
-        self.trusted_triggers.iter().any(|name| *name == trigger.name)
+        self.trusted_triggers.contains(&trigger.name)
     }
 
     fn require_own(&self, loaded: &LoadedTable<DB>) -> Result<(), AtError> {

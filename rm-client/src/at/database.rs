@@ -24,7 +24,7 @@ pub trait AtDatabase: Backend {}
 impl<DB: Backend> AtDatabase for DB {}
 
 /// What a statement answered, in order: counts and rows.
-pub type Steps<DB> = Vec<Either<<DB as Database>::QueryResult, <DB as Database>::Row>>;
+pub(crate) type Steps<DB> = Vec<Either<<DB as Database>::QueryResult, <DB as Database>::Row>>;
 
 /// A table as the catalogue describes it, with the types that its values are bound by.
 #[derive(Clone, Debug)]

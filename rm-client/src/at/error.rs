@@ -123,8 +123,9 @@ pub enum AtError {
         /// The table.
         table: String,
     },
-    /// The table is not what it was when the statement was planned, or its undo log written.
-    #[error("table {table} has changed its columns: {reason}; repeat the local transaction")]
+    /// The table is not what it was when an undo log was written, so that its values cannot go
+    /// back. Seen by operators, as the reason why a branch is not rolled back.
+    #[error("table {table} has changed since its undo log was written: {reason}")]
     SchemaChanged {
         /// The table.
         table: String,
@@ -228,7 +229,7 @@ impl AtError {
 
     /// Whether the same local transaction, repeated from its start, may well succeed.
     pub(crate) fn is_repeatable(&self) -> bool {
-        self.is_row_locked() || matches!(self, Self::RowsDiffer { .. } | Self::SchemaChanged { .. })
+        self.is_row_locked() || matches!(self, Self::RowsDiffer { .. })
     }
 
     pub(crate) fn misfit(column: &str, misfit: &Misfit) -> Self {
@@ -239,12 +240,10 @@ impl AtError {
 impl From<sqlx::Error> for AtError {
     /// Unwraps an AT failure that travelled inside an sqlx error.
     fn from(error: sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::Database(inner) => match inner.try_downcast::<Self>() {
-                Ok(ours) => *ours,
-                Err(inner) => Self::Database(sqlx::Error::Database(inner)),
-            },
-            other => Self::Database(other),
+        let sqlx::Error::Database(inner) = error else { return Self::Database(error) };
+        match inner.try_downcast::<Self>() {
+            Ok(ours) => *ours,
+            Err(inner) => Self::Database(sqlx::Error::Database(inner)),
         }
     }
 }
@@ -252,11 +251,8 @@ impl From<sqlx::Error> for AtError {
 /// So that an AT failure comes out of sqlx's own methods. The code is the stable one.
 impl DatabaseError for AtError {
     fn message(&self) -> &str {
-        match self {
-            Self::Coordinator(_) => "the coordinator refuses or cannot be asked",
-            Self::Refused(_) => "the statement cannot be undone exactly",
-            other => other.code(),
-        }
+        // The whole text is what `Display` writes; here only what can be borrowed.
+        Self::code(self)
     }
 
     fn code(&self) -> Option<Cow<'_, str>> {

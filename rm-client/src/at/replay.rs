@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use handfast_proto::v1;
 use tokio::time::Instant;
 
@@ -38,29 +39,37 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// ```no_run
     /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
     /// let left: i64 = stock
-    ///     .transaction(async |local| {
-    ///         sqlx::query_scalar("UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units")
-    ///             .bind(7)
-    ///             .fetch_one(local)
-    ///             .await
+    ///     .transaction(|local| {
+    ///         Box::pin(async {
+    ///             sqlx::query_scalar("UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units")
+    ///                 .bind(7)
+    ///                 .fetch_one(local)
+    ///                 .await
+    ///         })
     ///     })
     ///     .await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
+    /// The closure boxes its future, as with sqlx's own `Connection::transaction`: the compiler
+    /// cannot prove of an `async |local|` closure that it may move between threads, which handlers
+    /// of web servers and spawned tasks must. What it borrows has to live as long as the resource.
+    ///
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`AtError`], such as a locked row after [the lock timeout](super::At::lock_timeout) or
     /// a deadlock.
-    pub async fn transaction<T, E, F>(&self, mut work: F) -> Result<T, E>
+    pub async fn transaction<'env, T, E, F>(&'env self, mut work: F) -> Result<T, E>
     where
-        F: AsyncFnMut(&mut AtTransaction<'static, DB>) -> Result<T, E>,
+        F: for<'local> FnMut(
+            &'local mut AtTransaction<'env, DB>,
+        ) -> BoxFuture<'local, Result<T, E>>,
         E: From<sqlx::Error>,
     {
         let mut attempts = Attempts::new(Arc::clone(&self.shared));
         loop {
-            let mut local = attempts.begin().await?;
+            let mut local: AtTransaction<'env, DB> = attempts.begin().await?;
             match work(&mut local).await {
                 Ok(value) => match attempts.commit(local).await? {
                     Attempt::Done => return Ok(value),
@@ -137,7 +146,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     }
 
     /// Commits; if a global lock is in the way, waits for it with nothing held.
-    async fn commit(&mut self, local: AtTransaction<'static, DB>) -> Result<Attempt, sqlx::Error> {
+    async fn commit(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         let locks = local.work.locks().clone();
         let Err(error) = local.commit().await else { return Ok(Attempt::Done) };
         match AtError::of(&error) {
@@ -153,7 +162,7 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     /// Rolls back after the closure failed. Again, if a statement failed for a reason that may be
     /// gone; done, if the failure is the caller's to see.
-    async fn give_up(&mut self, local: AtTransaction<'static, DB>) -> Result<Attempt, sqlx::Error> {
+    async fn give_up(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         let repeatable = local.work.repeatable || local.work.stale_tables;
         let awaited = local.work.awaited.clone();
         self.repeats += 1;

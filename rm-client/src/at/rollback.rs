@@ -38,7 +38,7 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     branch: &PhaseTwoBranch,
 ) -> Result<Restored, sqlx::Error> {
     let mut connection = shared.pool.acquire().await?;
-    let result = with_session::<DB>(&mut connection, shared, branch).await;
+    let result = on_connection::<DB>(&mut connection, shared, branch).await;
     if result.is_err() {
         // What the session is set to is not certain any more.
         connection.close_on_drop();
@@ -46,7 +46,7 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     result
 }
 
-async fn with_session<DB: AtDatabase>(
+async fn on_connection<DB: AtDatabase>(
     connection: &mut PoolConnection<DB>,
     shared: &Arc<Shared<DB>>,
     branch: &PhaseTwoBranch,
@@ -134,7 +134,7 @@ async fn restore<DB: AtDatabase>(
             Some(ours) => Obstacle::refused(with_causes(ours)),
             None => Obstacle::Database(error),
         })?;
-        let columns = item.columns_in(&loaded).map_err(Obstacle::refused)?;
+        let columns = item.columns_in(&loaded)?;
         let restore =
             Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
         restore.carry_out(force).await?;

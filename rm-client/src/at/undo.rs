@@ -12,6 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::database::{Backend, LoadedTable};
+use super::error::AtError;
 use super::image::Image;
 use super::value::Value;
 
@@ -136,30 +137,25 @@ impl UndoItem {
     /// For each column of the item, its place in the table as it is now.
     ///
     /// # Errors
-    /// What differs, for people.
+    /// [`AtError::SchemaChanged`].
     pub(crate) fn columns_in<DB: Backend>(
         &self,
         loaded: &LoadedTable<DB>,
-    ) -> Result<Vec<usize>, String> {
+    ) -> Result<Vec<usize>, AtError> {
         let table = &loaded.table;
+        let changed = |reason| AtError::SchemaChanged { table: table.full_name(), reason };
         let mut places = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let known = |known: &super::plan::Column| known.name == column.name;
             let Some(place) = table.columns.iter().position(known) else {
-                return Err(format!(
-                    "{} has no column {} any more",
-                    table.full_name(),
-                    column.name
-                ));
+                return Err(changed(format!("column {} is gone", column.name)));
             };
             let type_name = DB::type_name(&loaded.types[place]);
             if type_name != column.type_name {
-                return Err(format!(
-                    "column {} of {} was {} and is {type_name}",
-                    column.name,
-                    table.full_name(),
-                    column.type_name
-                ));
+                return Err(changed(format!(
+                    "column {} was {} and is {type_name}",
+                    column.name, column.type_name
+                )));
             }
             places.push(place);
         }

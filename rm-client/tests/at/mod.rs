@@ -1,7 +1,7 @@
 //! A stage for tests of AT mode: a real coordinator in this process, a real database of its own.
 
-// Each test binary uses a part of it.
-#![allow(dead_code, unused_macros, unused_imports)]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../tc/mod.rs"]
 pub(crate) mod tc;
@@ -10,8 +10,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use handfast::{AtDatabase, AtError, AtResource, AtTransaction, Global, GlobalStatus, Handfast, Xid};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Row, Sqlite};
+use handfast::{
+    AtDatabase, AtError, AtResource, AtTransaction, Global, GlobalStatus, Handfast, Xid,
+};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Row, Sqlite,
+};
 
 use tc::Tc;
 
@@ -30,7 +34,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
     fn again(pool: &Pool<Self>) -> BoxFuture<'_, Pool<Self>>;
     /// Executes SQL in a local transaction of ours.
     fn run<'q>(
-        local: &'q mut AtTransaction<'static, Self>,
+        local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// Executes SQL through the resource.
@@ -40,7 +44,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
     /// Reads rows of texts in a local transaction of ours.
     fn read<'q>(
-        local: &'q mut AtTransaction<'static, Self>,
+        local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
     /// Executes SQL past the library.
@@ -55,7 +59,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
 macro_rules! test_database_basics {
     () => {
         fn run<'q>(
-            local: &'q mut AtTransaction<'static, Self>,
+            local: &'q mut AtTransaction<'_, Self>,
             sql: &'q str,
         ) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
             async move {
@@ -77,7 +81,7 @@ macro_rules! test_database_basics {
         }
 
         fn read<'q>(
-            local: &'q mut AtTransaction<'static, Self>,
+            local: &'q mut AtTransaction<'_, Self>,
             sql: &'q str,
         ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>> {
             async move {

@@ -36,6 +36,12 @@ impl Tc {
         format!("http://{}", self.address)
     }
 
+    /// The engine inside, for what only operators can do.
+    pub(crate) fn engine(&self) -> &handfast_server::engine::EngineHandle {
+        let (_, server) = self.life.as_ref().expect("the coordinator runs");
+        server.engine()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

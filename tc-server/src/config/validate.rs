@@ -28,6 +28,9 @@ impl Config {
         let positive = [
             ("grpc.message_bytes_max", as_u64(self.grpc.message_bytes_max)),
             ("grpc.queue_messages_max", as_u64(self.grpc.queue_messages_max)),
+            ("grpc.connections_max", as_u64(self.grpc.connections_max)),
+            ("admin.connections_max", as_u64(self.admin.connections_max)),
+            ("admin.silence_timeout_ms", self.admin.silence_timeout_ms),
             ("admin.request_timeout_ms", self.admin.request_timeout_ms),
             ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
             ("admin.page_items_max", as_u64(self.admin.page_items_max)),

@@ -232,6 +232,12 @@ impl Queue {
         self.lanes.retain(|_, lane| !lane.is_idle());
     }
 
+    /// The resource of a call that is owed.
+    #[must_use]
+    pub fn resource_of(&self, answer: &Answer) -> Option<ResourceKey> {
+        self.calls.get(&(answer.xid, answer.branch)).map(|pending| resource_of(&pending.call))
+    }
+
     /// A call was answered, by this process or, where it is not told, by the one that has it. Gives
     /// back how long, in milliseconds, the call was owed when the answer ends it well. An answer to
     /// another decision, or to a call that is not owed, changes nothing here; the core judges it.
@@ -277,10 +283,9 @@ impl Queue {
 
     /// Lets time pass: delayed calls become due, unanswered ones go elsewhere.
     pub fn tick(&mut self, now: Timestamp) {
-        while let Some((at, key)) = self.timers.first().copied() {
-            if at > now {
-                return;
-            }
+        while self.timers.first().is_some_and(|(at, _)| *at <= now) {
+            // Taken out before the call moves: a pause of nothing ends at the same instant.
+            let Some((_, key)) = self.timers.pop_first() else { return };
             match self.calls.get(&key).map(|pending| pending.place) {
                 Some(Place::InFlight { process, .. }) => self.unanswered(now, key, process),
                 Some(Place::Delayed { .. } | Place::Due) | None => {
@@ -288,7 +293,6 @@ impl Queue {
                     self.enter_due(key);
                 }
             }
-            self.timers.remove(&(at, key));
         }
     }
 
@@ -333,7 +337,8 @@ impl Queue {
     fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
         let (process, room) = self.pick(resource)?;
         let lane = self.lanes.get(resource)?;
-        let (decision, keys) = lane.due.iter().find(|(_, keys)| !keys.is_empty())?;
+        // Rollbacks before commits: their rows stay locked until they are done.
+        let (decision, keys) = lane.due.iter().rev().find(|(_, keys)| !keys.is_empty())?;
         let decision = *decision;
         let mut bytes = 0;
         let batch: Vec<CallKey> = keys

@@ -225,9 +225,26 @@ impl Seat {
         self.dispatcher.pump(&mut state);
     }
 
-    /// The process answered calls.
-    pub fn outcomes<'a>(&self, answers: impl IntoIterator<Item = &'a Answer>) {
-        self.dispatcher.settle(Some(self.id), answers);
+    /// The process answered calls. Gives back the answers that count: one for a resource that the
+    /// process has never registered is none, since it cannot have carried the call out.
+    #[must_use]
+    pub fn outcomes(&self, mut answers: Vec<Answer>) -> Vec<Answer> {
+        answers.retain(|answer| self.may_answer(answer));
+        self.dispatcher.settle(Some(self.id), &answers);
+        answers
+    }
+
+    fn may_answer(&self, answer: &Answer) -> bool {
+        let state = self.dispatcher.lock();
+        let Some(resource) = state.queue.resource_of(answer) else { return true };
+        let Some(connected) = state.connected.get(&self.id) else { return false };
+        let may = connected.resources.iter().any(|known| known.key == resource);
+        if !may {
+            let client = &*connected.process.client_id;
+            let (xid, branch) = (answer.xid.0, answer.branch.0);
+            tracing::warn!(client, xid, branch, resource = &*resource.id, "answer ignored");
+        }
+        may
     }
 }
 

@@ -8,19 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::Listener;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
+use crate::accept::{Acceptor, Connection};
 use crate::config::TlsConfig;
 
 /// Handshakes under way at a time; further connections wait in the system's queue.
@@ -114,12 +113,12 @@ fn unreadable(path: &Path, what: String) -> TlsError {
 }
 
 /// A connection that has shaken hands, and whose it is.
-type Shaken = (TlsStream<TcpStream>, SocketAddr);
+type Shaken = (TlsStream<Connection>, SocketAddr);
 
 /// The admin port: plain connections as they come, or encrypted ones once they have shaken hands.
 pub struct AdminListener {
-    tcp: TcpListener,
-    acceptor: Option<TlsAcceptor>,
+    tcp: Acceptor,
+    tls: Option<TlsAcceptor>,
     handshakes: FuturesUnordered<BoxFuture<'static, Option<Shaken>>>,
 }
 
@@ -133,20 +132,16 @@ impl std::fmt::Debug for AdminListener {
 }
 
 impl AdminListener {
-    /// Accepts on a bound socket.
+    /// Serves what the acceptor lets in, encrypted where there is a certificate.
     #[must_use]
-    pub fn new(tcp: TcpListener, acceptor: Option<TlsAcceptor>) -> Self {
-        Self { tcp, acceptor, handshakes: FuturesUnordered::new() }
+    pub fn new(tcp: Acceptor, tls: Option<TlsAcceptor>) -> Self {
+        Self { tcp, tls, handshakes: FuturesUnordered::new() }
     }
-}
 
-impl Listener for AdminListener {
-    type Io = Either<TcpStream, TlsStream<TcpStream>>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let Some(acceptor) = self.acceptor.clone() else {
-            let (stream, address) = Listener::accept(&mut self.tcp).await;
+    /// Waits for a connection that is ready to speak. Giving up the wait loses none.
+    pub async fn accept(&mut self) -> (Either<Connection, TlsStream<Connection>>, SocketAddr) {
+        let Some(tls) = self.tls.clone() else {
+            let (stream, address) = self.tcp.accept().await;
             return (Either::Left(stream), address);
         };
         loop {
@@ -156,26 +151,18 @@ impl Listener for AdminListener {
                         return (Either::Right(stream), address);
                     }
                 }
-                (stream, address) = Listener::accept(&mut self.tcp),
+                (stream, address) = self.tcp.accept(),
                     if self.handshakes.len() < HANDSHAKES_MAX =>
                 {
-                    self.handshakes.push(Box::pin(shake_hands(acceptor.clone(), stream, address)));
+                    self.handshakes.push(Box::pin(shake_hands(tls.clone(), stream, address)));
                 }
             }
         }
     }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.tcp.local_addr()
-    }
 }
 
-async fn shake_hands(
-    acceptor: TlsAcceptor,
-    stream: TcpStream,
-    address: SocketAddr,
-) -> Option<Shaken> {
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+async fn shake_hands(tls: TlsAcceptor, stream: Connection, address: SocketAddr) -> Option<Shaken> {
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => Some((stream, address)),
         Ok(Err(error)) => {
             tracing::debug!(%address, %error, "tls handshake failed");

@@ -18,6 +18,8 @@ mod dirty_write;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod port;
 #[cfg(test)]
 mod render;

@@ -35,7 +35,22 @@ impl Coordinator {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        let mut running = Killed(handfast(&all).stderr(Stdio::piped()).spawn().unwrap());
+        Self::spawn(handfast(&all))
+    }
+
+    /// As [`Self::start`], where no file can grow past so many blocks of 512 bytes: a full disk.
+    pub(crate) fn start_on_small_disk(arguments: &[&str], blocks: u32) -> Self {
+        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+        let mut limited = Command::new("sh");
+        let run = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+        limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast")]);
+        limited.args(ports).args(["--log-format", "json"]).args(arguments);
+        limited.env_clear().stdin(Stdio::null());
+        Self::spawn(limited)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut running = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut log = BufReader::new(running.0.stderr.take().unwrap());
         loop {
             let mut line = String::new();
@@ -50,7 +65,7 @@ impl Coordinator {
     }
 
     /// Reads the log up to the event with this message.
-    fn read_until(&mut self, message: &str) {
+    pub(crate) fn read_until(&mut self, message: &str) {
         let mut line = String::new();
         while !line.contains(message) {
             line.clear();

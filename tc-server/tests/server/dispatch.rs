@@ -103,14 +103,15 @@ fn calls_of_a_resource_go_in_batches_and_in_turn() {
     assert_eq!(desk.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
 }
 
+/// Undone rows are let go when a rollback is carried out; a commit has let its rows go already.
 #[test]
-fn decisions_are_not_mixed_in_a_batch() {
+fn decisions_are_not_mixed_in_a_batch_and_rollbacks_go_first() {
     let mut desk = desk();
     desk.registered(FIRST, "a");
     desk.call(1, "a");
     desk.queue.call(desk.now, call(2, "a", Decision::RollBack));
     desk.call(3, "a");
-    assert_eq!(desk.sends(), ["1 a 1 3", "1 a 2"]);
+    assert_eq!(desk.sends(), ["1 a 2", "1 a 1 3"]);
 }
 
 #[test]
@@ -236,6 +237,18 @@ fn where_there_is_no_one_else_an_unanswered_call_is_sent_again_after_a_pause() {
     desk.pass(10_000);
     assert_eq!(desk.sends(), [""; 0]);
     desk.pass(100);
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+/// Lost was the timer of a pause of nothing: the call was never sent again.
+#[test]
+fn a_pause_of_nothing_is_over_at_once() {
+    let settings = Settings { retry_delay_ms_min: 0, retry_delay_ms_max: 0, ..settings() };
+    let mut desk = Desk { queue: Queue::new(settings, 1), now: Timestamp(0) };
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.pass(10_000);
     assert_eq!(desk.sends(), ["1 a 1"]);
 }
 

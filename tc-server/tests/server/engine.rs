@@ -1,14 +1,15 @@
 //! The engine: group commit, DURABLE-FIRST, and what happens when the store fails.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
-    LockMode, LockWait, Mode, NewBranch, Record, Reply, ReplyWhen, RowLock, What, Xid,
+    LockMode, LockWait, Mode, NewBranch, Record, Reply, ReplyWhen, RollbackReason, RowLock,
+    Timestamp, What, Xid,
 };
-use handfast_server::clock::WallClock;
+use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::PhaseTwo;
 use handfast_server::engine::{
     Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
@@ -308,6 +309,57 @@ async fn a_dropped_call_gives_up_its_place_in_the_queue() {
     assert_eq!(waiters().await, Ok(1));
     drop(waiting);
     assert_eq!(waiters().await, Ok(0));
+}
+
+/// A clock that the test sets.
+#[derive(Debug, Default)]
+struct SetClock(AtomicU64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Expiry must not wait for a moment without requests, which under load never comes.
+#[tokio::test]
+async fn time_passes_while_requests_keep_arriving() {
+    let clock = Arc::new(SetClock::default());
+    let settings = Settings { batch_max: 1, ..Settings::new("tc") };
+    let phase_two = Arc::new(Noted::default());
+    let store = Arc::new(MemoryStore::new());
+    let engine_clock: Arc<dyn Clock> = Arc::<SetClock>::clone(&clock);
+    let engine = Engine::start(store, engine_clock, settings, phase_two).await.unwrap();
+    let what =
+        What::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
+    let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
+    let letters = Arc::new(Letters::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let ask = || (engine.handle.next_correlation(), What::GetStatus { xid });
+    let requests: Vec<_> = (0..100).map(|_| ask()).collect();
+    let last = requests[99].0;
+    clock.0.store(2_000_000, Ordering::Relaxed);
+    engine.handle.submit(&mailbox, requests);
+    engine.handle.view(|_| ()).await.unwrap();
+    let replies = letters.replies.lock().unwrap();
+    let expected = Ok(Reply::Status(GlobalStatus::RolledBack(RollbackReason::Timeout)));
+    assert_eq!(*replies.last().unwrap(), (last, expected));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_engine_that_is_dropped_is_told() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let letters = Arc::new(Letters::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    engine.handle.submit(&mailbox, vec![(engine.handle.next_correlation(), register(xid, 1))]);
+    let _batch = held.recv().await.unwrap();
+    engine.ended.abort();
+    letters.flushed.notified().await;
+    assert_eq!(letters.replies.lock().unwrap()[0].1, Err(EngineError::NotLeading));
+    let status = engine.handle.call(What::GetStatus { xid }).await;
+    assert_eq!(status, Err(EngineError::NotLeading));
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The engine side of the server through its public doors: stores, engine, dispatch, gRPC.
 
 #[cfg(test)]
+mod adversary;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod dispatch;

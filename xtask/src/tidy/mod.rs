@@ -4,6 +4,7 @@
 //! test that shows it complain.
 
 mod borders;
+mod codes;
 mod files;
 mod lengths;
 mod licences;
@@ -56,6 +57,7 @@ pub(crate) fn check_tree() -> Result<()> {
         borders::check_imports(&files),
         borders::check_arrows(&metadata),
         words::check(&files),
+        codes::check(&files),
         files::check(&files),
         paths::check(&files),
         licences::check(&metadata),

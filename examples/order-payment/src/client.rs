@@ -1,0 +1,80 @@
+//! The customers' side: places an order until it has an end.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::{Instant, sleep};
+
+use crate::input::Order;
+use crate::services::Refusal;
+use crate::services::order::Ended;
+
+/// How long an order that keeps being rolled back is sent again.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// An order that has ended.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) verdict: Verdict,
+    /// From the first attempt to the end.
+    pub(crate) took: Duration,
+    /// How often it was sent again.
+    pub(crate) resubmissions: u32,
+}
+
+/// How an order ended for its customer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Committed,
+    Refused(Refusal),
+    /// Neither bought nor refused, in spite of all attempts.
+    Failed(String),
+}
+
+/// Sends an order, and again as long as it ends rolled back without a refusal: when the coordinator
+/// was lost on the way, or when it lost a deadlock.
+pub(crate) async fn place(http: &reqwest::Client, service: &str, order: &Order) -> Placed {
+    let started = Instant::now();
+    let mut resubmissions = 0;
+    let verdict = loop {
+        match submit(http, service, order).await {
+            Ok(Ended::Committed) => break Verdict::Committed,
+            Ok(Ended::Refused { refusal }) => break Verdict::Refused(refusal),
+            Ok(Ended::RolledBack { reason }) if started.elapsed() < GIVE_UP_AFTER => {
+                tracing::info!(order = order.order_id, reason, "rolled back: sent again");
+            }
+            Ok(Ended::RolledBack { reason } | Ended::Unclear { reason }) => {
+                break Verdict::Failed(reason);
+            }
+            Err(error) => break Verdict::Failed(format!("{error:#}")),
+        }
+        sleep(pause(order.order_id, resubmissions)).await;
+        resubmissions += 1;
+    };
+    Placed { verdict, took: started.elapsed(), resubmissions }
+}
+
+async fn submit(http: &reqwest::Client, service: &str, order: &Order) -> Result<Ended> {
+    let sent = http.post(format!("{service}/orders")).json(order).send().await?;
+    Ok(sent.error_for_status()?.json().await?)
+}
+
+/// Grows with each attempt and differs between orders, so that those that met do not meet again.
+fn pause(order_id: i64, resubmissions: u32) -> Duration {
+    let spread = u32::try_from(order_id.rem_euclid(5)).unwrap_or_default() + 1;
+    (PAUSE * spread * (resubmissions + 1)).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_differ_and_are_bounded() {
+        assert!(pause(1, 0) < pause(1, 1));
+        assert_ne!(pause(1, 0), pause(2, 0));
+        assert_eq!(pause(4, 10_000), PAUSE_MAX);
+    }
+}

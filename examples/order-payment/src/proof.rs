@@ -1,0 +1,234 @@
+//! What must hold after a run, read from the databases and the coordinator, not from what the
+//! clients believe.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::coordinator::Coordinator;
+use crate::database::Databases;
+
+/// How long phase two may take to finish after the last order. A crash can leave a global open until
+/// its timeout; beyond that this is for a machine under load.
+const SETTLED_WITHIN: Duration = Duration::from_secs(90);
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// What the three databases hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Holdings {
+    /// Units on hand by product.
+    units: BTreeMap<i64, i64>,
+    /// Cents by customer.
+    balances: BTreeMap<String, i64>,
+    /// Units in written orders by product.
+    sold: BTreeMap<i64, i64>,
+    /// Cents of written orders by customer.
+    paid: BTreeMap<String, i64>,
+    /// How many orders are written.
+    orders: usize,
+}
+
+/// What phase two still owes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Leftovers {
+    pub(crate) undo_rows: i64,
+    pub(crate) locks: u64,
+    pub(crate) unfinished: u64,
+}
+
+/// One thing that must hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Check {
+    pub(crate) what: &'static str,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+    pub(crate) holds: bool,
+}
+
+impl Holdings {
+    /// Reads them.
+    pub(crate) async fn read(databases: &Databases) -> Result<Self> {
+        const UNITS: &str = "SELECT product_id, units FROM stock";
+        const BALANCES: &str = "SELECT customer_id, balance_cents FROM account";
+        const SOLD: &str = "SELECT product_id, quantity FROM order_line";
+        const PAID: &str = "SELECT customer_id, total_cents FROM customer_order";
+        let paid = databases.order.numbers_by_name(PAID).await?;
+        Ok(Self {
+            units: sum(databases.stock.numbers_by_id(UNITS).await?),
+            balances: sum(databases.account.numbers_by_name(BALANCES).await?),
+            sold: sum(databases.order.numbers_by_id(SOLD).await?),
+            orders: paid.len(),
+            paid: sum(paid),
+        })
+    }
+
+    /// Units on hand.
+    pub(crate) fn stock(&self) -> i64 {
+        self.units.values().sum()
+    }
+
+    /// Cents of written orders.
+    pub(crate) fn revenue_cents(&self) -> i64 {
+        self.paid.values().sum()
+    }
+
+    fn money_cents(&self) -> i64 {
+        self.balances.values().sum()
+    }
+
+    fn units_sold(&self) -> i64 {
+        self.sold.values().sum()
+    }
+}
+
+fn sum<Key: Ord>(rows: Vec<(Key, i64)>) -> BTreeMap<Key, i64> {
+    let mut sums = BTreeMap::new();
+    for (key, number) in rows {
+        *sums.entry(key).or_default() += number;
+    }
+    sums
+}
+
+impl Leftovers {
+    const NONE: Self = Self { undo_rows: 0, locks: 0, unfinished: 0 };
+
+    /// Waits, within limits, until nothing is left, and tells what is.
+    pub(crate) async fn settle(
+        databases: &Databases,
+        coordinator: &Coordinator,
+        http: &reqwest::Client,
+    ) -> Result<Self> {
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let left = Self::count(databases, coordinator, http).await?;
+            if left == Self::NONE || Instant::now() >= until {
+                return Ok(left);
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+
+    async fn count(
+        databases: &Databases,
+        coordinator: &Coordinator,
+        http: &reqwest::Client,
+    ) -> Result<Self> {
+        let standing = coordinator.standing(http).await?;
+        let mut undo_rows = 0;
+        for pool in [&databases.order, &databases.stock, &databases.account] {
+            undo_rows += pool.undo_rows().await?;
+        }
+        Ok(Self { undo_rows, locks: standing.locks, unfinished: standing.unfinished() })
+    }
+}
+
+/// Everything that must hold. `committed` is what the customers were told.
+pub(crate) fn checks(
+    before: &Holdings,
+    after: &Holdings,
+    left: Leftovers,
+    committed: usize,
+) -> Vec<Check> {
+    vec![
+        Check::equal(
+            "stock before = stock after + sold",
+            before.stock(),
+            after.stock() + after.units_sold(),
+        ),
+        Check::equal(
+            "money before = money after + paid",
+            before.money_cents(),
+            after.money_cents() + after.revenue_cents(),
+        ),
+        Check::equal(
+            "products out of balance",
+            0,
+            out_of_balance(&before.units, &after.units, &after.sold),
+        ),
+        Check::equal(
+            "customers out of balance",
+            0,
+            out_of_balance(&before.balances, &after.balances, &after.paid),
+        ),
+        Check::equal("orders confirmed = orders written", committed, after.orders),
+        Check::equal("undo rows left", 0, left.undo_rows),
+        Check::equal("global locks left", 0, left.locks),
+        Check::equal("unfinished transactions left", 0, left.unfinished),
+    ]
+}
+
+impl Check {
+    fn equal<T: PartialEq + ToString>(what: &'static str, expected: T, found: T) -> Self {
+        let holds = expected == found;
+        Self { what, expected: expected.to_string(), found: found.to_string(), holds }
+    }
+}
+
+/// How many keys do not add up, one by one: errors in two of them must not hide each other.
+fn out_of_balance<Key: Ord>(
+    before: &BTreeMap<Key, i64>,
+    after: &BTreeMap<Key, i64>,
+    moved: &BTreeMap<Key, i64>,
+) -> usize {
+    let at = |sums: &BTreeMap<Key, i64>, key| sums.get(key).copied().unwrap_or_default();
+    let keys = before.keys().chain(after.keys()).chain(moved.keys());
+    let keys: std::collections::BTreeSet<&Key> = keys.collect();
+    keys.into_iter().filter(|key| at(before, key) != at(after, key) + at(moved, key)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holdings(units: i64, sold: i64, balance: i64, paid: i64, orders: usize) -> Holdings {
+        Holdings {
+            units: [(1, units), (2, 7)].into(),
+            balances: [("A".to_owned(), balance)].into(),
+            sold: [(1, sold)].into(),
+            paid: [("A".to_owned(), paid)].into(),
+            orders,
+        }
+    }
+
+    fn broken(after: &Holdings, left: Leftovers) -> Vec<&'static str> {
+        let checks = checks(&holdings(10, 0, 500, 0, 0), after, left, 1);
+        checks.into_iter().filter(|check| !check.holds).map(|check| check.what).collect()
+    }
+
+    #[test]
+    fn a_sound_run_holds() {
+        assert!(broken(&holdings(8, 2, 400, 100, 1), Leftovers::NONE).is_empty());
+    }
+
+    #[test]
+    fn a_lost_unit_a_lost_cent_and_a_lost_order_are_seen() {
+        assert_eq!(
+            broken(&holdings(7, 2, 400, 100, 1), Leftovers::NONE),
+            ["stock before = stock after + sold", "products out of balance"]
+        );
+        assert_eq!(
+            broken(&holdings(8, 2, 399, 100, 1), Leftovers::NONE),
+            ["money before = money after + paid", "customers out of balance"]
+        );
+        assert_eq!(
+            broken(&holdings(8, 2, 400, 100, 2), Leftovers::NONE),
+            ["orders confirmed = orders written"]
+        );
+    }
+
+    #[test]
+    fn errors_that_cancel_out_are_seen() {
+        let mut after = holdings(7, 2, 400, 100, 1);
+        after.units.insert(2, 8);
+        assert_eq!(broken(&after, Leftovers::NONE), ["products out of balance"]);
+    }
+
+    #[test]
+    fn leftovers_are_seen() {
+        let left = Leftovers { undo_rows: 1, locks: 2, unfinished: 3 };
+        assert_eq!(broken(&holdings(8, 2, 400, 100, 1), left).len(), 3);
+    }
+}

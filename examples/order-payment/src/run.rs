@@ -1,0 +1,166 @@
+//! One run from its parts: coordinator, databases, services, customers, proof.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressStyle};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cli::Options;
+use crate::client;
+use crate::coordinator::{ChildCoordinator, Coordinator};
+use crate::crash::crash_along;
+use crate::database::Databases;
+use crate::input::{Input, Order};
+use crate::proof::{Holdings, Leftovers};
+use crate::report::{Measured, Report, Tally};
+use crate::services::order::Neighbours;
+use crate::services::{Service, account, connect, order, stock};
+
+/// Runs the orders and reports. What was started is stopped and removed, also after a failure.
+pub(crate) async fn run(options: &Options) -> Result<Report> {
+    let input = Input::read(options)?;
+    let folder = TempDir::with_prefix("handfast-orders-")?;
+    let mut coordinator = Coordinator::start(options, &folder.path().join("coordinator")).await?;
+    let ran = Box::pin(with_databases(options, input, &mut coordinator, folder.path())).await;
+    let stopped = coordinator.stop().await;
+    let report = ran?;
+    stopped?;
+    Ok(report)
+}
+
+async fn with_databases(
+    options: &Options,
+    input: Input,
+    coordinator: &mut Coordinator,
+    folder: &Path,
+) -> Result<Report> {
+    let databases = Databases::create(&options.database, folder, options.concurrency).await?;
+    let ran = Box::pin(with_services(options, input, coordinator, &databases)).await;
+    let removed = databases.remove().await;
+    let report = ran?;
+    removed.context("removing the databases")?;
+    Ok(report)
+}
+
+async fn with_services(
+    options: &Options,
+    input: Input,
+    coordinator: &mut Coordinator,
+    databases: &Databases,
+) -> Result<Report> {
+    let services = Services::start(&coordinator.url, databases, &input, options.balance).await?;
+    let before = Holdings::read(databases).await?;
+    let http = reqwest::Client::new();
+
+    let child = coordinator.take_child();
+    let orders = Orders { http: &http, service: &services.order.url, options };
+    let started = Instant::now();
+    let (tally, child) = orders.place_all(input.orders, child).await?;
+    let took = started.elapsed();
+
+    let left = Leftovers::settle(databases, coordinator, &http).await?;
+    let after = Holdings::read(databases).await?;
+    services.stop().await?;
+    if let Some(mut child) = child {
+        child.kill().await?;
+    }
+    let coordinator_restarts = options.crash_coordinator;
+    let measured = Measured { before, after, left, took, coordinator_restarts };
+    Ok(tally.into_report(&measured))
+}
+
+/// The three services.
+struct Services {
+    order: Service,
+    stock: Service,
+    account: Service,
+}
+
+impl Services {
+    async fn start(
+        coordinator: &str,
+        databases: &Databases,
+        input: &Input,
+        balance_cents: u32,
+    ) -> Result<Self> {
+        let handfast = connect(coordinator, "stock-service").await?;
+        stock::fill(&databases.stock, &handfast, &input.products).await?;
+        let stock = stock::start(&databases.stock, handfast).await?;
+
+        let handfast = connect(coordinator, "account-service").await?;
+        let (customers, balance_cents) = (&input.customers, i64::from(balance_cents));
+        account::fill(&databases.account, &handfast, customers, balance_cents).await?;
+        let account = account::start(&databases.account, handfast).await?;
+
+        let handfast = connect(coordinator, "order-service").await?;
+        order::prepare(&databases.order, &handfast).await?;
+        let neighbours = Neighbours { stock: stock.url.clone(), account: account.url.clone() };
+        let order = order::start(&databases.order, handfast, neighbours).await?;
+        Ok(Self { order, stock, account })
+    }
+
+    /// In the order in which they call each other.
+    async fn stop(self) -> Result<()> {
+        self.order.stop().await?;
+        self.stock.stop().await?;
+        self.account.stop().await
+    }
+}
+
+/// The customers.
+struct Orders<'run> {
+    http: &'run reqwest::Client,
+    service: &'run str,
+    options: &'run Options,
+}
+
+impl Orders<'_> {
+    /// Places every order, and kills the coordinator in between if there is a child to kill.
+    async fn place_all(
+        &self,
+        orders: Vec<Order>,
+        child: Option<ChildCoordinator>,
+    ) -> Result<(Tally, Option<ChildCoordinator>)> {
+        let (ended, progress) = watch::channel(0);
+        let (times, total) = (self.options.crash_coordinator, orders.len());
+        let crashes = async {
+            match child {
+                Some(child) => crash_along(child, times, total, progress).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let (tally, child) = tokio::join!(self.place_each(orders, &ended), crashes);
+        Ok((tally?, child.context("crashing the coordinator")?))
+    }
+
+    async fn place_each(&self, orders: Vec<Order>, ended: &watch::Sender<usize>) -> Result<Tally> {
+        let bar = progress_bar(orders.len());
+        let place = async |order: Order| client::place(self.http, self.service, &order).await;
+        let concurrency = usize::from(self.options.concurrency);
+        let mut placed = futures::stream::iter(orders).map(place).buffer_unordered(concurrency);
+        let mut tally = Tally::new()?;
+        while let Some(order) = placed.next().await {
+            tally.add(order);
+            bar.inc(1);
+            ended.send_modify(|ended| *ended += 1);
+        }
+        bar.finish_and_clear();
+        Ok(tally)
+    }
+}
+
+/// On a terminal's standard error; nowhere else.
+fn progress_bar(orders: usize) -> ProgressBar {
+    let bar = ProgressBar::new(u64::try_from(orders).unwrap_or(u64::MAX));
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} orders, {per_sec}, {eta} left");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,82 @@
+//! Why a service did not do what it was asked.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use handfast::AtError;
+use serde::{Deserialize, Serialize};
+
+/// The business says no; asking again changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Refusal {
+    #[error("out of stock")]
+    OutOfStock,
+    #[error("not enough funds")]
+    NoFunds,
+}
+
+/// Either the business or the world.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Something that may go better the next time: a lost coordinator, a deadlock, a lock that did
+    /// not come free in time.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// A failure as it travels over HTTP.
+#[derive(Debug, Serialize, Deserialize)]
+struct Body {
+    refusal: Option<Refusal>,
+    message: String,
+}
+
+impl Failure {
+    /// What the called service answered, if it was not a success.
+    pub(crate) async fn of(response: reqwest::Response) -> Result<(), Self> {
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let body: Body = response.json().await?;
+        Err(body.refusal.map_or(Self::Unavailable(body.message), Self::Refused))
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let message = self.to_string();
+        let (status, refusal) = match self {
+            Self::Refused(refusal) => (StatusCode::CONFLICT, Some(refusal)),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
+        };
+        (status, Json(Body { refusal, message })).into_response()
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        // The library's own failures travel inside sqlx's.
+        Self::Unavailable(AtError::of(&error).map_or_else(|| error.to_string(), AtError::to_string))
+    }
+}
+
+impl From<AtError> for Failure {
+    fn from(error: AtError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<reqwest::Error> for Failure {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<reqwest_middleware::Error> for Failure {
+    fn from(error: reqwest_middleware::Error) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}

@@ -1,0 +1,200 @@
+//! The order service: begins the global transaction of each order and tells how it ended.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use handfast::propagation::XidMiddleware;
+use handfast::{GlobalStatus, Handfast, TransactionError, Xid};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use crate::database::{Pool, Resource, Sql, with_resource};
+use crate::input::Order;
+
+use super::account::Debit;
+use super::{Failure, Refusal, Service};
+
+/// How long an order may take before the coordinator rolls it back: above what the slowest database
+/// needs under load, and what a crash of the coordinator leaves locked at most.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the end of a global is asked after. It is certain to come within the timeout, so this
+/// is for a coordinator that stays away.
+const ASK_FOR: Duration = Duration::from_secs(120);
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE customer_order (\
+     order_id BIGINT NOT NULL PRIMARY KEY, \
+     customer_id VARCHAR(16) NOT NULL, \
+     order_date VARCHAR(10) NOT NULL, \
+     total_cents BIGINT NOT NULL)",
+    "CREATE TABLE order_line (\
+     order_id BIGINT NOT NULL, \
+     product_id BIGINT NOT NULL, \
+     quantity BIGINT NOT NULL, \
+     unit_price_cents BIGINT NOT NULL, \
+     PRIMARY KEY (order_id, product_id))",
+];
+
+const INSERT_ORDER: Sql = Sql {
+    numbered: "INSERT INTO customer_order (order_id, customer_id, order_date, total_cents) \
+               VALUES ($1, $2, $3, $4)",
+    plain: "INSERT INTO customer_order (order_id, customer_id, order_date, total_cents) \
+            VALUES (?, ?, ?, ?)",
+};
+
+const INSERT_LINE: Sql = Sql {
+    numbered: "INSERT INTO order_line (order_id, product_id, quantity, unit_price_cents) \
+               VALUES ($1, $2, $3, $4)",
+    plain: "INSERT INTO order_line (order_id, product_id, quantity, unit_price_cents) \
+            VALUES (?, ?, ?, ?)",
+};
+
+/// How an order ended.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub(crate) enum Ended {
+    /// Everything of it happened.
+    Committed,
+    /// Nothing of it happened, and nothing will.
+    Refused { refusal: Refusal },
+    /// Nothing of it happened, for a reason that may be gone the next time.
+    RolledBack { reason: String },
+    /// A person must look.
+    Unclear { reason: String },
+}
+
+/// Where the services are that an order needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Neighbours {
+    pub(crate) stock: String,
+    pub(crate) account: String,
+}
+
+#[derive(Debug, Clone)]
+struct OrderService {
+    handfast: Handfast,
+    resource: Resource,
+    neighbours: Neighbours,
+    http: ClientWithMiddleware,
+}
+
+/// Makes the service's tables.
+pub(crate) async fn prepare(pool: &Pool, handfast: &Handfast) -> Result<()> {
+    pool.make_tables(handfast, TABLES).await
+}
+
+/// Starts the service.
+pub(crate) async fn start(
+    pool: &Pool,
+    handfast: Handfast,
+    neighbours: Neighbours,
+) -> Result<Service> {
+    let service = OrderService {
+        resource: pool.join(&handfast).await?,
+        handfast: handfast.clone(),
+        neighbours,
+        // Requests made within a global transaction carry its XID.
+        http: ClientBuilder::new(reqwest::Client::new()).with(XidMiddleware::new()).build(),
+    };
+    let router = Router::new().route("/orders", post(place)).with_state(service);
+    Service::start(router, handfast).await
+}
+
+async fn place(State(service): State<OrderService>, Json(order): Json<Order>) -> Json<Ended> {
+    let transaction = service.handfast.transaction("place-order").timeout(TIMEOUT);
+    let work = async |_transaction| service.carry_out(&order).await;
+    Json(match Box::pin(transaction.run(work)).await {
+        Ok(()) => Ended::Committed,
+        Err(error) => service.ended(error).await,
+    })
+}
+
+impl OrderService {
+    /// All that an order consists of. Whatever fails rolls everything back.
+    async fn carry_out(&self, order: &Order) -> Result<(), Failure> {
+        self.write(order).await?;
+        self.post(&self.neighbours.stock, "deductions", &order.lines).await?;
+        let debit =
+            Debit { customer_id: order.customer_id.clone(), amount_cents: order.total_cents() };
+        self.post(&self.neighbours.account, "debits", &debit).await
+    }
+
+    async fn write(&self, order: &Order) -> Result<(), Failure> {
+        with_resource!(&self.resource, |resource, text| {
+            let work = resource.transaction(|local| {
+                Box::pin(async {
+                    sqlx::query(text(INSERT_ORDER))
+                        .bind(order.order_id)
+                        .bind(&order.customer_id)
+                        .bind(&order.order_date)
+                        .bind(order.total_cents())
+                        .execute(&mut *local)
+                        .await?;
+                    for line in &order.lines {
+                        sqlx::query(text(INSERT_LINE))
+                            .bind(order.order_id)
+                            .bind(line.product_id)
+                            .bind(line.quantity)
+                            .bind(line.unit_price_cents)
+                            .execute(&mut *local)
+                            .await?;
+                    }
+                    Ok(())
+                })
+            });
+            work.await
+        })
+    }
+
+    async fn post(&self, service: &str, path: &str, body: &impl Serialize) -> Result<(), Failure> {
+        let response = self.http.post(format!("{service}/{path}")).json(body).send().await?;
+        Failure::of(response).await
+    }
+
+    /// What a transaction that did not plainly commit came to.
+    async fn ended(&self, error: TransactionError<Failure>) -> Ended {
+        let reason = error.to_string();
+        let not_committed = match error.application() {
+            Some(Failure::Refused(refusal)) => Ended::Refused { refusal: *refusal },
+            Some(Failure::Unavailable(_)) | None => Ended::RolledBack { reason: reason.clone() },
+        };
+        match error {
+            TransactionError::NotBegun(_)
+            | TransactionError::RolledBack { .. }
+            | TransactionError::Forgotten { .. } => not_committed,
+            // Sent again before it is undone, the order would meet its own rows.
+            TransactionError::RollingBack { xid, .. } => match self.end_of(&xid).await {
+                // Nobody asked for a commit: what the coordinator forgot left nothing behind.
+                GlobalStatus::RolledBack(_) | GlobalStatus::Unknown => not_committed,
+                status => Ended::Unclear { reason: format!("{reason}; it is {status}") },
+            },
+            // No answer to the commit: the coordinator is asked until it knows.
+            TransactionError::Unknown { xid, .. } => match self.end_of(&xid).await {
+                GlobalStatus::Committing | GlobalStatus::Committed => Ended::Committed,
+                GlobalStatus::RolledBack(_) => not_committed,
+                status => Ended::Unclear { reason: format!("{reason}; it is {status}") },
+            },
+            _ => Ended::Unclear { reason },
+        }
+    }
+
+    /// Waits, within limits, until a global has ended.
+    async fn end_of(&self, xid: &Xid) -> GlobalStatus {
+        let until = Instant::now() + ASK_FOR;
+        let mut last = GlobalStatus::Active;
+        while Instant::now() < until {
+            match self.handfast.outcome(xid).await {
+                Ok(status @ (GlobalStatus::Active | GlobalStatus::RollingBack(_))) => last = status,
+                Ok(status) => return status,
+                Err(error) => tracing::warn!(%xid, %error, "asking for the outcome"),
+            }
+            sleep(ASK_EVERY).await;
+        }
+        last
+    }
+}

@@ -1,0 +1,240 @@
+//! Rollback meets rows that others have written, guards that keep late branches out, and repeats.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
+mod at;
+
+use at::{Stage, TestDatabase, TextRow, code, on_every_database};
+use handfast::{GlobalStatus, Xid};
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, DirtyRow, Holding, LockWait, Mode, NewBranch,
+    OperatorAction, Resolution, What,
+};
+
+const PERSON: &[&str] = &[
+    "CREATE TABLE person (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) UNIQUE, age INT)",
+    "INSERT INTO person VALUES (100, 'Jack', 20), (101, 'Ann', 30)",
+];
+const COLUMNS: &[&str] = &["id", "name", "age"];
+
+on_every_database!(
+    a_dirty_row_stops_the_rollback,
+    accept_current_leaves_the_rows,
+    force_before_wins,
+    columns_that_were_not_written_do_not_count,
+    a_row_that_is_back_already_is_left_alone,
+    deleted_and_inserted_rows_can_be_dirty,
+    a_unique_row_in_the_way_needs_a_person,
+    a_late_branch_is_refused,
+    a_guard_row_keeps_a_late_undo_row_out,
+    branches_are_undone_in_reverse,
+);
+
+/// A global whose rollback found one of two rows dirty.
+async fn dirty<DB: TestDatabase>(stage: &Stage<DB>) -> Xid {
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    let statements =
+        ["UPDATE person SET age = 1 WHERE id = 100", "UPDATE person SET age = 2 WHERE id = 101"];
+    stage.branch(&global, &statements).await;
+    DB::raw(&stage.pool, "UPDATE person SET age = 99 WHERE id = 100").await.unwrap();
+    await_refusal(stage, global).await;
+    xid
+}
+
+/// Rolls a global back and waits until it needs a person.
+async fn await_refusal<DB: TestDatabase>(stage: &Stage<DB>, global: handfast::Global) {
+    let xid = global.xid().clone();
+    // That a person is needed is an error to whoever rolls back; here it is expected.
+    let _ = global.rollback("test").await;
+    stage.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
+}
+
+fn number(xid: &Xid) -> handfast_core::Xid {
+    let (_, number) = xid.as_str().rsplit_once(':').unwrap();
+    handfast_core::Xid(number.parse().unwrap())
+}
+
+async fn branches<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> Vec<BranchRecord> {
+    let xid = number(xid);
+    let view = stage.tc.engine().view(move |coordinator| coordinator.global(xid)).await.unwrap();
+    view.unwrap().branches
+}
+
+async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> (String, Vec<DirtyRow>) {
+    let branch = branches(stage, xid).await.remove(0);
+    let BranchState::Refused(error, rows) = branch.state else { unreachable!("{branch:?}") };
+    (error.to_string(), rows.to_vec())
+}
+
+async fn resolve<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid, resolution: Resolution) {
+    let branch = branches(stage, xid).await.remove(0).id;
+    let action = OperatorAction::Resolve { branch, resolution };
+    let what = What::Operate { xid: number(xid), action, operator: "tester".into() };
+    stage.tc.engine().call(what).await.unwrap();
+    stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
+}
+
+fn row(id: &str, name: &str, age: &str) -> TextRow {
+    [id, name, age].map(|text| Some(text.to_owned())).to_vec()
+}
+
+async fn a_dirty_row_stops_the_rollback<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let xid = dirty(&stage).await;
+    let (error, rows) = refusal(&stage, &xid).await;
+    assert!(error.contains("dirty write: 1 of 1 rows"), "{error}");
+    let [dirty] = rows.as_slice() else { unreachable!("{rows:?}") };
+    assert_eq!(dirty.key, "100");
+    let [column] = dirty.columns.as_slice() else { unreachable!("{dirty:?}") };
+    let shown = [&column.before, &column.after, &column.current].map(|text| text.as_deref());
+    assert_eq!((column.name.as_str(), shown), ("age", [Some("20"), Some("1"), Some("99")]));
+    // Nothing was touched, not even the row that is clean, and the undo log is still there.
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jack", "99"), row("101", "Ann", "2")]);
+    assert_eq!(stage.undo_rows().await, 1);
+}
+
+async fn accept_current_leaves_the_rows<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let xid = dirty(&stage).await;
+    resolve(&stage, &xid, Resolution::AcceptCurrent).await;
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jack", "99"), row("101", "Ann", "2")]);
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn force_before_wins<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let xid = dirty(&stage).await;
+    resolve(&stage, &xid, Resolution::ForceBefore).await;
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jack", "20"), row("101", "Ann", "30")]);
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn columns_that_were_not_written_do_not_count<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    stage.branch(&global, &["UPDATE person SET age = 1 WHERE id = 100"]).await;
+    DB::raw(&stage.pool, "UPDATE person SET name = 'Jim' WHERE id = 100").await.unwrap();
+    stage.roll_back(global).await;
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jim", "20"), row("101", "Ann", "30")]);
+}
+
+async fn a_row_that_is_back_already_is_left_alone<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    let statements = [
+        "UPDATE person SET age = 1 WHERE id = 100",
+        "DELETE FROM person WHERE id = 101",
+        "INSERT INTO person VALUES (102, 'Tom', 5)",
+    ];
+    stage.branch(&global, &statements).await;
+    for sql in [
+        "UPDATE person SET age = 20 WHERE id = 100",
+        "INSERT INTO person VALUES (101, 'Ann', 30)",
+        "DELETE FROM person WHERE id = 102",
+    ] {
+        DB::raw(&stage.pool, sql).await.unwrap();
+    }
+    stage.roll_back(global).await;
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jack", "20"), row("101", "Ann", "30")]);
+}
+
+async fn deleted_and_inserted_rows_can_be_dirty<DB: TestDatabase>() {
+    for (statement, foreign) in [
+        ("DELETE FROM person WHERE id = 101", "INSERT INTO person VALUES (101, 'Bob', 30)"),
+        ("INSERT INTO person VALUES (102, 'Tom', 5)", "UPDATE person SET age = 6 WHERE id = 102"),
+        ("UPDATE person SET age = 1 WHERE id = 100", "DELETE FROM person WHERE id = 100"),
+    ] {
+        let stage = Stage::<DB>::new(PERSON).await;
+        let before = stage.dump("person", COLUMNS).await;
+        let global = stage.begin().await;
+        let xid = global.xid().clone();
+        stage.branch(&global, &[statement]).await;
+        DB::raw(&stage.pool, foreign).await.unwrap();
+        await_refusal(&stage, global).await;
+        resolve(&stage, &xid, Resolution::ForceBefore).await;
+        let after = stage.dump("person", COLUMNS).await;
+        // An updated row that is gone cannot come back: the image has not all of its columns.
+        let expected = if foreign.starts_with("DELETE") { before[1..].to_vec() } else { before };
+        assert_eq!(after, expected, "{statement}");
+    }
+}
+
+async fn a_unique_row_in_the_way_needs_a_person<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    stage.branch(&global, &["DELETE FROM person WHERE id = 100"]).await;
+    DB::raw(&stage.pool, "INSERT INTO person VALUES (7, 'Jack', 1)").await.unwrap();
+    await_refusal(&stage, global).await;
+    let (error, _) = refusal(&stage, &xid).await;
+    assert!(error.contains("in the way"), "{error}");
+}
+
+async fn a_late_branch_is_refused<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    // The branch is rolled back by the coordinator before its local transaction commits: as far as
+    // the coordinator knows it is one that has been registered and never heard of again.
+    let mut local = global.scope(stage.resource.begin()).await.unwrap();
+    DB::run(&mut local, "UPDATE person SET age = 1 WHERE id = 100").await.unwrap();
+    if DB::NAME_IN_TESTS == "sqlite" {
+        // Its one writer lock is held by the local transaction.
+        local.rollback().await.unwrap();
+        return;
+    }
+    global.rollback("test").await.unwrap();
+    stage.await_status(&xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
+    let error = local.commit().await.unwrap_err();
+    assert_eq!(code(&error), "HF-TC-ALREADY-DECIDED");
+    let age = stage.value("SELECT age FROM person WHERE id = 100").await;
+    assert_eq!(age.as_deref(), Some("20"));
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+/// A branch that is registered and rolled back before its local transaction commits: the guard row
+/// takes the place of its undo row, also when the rollback is asked for twice.
+async fn a_guard_row_keeps_a_late_undo_row_out<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    let branch = NewBranch {
+        id: BranchId(77),
+        resource: stage.resource.id().into(),
+        mode: Mode::At,
+        rows: Vec::new(),
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+    let what = What::RegisterBranch { xid: number(&xid), branch, wait };
+    stage.tc.engine().call(what).await.unwrap();
+    stage.roll_back(global).await;
+    let guards = "SELECT COUNT(*) FROM undo_log WHERE log_status = 1 AND branch_id = 77";
+    assert_eq!(stage.value(guards).await.as_deref(), Some("1"));
+    let late = format!(
+        "INSERT INTO undo_log (branch_id, xid, context, rollback_info, log_status) \
+         VALUES (77, '{xid}', '', '', 0)"
+    );
+    let late = if DB::NAME_IN_TESTS == "sqlite" { late.replace("'', 0", "x'', 0") } else { late };
+    let error = DB::raw(&stage.pool, &late).await.unwrap_err();
+    assert!(error.as_database_error().unwrap().is_unique_violation(), "{error}");
+}
+
+async fn branches_are_undone_in_reverse<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let before = stage.dump("person", COLUMNS).await;
+    let global = stage.begin().await;
+    for age in 1..=5 {
+        let sql = format!("UPDATE person SET age = {age} WHERE id = 100");
+        stage.branch(&global, &[&sql]).await;
+    }
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("person", COLUMNS).await, before);
+    assert_eq!(stage.undo_rows().await, 0);
+}

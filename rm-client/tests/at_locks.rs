@@ -1,0 +1,238 @@
+//! Global locks as applications meet them: conflicts, waiting, deadlocks, locking reads, savepoints.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
+mod at;
+
+use std::time::Duration;
+
+use at::{Stage, TestDatabase, code, on_every_database};
+use handfast::{AtError, GlobalStatus, RejectionDetail};
+
+const ACCOUNT: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, amount INT NOT NULL)",
+    "INSERT INTO account VALUES (1, 0), (2, 0), (3, 0)",
+];
+
+on_every_database!(
+    a_held_row_is_refused_after_the_timeout,
+    a_global_may_write_its_row_again,
+    hot_rows_in_closure_form_all_finish,
+    hot_rows_by_single_statements_all_finish,
+    opposite_order_ends_in_a_refused_cycle,
+    a_locking_read_holds_its_rows,
+    a_checked_transaction_respects_globals,
+    committed_reads_wait_for_the_holder,
+    savepoints_drop_what_came_after,
+    a_read_only_branch_registers_nothing,
+    the_closure_may_fail,
+);
+
+async fn amount<DB: TestDatabase>(stage: &Stage<DB>, id: u32) -> i64 {
+    let sql = format!("SELECT amount FROM account WHERE id = {id}");
+    stage.value(&sql).await.unwrap().parse().unwrap()
+}
+
+async fn a_held_row_is_refused_after_the_timeout<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let impatient = stage.handfast.at(stage.pool.clone()).lock_timeout(Duration::from_millis(1));
+    let impatient = impatient.await.unwrap();
+    let holder = stage.begin().await;
+    stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
+    let other = stage.begin().await;
+    let sql = "UPDATE account SET amount = 2 WHERE id = 1";
+    let error = other.scope(DB::run_alone(&impatient, sql)).await.unwrap_err();
+    assert_eq!(code(&error), "HF-TC-ROW-LOCKED");
+    let rejection = AtError::of(&error).and_then(AtError::rejection).unwrap();
+    let RejectionDetail::RowLocked { holder: by, .. } = rejection.detail() else {
+        unreachable!("{rejection:?}");
+    };
+    assert_eq!(by.as_ref(), holder.xid().as_str());
+    assert_eq!(amount(&stage, 1).await, 1);
+    // Another row is free, and the refused branch has left nothing.
+    let sql = "UPDATE account SET amount = 2 WHERE id = 2";
+    other.scope(DB::run_alone(&impatient, sql)).await.unwrap();
+    stage.roll_back(holder).await;
+    stage.commit(other).await;
+    assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (0, 2));
+}
+
+async fn a_global_may_write_its_row_again<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let global = stage.begin().await;
+    for _ in 0..3 {
+        let twice = ["UPDATE account SET amount = amount + 1 WHERE id = 1"; 2];
+        stage.branch(&global, &twice).await;
+    }
+    stage.commit(global).await;
+    assert_eq!(amount(&stage, 1).await, 6);
+}
+
+/// 8 clients, 5 globals each, all on one row; every other one rolls back.
+async fn hot_rows<DB: TestDatabase>(alone: bool) {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let client = async || {
+        for round in 0..5 {
+            let global = stage.begin().await;
+            let sql = "UPDATE account SET amount = amount + 1 WHERE id = 1";
+            let work = async {
+                if alone {
+                    return DB::run_alone(&stage.resource, sql).await;
+                }
+                stage.resource.transaction(|local| DB::run(local, sql)).await
+            };
+            assert_eq!(global.scope(work).await.unwrap(), 1);
+            if round % 2 == 0 {
+                global.commit().await.unwrap();
+            } else {
+                global.rollback("every other one").await.unwrap();
+            }
+        }
+    };
+    futures::future::join_all((0..8).map(|_| client())).await;
+    assert_eq!(amount(&stage, 1).await, 24);
+}
+
+async fn hot_rows_in_closure_form_all_finish<DB: TestDatabase>() {
+    hot_rows::<DB>(false).await;
+}
+
+async fn hot_rows_by_single_statements_all_finish<DB: TestDatabase>() {
+    hot_rows::<DB>(true).await;
+}
+
+async fn opposite_order_ends_in_a_refused_cycle<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let (a, b) = (stage.begin().await, stage.begin().await);
+    let add = |id: u32| format!("UPDATE account SET amount = amount + 1 WHERE id = {id}");
+    a.scope(DB::run_alone(&stage.resource, &add(1))).await.unwrap();
+    b.scope(DB::run_alone(&stage.resource, &add(2))).await.unwrap();
+    let (second, first) = (add(2), add(1));
+    // Whoever is refused rolls back, which lets the other one go on.
+    let finish = async |global: handfast::Global, sql: &str| match global
+        .scope(DB::run_alone(&stage.resource, sql))
+        .await
+    {
+        Ok(_) => {
+            global.commit().await.unwrap();
+            true
+        }
+        Err(error) => {
+            assert_eq!(code(&error), "HF-TC-DEADLOCK");
+            global.rollback("deadlock").await.unwrap();
+            false
+        }
+    };
+    let (a, b) = tokio::join!(finish(a, &second), finish(b, &first));
+    assert!(a != b, "one is refused, one finishes");
+    assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (1, 1));
+}
+
+async fn a_locking_read_holds_its_rows<DB: TestDatabase>() {
+    if DB::NAME_IN_TESTS == "sqlite" {
+        return; // It has no FOR UPDATE.
+    }
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let impatient = stage.handfast.at(stage.pool.clone()).lock_timeout(Duration::from_millis(1));
+    let impatient = impatient.await.unwrap();
+    let reader = stage.begin().await;
+    stage.branch(&reader, &["SELECT amount FROM account WHERE id = 1 FOR UPDATE"]).await;
+    let writer = stage.begin().await;
+    let sql = "UPDATE account SET amount = 2 WHERE id = 1";
+    let error = writer.scope(DB::run_alone(&impatient, sql)).await.unwrap_err();
+    assert_eq!(code(&error), "HF-TC-ROW-LOCKED");
+    stage.commit(reader).await;
+    writer.scope(DB::run_alone(&impatient, sql)).await.unwrap();
+    stage.commit(writer).await;
+}
+
+async fn a_checked_transaction_respects_globals<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let impatient = stage.handfast.at(stage.pool.clone()).lock_timeout(Duration::from_millis(1));
+    let impatient = impatient.await.unwrap();
+    let holder = stage.begin().await;
+    stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
+    let sql = "UPDATE account SET amount = 5 WHERE id = 1";
+    let mut local = impatient.begin_checked().await.unwrap();
+    DB::run(&mut local, sql).await.unwrap();
+    assert_eq!(code(&local.commit().await.unwrap_err()), "HF-TC-ROW-LOCKED");
+    assert_eq!(amount(&stage, 1).await, 1);
+    stage.commit(holder).await;
+    let mut local = impatient.begin_checked().await.unwrap();
+    DB::run(&mut local, sql).await.unwrap();
+    local.commit().await.unwrap();
+    assert_eq!((amount(&stage, 1).await, stage.undo_rows().await), (5, 0));
+    let global = stage.begin().await;
+    let refused = global.scope(stage.resource.begin_checked()).await.unwrap_err();
+    assert_eq!(code(&refused), "HF-AT-CHECKED-INSIDE-GLOBAL");
+    stage.commit(global).await;
+}
+
+async fn committed_reads_wait_for_the_holder<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let holder = stage.begin().await;
+    stage.branch(&holder, &["UPDATE account SET amount = 1 WHERE id = 1"]).await;
+    let reader = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
+    let read = reader.scope(stage.resource.transaction(|local| {
+        Box::pin(async {
+            let sql = format!("SELECT CAST(amount AS {}) FROM account WHERE id = 1", DB::TEXT);
+            DB::read(local, &sql).await
+        })
+    }));
+    // The read polls first and finds the row held; what it sees must be the restored row.
+    let (rows, ()) = tokio::join!(read, stage.roll_back(holder));
+    assert_eq!(rows.unwrap()[0][0].as_deref(), Some("0"));
+    stage.commit(reader).await;
+}
+
+async fn savepoints_drop_what_came_after<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let global = stage.begin().await;
+    let work = async {
+        let mut local = stage.resource.begin().await?;
+        DB::run(&mut local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
+        local.savepoint("before \"two\"").await?;
+        DB::run(&mut local, "UPDATE account SET amount = 2 WHERE id = 2").await?;
+        local.savepoint("inner").await?;
+        DB::run(&mut local, "UPDATE account SET amount = 3 WHERE id = 3").await?;
+        local.release_savepoint("inner").await?;
+        local.rollback_to("before \"two\"").await?;
+        let unknown = local.rollback_to("inner").await.unwrap_err();
+        assert_eq!(code(&unknown), "HF-AT-SAVEPOINT");
+        local.commit().await
+    };
+    global.scope(work).await.unwrap();
+    // Row 2 is not locked: another global takes it at once.
+    let other = stage.begin().await;
+    stage.branch(&other, &["UPDATE account SET amount = 9 WHERE id = 2"]).await;
+    stage.commit(other).await;
+    stage.roll_back(global).await;
+    assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (0, 9));
+}
+
+async fn a_read_only_branch_registers_nothing<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    let nothing = ["SELECT id FROM account", "UPDATE account SET amount = 1 WHERE id = -1"];
+    stage.branch(&global, &nothing).await;
+    global.commit().await.unwrap();
+    // Without branches there is no phase two: it is finished at once.
+    assert_eq!(stage.handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn the_closure_may_fail<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ACCOUNT).await;
+    let global = stage.begin().await;
+    let work = stage.resource.transaction(|local| {
+        Box::pin(async {
+            DB::run(local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
+            Err::<(), _>(anyhow::anyhow!("out of stock"))
+        })
+    });
+    let error = global.scope(work).await.unwrap_err();
+    assert_eq!(error.to_string(), "out of stock");
+    assert_eq!(amount(&stage, 1).await, 0);
+    stage.commit(global).await;
+}

@@ -1,0 +1,282 @@
+//! Tables and statements of every shape: keys, upserts, foreign keys, sub-selects, refusals.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+
+mod at;
+
+use at::{Stage, TestDatabase, code, on_every_database};
+use futures::TryStreamExt;
+use sqlx::{Postgres, Row, Sqlite};
+
+const LINES: &[&str] = &[
+    "CREATE TABLE line (order_id BIGINT NOT NULL, line_no VARCHAR(16) NOT NULL, qty INT, \
+     PRIMARY KEY (order_id, line_no))",
+    "INSERT INTO line VALUES (7, 'a', 1), (7, 'b', 2), (8, 'a_b', 3), (8, 'x;y:z,^', 4)",
+    "CREATE TABLE picked (id BIGINT NOT NULL PRIMARY KEY)",
+    "INSERT INTO picked VALUES (7)",
+];
+const LINE: &[&str] = &["order_id", "line_no", "qty"];
+
+const MEMBER: &[&str] = &[
+    "CREATE TABLE member (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(32), age INT, UNIQUE (name))",
+    "INSERT INTO member VALUES (1, 'Jack', 20), (2, 'Ann', 30)",
+];
+const MEMBERS: &[&str] = &["id", "name", "age"];
+
+on_every_database!(
+    composite_keys,
+    sub_selects,
+    upserts,
+    children_and_parents,
+    rows_that_refer_to_each_other,
+    many_rows,
+    refusals_come_before_the_change,
+    a_missing_client_table_is_named,
+    one_row_has_one_key,
+);
+
+async fn composite_keys<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(LINES).await;
+    for sql in [
+        "UPDATE line SET qty = qty + 1 WHERE order_id = 7",
+        "UPDATE line SET qty = 0",
+        "DELETE FROM line WHERE line_no = 'x;y:z,^'",
+        "INSERT INTO line VALUES (9, 'a', 1), (9, 'b', 2)",
+        "INSERT INTO line (qty, line_no, order_id) VALUES (5, 'é', 9)",
+    ] {
+        stage.check_undone("line", LINE, &[sql]).await;
+    }
+}
+
+async fn sub_selects<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(LINES).await;
+    for sql in [
+        "UPDATE line SET qty = 9 WHERE order_id IN (SELECT id FROM picked)",
+        "UPDATE line SET qty = (SELECT MAX(id) FROM picked) WHERE order_id = 8",
+        "DELETE FROM line WHERE EXISTS (SELECT 1 FROM picked WHERE id = order_id)",
+    ] {
+        stage.check_undone("line", LINE, &[sql]).await;
+    }
+}
+
+async fn upserts<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(MEMBER).await;
+    let statements: &[&str] = match DB::NAME_IN_TESTS {
+        "mysql" => &[
+            "INSERT INTO member VALUES (1, 'Jack', 81) ON DUPLICATE KEY UPDATE age = 82",
+            // Another key, but the name is taken: the row that is there is changed.
+            "INSERT INTO member VALUES (9, 'Jack', 81) ON DUPLICATE KEY UPDATE age = 82",
+            "INSERT INTO member VALUES (1, 'Jack', 1), (3, 'Tom', 2) \
+             ON DUPLICATE KEY UPDATE age = age + 1",
+            "INSERT IGNORE INTO member VALUES (1, 'Jack', 1), (3, 'Tom', 2)",
+            "REPLACE INTO member VALUES (9, 'Jack', 1), (3, 'Tom', 2)",
+        ],
+        "sqlite" => &[
+            "INSERT INTO member VALUES (1, 'Jack', 81) ON CONFLICT (id) DO UPDATE SET age = 82",
+            "INSERT INTO member VALUES (1, 'x', 1), (3, 'Tom', 2) ON CONFLICT DO NOTHING",
+            "INSERT OR IGNORE INTO member VALUES (1, 'Jack', 1), (3, 'Tom', 2)",
+            "REPLACE INTO member VALUES (9, 'Jack', 1), (3, 'Tom', 2)",
+        ],
+        _ => &[
+            "INSERT INTO member VALUES (1, 'Jack', 81) ON CONFLICT (id) DO UPDATE SET age = 82",
+            "INSERT INTO member VALUES (9, 'Jack', 81) ON CONFLICT (name) DO UPDATE SET age = 82",
+            "INSERT INTO member VALUES (1, 'x', 1), (3, 'Tom', 2) \
+             ON CONFLICT (id) DO UPDATE SET age = member.age + 1",
+            "INSERT INTO member VALUES (1, 'x', 1), (3, 'Tom', 2) ON CONFLICT DO NOTHING",
+            "INSERT INTO member SELECT id + 10, name || '2', age FROM member",
+        ],
+    };
+    for sql in statements {
+        stage.check_undone("member", MEMBERS, &[sql]).await;
+    }
+}
+
+async fn children_and_parents<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE parent (id BIGINT NOT NULL PRIMARY KEY)",
+        "CREATE TABLE child (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
+         FOREIGN KEY (parent) REFERENCES parent (id))",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (10, 1)",
+    ])
+    .await;
+    let statements = ["DELETE FROM child WHERE id = 10", "DELETE FROM parent WHERE id = 1"];
+    stage.check_undone("child", &["id", "parent"], &statements).await;
+    let statements = ["INSERT INTO parent VALUES (2)", "INSERT INTO child VALUES (20, 2)"];
+    stage.check_undone("child", &["id", "parent"], &statements).await;
+}
+
+async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
+    // Children have lower keys than their parents, so that key order is the wrong one.
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE node (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
+         FOREIGN KEY (parent) REFERENCES node (id))",
+        "INSERT INTO node VALUES (3, NULL)",
+        "INSERT INTO node VALUES (2, 3)",
+        "INSERT INTO node VALUES (1, 2)",
+    ])
+    .await;
+    let deletes = if DB::NAME_IN_TESTS == "mysql" {
+        // It checks row by row, also here.
+        vec!["DELETE FROM node WHERE id = 1", "DELETE FROM node WHERE id = 2"]
+    } else {
+        vec!["DELETE FROM node"]
+    };
+    stage.check_undone("node", &["id", "parent"], &deletes).await;
+    let inserts = ["INSERT INTO node VALUES (9, 3), (8, 9), (7, 8)"];
+    stage.check_undone("node", &["id", "parent"], &inserts).await;
+}
+
+async fn many_rows<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(LINES).await;
+    let values: Vec<String> = (0..2_500).map(|n| format!("({n}, 'bulk', {n})")).collect();
+    let insert = format!("INSERT INTO line VALUES {}", values.join(", "));
+    stage.check_undone("line", LINE, &[&insert]).await;
+    DB::raw(&stage.pool, &insert).await.unwrap();
+    stage.check_undone("line", LINE, &["UPDATE line SET qty = qty + 1"]).await;
+    stage.check_undone("line", LINE, &["DELETE FROM line"]).await;
+}
+
+async fn refusals_come_before_the_change<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(MEMBER).await;
+    DB::raw(&stage.pool, "CREATE TABLE keyless (a INT)").await.unwrap();
+    let before = stage.dump("member", MEMBERS).await;
+    for (sql, expected) in [
+        ("UPDATE member SET id = id + 1000", "HF-AT-KEY-CHANGED"),
+        ("INSERT INTO keyless VALUES (1)", "HF-AT-NO-PRIMARY-KEY"),
+        ("DROP TABLE member", "HF-AT-DDL"),
+        ("UPDATE member SET age = 1; DELETE FROM member", "HF-AT-SEVERAL-STATEMENTS"),
+        ("COMMIT", "HF-AT-TRANSACTION-CONTROL"),
+        ("UPDATE nowhere SET age = 1", "HF-AT-UNKNOWN-TABLE"),
+    ] {
+        let global = stage.begin().await;
+        let error = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&error), expected, "{sql}");
+        stage.roll_back(global).await;
+    }
+    assert_eq!(stage.dump("member", MEMBERS).await, before);
+    // Outside of a global nothing is refused.
+    DB::run_alone(&stage.resource, "UPDATE member SET id = id + 1000").await.unwrap();
+}
+
+async fn a_missing_client_table_is_named<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[]).await;
+    DB::raw(&stage.pool, "DROP TABLE undo_log").await.unwrap();
+    let error = stage.handfast.at(stage.pool.clone()).await.unwrap_err();
+    assert_eq!(error.code(), "HF-AT-CLIENT-TABLE-MISSING");
+    let text = error.to_string();
+    assert!(text.contains("undo_log") && text.contains("handfast.migrate(&pool)"), "{text}");
+}
+
+/// However a statement spells the table and the key, a held row is the same row; and through
+/// another pool onto the same database too.
+async fn one_row_has_one_key<DB: TestDatabase>() {
+    let (setup, spellings): (&[&str], &[&str]) = match DB::NAME_IN_TESTS {
+        "mysql" => (
+            &["CREATE TABLE word (w VARCHAR(9) NOT NULL PRIMARY KEY, n INT)"],
+            &[
+                "UPDATE word SET n = 2 WHERE w = 'A '",
+                "UPDATE `word` AS x SET x.n = 3 WHERE w = 'a'",
+            ],
+        ),
+        "sqlite" => (
+            &["CREATE TABLE word (w TEXT COLLATE NOCASE NOT NULL PRIMARY KEY, n INT)"],
+            &[
+                "UPDATE \"WORD\" SET n = 2 WHERE w = 'A'",
+                "UPDATE main.word SET n = 3 WHERE w = 'a'",
+            ],
+        ),
+        _ => (
+            &["CREATE TABLE word (w CHAR(9) NOT NULL PRIMARY KEY, n INT)"],
+            &[
+                "UPDATE \"word\" SET n = 2 WHERE w = 'a  '",
+                "UPDATE public.WORD SET n = 3 WHERE w = 'a'",
+            ],
+        ),
+    };
+    let stage = Stage::<DB>::new(setup).await;
+    DB::raw(&stage.pool, "INSERT INTO word VALUES ('a', 1)").await.unwrap();
+    let again = stage.handfast.at(DB::again(&stage.pool).await);
+    let again = again.lock_timeout(std::time::Duration::from_millis(1)).await.unwrap();
+    assert_eq!(again.id(), stage.resource.id());
+    let holder = stage.begin().await;
+    stage.branch(&holder, &["UPDATE word SET n = 9 WHERE w = 'a'"]).await;
+    let other = stage.begin().await;
+    for sql in spellings {
+        let error = other.scope(DB::run_alone(&again, sql)).await.unwrap_err();
+        assert_eq!(code(&error), "HF-TC-ROW-LOCKED", "{sql}");
+    }
+    stage.roll_back(other).await;
+    stage.roll_back(holder).await;
+}
+
+/// sqlx's own methods, with arguments, on a resource and a local transaction.
+#[tokio::test]
+async fn sqlx_methods() {
+    let stage = Stage::<Postgres>::new(MEMBER).await;
+    let global = stage.begin().await;
+    let work = async {
+        let mut local = stage.resource.begin().await?;
+        let aged: (i64, i32) =
+            sqlx::query_as("UPDATE member SET age = age + $1 WHERE name = $2 RETURNING id, age")
+                .bind(5)
+                .bind("Jack")
+                .fetch_one(&mut local)
+                .await?;
+        assert_eq!(aged, (1, 25));
+        let rows: Vec<String> = sqlx::query("SELECT name FROM member ORDER BY id")
+            .fetch(&mut local)
+            .map_ok(|row| row.get(0))
+            .try_collect()
+            .await?;
+        assert_eq!(rows, ["Jack", "Ann"]);
+        local.commit().await?;
+        sqlx::query("DELETE FROM member WHERE id = $1").bind(2_i64).execute(&stage.resource).await
+    };
+    assert_eq!(global.scope(work).await.unwrap().rows_affected(), 1);
+    let before = [["1", "Jack", "20"], ["2", "Ann", "30"]];
+    stage.roll_back(global).await;
+    let after = stage.dump("member", MEMBERS).await;
+    assert_eq!(after, before.map(|row| row.map(|text| Some(text.to_owned())).to_vec()));
+}
+
+/// A statement that was cut off by a timeout leaves nothing that could be committed.
+#[tokio::test]
+async fn a_dropped_statement_forbids_the_commit() {
+    let stage = Stage::<Postgres>::new(MEMBER).await;
+    let mut blocker = stage.pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE member IN SHARE MODE").execute(&mut *blocker).await.unwrap();
+    let global = stage.begin().await;
+    let mut local = global.scope(stage.resource.begin()).await.unwrap();
+    let update = sqlx::query("DELETE FROM member WHERE id = 1").execute(&mut local);
+    let cut_off = tokio::time::timeout(std::time::Duration::from_millis(200), update).await;
+    assert!(cut_off.is_err(), "the table lock holds the statement up");
+    blocker.rollback().await.unwrap();
+    assert_eq!(code(&local.commit().await.unwrap_err()), "HF-AT-HALF-RECORDED");
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("member", MEMBERS).await.len(), 2);
+}
+
+/// The closure form in a spawned task.
+#[tokio::test]
+async fn the_closure_form_can_be_spawned() {
+    let stage = Stage::<Sqlite>::new(MEMBER).await;
+    let global = stage.begin().await;
+    let resource = stage.resource.clone();
+    let work = global.scope(async move {
+        let age = 7;
+        let work = resource.transaction(|local| {
+            Box::pin(async move {
+                sqlx::query("UPDATE member SET age = ? WHERE id = 1")
+                    .bind(age)
+                    .execute(&mut *local)
+                    .await
+            })
+        });
+        work.await
+    });
+    tokio::spawn(work).await.unwrap().unwrap();
+    stage.commit(global).await;
+    let age = stage.value("SELECT age FROM member WHERE id = 1").await;
+    assert_eq!(age.as_deref(), Some("7"));
+}

@@ -1,0 +1,146 @@
+//! Accepting connections: a bounded number at a time, and never in a spin.
+//!
+//! A connection past the bound is closed at once, so that its client learns of it and tries
+//! elsewhere or later; in the system's queue it would only hang. What a connection may cost beyond
+//! its place is the business of whoever serves it.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::stream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// Without file descriptors the next attempt would fail at once, and so would the one after.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// A listening socket that lets in so many connections at a time (BOUNDED).
+#[derive(Debug)]
+pub struct Acceptor {
+    tcp: TcpListener,
+    room: Arc<Semaphore>,
+    /// Whether the last connection was turned away: only the first of a row is logged.
+    full: bool,
+    port: &'static str,
+}
+
+/// A connection and its place among those that are let in.
+#[derive(Debug)]
+pub struct Connection {
+    tcp: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Acceptor {
+    /// Accepts on a bound socket; `port` is what the log calls it.
+    #[must_use]
+    pub fn new(tcp: TcpListener, connections_max: usize, port: &'static str) -> Self {
+        let places = connections_max.min(Semaphore::MAX_PERMITS);
+        Self { tcp, room: Arc::new(Semaphore::new(places)), full: false, port }
+    }
+
+    /// Waits for a connection that there is room for.
+    pub async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            match self.tcp.accept().await {
+                Ok((tcp, address)) => {
+                    if let Some(connection) = self.let_in(tcp, address) {
+                        return (connection, address);
+                    }
+                }
+                Err(error) if is_of_the_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(port = self.port, %error, "no connection can be accepted");
+                    tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+                }
+            }
+        }
+    }
+
+    /// The connections one after another, without an end.
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send {
+        stream::unfold(self, async |mut acceptor| {
+            let (connection, _) = acceptor.accept().await;
+            Some((Ok(connection), acceptor))
+        })
+    }
+
+    fn let_in(&mut self, tcp: TcpStream, address: SocketAddr) -> Option<Connection> {
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+            if !self.full {
+                tracing::warn!(port = self.port, %address, "too many connections: closed at once");
+            }
+            self.full = true;
+            return None;
+        };
+        self.full = false;
+        if let Err(error) = tcp.set_nodelay(true) {
+            tracing::debug!(port = self.port, %address, %error, "the client has gone already");
+            return None;
+        }
+        Some(Connection { tcp, _place: place })
+    }
+}
+
+/// The client's fault or wish, which says nothing about the next connection.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused
+    )
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.tcp.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+}

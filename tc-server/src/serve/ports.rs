@@ -1,0 +1,131 @@
+//! The two listening ports, and what ends them.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::{Server, ServerTlsConfig};
+
+use crate::accept::Acceptor;
+use crate::security::{Access, AdminListener, GrpcAccessLayer};
+
+/// How long a silent client is left alone, and how long it then has to answer a ping: one that
+/// vanished without a word is noticed after both.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A port in service. Dropping it leaves it in service.
+#[derive(Debug)]
+pub(crate) struct Port {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Port {
+    /// Whether every connection has ended within the limit.
+    pub(crate) async fn close(&mut self, limit: Instant) -> bool {
+        self.stop.cancel();
+        let closed = timeout_at(limit, &mut self.task).await.is_ok();
+        self.task.abort();
+        closed
+    }
+
+    /// Waits for every connection to end.
+    pub(crate) async fn close_all(&mut self) {
+        self.stop.cancel();
+        if let Err(error) = (&mut self.task).await {
+            tracing::error!(%error, "a port ended early");
+        }
+    }
+
+    /// Ends without waiting for anyone.
+    pub(crate) fn abort(&self) {
+        self.task.abort();
+    }
+}
+
+/// Takes the gRPC port into service.
+pub(crate) fn serve_grpc(
+    acceptor: Acceptor,
+    routes: Routes,
+    tls: Option<ServerTlsConfig>,
+    access: Access,
+) -> Result<Port, tonic::transport::Error> {
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
+    if let Some(tls) = tls {
+        server = server.tls_config(tls)?;
+    }
+    let stop = CancellationToken::new();
+    let serving = server
+        .layer(GrpcAccessLayer::new(access))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(acceptor.into_stream(), stop.clone().cancelled_owned());
+    let task = tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the grpc port failed");
+        }
+    });
+    Ok(Port { stop, task })
+}
+
+/// Takes the admin port into service. A client that is silent for longer than the limit, before
+/// or between requests, is let go.
+pub(crate) fn serve_admin(
+    mut listener: AdminListener,
+    router: Router,
+    silence_limit: Duration,
+) -> Port {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let task = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                (io, _) = listener.accept() => {
+                    let connection = converse(io, router.clone(), silence_limit, stopped.clone());
+                    connections.spawn(connection);
+                }
+                // An ended connection leaves nothing behind; its task is only taken off the list.
+                Some(_) = connections.join_next() => {}
+                () = stopped.cancelled() => break,
+            }
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
+    });
+    Port { stop, task }
+}
+
+/// Answers the requests of one connection, until either side ends it.
+async fn converse(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    silence_limit: Duration,
+    stop: CancellationToken,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(silence_limit)
+        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an admin connection ended early");
+    }
+}

@@ -1,0 +1,72 @@
+//! What works behind the ports: dispatcher and engine, started in that order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::clock::Clock;
+use crate::dispatch::{self, Dispatcher};
+use crate::engine::{self, Engine, EngineFailure};
+use crate::store::{EmbeddedStore, Store, StoreError};
+
+/// A coordinator without ports.
+#[derive(Debug)]
+pub(crate) struct Works {
+    pub(crate) dispatcher: Dispatcher,
+    /// Lets time pass for the dispatcher until it is aborted.
+    pub(crate) timer: JoinHandle<()>,
+    pub(crate) engine: Engine,
+}
+
+impl Works {
+    /// Takes the lead in the store; it answers when this returns.
+    pub(crate) async fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: engine::Settings,
+        dispatch: dispatch::Settings,
+    ) -> Result<Self, EngineFailure> {
+        let (dispatcher, timer) = Dispatcher::start(Arc::clone(&clock), dispatch, rand::random());
+        let phase_two = Arc::new(dispatcher.clone());
+        let engine = Engine::start(store, clock, settings, phase_two)
+            .await
+            .inspect_err(|_| timer.abort())?;
+        Ok(Self { dispatcher, timer, engine })
+    }
+
+    /// Ends without waiting for anything.
+    pub(crate) fn abort(&self) {
+        self.engine.ended.abort();
+        self.timer.abort();
+    }
+}
+
+/// Opens the embedded store. Opening waits for the disk, which must not hold up the runtime of
+/// whoever embeds us.
+pub(crate) async fn open_directory(directory: PathBuf) -> Result<Arc<dyn Store>, StoreError> {
+    match tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await {
+        Ok(store) => Ok(Arc::new(store?)),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// How the engine's task ended. A panic is a broken invariant: the state that met it is dropped
+/// with the task, and nothing is answered from it.
+pub(crate) fn ended(
+    joined: Result<Result<(), EngineFailure>, JoinError>,
+) -> Result<(), EngineFailure> {
+    match joined {
+        Ok(ended) => ended,
+        Err(error) if error.is_panic() => {
+            Err(EngineFailure::Invariant(message_of(&*error.into_panic())))
+        }
+        Err(_cancelled) => Ok(()),
+    }
+}
+
+fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it says nothing more").to_owned()
+}

@@ -1,0 +1,138 @@
+//! What goes wrong at night: a full disk, bytes that mean nothing, clients that say nothing, a
+//! coordinator that is not there.
+
+use std::net::SocketAddr;
+
+use handfast_server::admin::model::ServerStatus;
+use handfast_server::serve::Server;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::application::{Application, registration};
+use crate::port::{Admin, roomy, start, start_with};
+use crate::serving::{Coordinator, handfast};
+
+/// Lost would be a transaction that a client was told is registered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_stops_the_process_and_loses_nothing_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let arguments = ["--data-dir", data_dir.to_str().unwrap()];
+    // The store reserves more than the limit when it makes its files.
+    let coordinator = Coordinator::start(&arguments);
+    coordinator.signal("-TERM");
+    assert_eq!(coordinator.wait().0, Some(0));
+
+    let coordinator = Coordinator::start_on_small_disk(&arguments, 200);
+    let mut application = Application::connect(coordinator.grpc).await;
+    let mut acknowledged = Vec::new();
+    let refusal = loop {
+        let xid = application.begin("place-order").await;
+        let key = format!("{}", acknowledged.len());
+        match application.register(&xid, 7, &format!("{}:{key}", key.len())).await {
+            Ok(()) => acknowledged.push(xid),
+            Err(status) => break status,
+        }
+    };
+    assert!(!acknowledged.is_empty());
+    assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+    assert_eq!(refusal.metadata().get("handfast-code").unwrap(), "HF-TC-NOT-LEADING");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(8), "{log}");
+    assert!(log.contains("error[HF-TC-STORE-WRITE]: the store failed: writing to"), "{log}");
+
+    let coordinator = Coordinator::start(&arguments);
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    for xid in &acknowledged {
+        assert_eq!(admin.show(xid).await.branches.len(), 1, "{xid}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_registration_is_answered_when_the_coordinator_stops() {
+    let coordinator = Coordinator::start(&["--store", "memory"]);
+    let mut application = Application::connect(coordinator.grpc).await;
+    let holder = application.begin("place-order").await;
+    application.register(&holder, 7, "2:42").await.unwrap();
+    let waiter = application.begin("place-order").await;
+    let mut client = application.client.clone();
+    let waiting = tokio::spawn(async move {
+        client.register_branch(registration(&waiter, 8, "2:42", 60_000)).await
+    });
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    while admin.get::<ServerStatus>("/api/v1/status").await.waiters == 0 {}
+    drop(admin);
+    coordinator.signal("-TERM");
+    let refusal = waiting.await.unwrap().unwrap_err();
+    assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+    assert_eq!(refusal.metadata().get("handfast-code").unwrap(), "HF-TC-STOPPING");
+    drop(application);
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+/// Sends bytes and reads until the server closes the connection.
+async fn said_to(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_mean_nothing_end_their_own_connection_only() {
+    let (server, admin, mut application) = start().await;
+    let garbage = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n and more\r\n\r\n";
+    let answer = said_to(server.admin_address, garbage).await;
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    let endless = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(1 << 20));
+    let answer = said_to(server.admin_address, endless.as_bytes()).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    said_to(server.grpc_address, garbage).await;
+    said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnot a settings frame").await;
+    let xid = application.begin("place-order").await;
+    application.register(&xid, 7, "2:42").await.unwrap();
+    assert_eq!(admin.show(&xid).await.branches.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_says_nothing_is_let_go() {
+    let mut config = roomy();
+    config.admin.silence_timeout_ms = 50;
+    let server = Server::start(config).await.unwrap();
+    said_to(server.admin_address, b"").await;
+    said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
+    let answer = said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;
+    assert!(answer.ends_with("\r\n\r\nok\n"), "kept alive, then let go: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_too_many_is_closed_and_room_comes_back() {
+    let mut config = roomy();
+    config.admin.connections_max = 1;
+    config.grpc.connections_max = 1;
+    let (server, admin, _application) = start_with(config).await;
+    assert_eq!(said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "");
+    let live = async || admin.http.get(format!("{}/livez", admin.base)).send().await;
+    assert!(live().await.unwrap().status().is_success());
+    assert_eq!(said_to(server.admin_address, b"GET /livez HTTP/1.1\r\n\r\n").await, "");
+    drop(admin);
+    while said_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+}
+
+#[test]
+fn a_coordinator_that_is_not_there_has_an_exit_code_of_its_own() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = format!("http://{nobody}");
+    for command in ["status", "tx ls", "tx show 7", "tx commit 7", "lock ls", "processes"] {
+        let mut asked = handfast(&command.split(' ').collect::<Vec<_>>());
+        let output = asked.args(["--server", &server]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{command}: {said}");
+        assert!(said.contains("error[HF-CLI-UNREACHABLE]"), "{command}: {said}");
+        assert!(said.contains(&server) && output.stdout.is_empty(), "{command}: {said}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Clients that do what they should not: answer for others, linger, vanish at the worst moment.
+
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{Decision, GlobalStatus, ReplyWhen};
+use handfast_server::embedded::Server;
+
+use crate::common::{Client, RESOURCE, begin, done, end, register};
+
+async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
+    let request = wire::GetStatusRequest { xid: xid.to_owned() };
+    let answer = client.ask(Ask::GetStatus(request)).await;
+    let Answer::GetStatus(reply) = answer else { panic!("{answer:?}") };
+    reply.status()
+}
+
+/// Believed, the stranger's word would let go of rows that nobody has restored.
+#[tokio::test]
+async fn an_answer_of_a_process_that_does_not_serve_the_resource_is_ignored() {
+    let server = Server::builder().start().await.unwrap();
+    let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
+    let mut stranger = Client::connect(&server, "b", &["sqlite:other"]).await;
+    let xid = client.begin().await;
+    client.register(&xid, 1, "1").await;
+    let finished = client.send(end(&xid, Decision::RollBack, ReplyWhen::Finished)).await;
+    let call = client.call().await;
+    stranger.send(Ask::Finished(done(&call))).await;
+    assert_eq!(status(&mut stranger, &xid).await, GlobalStatus::RollingBack);
+    client.finish(&call).await;
+    assert!(matches!(client.answer(finished).await, Answer::End(_)));
+    assert_eq!(status(&mut stranger, &xid).await, GlobalStatus::RolledBack);
+}
+
+/// The earlier stream may be dead without either side's notice: its end must not take the process
+/// away that has come back.
+#[tokio::test]
+async fn a_process_that_comes_back_takes_over_from_its_lingering_stream() {
+    let server = Server::builder().start().await.unwrap();
+    let mut lingering = Client::connect(&server, "a", &[RESOURCE]).await;
+    let xid = lingering.begin().await;
+    lingering.register(&xid, 1, "1").await;
+    lingering.ask(end(&xid, Decision::RollBack, ReplyWhen::Decided)).await;
+    lingering.call().await;
+
+    let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
+    let call = client.call().await;
+    assert_eq!(call.branches[0].xid, xid);
+    drop(lingering);
+    client.finish(&call).await;
+    let next = client.begin().await;
+    client.register(&next, 1, "1").await;
+    client.ask(end(&next, Decision::RollBack, ReplyWhen::Decided)).await;
+    assert_eq!(client.call().await.branches[0].xid, next);
+}
+
+/// A grant may cross the disconnect of the one it is for. The row then belongs to a global whose
+/// application is gone, and must be free when that global's time is up.
+#[tokio::test]
+async fn a_grant_that_crosses_a_disconnect_ends_with_its_global() {
+    let server = Server::builder().start().await.unwrap();
+    let mut worker = Client::connect(&server, "worker", &[RESOURCE]).await;
+    tokio::spawn(async move {
+        loop {
+            let call = worker.call().await;
+            worker.finish(&call).await;
+        }
+    });
+    let mut holder = Client::connect(&server, "holder", &[]).await;
+    for round in 0..10_u32 {
+        let held = holder.begin().await;
+        let taken = holder.ask(register(&held, 1, "1", 60_000)).await;
+        assert!(matches!(taken, Answer::RegisterBranch(_)), "round {round}: {taken:?}");
+        let mut waiter = Client::connect(&server, "waiter", &[]).await;
+        let Ask::Begin(request) = begin() else { unreachable!("it begins") };
+        let short = wire::BeginRequest { timeout_ms: 100, ..request };
+        let begun = waiter.ask(Ask::Begin(short)).await;
+        let Answer::Begin(begun) = begun else { panic!("{begun:?}") };
+        waiter.send(register(&begun.xid, 1, "1", 60_000)).await;
+        let committed = holder.send(end(&held, Decision::Commit, ReplyWhen::Decided)).await;
+        drop(waiter);
+        holder.answer(committed).await;
+    }
+}
