@@ -11,7 +11,6 @@ use super::captured::Captured;
 use super::database::{Backend, LoadedTable};
 use super::error::AtError;
 use super::plan::{Parsed, Plan, Reads, Refusal, TableKind, TableName, Trigger, parse};
-use super::undo::UndoItem;
 
 /// How many texts are remembered. An application that pastes values into its SQL has no bound of
 /// its own.
@@ -102,7 +101,7 @@ impl<DB: Backend> Catalogue<DB> {
     }
 
     /// A table's description, from the catalogue or from memory.
-    pub(crate) async fn table(
+    async fn table(
         &self,
         connection: &mut DB::Connection,
         name: &TableName,
@@ -110,26 +109,24 @@ impl<DB: Backend> Catalogue<DB> {
         if let Some(loaded) = self.tables.get(name) {
             return Ok(loaded);
         }
+        let loaded = Arc::new(self.load(connection, name).await?);
+        self.tables.insert(name.clone(), Arc::clone(&loaded));
+        Ok(loaded)
+    }
+
+    /// A table's description from the catalogue, as it is now.
+    pub(crate) async fn load(
+        &self,
+        connection: &mut DB::Connection,
+        name: &TableName,
+    ) -> Result<LoadedTable<DB>, sqlx::Error> {
         let loaded = DB::load_table(connection, name).await?;
         let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
         self.require_own(&loaded)?;
         for trigger in &mut loaded.table.triggers {
             trigger.own_row_only = self.trusts(trigger);
         }
-        let loaded = Arc::new(loaded);
-        self.tables.insert(name.clone(), Arc::clone(&loaded));
         Ok(loaded)
-    }
-
-    /// The table that an undo item goes back to, as it is now: a description of a minute ago could
-    /// miss a column.
-    pub(crate) async fn table_of_item(
-        &self,
-        connection: &mut DB::Connection,
-        item: &UndoItem,
-    ) -> Result<Arc<LoadedTable<DB>>, sqlx::Error> {
-        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
-        self.table(connection, &name).await
     }
 
     /// Forgets every table: a statement and its table did not agree.

@@ -174,6 +174,7 @@ async fn settle<DB: Backend>(
         }
         return Err(error);
     }
+    branch.running.doubt();
     if branch.registered {
         report(shared, branch, v1::PhaseOneOutcome::Unknown).await;
     }
@@ -222,6 +223,7 @@ impl<DB: Backend> InDoubt<DB> {
 impl<DB: Backend> Drop for InDoubt<DB> {
     fn drop(&mut self) {
         let Some((shared, branch)) = self.pending.take() else { return };
+        branch.running.doubt();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move { report(&shared, &branch, v1::PhaseOneOutcome::Unknown).await });
     }

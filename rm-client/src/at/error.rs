@@ -167,6 +167,15 @@ pub enum AtError {
         /// Its name.
         name: String,
     },
+    /// The pool's sessions read SQL in another way than the planner.
+    #[error(
+        "the sessions of this pool have {setting}, under which a text in SQL ends elsewhere: unset \
+         it for the pool's connections"
+    )]
+    SessionSetting {
+        /// The setting.
+        setting: &'static str,
+    },
     /// The database failed while the resource was set up.
     #[error(transparent)]
     Database(sqlx::Error),
@@ -211,6 +220,7 @@ impl AtError {
             Self::CheckedInsideGlobal { .. } => "HF-AT-CHECKED-INSIDE-GLOBAL",
             Self::MigrationBusy => "HF-AT-MIGRATION-BUSY",
             Self::MigrationChanged { .. } => "HF-AT-MIGRATION-CHANGED",
+            Self::SessionSetting { .. } => "HF-AT-SESSION-SETTING",
             Self::Database(_) => "HF-AT-DATABASE",
         }
     }

@@ -22,6 +22,7 @@ mod replay;
 mod resource;
 mod restore;
 mod rollback;
+mod running;
 mod sqlite;
 mod statement;
 mod transaction;

@@ -8,7 +8,8 @@ use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
 };
-use tokio::sync::Mutex;
+use sqlx::Pool;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::crash_point::crash_point;
@@ -16,6 +17,7 @@ use super::database::AtDatabase;
 use super::error::with_causes;
 use super::resource::Shared;
 use super::rollback::{Restored, roll_back};
+use super::running::StaleGuard;
 use super::undo_table;
 use crate::coordinator::PhaseTwo;
 
@@ -90,6 +92,26 @@ impl<DB: AtDatabase> PhaseTwo for AtPhaseTwo<DB> {
             outcomes.extend(finished.map(|branch| outcome(branch, decision, result.clone())));
         }
         outcomes
+    }
+}
+
+/// Removes guard rows that bar nobody any more, until the resource is gone.
+pub(super) async fn remove_stale_guards<DB: AtDatabase>(
+    pool: Pool<DB>,
+    mut stale_guards: mpsc::Receiver<StaleGuard>,
+) {
+    let mut guards = Vec::new();
+    while stale_guards.recv_many(&mut guards, undo_table::DELETE_MAX).await > 0 {
+        let names: Vec<(&str, u64)> =
+            guards.iter().map(|(xid, branch)| (xid.as_str(), *branch)).collect();
+        let removed = match pool.acquire().await {
+            Ok(mut connection) => undo_table::delete_many::<DB>(&mut connection, &names).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%error, guards = names.len(), "guard rows left to the daily sweep");
+        }
+        guards.clear();
     }
 }
 

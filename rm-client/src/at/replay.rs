@@ -131,7 +131,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     fn new(shared: Arc<Shared<DB>>) -> Self {
         let part = match context::current() {
             None => Part::Plain,
-            Some(context) => Part::Branch(Branch::new(context, Conflict::Fail)),
+            Some(context) => Part::Branch(Branch::new(&shared.branches, context, Conflict::Fail)),
         };
         let deadline = Instant::now() + shared.lock_timeout;
         Self { shared, part, deadline, repeats: 0 }

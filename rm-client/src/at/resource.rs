@@ -13,7 +13,8 @@ use sqlx::{Database, Pool};
 use super::catalogue::Catalogue;
 use super::database::{AtDatabase, Backend, Identity, LOCK_TIMEOUT};
 use super::error::AtError;
-use super::phase_two::AtPhaseTwo;
+use super::phase_two::{AtPhaseTwo, remove_stale_guards};
+use super::running::RunningBranches;
 use super::transaction::AtTransaction;
 use crate::connect::Handfast;
 use crate::context;
@@ -47,6 +48,7 @@ pub(crate) struct Shared<DB: Backend> {
     pub(crate) coordinator: Coordinator,
     pub(crate) identity: Identity,
     pub(crate) catalogue: Catalogue<DB>,
+    pub(crate) branches: Arc<RunningBranches>,
     pub(crate) lock_timeout: Duration,
 }
 
@@ -117,11 +119,14 @@ impl<DB: AtDatabase> At<DB> {
             identity.only_schema.clone(),
             self.trusted_triggers,
         );
+        let (branches, stale_guards) = RunningBranches::new();
+        tokio::spawn(remove_stale_guards(self.pool.clone(), stale_guards));
         let shared = Arc::new(Shared {
             pool: self.pool,
             coordinator: self.coordinator,
             identity,
             catalogue,
+            branches,
             lock_timeout: self.lock_timeout,
         });
         let resource = v1::Resource {

@@ -110,7 +110,9 @@ impl<DB: Backend> Restore<'_, DB> {
         }
         match item.kind {
             UndoKind::Update => {
-                self.write_back(put_back.iter().filter_map(|(row, _)| row.before)).await
+                let rows = put_back.iter().map(|(row, _)| row).collect();
+                let rows = self.leavers_first(rows);
+                self.write_back(rows.into_iter().filter_map(|row| row.before)).await
             }
             UndoKind::Insert => self.remove(put_back.iter().map(|(row, _)| row.named())).await,
             UndoKind::Delete => {
@@ -279,6 +281,24 @@ impl<DB: Backend> Restore<'_, DB> {
             .map(|row| (self.part(row, &key.referenced), self.part(row, &key.own_columns)))
             .collect();
         undo_sql::parents_first(&links).into_iter().map(|index| rows[index]).collect()
+    }
+
+    /// Orders rows so that one whose unique value another one had before comes ahead of it: the
+    /// other's place is free only then. A circle cannot have come about row by row either, but for
+    /// a deferred constraint, which the undo defers too.
+    fn leavers_first<'a, 'i>(&self, rows: Vec<&'a Row<'i>>) -> Vec<&'a Row<'i>> {
+        let mut ahead = vec![Vec::new(); rows.len()];
+        for index in &self.loaded.table.unique {
+            let part = |values: Option<&Vec<Value>>| self.part(values?, &index.columns);
+            let leaving: HashMap<String, usize> = (0..rows.len())
+                .filter_map(|at| part(rows[at].after).map(|value| (value, at)))
+                .collect();
+            for (at, row) in rows.iter().enumerate() {
+                let leaver = part(row.before).and_then(|value| leaving.get(&value));
+                ahead[at].extend(leaver.copied().filter(|leaver| *leaver != at));
+            }
+        }
+        undo_sql::after_their_own(&ahead).into_iter().map(|index| rows[index]).collect()
     }
 
     /// Some columns of a row as one text; `None` if one of them is NULL or not in the image.

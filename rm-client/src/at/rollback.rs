@@ -1,6 +1,8 @@
 //! Rolls back one branch: puts its rows back in one local transaction, or finds them changed by
 //! others and touches nothing.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
@@ -8,10 +10,12 @@ use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
 use super::crash_point::crash_point;
-use super::database::{AtDatabase, Backend};
+use super::database::{AtDatabase, Backend, LoadedTable};
 use super::error::{AtError, with_causes};
+use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
+use super::running::Lateness;
 use super::undo::UndoLog;
 use super::undo_table::{self, Found};
 
@@ -29,7 +33,7 @@ pub(crate) enum Restored {
 const RACES_MAX: usize = 3;
 
 /// Rolls a branch back. Idempotent: a branch without undo row is rolled back already, or has not
-/// committed yet; a guard row then keeps it from committing later.
+/// committed yet; unless it has ended here, a guard row then keeps it from committing later.
 ///
 /// # Errors
 /// Whatever another attempt may cure.
@@ -79,18 +83,28 @@ async fn attempt<DB: AtDatabase>(
     shared: &Arc<Shared<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Option<Restored>, sqlx::Error> {
+    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+    // Before the look for its undo row: a branch that has ended by then has its row in place.
+    let lateness = shared.branches.lateness(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
-    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
-    let log = match undo_table::find::<DB>(&mut local, xid, id).await? {
+    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log(log)) => log,
+        Some(Found::Log { log, time_zone }) => (log, time_zone),
+        // Undone before, or never committed: either way it is as it was, and stays so.
+        None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
             local.commit().await?;
+            if guarded {
+                shared.branches.guarded(xid, id);
+            }
             return Ok(guarded.then_some(Restored::Done));
         }
     };
+    if let Some(time_zone) = time_zone {
+        undo_table::set_time_zone::<DB>(&mut local, &time_zone).await?;
+    }
     match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
@@ -127,17 +141,34 @@ async fn restore<DB: AtDatabase>(
     let unreadable = |error: &dyn std::error::Error| Obstacle::refused(error.to_string());
     let log = UndoLog::decode(log).map_err(|error| unreadable(&error))?;
     let force = resolution == Resolution::ForceBefore;
+    let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-        let table = shared.catalogue.table_of_item(connection, item).await;
-        let loaded = table.map_err(|error| match AtError::of(&error) {
-            Some(ours) => Obstacle::refused(with_causes(ours)),
-            None => Obstacle::Database(error),
-        })?;
-        let columns = item.columns_in(&loaded)?;
-        let restore =
-            Restore::<DB> { connection: &mut *connection, loaded: &loaded, item, columns };
+        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
+        let loaded: &LoadedTable<DB> = match tables.entry(name) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let loaded = load::<DB>(connection, shared, place.key()).await?;
+                place.insert(loaded)
+            }
+        };
+        let columns = item.columns_in(loaded).map_err(Obstacle::refused)?;
+        let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
         restore.carry_out(force).await?;
     }
     Ok(())
+}
+
+/// The table as it is now: a description of a minute ago could miss a column, and a deleted row
+/// would come back without what it held there.
+async fn load<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Shared<DB>,
+    name: &TableName,
+) -> Result<LoadedTable<DB>, Obstacle> {
+    let loaded = shared.catalogue.load(connection, name).await;
+    loaded.map_err(|error| match AtError::of(&error) {
+        Some(ours) => Obstacle::refused(with_causes(ours)),
+        None => Obstacle::Database(error),
+    })
 }

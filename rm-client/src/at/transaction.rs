@@ -8,8 +8,9 @@ use sqlx::Transaction;
 use super::captured::Captured;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
-use super::plan::{Dialect, Parsed, Reads};
+use super::plan::{Parsed, Reads};
 use super::resource::Shared;
+use super::running::{RunningBranch, RunningBranches};
 use super::statement::Run;
 use super::work::Work;
 use crate::context::Context;
@@ -46,6 +47,8 @@ pub(super) enum Part {
 pub(super) struct Branch {
     pub(super) xid: Xid,
     pub(super) id: u64,
+    /// Kept until the local transaction has ended.
+    pub(super) running: Arc<RunningBranch>,
     pub(super) reads: Reads,
     pub(super) conflict: Conflict,
     /// Whether the coordinator may know of the branch.
@@ -62,11 +65,15 @@ pub(super) enum Conflict {
 }
 
 impl Branch {
-    pub(super) fn new(context: Context, conflict: Conflict) -> Self {
+    pub(super) fn new(
+        branches: &Arc<RunningBranches>,
+        context: Context,
+        conflict: Conflict,
+    ) -> Self {
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
-        // Positive and 63 bits, so that it fits every database's BIGINT; never 0.
-        let id = (rand::random::<u64>() >> 1).max(1);
-        Self { xid: context.xid, id, reads, conflict, registered: false }
+        let running = branches.start(&context.xid);
+        let id = running.id;
+        Self { xid: context.xid, id, running, reads, conflict, registered: false }
     }
 }
 
@@ -77,7 +84,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
     ) -> Result<Self, sqlx::Error> {
         let part = match context {
             None => Part::Plain,
-            Some(context) => Part::Branch(Branch::new(context, Conflict::Wait)),
+            Some(context) => Part::Branch(Branch::new(&shared.branches, context, Conflict::Wait)),
         };
         Self::begin_part(shared, part).await
     }
@@ -128,7 +135,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// What the database says.
     pub async fn savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
         self.refuse_ended()?;
-        self.control("SAVEPOINT", name).await?;
+        let ours = self.work.next_savepoint();
+        self.control("SAVEPOINT", &ours).await?;
         self.work.set_savepoint(name);
         Ok(())
     }
@@ -139,8 +147,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// # Errors
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn rollback_to(&mut self, name: &str) -> Result<(), sqlx::Error> {
-        self.require_savepoint(name)?;
-        self.control("ROLLBACK TO SAVEPOINT", name).await?;
+        let ours = self.require_savepoint(name)?;
+        self.control("ROLLBACK TO SAVEPOINT", &ours).await?;
         self.work.roll_back_to(name);
         Ok(())
     }
@@ -150,23 +158,21 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// # Errors
     /// [`AtError::UnknownSavepoint`], or what the database says.
     pub async fn release_savepoint(&mut self, name: &str) -> Result<(), sqlx::Error> {
-        self.require_savepoint(name)?;
-        self.control("RELEASE SAVEPOINT", name).await?;
+        let ours = self.require_savepoint(name)?;
+        self.control("RELEASE SAVEPOINT", &ours).await?;
         self.work.release_savepoint(name);
         Ok(())
     }
 
-    fn require_savepoint(&self, name: &str) -> Result<(), AtError> {
+    /// What the database knows the savepoint by.
+    fn require_savepoint(&self, name: &str) -> Result<String, AtError> {
         self.refuse_ended()?;
-        if self.work.has_savepoint(name) {
-            return Ok(());
-        }
-        Err(AtError::UnknownSavepoint { name: name.to_owned() })
+        let unknown = || AtError::UnknownSavepoint { name: name.to_owned() };
+        self.work.savepoint(name).ok_or_else(unknown)
     }
 
-    async fn control(&mut self, verb: &str, name: &str) -> Result<(), sqlx::Error> {
-        let text = format!("{verb} {}", quote(DB::DIALECT, name));
-        DB::steps(&mut self.local, Captured::plain(text)).await?;
+    async fn control(&mut self, verb: &str, savepoint: &str) -> Result<(), sqlx::Error> {
+        DB::steps(&mut self.local, Captured::plain(format!("{verb} {savepoint}"))).await?;
         Ok(())
     }
 
@@ -193,6 +199,11 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let parsed = self.shared.catalogue.parse(self.reads(), query.sql());
         match &*parsed {
             Ok(Parsed::Pass) => Ok(true),
+            // What could only be rolled back is not worth running, and after a statement that was
+            // cut off nobody knows whether the database still has the transaction open.
+            Ok(Parsed::Statement(_)) if self.work.half_recorded => {
+                Err(AtError::HalfRecorded.into())
+            }
             Ok(Parsed::Statement(_)) => Ok(false),
             Err(refusal) => Err(AtError::Refused(refusal.clone()).into()),
         }
@@ -239,14 +250,6 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     pub(super) fn refuse_ended(&self) -> Result<(), AtError> {
         if self.work.ended { Err(AtError::Ended) } else { Ok(()) }
-    }
-}
-
-/// A savepoint's name as an identifier.
-fn quote(dialect: Dialect, name: &str) -> String {
-    match dialect {
-        Dialect::MySql => format!("`{}`", name.replace('`', "``")),
-        Dialect::Postgres | Dialect::Sqlite => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }
 

@@ -12,6 +12,9 @@ pub(crate) const GUARD: i64 = 1;
 /// What `context` says of the rows of this version.
 const CONTEXT: &str = "format=json";
 
+/// What stands before the time zone in `context`.
+const TIME_ZONE: &str = "&time_zone=";
+
 /// Branches whose undo rows one DELETE removes at most.
 pub(crate) const DELETE_MAX: usize = 1_000;
 
@@ -19,7 +22,11 @@ pub(crate) const DELETE_MAX: usize = 1_000;
 #[derive(Debug)]
 pub(crate) enum Found {
     /// The branch committed locally.
-    Log(Vec<u8>),
+    Log {
+        log: Vec<u8>,
+        /// The session's time zone of then, in which MySQL shows and takes a TIMESTAMP.
+        time_zone: Option<String>,
+    },
     /// The branch was rolled back before it committed locally.
     Guard,
 }
@@ -60,7 +67,10 @@ pub(crate) async fn insert_guard<DB: Backend>(
 }
 
 fn insert_text<DB: Backend>(verb: &str, tail: &str) -> String {
-    let [a, b, c, d, e] = placeholders::<DB, 5>();
+    let [a, b, mut c, d, e] = placeholders::<DB, 5>();
+    if DB::DIALECT == Dialect::MySql {
+        c = format!("CONCAT({c}, '{TIME_ZONE}', @@SESSION.time_zone)");
+    }
     format!(
         "{verb} undo_log (branch_id, xid, context, rollback_info, log_status) \
          VALUES ({a}, {b}, {c}, {d}, {e}){tail}"
@@ -89,15 +99,30 @@ pub(crate) async fn find<DB: Backend>(
         Dialect::Sqlite => "",
     };
     let text = format!(
-        "SELECT rollback_info, {} FROM undo_log WHERE xid = {a} AND branch_id = {b}{lock}",
+        "SELECT rollback_info, {}, context FROM undo_log WHERE xid = {a} AND branch_id = {b}{lock}",
         DB::as_number("log_status")
     );
     let found = rows::<DB>(connection, text, name::<DB>(xid, branch)).await?;
     let Some(row) = found.first() else { return Ok(None) };
     match DB::number(row, 1)? {
-        Some(NORMAL) => Ok(Some(Found::Log(DB::bytes(row, 0)?))),
+        Some(NORMAL) => {
+            let context = DB::text(row, 2)?.unwrap_or_default();
+            let time_zone = context.split_once(TIME_ZONE).map(|(_, zone)| zone.to_owned());
+            Ok(Some(Found::Log { log: DB::bytes(row, 0)?, time_zone }))
+        }
         Some(_) | None => Ok(Some(Found::Guard)),
     }
+}
+
+/// Sets the session to the time zone that a log was written in.
+pub(crate) async fn set_time_zone<DB: Backend>(
+    connection: &mut DB::Connection,
+    time_zone: &str,
+) -> Result<(), sqlx::Error> {
+    let mut arguments = DB::Arguments::default();
+    DB::bind_text(&mut arguments, time_zone);
+    execute::<DB>(connection, "SET time_zone = ?".to_owned(), arguments).await?;
+    Ok(())
 }
 
 /// Removes a branch's undo row.

@@ -23,13 +23,17 @@ pub(crate) struct Work {
     /// Set once the isolation level was found to lock gaps.
     pub(crate) gaps_locked: bool,
     savepoints: Vec<Savepoint>,
+    /// How many savepoints there ever were.
+    savepoints_set: u64,
 }
 
 #[derive(Debug)]
 struct Savepoint {
     name: String,
+    number: u64,
     items: usize,
     locks: Locks,
+    half_recorded: bool,
 }
 
 impl Work {
@@ -116,14 +120,28 @@ impl Work {
         self.lock(loaded, Mode::Exclusive, rows.map(|row| row.key.clone()));
     }
 
-    /// Remembers how things stand under a name.
-    pub(crate) fn set_savepoint(&mut self, name: &str) {
-        let (items, locks) = (self.items.len(), self.locks.clone());
-        self.savepoints.push(Savepoint { name: name.to_owned(), items, locks });
+    /// What the database will know the next savepoint by. Databases differ in whether `A` is `a`
+    /// and whether an older savepoint of the same name lives on, so each gets a name of its own.
+    pub(crate) fn next_savepoint(&self) -> String {
+        database_name(self.savepoints_set + 1)
     }
 
-    pub(crate) fn has_savepoint(&self, name: &str) -> bool {
-        self.savepoints.iter().any(|savepoint| savepoint.name == name)
+    /// Remembers how things stand under a name, which the database calls
+    /// [`next_savepoint`](Self::next_savepoint).
+    pub(crate) fn set_savepoint(&mut self, name: &str) {
+        self.savepoints_set += 1;
+        self.savepoints.push(Savepoint {
+            name: name.to_owned(),
+            number: self.savepoints_set,
+            items: self.items.len(),
+            locks: self.locks.clone(),
+            half_recorded: self.half_recorded,
+        });
+    }
+
+    /// What the database knows the newest savepoint of a name by.
+    pub(crate) fn savepoint(&self, name: &str) -> Option<String> {
+        self.newest(name).map(|index| database_name(self.savepoints[index].number))
     }
 
     /// Forgets everything since the newest savepoint of the name, which stays set.
@@ -134,7 +152,8 @@ impl Work {
         self.items.truncate(savepoint.items);
         // No lock is taken before the commit, so that none has to be given back.
         self.locks = savepoint.locks.clone();
-        self.half_recorded = false;
+        // A change from before the savepoint is still there, with its undo item still missing.
+        self.half_recorded = savepoint.half_recorded;
     }
 
     /// Gives up the newest savepoint of the name and those set after it; the work stays.
@@ -147,6 +166,10 @@ impl Work {
     fn newest(&self, name: &str) -> Option<usize> {
         self.savepoints.iter().rposition(|savepoint| savepoint.name == name)
     }
+}
+
+fn database_name(number: u64) -> String {
+    format!("hf_{number}")
 }
 
 /// Columns that the database changes by itself: what stands there later proves no foreign hand.

@@ -188,9 +188,10 @@ fn form(data_type: &str, unsigned: bool) -> Form {
         "bigint" => Form::Integer { bytes: 8, unsigned },
         "float" => Form::Float,
         "double" | "real" => Form::Double,
+        "bit" => Form::Bits,
         "date" | "datetime" | "timestamp" | "time" => Form::Temporal,
-        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "bit"
-        | "geometry" | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
+        "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" | "geometry"
+        | "point" | "linestring" | "polygon" | "multipoint" | "multilinestring"
         | "multipolygon" | "geometrycollection" | "geomcollection" => Form::Bytes,
         // decimal, char, varchar, the texts, enum, set, json; MariaDB's uuid, inet4 and inet6.
         _ => Form::Text,

@@ -14,6 +14,7 @@ use sqlx::{
 
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, rows};
+use super::error::AtError;
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
 
@@ -30,6 +31,8 @@ enum Form {
     Text,
     /// Bytes with their length before them.
     Bytes,
+    /// Bits, sent as bytes with the greatest first; taken back, and compared, as a number only.
+    Bits,
     /// Date or time, which bring their own length.
     Temporal,
 }
@@ -53,12 +56,13 @@ impl Backend for MySql {
     // READ COMMITTED, so that the locking reads of an undo hold no gaps. The mode lets every value
     // go back that was there: 0 in an AUTO_INCREMENT column, zero dates.
     const UNDO_BEFORE: &'static [&'static str] = &[
-        "SET @handfast_sql_mode = @@SESSION.sql_mode",
+        "SET @handfast_sql_mode = @@SESSION.sql_mode, @handfast_time_zone = @@SESSION.time_zone",
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
         "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
     ];
     const UNDO_INSIDE: &'static [&'static str] = &[];
-    const UNDO_AFTER: &'static [&'static str] = &["SET SESSION sql_mode = @handfast_sql_mode"];
+    const UNDO_AFTER: &'static [&'static str] =
+        &["SET SESSION sql_mode = @handfast_sql_mode, SESSION time_zone = @handfast_time_zone"];
     const UNDO_SIZE_HINT: &'static str = ", or raise max_allowed_packet";
     const ARGUMENTS_MAX: usize = 65_535;
 
@@ -120,8 +124,9 @@ impl Backend for MySql {
     fn ends_transaction(error: &sqlx::Error) -> bool {
         let Some(error) = error.as_database_error() else { return true };
         let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
-        // A deadlock takes the whole transaction back, a lock wait timeout may.
-        number.is_some_and(|error| matches!(error.number(), 1205 | 1213))
+        // A deadlock, a full lock table and a snapshot that is too old take the whole transaction
+        // back, a lock wait timeout may.
+        number.is_some_and(|error| matches!(error.number(), 1020 | 1205 | 1206 | 1213))
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {
@@ -188,11 +193,15 @@ impl Backend for MySql {
 /// The identity row goes with the data, also to a replica that takes over; a server's uuid does not.
 async fn identity(connection: &mut MySqlConnection) -> Result<Identity, sqlx::Error> {
     const QUERY: &str = "SELECT identity, DATABASE(), CAST(@@max_allowed_packet AS SIGNED), \
-         VERSION() FROM handfast_identity";
+         VERSION(), @@SESSION.sql_mode FROM handfast_identity";
+    const MISREAD: [&str; 2] = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"];
     let found = rows::<MySql>(connection, QUERY.to_owned(), MySqlArguments::default()).await?;
     let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
     let text = |index| MySql::text(row, index).map(Option::unwrap_or_default);
-    let (identity, database, version) = (text(0)?, text(1)?, text(3)?);
+    let (identity, database, version, modes) = (text(0)?, text(1)?, text(3)?, text(4)?);
+    if let Some(setting) = MISREAD.into_iter().find(|mode| modes.contains(mode)) {
+        return Err(AtError::SessionSetting { setting }.into());
+    }
     let packet = MySql::number(row, 2)?.and_then(|bytes| usize::try_from(bytes).ok());
     let product = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     Ok(Identity {
@@ -216,6 +225,9 @@ fn neutral(form: Form, bytes: &[u8]) -> Value {
             .try_into()
             .map_or_else(|_| opaque(), |eight| Value::Real(f64::from_le_bytes(eight))),
         Form::Text => Value::text(bytes),
+        Form::Bits => {
+            Value::Integer(bytes.iter().fold(0, |bits, byte| bits << 8 | i128::from(*byte)))
+        }
         Form::Bytes | Form::Temporal => opaque(),
     }
 }
@@ -244,6 +256,7 @@ fn wire(form: Form, value: &Value) -> Option<Option<Vec<u8>>> {
         }
         (Form::Float, Value::Real(number)) => narrow(*number)?.to_le_bytes().to_vec(),
         (Form::Double, Value::Real(number)) => number.to_le_bytes().to_vec(),
+        (Form::Bits, Value::Integer(number)) => u64::try_from(*number).ok()?.to_le_bytes().to_vec(),
         (Form::Text, Value::Text(text)) => text.clone().into_bytes(),
         (Form::Text | Form::Bytes | Form::Temporal, Value::Bytes(bytes)) => bytes.clone(),
         (
@@ -252,6 +265,7 @@ fn wire(form: Form, value: &Value) -> Option<Option<Vec<u8>>> {
             | Form::Double
             | Form::Text
             | Form::Bytes
+            | Form::Bits
             | Form::Temporal,
             Value::Bool(_) | Value::Integer(_) | Value::Real(_) | Value::Text(_) | Value::Bytes(_),
         ) => return None,
@@ -275,7 +289,7 @@ impl Encode<'_, MySql> for Wire<'_> {
     fn encode_by_ref(&self, buffer: &mut Vec<u8>) -> Result<IsNull, BoxDynError> {
         let Some(bytes) = &self.bytes else { return Ok(IsNull::Yes) };
         match self.column.form {
-            Form::Integer { .. } | Form::Float | Form::Double | Form::Temporal => {
+            Form::Integer { .. } | Form::Float | Form::Double | Form::Bits | Form::Temporal => {
                 buffer.extend_from_slice(bytes);
                 Ok(IsNull::No)
             }
@@ -290,6 +304,7 @@ impl Encode<'_, MySql> for Wire<'_> {
             // A parameter of type MEDIUMINT or YEAR is read as NULL by MariaDB and shifts all later
             // ones; these types have the same bytes.
             Form::Integer { bytes, unsigned } => integer_type(bytes, unsigned),
+            Form::Bits => <u64 as Type<MySql>>::type_info(),
             Form::Float => <f32 as Type<MySql>>::type_info(),
             Form::Double => <f64 as Type<MySql>>::type_info(),
             // Compared as a number only if sent as one: a text would be compared by its double.

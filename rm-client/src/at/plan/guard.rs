@@ -63,9 +63,11 @@ pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
     cascade(table, |key| key.on_delete == ReferentialAction::Change)
 }
 
-/// Refuses to assign columns whose change changes others, and columns of the primary key.
+/// Refuses to assign columns whose change changes others, and columns of the primary key, also if
+/// it is the database that changes them along.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
-    if let Some(&index) = table.key.iter().find(|index| assigned.contains(index)) {
+    let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
+    if let Some(&index) = table.key.iter().find(changes) {
         return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
     }
     cascade(table, |key| {

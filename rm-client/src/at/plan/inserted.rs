@@ -101,13 +101,17 @@ impl ByValues<'_> {
     }
 
     /// The value is cast where the comparison would not convert as the assignment does: 1.005 is
-    /// stored as 1.01 in a `numeric(10,2)`.
+    /// stored as 1.01 in a `numeric(10,2)`, and bytes too few are filled up.
     fn equals(&self, column: usize, value: &str) -> String {
         let column = &self.table.columns[column];
         let name = quote::identifier(self.text.dialect, &column.name);
         match self.text.dialect {
             Dialect::Postgres => format!("{name} = ({value})::{}", column.type_text),
-            Dialect::MySql | Dialect::Sqlite => format!("{name} = {value}"),
+            Dialect::MySql => match filled_type(&column.type_text) {
+                Some(filled) => format!("{name} = CAST({value} AS {filled})"),
+                None => format!("{name} = {value}"),
+            },
+            Dialect::Sqlite => format!("{name} = {value}"),
         }
     }
 
@@ -121,6 +125,12 @@ impl ByValues<'_> {
             }
         }
     }
+}
+
+/// The part of a MySQL type that rounds or fills up what it is given, if it is such a type.
+fn filled_type(type_text: &str) -> Option<&str> {
+    let filled = ["binary(", "decimal("].iter().any(|start| type_text.starts_with(start));
+    type_text.find(')').filter(|_| filled).map(|end| &type_text[..=end])
 }
 
 impl GeneratedKeys {

@@ -3,7 +3,7 @@
 //! The database itself makes the text of each key part, so that no client has to know how it
 //! prints or compares values. The expressions do not depend on settings of the session.
 
-use super::{Column, Dialect, KeyFold, Table, quote};
+use super::{Column, Dialect, Generation, KeyFold, Table, quote};
 
 /// Encodes a row's key from the texts of its key parts, in key order: `{byte length}:{text}` each.
 ///
@@ -58,7 +58,7 @@ fn key_text(dialect: Dialect, column: &Column) -> String {
     let text = match dialect {
         Dialect::Postgres => return postgres_text(&name, column),
         Dialect::MySql => mysql_text(&name, column),
-        Dialect::Sqlite => sqlite_text(&name, &column.type_text),
+        Dialect::Sqlite => sqlite_text(&name, column),
     };
     match column.fold {
         KeyFold::Exact | KeyFold::Unknown => text,
@@ -86,7 +86,12 @@ fn postgres_text(name: &str, column: &Column) -> String {
         "timestamp" | "date" => format!("to_json({name})#>>'{{}}'"),
         "bytea" => format!("encode({name}, 'hex')"),
         "numeric" | "decimal" => format!("trim_scale({name})::text"),
-        "interval" => format!("extract(epoch FROM {name})::text"),
+        "interval" => format!("extract(epoch FROM justify_interval({name}))::text"),
+        "real" | "double" => format!(
+            "encode(float8send(CASE WHEN {name} = 'NaN' THEN 'NaN' ELSE {name}::float8 + 0 END), \
+             'hex')"
+        ),
+        "money" => format!("encode(cash_send({name}), 'hex')"),
         _ => format!("{name}::text"),
     };
     match column.fold {
@@ -96,7 +101,8 @@ fn postgres_text(name: &str, column: &Column) -> String {
     }
 }
 
-/// Bytes as hexadecimal digits; TIMESTAMP as seconds, because its text follows `time_zone`.
+/// Bytes as hexadecimal digits; TIMESTAMP as seconds, because its text follows `time_zone`. Adding 0
+/// makes 0 of -0, and a double of a FLOAT, whose own text is rounded.
 fn mysql_text(name: &str, column: &Column) -> String {
     let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
     match kind.to_ascii_lowercase().as_str() {
@@ -104,20 +110,24 @@ fn mysql_text(name: &str, column: &Column) -> String {
             format!("HEX({name})")
         }
         "timestamp" => format!("CAST(UNIX_TIMESTAMP({name}) AS CHAR)"),
+        "float" | "double" => format!("CAST({name} + 0e0 AS CHAR)"),
         _ => format!("CAST({name} AS CHAR)"),
     }
 }
 
-/// A column without type affinity may hold bytes, or a number in two storage classes.
-fn sqlite_text(name: &str, type_text: &str) -> String {
-    let declared = type_text.to_ascii_uppercase();
-    let typed = ["INT", "CHAR", "CLOB", "TEXT"].iter().any(|part| declared.contains(part));
-    if typed {
+/// Any column may hold values of any storage class, but for the row id. Numbers are equal across
+/// classes, texts and bytes are not; the text of a column that does not turn `'1'` into 1, or 1 into
+/// `'1'`, is marked by a quote. `quote` shows a number in full, CAST rounds it.
+fn sqlite_text(name: &str, column: &Column) -> String {
+    if column.generation == Generation::AutoIncrement {
         return format!("CAST({name} AS TEXT)");
     }
+    let declared = column.type_text.to_ascii_uppercase();
+    let converts = ["INT", "CHAR", "CLOB", "TEXT"].iter().any(|part| declared.contains(part));
+    let text = if converts { String::new() } else { format!(" WHEN 'text' THEN '''' || {name}") };
     format!(
-        "CASE typeof({name}) WHEN 'blob' THEN 'x' || hex({name}) WHEN 'real' THEN \
+        "CASE typeof({name}) WHEN 'blob' THEN quote({name}) WHEN 'real' THEN \
          CASE WHEN {name} = CAST({name} AS INTEGER) THEN CAST(CAST({name} AS INTEGER) AS TEXT) \
-         ELSE CAST({name} AS TEXT) END ELSE CAST({name} AS TEXT) END"
+         ELSE quote({name}) END{text} ELSE CAST({name} AS TEXT) END"
     )
 }

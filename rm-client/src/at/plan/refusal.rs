@@ -115,7 +115,7 @@ pub enum Refusal {
     },
     /// Equal keys that have no common text.
     #[error(
-        "key column {column} has a nondeterministic collation, under which one row has many keys: use a deterministic one"
+        "equal values of key column {column} have several texts, so that one row would have several keys: use a deterministic collation, or a type other than jsonb, composites and the like"
     )]
     KeyCollation {
         /// The key column.

@@ -97,18 +97,34 @@ fn value(dialect: Dialect, table: &Table, column: usize, argument: usize) -> Str
 pub fn parents_first<K: Eq + std::hash::Hash>(rows: &[(Option<K>, Option<K>)]) -> Vec<usize> {
     let by_name: HashMap<&K, usize> =
         rows.iter().enumerate().filter_map(|(row, (own, _))| Some((own.as_ref()?, row))).collect();
-    let parent = |row: usize| rows[row].1.as_ref().and_then(|parent| by_name.get(parent)).copied();
-    let mut placed = vec![false; rows.len()];
-    let mut order = Vec::with_capacity(rows.len());
-    for start in 0..rows.len() {
-        let mut chain = Vec::new();
-        let mut next = Some(start);
-        while let Some(row) = next.filter(|&row| !placed[row]) {
-            placed[row] = true;
-            chain.push(row);
-            next = parent(row);
+    let parent = |row: &(Option<K>, Option<K>)| row.1.as_ref().and_then(|name| by_name.get(name));
+    let ahead: Vec<Vec<usize>> =
+        rows.iter().map(|row| parent(row).copied().into_iter().collect()).collect();
+    after_their_own(&ahead)
+}
+
+/// An order of the rows in which each comes after those that `ahead` names for it. Rows in a circle
+/// come in some order.
+pub fn after_their_own(ahead: &[Vec<usize>]) -> Vec<usize> {
+    let mut met = vec![false; ahead.len()];
+    let mut order = Vec::with_capacity(ahead.len());
+    for start in 0..ahead.len() {
+        // Rows on the way to their place, each with how many of those ahead of it were looked at.
+        let mut path = Vec::new();
+        if !std::mem::replace(&mut met[start], true) {
+            path.push((start, 0));
         }
-        order.extend(chain.into_iter().rev());
+        while let Some((row, looked_at)) = path.last_mut() {
+            let Some(&next) = ahead[*row].get(*looked_at) else {
+                order.push(*row);
+                path.pop();
+                continue;
+            };
+            *looked_at += 1;
+            if !std::mem::replace(&mut met[next], true) {
+                path.push((next, 0));
+            }
+        }
     }
     order
 }

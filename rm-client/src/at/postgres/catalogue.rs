@@ -19,13 +19,20 @@ const RELATION: &str = "\
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.oid = to_regclass($1)";
 
+/// A domain is shown as the type that it is made of, at the bottom of however many domains.
 const COLUMNS: &str = "\
     SELECT a.attnum::int8, a.attname::text, a.atttypid::int8, \
-           format_type(a.atttypid, a.atttypmod), a.attidentity::text, a.attgenerated::text, \
+           format_type(base.oid, base.typmod), a.attidentity::text, a.attgenerated::text, \
            NOT a.attnotnull, pg_get_expr(d.adbin, d.adrelid), \
-           COALESCE(c.collisdeterministic, true), COALESCE(b.typname, t.typname)::text \
-    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid \
-    LEFT JOIN pg_type b ON b.oid = t.typbasetype \
+           COALESCE(c.collisdeterministic, true), base.name, base.is_enum \
+    FROM pg_attribute a \
+    CROSS JOIN LATERAL ( \
+        WITH RECURSIVE made_of (oid, typmod) AS ( \
+            SELECT a.atttypid, a.atttypmod UNION ALL \
+            SELECT d.typbasetype, d.typtypmod FROM made_of m JOIN pg_type d ON d.oid = m.oid \
+            WHERE d.typtype = 'd') \
+        SELECT m.oid, m.typmod, t.typname::text AS name, t.typtype = 'e' AS is_enum \
+        FROM made_of m JOIN pg_type t ON t.oid = m.oid WHERE t.typtype <> 'd') base \
     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
     LEFT JOIN pg_collation c ON c.oid = a.attcollation \
     WHERE a.attrelid = $1::int8::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
@@ -39,16 +46,26 @@ const INDEXES: &str = "\
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
     WHERE i.indrelid = $1::int8::oid AND i.indisunique ORDER BY c.relname";
 
+/// Keys that refer to a partition count for the whole, for that is where its rows are.
 const FOREIGN_KEYS: &str = "\
     SELECT f.conname::text, f.conrelid = f.confrelid, array_to_string(f.conkey, ' '), \
-           array_to_string(f.confkey, ' '), f.confdeltype::text, f.confupdtype::text \
-    FROM pg_constraint f WHERE f.confrelid = $1::int8::oid AND f.contype = 'f' ORDER BY f.conname";
+           array_to_string(ARRAY(SELECT whole.attnum FROM unnest(f.confkey) WITH ORDINALITY \
+               key (number, place) \
+               JOIN pg_attribute part ON part.attrelid = f.confrelid AND part.attnum = key.number \
+               JOIN pg_attribute whole ON whole.attrelid = $1::int8::oid \
+                   AND whole.attname = part.attname ORDER BY key.place), ' '), f.confdeltype::text, f.confupdtype::text \
+    FROM pg_constraint f WHERE f.contype = 'f' AND (f.confrelid = $1::int8::oid \
+        OR f.conparentid = 0 AND f.confrelid IN \
+            (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
+    ORDER BY f.conname";
 
-/// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE.
+/// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the whole.
 const TRIGGERS: &str = "\
     SELECT t.tgname::text, t.tgtype & 4 <> 0, t.tgtype & 16 <> 0, t.tgtype & 8 <> 0 \
     FROM pg_trigger t \
-    WHERE t.tgrelid = $1::int8::oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
+    WHERE (t.tgrelid = $1::int8::oid OR t.tgrelid IN \
+            (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
+        AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
 
 /// Loads a table; `None` if the name means nothing on this connection.
 pub(super) async fn load_table(
@@ -105,6 +122,7 @@ fn kind(relkind: &str, relation: &sqlx::postgres::PgRow) -> Result<TableKind, sq
         // Another session, which is where an undo runs, does not see a temporary table.
         _ if temporary => TableKind::NotTransactional,
         _ if inherited => TableKind::Inherited,
+        "p" => TableKind::Partitioned,
         _ => TableKind::Ordinary,
     })
 }
@@ -127,13 +145,10 @@ fn column(row: &sqlx::postgres::PgRow) -> Result<Column, sqlx::Error> {
         _ => Generation::None,
     };
     let deterministic: bool = row.try_get(8)?;
-    let base: String = row.try_get(9)?;
-    let fold = match base.as_str() {
-        _ if !deterministic => KeyFold::Unknown,
-        "citext" => KeyFold::Case,
-        // Trailing spaces of `character(n)` do not count.
-        "bpchar" => KeyFold::TrimTrailingSpaces,
-        _ => KeyFold::Exact,
+    let fold = if deterministic {
+        fold(&row.try_get::<String, _>(9)?, row.try_get(10)?)
+    } else {
+        KeyFold::Unknown
     };
     Ok(Column {
         name: row.try_get(1)?,
@@ -144,6 +159,39 @@ fn column(row: &sqlx::postgres::PgRow) -> Result<Column, sqlx::Error> {
         nullable: row.try_get(6)?,
         fold,
     })
+}
+
+/// How equal values of a type become one text, where the key expressions know how.
+fn fold(type_name: &str, is_enum: bool) -> KeyFold {
+    /// Values, alone or in an array, that are equal only if their texts are, whatever the session.
+    const EXACT: &[&str] = &[
+        "bit", "bool", "char", "cidr", "inet", "int2", "int4", "int8", "macaddr", "macaddr8",
+        "name", "oid", "pg_lsn", "text", "time", "timetz", "uuid", "varbit", "varchar", "xid8",
+    ];
+    /// Values that have a key expression of their own, or texts of parts that are exact.
+    const KNOWN: &[&str] = &[
+        "bytea",
+        "date",
+        "float4",
+        "float8",
+        "int4multirange",
+        "int4range",
+        "int8multirange",
+        "int8range",
+        "interval",
+        "money",
+        "numeric",
+        "timestamp",
+        "timestamptz",
+    ];
+    let element = type_name.strip_prefix('_').unwrap_or(type_name);
+    match type_name {
+        "citext" => KeyFold::Case,
+        // Trailing spaces of `character(n)` do not count.
+        "bpchar" => KeyFold::TrimTrailingSpaces,
+        _ if is_enum || EXACT.contains(&element) || KNOWN.contains(&type_name) => KeyFold::Exact,
+        _ => KeyFold::Unknown,
+    }
 }
 
 async fn indexes(

@@ -13,6 +13,7 @@ use sqlx::{Connection, Encode, PgConnection, Pool, Postgres, Row, Transaction, T
 
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, rows};
+use super::error::AtError;
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
 
@@ -146,11 +147,16 @@ impl Backend for Postgres {
 /// The schema belongs to the identity, because that is where `undo_log` is found.
 async fn identity(connection: &mut PgConnection) -> Result<Identity, sqlx::Error> {
     const QUERY: &str = "SELECT (SELECT system_identifier::text FROM pg_control_system()), \
-         current_database()::text, current_schema()::text";
+         current_database()::text, current_schema()::text, \
+         current_setting('standard_conforming_strings')";
     let found = rows::<Postgres>(connection, QUERY.to_owned(), PgArguments::default()).await?;
     let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
     let text = |index| Postgres::text(row, index).map(Option::unwrap_or_default);
     let (system, database, schema) = (text(0)?, text(1)?, text(2)?);
+    if text(3)? != "on" {
+        let setting = "standard_conforming_strings off";
+        return Err(AtError::SessionSetting { setting }.into());
+    }
     Ok(Identity {
         resource_id: format!("postgres:{system}/{database}/{schema}"),
         label: format!("PostgreSQL database {database}, schema {schema}"),
