@@ -237,17 +237,16 @@ pub(crate) async fn branch<DB: TestDatabase>(
 }
 
 /// Runs statements as one branch of the ambient global, in the form that waits with nothing held.
-pub(crate) async fn alone<DB: TestDatabase>(
-    resource: &AtResource<DB>,
-    statements: &[&str],
+pub(crate) async fn alone<'e, DB: TestDatabase>(
+    resource: &'e AtResource<DB>,
+    statements: &'e [&'e str],
 ) -> Result<(), sqlx::Error> {
-    let work = async |local: &mut AtTransaction<'static, DB>| run_all(local, statements).await;
-    resource.transaction(work).await
+    resource.transaction(|local| Box::pin(run_all(local, statements))).await
 }
 
 /// Runs statements in one local transaction.
 pub(crate) async fn run_all<DB: TestDatabase>(
-    local: &mut AtTransaction<'static, DB>,
+    local: &mut AtTransaction<'_, DB>,
     statements: &[&str],
 ) -> Result<(), sqlx::Error> {
     for sql in statements {
