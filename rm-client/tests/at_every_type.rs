@@ -1,0 +1,5 @@
+//! Values of every column type come back byte for byte after a rollback, and stand after a commit
+//! as the same statements leave them without Handfast. Keys name one row however they are spelt.
+
+mod at;
+mod types;
