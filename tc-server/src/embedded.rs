@@ -1,8 +1,8 @@
 //! A coordinator inside another process: for tests, examples, and applications of one machine.
 //!
-//! The same parts as [`serve`](crate::serve) starts, on a store and a clock that are given, with the
-//! native API alone: no configuration, no admin port, nothing that is shared with other servers of
-//! the process.
+//! The same parts as [`serve`](crate::serve) starts, on a store and a clock that are given, with
+//! the native API alone: no configuration, no admin port, nothing that is shared with other servers
+//! of the process.
 //!
 //! ```
 //! use handfast_server::embedded::Server;
