@@ -107,8 +107,8 @@ pub fn history_table(database: Database) -> &'static str {
 /// How a run is guarded. All statements go over one connection.
 ///
 /// On PostgreSQL and SQLite a run is one transaction, which `acquire` opens. MySQL commits every
-/// DDL statement by itself, so there the guard belongs to the connection and a broken run is repeated,
-/// which the idempotent statements allow.
+/// DDL statement by itself, so there the guard belongs to the connection and a broken run is
+/// repeated, which the idempotent statements allow.
 #[must_use]
 pub fn exclusion(database: Database) -> Exclusion {
     match database {

@@ -4,8 +4,8 @@
 //!
 //! One writer, one batch at a time, each synced before the next, as the engine's group commit does
 //! it. The changes go round: a global and its branch are put, then a global and its branch put
-//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run one after the other, each on an empty directory,
-//! in turns, so that a busy moment of the machine does not fall on one of them alone.
+//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run one after the other, each on an empty
+//! directory, in turns, so that a busy moment of the machine does not fall on one of them alone.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 //! afterwards.
 //!
 //! Durability is real (every commit is synced), so that tests meet the timing that users meet;
-//! memory is small. A server that the caller names in the environment is used instead of a private one.
+//! memory is small. A server that the caller names in the environment is used instead of a private
+//! one.
 
 mod guard;
 mod mariadb;
