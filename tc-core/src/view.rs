@@ -110,6 +110,8 @@ pub struct LockHolder {
 pub struct LockWaiter {
     /// Its global; `None` for a check outside a global.
     pub xid: Option<Xid>,
+    /// The address part of that global's XID; `None` for a check outside a live global.
+    pub address: Option<Arc<str>>,
     /// How it wants the row.
     pub mode: LockMode,
     /// Whether it will take the row; a check goes on without it.
@@ -257,8 +259,10 @@ impl Coordinator {
         let waiting = self.locks.queue(lock).filter_map(|(place, claim)| {
             let waiter = self.waits.get(place.id)?;
             let (since, deadline) = (waiter.since, waiter.deadline);
+            let global = claim.xid.and_then(|xid| self.globals.get(xid));
             Some(LockWaiter {
                 xid: claim.xid,
+                address: global.map(|global| global.origin.address.clone()),
                 mode: claim.mode,
                 takes: waiter.takes(),
                 since,

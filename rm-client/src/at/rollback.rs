@@ -152,7 +152,7 @@ async fn restore<DB: AtDatabase>(
                 place.insert(loaded)
             }
         };
-        let columns = item.columns_in(loaded).map_err(Obstacle::refused)?;
+        let columns = item.columns_in(loaded)?;
         let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
         restore.carry_out(force).await?;
     }

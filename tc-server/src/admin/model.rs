@@ -270,7 +270,7 @@ pub struct LockHolder {
 /// Who waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockWaiter {
-    /// The number of the transaction; none for a read outside one.
+    /// The transaction; none for a read outside one.
     pub xid: Option<String>,
     /// How it wants it.
     pub mode: LockMode,

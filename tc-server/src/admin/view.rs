@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalRecord, GlobalState,
-    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, Mode, Resolution, RollbackReason,
-    RowLock, StatusKind, Timestamp, XidText, key_for_people,
+    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, LockWaiter, Mode, Resolution,
+    RollbackReason, RowLock, StatusKind, Timestamp, XidText, key_for_people,
 };
 
 use super::model;
@@ -211,7 +211,7 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
         age_ms: age(holder.since, now),
     });
     let queue = lock.queue.iter().map(|waiter| model::LockWaiter {
-        xid: waiter.xid.map(|xid| xid.to_string()),
+        xid: waiter_xid(waiter),
         mode: lock_mode(waiter.mode),
         since: rfc3339(waiter.since),
         age_ms: age(waiter.since, now),
@@ -224,6 +224,13 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
         holders: holders.collect(),
         queue: queue.collect(),
     }
+}
+
+/// A check may name a global that has gone: its number is all that is known of it.
+fn waiter_xid(waiter: &LockWaiter) -> Option<String> {
+    let xid = waiter.xid?;
+    let address = waiter.address.as_deref();
+    Some(address.map_or_else(|| xid.to_string(), |address| XidText { address, xid }.to_string()))
 }
 
 fn age(since: Timestamp, now: Timestamp) -> u64 {

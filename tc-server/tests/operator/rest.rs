@@ -92,7 +92,7 @@ async fn locks_are_shown_with_holder_and_queue() {
     };
     assert_eq!((&*lock.key, &*lock.canonical_key), ("42", "2:42"));
     assert_eq!(lock.holders[0].xid, holder);
-    assert_eq!(lock.queue[0].xid.as_deref(), waiter.rsplit_once(':').map(|parts| parts.1));
+    assert_eq!(lock.queue[0].xid.as_deref(), Some(&*waiter));
 
     let mut keys = Vec::new();
     let mut path = "/api/v1/locks?table=stock".to_owned();

@@ -1,10 +1,17 @@
-//! Clients that do what they should not: answer for others, linger, vanish at the worst moment.
+//! Clients that do what they should not: answer for others, linger, vanish at the worst moment;
+//! and a store that breaks its word.
 
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use handfast_core::{Change, Epoch, Record};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{Decision, GlobalStatus, ReplyWhen};
 use handfast_server::embedded::Server;
+use handfast_server::store::{MemoryStore, Store, StoreError};
 
 use crate::common::{Client, RESOURCE, begin, done, end, register};
 
@@ -81,4 +88,32 @@ async fn a_grant_that_crosses_a_disconnect_ends_with_its_global() {
         drop(waiter);
         holder.answer(committed).await;
     }
+}
+
+/// Leads, and panics instead of writing.
+#[derive(Debug, Default)]
+struct Broken(MemoryStore);
+
+impl Store for Broken {
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.0.lead()
+    }
+
+    fn commit(&self, _: Epoch, _: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        async { panic!("records are written in order") }.boxed()
+    }
+}
+
+/// Whoever runs the server must learn of it, and whoever waits must not wait for ever.
+#[tokio::test]
+async fn a_broken_invariant_ends_the_engine_with_a_code_and_answers_those_who_wait() {
+    let server = Server::builder().store(Arc::new(Broken::default())).start().await.unwrap();
+    let mut client = Client::connect(&server, "a", &[]).await;
+    let xid = client.begin().await;
+    let refused = client.ask(register(&xid, 1, "1", 0)).await;
+    let Answer::Rejected(rejection) = refused else { panic!("{refused:?}") };
+    assert_eq!(rejection.code, "HF-TC-NOT-LEADING");
+    let failure = server.ended().await.unwrap_err();
+    assert_eq!(failure.code(), "HF-TC-INVARIANT");
+    assert!(failure.to_string().contains("records are written in order"), "{failure}");
 }

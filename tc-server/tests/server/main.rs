@@ -11,6 +11,8 @@ mod engine;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod reflection;
+#[cfg(test)]
 mod stores;
 #[cfg(test)]
 mod stream;

@@ -1,4 +1,4 @@
-//! Unary calls, subscriptions, health and reflection, and input that is too large or no message.
+//! Unary calls, subscriptions, health, and input that is too large or no message.
 
 use std::time::Duration;
 

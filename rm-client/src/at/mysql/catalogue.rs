@@ -165,7 +165,13 @@ async fn types(
     found: &[MySqlRow],
 ) -> Result<Vec<MySqlColumn>, sqlx::Error> {
     let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
-    let names: Vec<String> = columns.iter().map(|column| quote(&column.name)).collect();
+    // MariaDB drops the fraction of a second of a parameter that is a TIMESTAMP when it compares it,
+    // and that of a DATETIME it keeps.
+    let shown = |column: &Column| match column.type_text.starts_with("timestamp") {
+        true => format!("CAST({} AS DATETIME(6))", quote(&column.name)),
+        false => quote(&column.name),
+    };
+    let names: Vec<String> = columns.iter().map(shown).collect();
     let (schema, table) = (quote(&full[0]), quote(&full[1]));
     let query = format!("SELECT {} FROM {schema}.{table} LIMIT 0", names.join(", "));
     let statement = connection.prepare(AssertSqlSafe(query).into_sql_str()).await?;

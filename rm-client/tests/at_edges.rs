@@ -1,0 +1,6 @@
+//! What the images must survive: cut-off statements, odd names, other settings, changed tables.
+
+#![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
+mod at;
+mod edges;

@@ -1,0 +1,7 @@
+//! One file a subject.
+
+mod names;
+mod savepoints;
+mod schema;
+mod sessions;
+mod unique;

@@ -1,0 +1,65 @@
+//! Identifiers that need quotes, and one name in two schemas.
+
+use sqlx::{MySql, Postgres, Sqlite};
+
+use crate::at::{Stage, TestDatabase};
+
+/// Runs a story on a table whose every name is a key word, has spaces, quotes or capitals.
+async fn odd_names<DB: TestDatabase>(quote: char) {
+    let q =
+        |name: &str| format!("{quote}{}{quote}", name.replace(quote, &format!("{quote}{quote}")));
+    let (table, id, n) = (q("Order \"by\" `x`"), q("select"), q("Na me?$1"));
+    let create =
+        format!("CREATE TABLE {table} ({id} BIGINT NOT NULL, {n} BIGINT, PRIMARY KEY ({id}))");
+    let insert = format!("INSERT INTO {table} VALUES (1, 10), (2, 20)");
+    let stage = Stage::<DB>::new(&[&create, &insert]).await;
+    for sql in [
+        format!("UPDATE {table} SET {n} = {n} + 1 WHERE {id} = 1"),
+        format!("UPDATE {table} AS t SET {n} = 5 WHERE t.{id} IN (1, 2)"),
+        format!("DELETE FROM {table} WHERE {n} = 20"),
+        format!("INSERT INTO {table} ({n}, {id}) VALUES (3, 3)"),
+    ] {
+        stage.check_undone(&table, &[&id, &n], &[&sql]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_names_on_postgres() {
+    odd_names::<Postgres>('"').await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_names_on_mysql() {
+    odd_names::<MySql>('`').await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_names_on_sqlite() {
+    odd_names::<Sqlite>('"').await;
+}
+
+/// Each goes back to its own, though the search path finds only one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_name_in_two_schemas() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE SCHEMA other",
+        "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT)",
+        "CREATE TABLE other.stock (id BIGINT PRIMARY KEY, n BIGINT)",
+        "INSERT INTO stock VALUES (1, 1)",
+        "INSERT INTO other.stock VALUES (1, 100)",
+    ])
+    .await;
+    let columns = ["id", "n"];
+    let before = [stage.dump("stock", &columns).await, stage.dump("other.stock", &columns).await];
+    let global = stage.begin().await;
+    let statements = [
+        "UPDATE stock SET n = n + 1",
+        "UPDATE other.stock SET n = n + 1",
+        "DELETE FROM other.stock",
+        "UPDATE public.stock SET n = n + 1",
+    ];
+    stage.branch(&global, &statements).await;
+    stage.roll_back(global).await;
+    let after = [stage.dump("stock", &columns).await, stage.dump("other.stock", &columns).await];
+    assert_eq!(after, before);
+}

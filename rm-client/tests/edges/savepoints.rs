@@ -1,0 +1,157 @@
+//! Savepoints and statements that were cut off: what is committed has its undo.
+
+use futures::FutureExt;
+use handfast::AtTransaction;
+
+use crate::at::{Stage, TestDatabase, code, on_every_database};
+
+const ITEM: &[&str] = &[
+    "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, n BIGINT NOT NULL)",
+    "INSERT INTO item VALUES (1, 10)",
+];
+
+on_every_database!(
+    names_that_differ_by_case_are_two_savepoints,
+    the_newest_savepoint_of_a_name_counts,
+);
+
+/// On SQLite no two write at once, so that the one cannot wait for the other.
+mod cut_off {
+    use sqlx::{MySql, Postgres};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn is_not_committed() {
+        super::a_cut_off_statement_is_not_committed::<Postgres>().await;
+        super::a_cut_off_statement_is_not_committed::<MySql>().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn is_not_healed_by_a_later_savepoint() {
+        super::a_savepoint_set_after_a_cut_off_statement_does_not_heal_it::<Postgres>().await;
+        super::a_savepoint_set_after_a_cut_off_statement_does_not_heal_it::<MySql>().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn is_healed_by_an_earlier_savepoint() {
+        super::a_savepoint_set_before_a_cut_off_statement_does::<Postgres>().await;
+        super::a_savepoint_set_before_a_cut_off_statement_does::<MySql>().await;
+    }
+}
+
+/// MySQL and SQLite hold `A` and `a` for one savepoint: rolling back to the older of the two kept
+/// the newer one's rows in the database and forgot their undo.
+async fn names_that_differ_by_case_are_two_savepoints<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let before = stage.dump("item", &["id", "n"]).await;
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            local.savepoint("A").await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            local.savepoint("a").await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
+            local.rollback_to("A").await.unwrap();
+            local.commit().await.unwrap();
+        })
+        .await;
+    assert_eq!(stage.dump("item", &["id", "n"]).await, before, "all is after savepoint A");
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", &["id", "n"]).await, before);
+}
+
+async fn the_newest_savepoint_of_a_name_counts<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            local.savepoint("s").await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            local.savepoint("s").await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
+            local.rollback_to("s").await.unwrap();
+            assert_eq!(n(&mut local).await.as_deref(), Some("11"));
+            local.release_savepoint("s").await.unwrap();
+            local.rollback_to("s").await.unwrap();
+            assert_eq!(n(&mut local).await.as_deref(), Some("10"));
+            local.commit().await.unwrap();
+        })
+        .await;
+    assert_eq!(stage.undo_rows().await, 0);
+    stage.roll_back(global).await;
+}
+
+async fn n<DB: TestDatabase>(local: &mut AtTransaction<'static, DB>) -> Option<String> {
+    let sql = format!("SELECT CAST(n AS {}) FROM item WHERE id = 1", DB::TEXT);
+    DB::read(local, &sql).await.unwrap().remove(0).remove(0)
+}
+
+/// Sends an INSERT that has to wait for another transaction, and drops its future meanwhile.
+///
+/// `other` is a local transaction outside of the global.
+async fn cut_off<DB: TestDatabase>(
+    mut other: AtTransaction<'static, DB>,
+    local: &mut AtTransaction<'static, DB>,
+) {
+    let insert = "INSERT INTO item (id, n) VALUES (2, 20)";
+    DB::run(&mut other, insert).await.unwrap();
+    // Loads the table, so that the INSERT's first step is the INSERT itself.
+    DB::run(local, "UPDATE item SET n = n WHERE id = 999").await.unwrap();
+    assert!(DB::run(local, insert).now_or_never().is_none(), "it waits for the other one");
+    other.rollback().await.unwrap();
+}
+
+const HALF_RECORDED: &str = "HF-AT-HALF-RECORDED";
+
+async fn a_cut_off_statement_is_not_committed<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let other = stage.resource.begin().await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            cut_off(other, &mut local).await;
+            let later = DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await;
+            assert_eq!(code(&later.unwrap_err()), HALF_RECORDED);
+            assert_eq!(code(&local.commit().await.unwrap_err()), HALF_RECORDED);
+        })
+        .await;
+    stage.roll_back(global).await;
+}
+
+/// The change lies before the savepoint, so rolling back to it takes nothing of it back.
+async fn a_savepoint_set_after_a_cut_off_statement_does_not_heal_it<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let other = stage.resource.begin().await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            cut_off(other, &mut local).await;
+            local.savepoint("s").await.unwrap();
+            local.rollback_to("s").await.unwrap();
+            assert_eq!(code(&local.commit().await.unwrap_err()), HALF_RECORDED);
+        })
+        .await;
+    stage.roll_back(global).await;
+}
+
+async fn a_savepoint_set_before_a_cut_off_statement_does<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(ITEM).await;
+    let before = stage.dump("item", &["id", "n"]).await;
+    let other = stage.resource.begin().await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            DB::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            local.savepoint("s").await.unwrap();
+            cut_off(other, &mut local).await;
+            local.rollback_to("s").await.unwrap();
+            local.commit().await.unwrap();
+        })
+        .await;
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", &["id", "n"]).await, before);
+}

@@ -1,0 +1,98 @@
+//! Sessions with other settings than the driver's.
+
+use handfast::AtResource;
+use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Executor, MySql, Pool, Postgres};
+
+use crate::at::{Stage, TestDatabase, code};
+
+const EVENT: &[&str] = &[
+    "CREATE TABLE event (id BIGINT NOT NULL PRIMARY KEY, at TIMESTAMP(6) NULL, n BIGINT)",
+    "SET time_zone = '+00:00'",
+    "INSERT INTO event VALUES (1, '2026-06-01 12:00:00', 1), (2, '2026-06-01 13:00:00', 1)",
+];
+
+/// A pool onto the stage's database whose only connection is set up by a statement.
+async fn mysql_pool(stage: &Stage<MySql>, set: &'static str) -> Pool<MySql> {
+    let options = stage.pool.connect_options().as_ref().clone();
+    MySqlPoolOptions::new()
+        .max_connections(2)
+        .after_connect(move |connection: &mut MySqlConnection, _| {
+            Box::pin(async move { connection.execute(set).await.map(drop) })
+        })
+        .connect_with(options)
+        .await
+        .unwrap()
+}
+
+/// The undo runs in another process than the change, and that one's session lies elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timestamps_come_back_in_another_time_zone() {
+    let stage = Stage::<MySql>::new(EVENT).await;
+    let shown = ["id", "UNIX_TIMESTAMP(at)", "n"];
+    let before = stage.dump("event", &shown).await;
+    let elsewhere = mysql_pool(&stage, "SET time_zone = '+05:00'").await;
+    let client =
+        handfast::Handfast::connect(stage.tc.endpoint()).application("east").await.unwrap();
+    let east = client.at(elsewhere.clone()).await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            for sql in [
+                "UPDATE event SET at = '2026-07-01 00:00:00', n = 2 WHERE id = 1",
+                "DELETE FROM event WHERE id = 2",
+            ] {
+                MySql::run_alone(&east, sql).await.unwrap();
+            }
+        })
+        .await;
+    drop((east, client));
+    elsewhere.close().await;
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("event", &shown).await, before);
+}
+
+/// They would change where a text ends, and so what a statement is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_change_what_sql_means_are_refused() {
+    let stage = Stage::<MySql>::new(&[]).await;
+    for set in [
+        "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')",
+        "SET sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')",
+    ] {
+        let pool = mysql_pool(&stage, set).await;
+        let refused = stage.handfast.at(pool).await.unwrap_err();
+        assert_eq!(refused.code(), "HF-AT-SESSION-SETTING", "{set}: {refused}");
+    }
+
+    let stage = Stage::<Postgres>::new(&[]).await;
+    let options = stage.pool.connect_options().as_ref().clone();
+    let options = options.options([("standard_conforming_strings", "off")]);
+    let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
+    let refused = stage.handfast.at(pool).await.unwrap_err();
+    assert_eq!(refused.code(), "HF-AT-SESSION-SETTING", "{refused}");
+}
+
+/// A snapshot that is too old ends the whole transaction on MariaDB; what came after it was
+/// committed at once, without undo.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_runs_after_the_database_has_ended_the_transaction() {
+    let stage = Stage::<MySql>::new(EVENT).await;
+    let pool = mysql_pool(&stage, "SET innodb_snapshot_isolation = ON").await;
+    let resource: AtResource<MySql> = stage.handfast.at(pool).await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = resource.begin().await.unwrap();
+            MySql::read(&mut local, "SELECT CAST(n AS CHAR) FROM event").await.unwrap();
+            MySql::raw(&stage.pool, "UPDATE event SET n = 9 WHERE id = 1").await.unwrap();
+            MySql::run(&mut local, "UPDATE event SET n = 2 WHERE id = 1").await.unwrap_err();
+            let after = MySql::run(&mut local, "UPDATE event SET n = 2 WHERE id = 2").await;
+            assert_eq!(code(&after.unwrap_err()), "HF-AT-ENDED");
+        })
+        .await;
+    let n = stage.value("SELECT n FROM event WHERE id = 2").await;
+    assert_eq!(n.as_deref(), Some("1"));
+    stage.roll_back(global).await;
+}
