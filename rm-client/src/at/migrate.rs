@@ -16,7 +16,8 @@ impl Handfast {
     /// others wait, and what was applied is not applied again.
     ///
     /// ```no_run
-    /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(), handfast::AtError> {
+    /// # use handfast::{AtError, Handfast};
+    /// # async fn example(handfast: Handfast, pool: sqlx::SqlitePool) -> Result<(), AtError> {
     /// handfast.migrate(&pool).await?;
     /// let stock = handfast.at(pool).await?;
     /// # Ok(())

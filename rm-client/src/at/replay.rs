@@ -41,7 +41,8 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// let left: i64 = stock
     ///     .transaction(|local| {
     ///         Box::pin(async {
-    ///             sqlx::query_scalar("UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units")
+    ///             let take = "UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units";
+    ///             sqlx::query_scalar(take)
     ///                 .bind(7)
     ///                 .fetch_one(local)
     ///                 .await
