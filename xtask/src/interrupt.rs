@@ -1,7 +1,6 @@
 //! Ctrl-C, SIGTERM and hang-up end the running program and let every `Drop` do its work.
 //!
-//! The signals are blocked for the whole process and taken by one waiting thread, so nothing runs
-//! in a signal handler. Started programs do not inherit the block: the standard library clears it.
+//! The signals are handed to one waiting thread, so nothing of ours runs in a signal handler.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
@@ -11,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::say::say;
 
@@ -24,16 +25,14 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts watching. Call it before any other thread runs.
+    /// Starts watching.
     pub(crate) fn watch() -> Result<Self> {
-        let signals: SigSet =
-            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-        signals.thread_block().context("blocking signals")?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("catching signals")?;
         let interrupts = Self { caught: Arc::default(), foreground: Arc::default() };
         let watcher = interrupts.clone();
         thread::spawn(move || {
-            while let Ok(signal) = signals.wait() {
-                watcher.pass_on(signal);
+            for _signal in signals.forever() {
+                watcher.stop_foreground();
             }
         });
         Ok(interrupts)
@@ -80,10 +79,10 @@ impl Interrupts {
         Ok(status?)
     }
 
-    fn pass_on(&self, signal: Signal) {
+    fn stop_foreground(&self) {
         self.caught.store(true, Ordering::SeqCst);
+        say("stopping");
         if let Some(group) = *self.lock_foreground() {
-            say(format_args!("{signal}: stopping"));
             // The group may have ended by itself.
             let _ = killpg(group, Signal::SIGTERM);
         }

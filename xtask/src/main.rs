@@ -59,7 +59,6 @@ fn main() -> ExitCode {
 }
 
 fn run(task: Task) -> Result<()> {
-    // Before any thread: threads inherit the signals that are blocked here.
     let interrupts = Interrupts::watch()?;
     match task {
         Task::Test { arguments } => test::run_tests(&interrupts, &arguments),

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -43,12 +44,21 @@ async fn with_databases(
     let ran = tokio::select! {
         ran = Box::pin(with_services(options, input, coordinator, &databases)) => ran,
         // So that an impatient person leaves no databases behind.
-        _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+        asked = asked_to_stop() => asked.and(Err(anyhow!("interrupted"))),
     };
     let removed = databases.remove().await;
     let report = ran?;
     removed.context("removing the databases")?;
     Ok(report)
+}
+
+/// Returns on Ctrl-C and SIGTERM.
+async fn asked_to_stop() -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => Ok(pressed?),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 async fn with_services(
