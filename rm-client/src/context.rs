@@ -1,7 +1,7 @@
 //! The ambient global: which XID the running code is part of.
 //!
-//! A task-local, set for the length of a future by [`scope`] and by nothing else: there is no global
-//! setter that could be forgotten, and no thread-local that would leak into another request.
+//! A task-local, set for the length of a future by [`scope`] and by nothing else: there is no
+//! global setter that could be forgotten, and no thread-local that would leak into another request.
 
 use std::future::Future;
 use std::sync::Arc;

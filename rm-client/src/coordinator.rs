@@ -1,7 +1,7 @@
 //! The coordinator as the rest of the library sees it: typed requests, typed replies.
 //!
-//! It adds to the [link](crate::link) only what each request means for its deadline, and which reply
-//! belongs to it. Reconnecting and resubmission happen below and are not seen here.
+//! It adds to the [link](crate::link) only what each request means for its deadline, and which
+//! reply belongs to it. Reconnecting and resubmission happen below and are not seen here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::xid::Xid;
 /// Carries out phase two for one resource.
 #[async_trait]
 pub(crate) trait PhaseTwo: Send + Sync {
-    /// Finishes the branches of one call and tells of each how it ended. Idempotent: a branch may be
-    /// asked for again after its outcome was sent (EFFECTS-REPEAT).
+    /// Finishes the branches of one call and tells of each how it ended. Idempotent: a branch may
+    /// be asked for again after its outcome was sent (EFFECTS-REPEAT).
     ///
     /// A branch that the answer leaves out counts as [`v1::Retryable`]. Calls that commit may run
     /// beside each other; calls that roll back run one after the other, in the order they came.
@@ -112,8 +112,8 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout does
-    /// the same later.
+    /// Asks for a rollback whose answer nobody waits for. If it gets lost, the global's timeout
+    /// does the same later.
     ///
     /// # Errors
     /// When the request cannot be queued.

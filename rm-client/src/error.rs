@@ -50,8 +50,8 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
-    /// The connection is closed for good: [`Handfast::close`](crate::Handfast::close) was called, or
-    /// the runtime that carried it is gone.
+    /// The connection is closed for good: [`Handfast::close`](crate::Handfast::close) was called,
+    /// or the runtime that carried it is gone.
     #[error("the connection to the coordinator is closed")]
     Closed,
     /// The coordinator answered with something that does not fit the request.
@@ -73,8 +73,8 @@ pub enum Error {
         /// The rule that forbids it.
         why: &'static str,
     },
-    /// The launcher of this transaction is another process: only an error returned to it can make it
-    /// roll back.
+    /// The launcher of this transaction is another process: only an error returned to it can make
+    /// it roll back.
     #[error("xid {xid} was begun by another process: return an error to its launcher instead")]
     LauncherElsewhere {
         /// The ambient global.

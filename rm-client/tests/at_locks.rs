@@ -1,4 +1,5 @@
-//! Global locks as applications meet them: conflicts, waiting, deadlocks, locking reads, savepoints.
+//! Global locks as applications meet them: conflicts, waiting, deadlocks, locking reads,
+//! savepoints.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
 

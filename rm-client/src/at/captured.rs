@@ -28,7 +28,8 @@ impl<DB: Database> Captured<DB> {
         Self { sql, arguments: Some(arguments), statement: None, persistent: true }
     }
 
-    /// A query of our own without arguments, sent as plain text: some statements cannot be prepared.
+    /// A query of our own without arguments, sent as plain text: some statements cannot be
+    /// prepared.
     pub(crate) fn plain(text: String) -> Self {
         let sql = AssertSqlSafe(text).into_sql_str();
         Self { sql, arguments: None, statement: None, persistent: false }

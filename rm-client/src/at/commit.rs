@@ -7,8 +7,8 @@
 //!                       └─ guard row there: the global is already rolled back
 //! ```
 //!
-//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed transaction
-//! with a silent ROLLBACK, and this INSERT is what notices.
+//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed
+//! transaction with a silent ROLLBACK, and this INSERT is what notices.
 
 use std::sync::Arc;
 use std::time::Duration;

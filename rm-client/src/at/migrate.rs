@@ -16,8 +16,8 @@ impl Handfast {
     /// others wait, and what was applied is not applied again.
     ///
     /// ```no_run
-    /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(), handfast::AtError> {
-    /// handfast.migrate(&pool).await?;
+    /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(),
+    /// handfast::AtError> { handfast.migrate(&pool).await?;
     /// let stock = handfast.at(pool).await?;
     /// # Ok(())
     /// # }

@@ -1,9 +1,10 @@
 //! Which branches of this process may still commit locally.
 //!
-//! A rollback that finds no undo row puts a guard row in its place, so that a local transaction that
-//! is still open somewhere cannot commit afterwards. For a branch that this process made and knows to
-//! have ended the guard bars nobody: none is put there, so that a rollback asked for twice leaves
-//! nothing behind. Branches of other processes, and those whose COMMIT had no answer, are guarded.
+//! A rollback that finds no undo row puts a guard row in its place, so that a local transaction
+//! that is still open somewhere cannot commit afterwards. For a branch that this process made and
+//! knows to have ended the guard bars nobody: none is put there, so that a rollback asked for twice
+//! leaves nothing behind. Branches of other processes, and those whose COMMIT had no answer, are
+//! guarded.
 
 use std::collections::HashMap;
 use std::fmt;

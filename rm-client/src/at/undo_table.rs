@@ -43,7 +43,8 @@ pub(crate) async fn insert<DB: Backend>(
     Ok(())
 }
 
-/// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits twice.
+/// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits
+/// twice.
 pub(crate) fn is_guard_conflict(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }

@@ -2,7 +2,8 @@
 //!
 //! Values that have an exact and readable neutral form (whole numbers, texts, booleans, finite
 //! floating-point numbers) are kept in it; everything else is kept as the bytes that the database
-//! sent. Two values are equal when their forms are, so no rounding, time zone or locale is involved.
+//! sent. Two values are equal when their forms are, so no rounding, time zone or locale is
+//! involved.
 
 use std::fmt;
 

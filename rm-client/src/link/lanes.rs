@@ -1,9 +1,9 @@
 //! Runs phase-two calls: beside each other across resources, bounded within one.
 //!
 //! Each resource has two lanes. Commits only delete undo logs, so several run at a time; rollbacks
-//! run one after the other, in the order in which the coordinator sent them. What a call does is the
-//! resource's business, how often it is tried is the coordinator's: a call that cannot be carried out
-//! is answered as retryable, never dropped.
+//! run one after the other, in the order in which the coordinator sent them. What a call does is
+//! the resource's business, how often it is tried is the coordinator's: a call that cannot be
+//! carried out is answered as retryable, never dropped.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

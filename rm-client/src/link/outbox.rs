@@ -52,7 +52,8 @@ impl Outbox {
         self.requests.remove(&id);
     }
 
-    /// Starts over for the next connection: these requests, in the order of their ids. Unsent outcomes stay.
+    /// Starts over for the next connection: these requests, in the order of their ids. Unsent
+    /// outcomes stay.
     pub(crate) fn requeue(&mut self, requests: impl Iterator<Item = RequestId>) {
         self.requests = requests.collect();
     }

@@ -11,9 +11,9 @@
 //!     └─────────────────────────┴────────────────────────┴───────────────────────┘
 //! ```
 //!
-//! A coordinator that is stopping or does not lead refuses requests without having carried them out:
-//! that is the end of the connection, not of the request. One that is busy gets the request again a
-//! little later.
+//! A coordinator that is stopping or does not lead refuses requests without having carried them
+//! out: that is the end of the connection, not of the request. One that is busy gets the request
+//! again a little later.
 //!
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
 //! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
@@ -236,7 +236,8 @@ impl Protocol {
         request.into_iter().chain(state).chain(self.resume_at).min()
     }
 
-    /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the dialling.
+    /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the
+    /// dialling.
     pub(crate) fn close(&mut self) {
         if !matches!(self.state, State::Apart { .. } | State::Closed) {
             self.events.push_back(Event::HangUp { connection: self.connection });

@@ -6,7 +6,7 @@
 //! | client | reqwest | `XidMiddleware` (feature `reqwest`) |
 //! | client | tonic | [`with_xid`] as interceptor, or [`CarryXidLayer`] |
 //! | client | anything made of `tower` services over `http` | [`CarryXidLayer`] |
-//! | both | anything else | [`current_xid`](crate::current_xid) and [`Xid::scope`](crate::Xid::scope) |
+//! | both | anything else | [`current_xid`], [`Xid::scope`] |
 //!
 //! The XID travels in the header `TX_XID`, as Seata's does, and again as `TX-XID`, since common
 //! reverse proxies drop headers with an underscore. Either is read, in any case.
@@ -14,6 +14,9 @@
 //! A request that carries an XID is served within that global: as a participant, which decides
 //! nothing. A response with an error is how it tells the launcher. Streams of bodies are outside:
 //! what a handler does after it has returned its response is not part of the transaction.
+//!
+//! [`current_xid`]: crate::current_xid
+//! [`Xid::scope`]: crate::Xid::scope
 
 mod client;
 mod header;

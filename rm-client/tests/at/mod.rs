@@ -310,7 +310,8 @@ impl<DB: TestDatabase> Stage<DB> {
         self.await_status(&xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
     }
 
-    /// Runs statements as one branch, looks at the table, rolls back, and finds the table as it was.
+    /// Runs statements as one branch, looks at the table, rolls back, and finds the table as it
+    /// was.
     pub(crate) async fn check_undone(&self, table: &str, columns: &[&str], statements: &[&str]) {
         let before = self.dump(table, columns).await;
         let global = self.begin().await;

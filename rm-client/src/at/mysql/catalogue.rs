@@ -165,8 +165,8 @@ async fn types(
     found: &[MySqlRow],
 ) -> Result<Vec<MySqlColumn>, sqlx::Error> {
     let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
-    // MariaDB drops the fraction of a second of a parameter that is a TIMESTAMP when it compares it,
-    // and that of a DATETIME it keeps.
+    // MariaDB drops the fraction of a second of a parameter that is a TIMESTAMP when it compares
+    // it, and that of a DATETIME it keeps.
     let shown = |column: &Column| match column.type_text.starts_with("timestamp") {
         true => format!("CAST({} AS DATETIME(6))", quote(&column.name)),
         false => quote(&column.name),

@@ -190,7 +190,8 @@ impl Backend for MySql {
     }
 }
 
-/// The identity row goes with the data, also to a replica that takes over; a server's uuid does not.
+/// The identity row goes with the data, also to a replica that takes over; a server's uuid does
+/// not.
 async fn identity(connection: &mut MySqlConnection) -> Result<Identity, sqlx::Error> {
     const QUERY: &str = "SELECT identity, DATABASE(), CAST(@@max_allowed_packet AS SIGNED), \
          VERSION(), @@SESSION.sql_mode FROM handfast_identity";

@@ -101,8 +101,8 @@ fn postgres_text(name: &str, column: &Column) -> String {
     }
 }
 
-/// Bytes as hexadecimal digits; TIMESTAMP as seconds, because its text follows `time_zone`. Adding 0
-/// makes 0 of -0, and a double of a FLOAT, whose own text is rounded.
+/// Bytes as hexadecimal digits; TIMESTAMP as seconds, because its text follows `time_zone`. Adding
+/// 0 makes 0 of -0, and a double of a FLOAT, whose own text is rounded.
 fn mysql_text(name: &str, column: &Column) -> String {
     let kind = column.type_text.split(['(', ' ']).next().unwrap_or_default();
     match kind.to_ascii_lowercase().as_str() {
@@ -116,8 +116,8 @@ fn mysql_text(name: &str, column: &Column) -> String {
 }
 
 /// Any column may hold values of any storage class, but for the row id. Numbers are equal across
-/// classes, texts and bytes are not; the text of a column that does not turn `'1'` into 1, or 1 into
-/// `'1'`, is marked by a quote. `quote` shows a number in full, CAST rounds it.
+/// classes, texts and bytes are not; the text of a column that does not turn `'1'` into 1, or 1
+/// into `'1'`, is marked by a quote. `quote` shows a number in full, CAST rounds it.
 fn sqlite_text(name: &str, column: &Column) -> String {
     if column.generation == Generation::AutoIncrement {
         return format!("CAST({name} AS TEXT)");
