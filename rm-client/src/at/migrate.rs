@@ -16,9 +16,8 @@ impl Handfast {
     /// others wait, and what was applied is not applied again.
     ///
     /// ```no_run
-    /// # use handfast::{AtError, Handfast};
-    /// # async fn example(handfast: Handfast, pool: sqlx::SqlitePool) -> Result<(), AtError> {
-    /// handfast.migrate(&pool).await?;
+    /// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(),
+    /// handfast::AtError> { handfast.migrate(&pool).await?;
     /// let stock = handfast.at(pool).await?;
     /// # Ok(())
     /// # }

@@ -41,8 +41,7 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// let left: i64 = stock
     ///     .transaction(|local| {
     ///         Box::pin(async {
-    ///             let take = "UPDATE stock SET units = units - 1 WHERE id = ? RETURNING units";
-    ///             sqlx::query_scalar(take)
+    ///             sqlx::query_scalar("UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n")
     ///                 .bind(7)
     ///                 .fetch_one(local)
     ///                 .await

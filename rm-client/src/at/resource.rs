@@ -26,9 +26,8 @@ use crate::coordinator::Coordinator;
 /// transaction exactly as its pool is, inside of one each writing statement is a branch of its own.
 ///
 /// ```no_run
-/// # use handfast::Handfast;
-/// # async fn example(handfast: Handfast, pool: sqlx::SqlitePool) -> Result<(), sqlx::Error> {
-/// let stock = handfast.at(pool).await?;
+/// # async fn example(handfast: handfast::Handfast, pool: sqlx::SqlitePool) -> Result<(),
+/// sqlx::Error> { let stock = handfast.at(pool).await?;
 /// let mut local = stock.begin().await?;
 /// sqlx::query("UPDATE stock SET units = units - 1 WHERE product_id = ?")
 ///     .bind(7)

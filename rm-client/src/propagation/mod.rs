@@ -6,7 +6,7 @@
 //! | client | reqwest | `XidMiddleware` (feature `reqwest`) |
 //! | client | tonic | [`with_xid`] as interceptor, or [`CarryXidLayer`] |
 //! | client | anything made of `tower` services over `http` | [`CarryXidLayer`] |
-//! | both | anything else | [`current_xid`] and [`Xid::scope`] |
+//! | both | anything else | [`current_xid`], [`Xid::scope`] |
 //!
 //! The XID travels in the header `TX_XID`, as Seata's does, and again as `TX-XID`, since common
 //! reverse proxies drop headers with an underscore. Either is read, in any case.

@@ -60,8 +60,8 @@ impl NewTransaction {
     /// ```no_run
     /// # async fn example(handfast: handfast::Handfast) -> Result<(), Box<dyn std::error::Error>> {
     /// # async fn reserve_stock() -> Result<u32, std::io::Error> { Ok(1) }
-    /// let order = handfast.transaction("place-order");
-    /// let units = order.run(async |_tx| reserve_stock().await).await?;
+    /// let units = handfast.transaction("place-order").run(async |_tx|
+    /// reserve_stock().await).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -130,7 +130,7 @@ async fn carry(
                     Fault::LoseAnswer => {
                         to_server.write_all(request).await.unwrap();
                         // It has answered, so it has committed.
-                        from_server.read(&mut answered).await.unwrap();
+                        let _answer_bytes = from_server.read(&mut answered).await.unwrap();
                         return;
                     }
                     Fault::None | Fault::Down => to_server.write_all(request).await,

@@ -3,6 +3,8 @@
 //!
 //! The dying parts are this program again, as a child process; see `child`.
 
+#![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
 #[path = "../at/mod.rs"]
 mod at;
 mod child;

@@ -141,7 +141,7 @@ impl<DB: TestDatabase> Scene<DB> {
         let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
         let handfast = handfast.await.unwrap();
         let resource = handfast.at(self.bank.pool.clone()).await.unwrap();
-        Rescuer { handfast, resource: resource }
+        Rescuer { handfast, resource }
     }
 
     /// Waits until the global stands so.

@@ -54,7 +54,7 @@ const FOREIGN_KEYS: &str = "\
                JOIN pg_attribute part ON part.attrelid = f.confrelid AND part.attnum = key.number \
                JOIN pg_attribute whole ON whole.attrelid = $1::int8::oid \
                    AND whole.attname = part.attname ORDER BY key.place), ' '), \
-           f.confdeltype::text, f.confupdtype::text \
+            f.confdeltype::text, f.confupdtype::text \
     FROM pg_constraint f WHERE f.contype = 'f' AND (f.confrelid = $1::int8::oid \
         OR f.conparentid = 0 AND f.confrelid IN \
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
