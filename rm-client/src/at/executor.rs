@@ -177,6 +177,9 @@ fn ends_transaction<DB: super::database::Backend>(error: &sqlx::Error) -> bool {
     DB::ends_transaction(error)
 }
 
+#[cfg(feature = "postgres")]
 impl_executor!(sqlx::Postgres);
+#[cfg(feature = "mysql")]
 impl_executor!(sqlx::MySql);
+#[cfg(feature = "sqlite")]
 impl_executor!(sqlx::Sqlite);

@@ -14,15 +14,18 @@ mod executor;
 mod image;
 mod locks;
 mod migrate;
+#[cfg(feature = "mysql")]
 mod mysql;
 mod phase_two;
 pub mod plan;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod replay;
 mod resource;
 mod restore;
 mod rollback;
 mod running;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
 mod transaction;

@@ -56,6 +56,7 @@ impl Eq for Value {}
 
 impl Value {
     /// Text, or the bytes themselves where they are not UTF-8.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn text(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -126,6 +127,7 @@ impl<'de> Deserialize<'de> for Value {
 }
 
 /// The single-precision number that was widened without loss, or nothing.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn narrow(value: f64) -> Option<f32> {
     #[expect(clippy::cast_possible_truncation, reason = "checked on the next line")]
     let narrowed = value as f32;
