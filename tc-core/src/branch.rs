@@ -10,7 +10,7 @@ use crate::record::{BranchRecord, BranchState, FinishedBranch};
 use crate::request::{DirtyRow, LockMode, Mode, Resolution, RowLock};
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Branch {
     pub(crate) id: BranchId,
     pub(crate) sequence: u32,
@@ -41,7 +41,7 @@ pub(crate) enum Stage {
 }
 
 /// What went wrong in phase two.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) attempts: u32,
     pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,

@@ -17,7 +17,7 @@ use crate::record::{Event, GlobalRecord, GlobalState};
 use crate::request::Decision;
 use crate::{BranchId, Timestamp, Xid};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,

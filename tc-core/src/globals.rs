@@ -8,7 +8,7 @@ use crate::{Timestamp, Xid};
 
 /// Every unfinished global. Changes go through [`Globals::change`], so that exactly the undecided
 /// ones are in the deadline set (DEADLINE) and the counts are right.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Globals {
     by_xid: BTreeMap<Xid, Box<Global>>,
     deadlines: BTreeSet<(Timestamp, Xid)>,

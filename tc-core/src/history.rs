@@ -8,7 +8,7 @@ use crate::request::Decision;
 use crate::{Timestamp, Xid};
 
 /// Finished globals, by XID and in the order in which they finished.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     globals: BTreeMap<Xid, Box<GlobalRecord>>,
     finished: BTreeSet<(Timestamp, Xid)>,

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use hashbrown::HashTable;
 
 /// Entries found by a hash and an equality that the caller supplies.
+#[derive(Clone)]
 pub(crate) struct Index<T> {
     table: HashTable<T>,
 }

@@ -59,7 +59,7 @@ pub(crate) enum Purpose {
     Check,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     space: Arc<Space>,
     key: Box<[u8]>,
@@ -68,14 +68,14 @@ struct Slot {
     contended: Option<Box<Contended>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Contended {
     others: Vec<Holder>,
     queue: BTreeMap<Place, Claim>,
 }
 
 /// All rows that are held or waited for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockTable {
     slots: Vec<Option<Slot>>,
     free: Vec<LockId>,

@@ -28,7 +28,7 @@ pub(crate) struct Space {
 }
 
 /// The shared copies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     texts: Interner<str>,
     origins: Interner<Origin>,
@@ -76,6 +76,12 @@ impl Names {
 struct Interner<T: ?Sized> {
     known: Index<Arc<T>>,
     sweep_at: usize,
+}
+
+impl<T: ?Sized> Clone for Interner<T> {
+    fn clone(&self) -> Self {
+        Self { known: self.known.clone(), sweep_at: self.sweep_at }
+    }
 }
 
 impl<T: ?Sized + Hash + Eq> Interner<T> {

@@ -84,7 +84,7 @@ impl Waiter {
 }
 
 /// All requests that are answered later.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     last: WaitId,
     waiters: BTreeMap<WaitId, Waiter>,
