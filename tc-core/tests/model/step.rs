@@ -43,6 +43,13 @@ impl System {
                 let rows = plan.branches[branch].rows.clone();
                 self.leader_mut(leader).waiting.push((reply_to, rows));
             }
+            (Ask::Register(branch), Some(Reply::Registered { .. })) => {
+                let rows = &plan.branches[branch].rows;
+                let mut waiting = self.leader(leader).waiting.iter().flat_map(|(_, rows)| rows);
+                if waiting.any(|row| rows.contains(row)) {
+                    self.witness.blame("a request overtakes one that waits for the row");
+                }
+            }
             (Ask::Register(_) | Ask::End(_), _) => {}
         }
     }
