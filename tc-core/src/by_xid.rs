@@ -1,37 +1,36 @@
-//! A map from XIDs that is in their order and has little to spare.
+//! A map from XIDs that is in their order, quick, and has little to spare.
 //!
 //! XIDs are drawn one after the other, so what is there lies close together: neighbours share a
-//! block, found by one look-up in a tree that is as many times smaller.
+//! block, and a block's place follows from its number unless blocks before it are gone.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use crate::Xid;
 
 /// XIDs a block. More: a straggler keeps more room for its finished neighbours. Fewer: more
-/// blocks to find one's way among.
+/// blocks.
 const BLOCK: u64 = 32;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ByXid<T> {
-    blocks: BTreeMap<u64, Box<Block<T>>>,
+    /// In ascending order. Empty ones stay between others until they are the most.
+    blocks: VecDeque<Block<T>>,
+    empty: usize,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Block<T> {
+    number: u64,
     len: usize,
-    entries: [Option<Box<T>>; BLOCK as usize],
+    entries: Option<Box<[Entry<T>; BLOCK as usize]>>,
 }
+
+type Entry<T> = Option<Box<T>>;
 
 impl<T> Default for ByXid<T> {
     fn default() -> Self {
-        Self { blocks: BTreeMap::new(), len: 0 }
-    }
-}
-
-impl<T> Block<T> {
-    fn new() -> Box<Self> {
-        Box::new(Self { len: 0, entries: [const { None }; BLOCK as usize] })
+        Self { blocks: VecDeque::new(), empty: 0, len: 0 }
     }
 }
 
@@ -41,56 +40,108 @@ impl<T> ByXid<T> {
     }
 
     pub(crate) fn get(&self, xid: Xid) -> Option<&T> {
-        let (block, place) = place_of(xid);
-        self.blocks.get(&block)?.entries[place].as_deref()
+        let (number, place) = place_of(xid);
+        let block = &self.blocks[self.find(number).ok()?];
+        block.entries.as_ref()?[place].as_deref()
     }
 
     pub(crate) fn get_mut(&mut self, xid: Xid) -> Option<&mut T> {
-        let (block, place) = place_of(xid);
-        self.blocks.get_mut(&block)?.entries[place].as_deref_mut()
+        let (number, place) = place_of(xid);
+        let at = self.find(number).ok()?;
+        self.blocks[at].entries.as_mut()?[place].as_deref_mut()
     }
 
     pub(crate) fn insert(&mut self, xid: Xid, value: T) {
-        let (block, place) = place_of(xid);
-        let block = self.blocks.entry(block).or_insert_with(Block::new);
-        let before = block.entries[place].replace(Box::new(value));
-        let added = usize::from(before.is_none());
+        let (number, place) = place_of(xid);
+        let at = self.find(number).unwrap_or_else(|at| {
+            self.blocks.insert(at, Block { number, len: 0, entries: None });
+            self.empty += 1;
+            at
+        });
+        let block = &mut self.blocks[at];
+        self.empty -= usize::from(block.len == 0);
+        let entries =
+            block.entries.get_or_insert_with(|| Box::new([const { None }; BLOCK as usize]));
+        let added = usize::from(entries[place].replace(Box::new(value)).is_none());
         block.len += added;
         self.len += added;
     }
 
     pub(crate) fn remove(&mut self, xid: Xid) -> Option<Box<T>> {
         let (number, place) = place_of(xid);
-        let block = self.blocks.get_mut(&number)?;
-        let removed = block.entries[place].take()?;
+        let at = self.find(number).ok()?;
+        let block = &mut self.blocks[at];
+        let removed = block.entries.as_mut()?[place].take()?;
         block.len -= 1;
         self.len -= 1;
         if block.len == 0 {
-            self.blocks.remove(&number);
+            block.entries = None;
+            self.empty += 1;
+            self.sweep();
         }
         Some(removed)
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
-        self.blocks.values().flat_map(|block| block.entries.iter().flatten().map(Box::as_ref))
+        self.blocks.iter().flat_map(|block| block.entries().iter().flatten().map(Box::as_ref))
     }
 
     /// In ascending order, from `first` on.
     pub(crate) fn from(&self, first: Xid) -> impl Iterator<Item = &T> {
         let (number, place) = place_of(first);
-        self.blocks.range(number..).flat_map(move |(&at, block)| {
-            let skipped = if at == number { place } else { 0 };
-            block.entries[skipped..].iter().flatten().map(Box::as_ref)
+        let at = self.find(number).unwrap_or_else(|at| at);
+        self.blocks.range(at..).flat_map(move |block| {
+            let skipped = if block.number == number { place } else { 0 };
+            block.entries().iter().skip(skipped).flatten().map(Box::as_ref)
         })
     }
 
     /// In descending order, from below `before`.
     pub(crate) fn below(&self, before: Xid) -> impl Iterator<Item = &T> {
         let (number, place) = place_of(before);
-        self.blocks.range(..=number).rev().flat_map(move |(&at, block)| {
-            let end = if at == number { place } else { block.entries.len() };
-            block.entries[..end].iter().rev().flatten().map(Box::as_ref)
+        let end = self.find(number).map_or_else(|at| at, |at| at + 1);
+        self.blocks.range(..end).rev().flat_map(move |block| {
+            let taken = if block.number == number { place } else { BLOCK as usize };
+            block.entries().iter().take(taken).rev().flatten().map(Box::as_ref)
         })
+    }
+
+    /// Where the block of a number is, or belongs.
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        let (Some(first), Some(last)) = (self.blocks.front(), self.blocks.back()) else {
+            return Err(0);
+        };
+        if number > last.number {
+            return Err(self.blocks.len());
+        }
+        // Where it is if no block is missing behind it, or before it: one of the two is so but
+        // for a few blocks, also when the numbers leap with a new epoch.
+        let from_end = (self.blocks.len() as u64 - 1).wrapping_sub(last.number - number);
+        let from_start = number.wrapping_sub(first.number);
+        for guess in [from_end, from_start] {
+            let at = usize::try_from(guess).unwrap_or(usize::MAX);
+            if self.blocks.get(at).is_some_and(|block| block.number == number) {
+                return Ok(at);
+            }
+        }
+        self.blocks.binary_search_by_key(&number, |block| block.number)
+    }
+
+    /// Drops empty blocks: at the start, and everywhere once they are the most.
+    fn sweep(&mut self) {
+        while self.blocks.pop_front_if(|block| block.len == 0).is_some() {
+            self.empty -= 1;
+        }
+        if self.empty > self.blocks.len() / 2 {
+            self.blocks.retain(|block| block.len > 0);
+            self.empty = 0;
+        }
+    }
+}
+
+impl<T> Block<T> {
+    fn entries(&self) -> &[Entry<T>] {
+        self.entries.as_ref().map_or(&[], |entries| &entries[..])
     }
 }
 
@@ -107,10 +158,15 @@ mod tests {
 
     use super::*;
 
+    /// Of two epochs.
+    fn xid() -> impl Strategy<Value = u64> {
+        prop_oneof![0..400u64, (1 << 40)..(1 << 40) + 400u64]
+    }
+
     proptest! {
         /// It is the map that the standard library has, whatever is put in and taken out.
         #[test]
-        fn it_is_an_ordered_map(steps in vec((0..200u64, any::<bool>()), 0..200), at in 0..200u64) {
+        fn it_is_an_ordered_map(steps in vec((xid(), any::<bool>()), 0..300), at in xid()) {
             let (mut map, mut model) = (ByXid::default(), BTreeMap::new());
             for (xid, keep) in steps {
                 if keep {
@@ -121,8 +177,9 @@ mod tests {
                 }
             }
             prop_assert_eq!(map.len(), model.len());
-            prop_assert_eq!(map.blocks.values().map(|it| it.len).sum::<usize>(), model.len());
-            prop_assert!(map.blocks.values().all(|block| block.len > 0));
+            prop_assert_eq!(map.blocks.iter().map(|it| it.len).sum::<usize>(), model.len());
+            prop_assert_eq!(map.blocks.iter().filter(|it| it.len == 0).count(), map.empty);
+            prop_assert!(map.empty <= map.blocks.len() / 2);
             prop_assert!(map.iter().eq(model.values()));
             prop_assert!(map.iter().rev().eq(model.values().rev()));
             prop_assert!(map.from(Xid(at)).eq(model.range(at..).map(|(_, value)| value)));

@@ -102,8 +102,12 @@ impl Global {
 
     /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
     pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
+        if self.events.is_empty() {
+            self.events = [Event { at, what }].into();
+            return;
+        }
         let is_full = self.events.len() >= events_max.max(2);
-        let (first, rest) = self.events.split_at(self.events.len().min(1));
+        let (first, rest) = self.events.split_at(1);
         let kept = first.iter().chain(rest.iter().skip(usize::from(is_full)));
         self.events = kept.cloned().chain([Event { at, what }]).collect();
     }
