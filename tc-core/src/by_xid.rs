@@ -9,7 +9,8 @@ use crate::Xid;
 
 /// XIDs a block. More: a straggler keeps more room for its finished neighbours. Fewer: more
 /// blocks.
-const BLOCK: u64 = 32;
+const BLOCK: usize = 1 << BLOCK_BITS;
+const BLOCK_BITS: u32 = 5;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ByXid<T> {
@@ -23,7 +24,7 @@ pub(crate) struct ByXid<T> {
 struct Block<T> {
     number: u64,
     len: usize,
-    entries: Option<Box<[Entry<T>; BLOCK as usize]>>,
+    entries: Option<Box<[Entry<T>; BLOCK]>>,
 }
 
 type Entry<T> = Option<Box<T>>;
@@ -60,8 +61,7 @@ impl<T> ByXid<T> {
         });
         let block = &mut self.blocks[at];
         self.empty -= usize::from(block.len == 0);
-        let entries =
-            block.entries.get_or_insert_with(|| Box::new([const { None }; BLOCK as usize]));
+        let entries = block.entries.get_or_insert_with(|| Box::new([const { None }; BLOCK]));
         let added = usize::from(entries[place].replace(Box::new(value)).is_none());
         block.len += added;
         self.len += added;
@@ -101,7 +101,7 @@ impl<T> ByXid<T> {
         let (number, place) = place_of(before);
         let end = self.find(number).map_or_else(|at| at, |at| at + 1);
         self.blocks.range(..end).rev().flat_map(move |block| {
-            let taken = if block.number == number { place } else { BLOCK as usize };
+            let taken = if block.number == number { place } else { BLOCK };
             block.entries().iter().take(taken).rev().flatten().map(Box::as_ref)
         })
     }
@@ -146,7 +146,7 @@ impl<T> Block<T> {
 }
 
 fn place_of(xid: Xid) -> (u64, usize) {
-    (xid.0 / BLOCK, (xid.0 % BLOCK) as usize)
+    (xid.0 >> BLOCK_BITS, (xid.0 & ((1 << BLOCK_BITS) - 1)) as usize)
 }
 
 #[cfg(test)]

@@ -13,8 +13,11 @@ pub(crate) enum HeldLocks {
     One(LockId),
     Two([LockId; 2]),
     /// Boxed, so that the rare case does not make every branch larger.
-    Many(Box<Vec<LockId>>),
+    Many(Box<ManyLocks>),
 }
+
+#[derive(Clone, Debug)]
+pub(crate) struct ManyLocks(Vec<LockId>);
 
 impl HeldLocks {
     pub(crate) fn as_slice(&self) -> &[LockId] {
@@ -22,7 +25,7 @@ impl HeldLocks {
             Self::None => &[],
             Self::One(lock) => std::slice::from_ref(lock),
             Self::Two(locks) => locks,
-            Self::Many(locks) => locks,
+            Self::Many(locks) => &locks.0,
         }
     }
 
@@ -34,9 +37,11 @@ impl HeldLocks {
         *self = match mem::take(self) {
             Self::None => Self::One(lock),
             Self::One(first) => Self::Two([first, lock]),
-            Self::Two([first, second]) => Self::Many(Box::new(vec![first, second, lock])),
+            Self::Two([first, second]) => {
+                Self::Many(Box::new(ManyLocks(vec![first, second, lock])))
+            }
             Self::Many(mut locks) => {
-                locks.push(lock);
+                locks.0.push(lock);
                 Self::Many(locks)
             }
         };

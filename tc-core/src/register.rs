@@ -9,7 +9,7 @@ use crate::branch::{Branch, Rare, Stage};
 use crate::coordinator::{Answer, Coordinator, check_limit};
 use crate::global::Global;
 use crate::held::HeldLocks;
-use crate::lock::{Holder, LockTable, Rank};
+use crate::lock::{Holder, LockId, LockTable, Rank};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
 use crate::record::Record;
 use crate::request::{LockMode, LockWait, NewBranch, RowLock};
@@ -183,12 +183,14 @@ impl Coordinator {
             what: "registrations of a global",
             max: u64::from(u32::MAX),
         })?;
-        let held = |row: &&WantedRow| holds(&self.locks, row, xid, sequence);
-        let missing: WantedRows = rows.iter().filter(|row| !held(row)).copied().collect();
+        let held = |row: &WantedRow| held_in(&self.locks, row.lock, xid, sequence);
+        let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
+        let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
             return Ok(Err(branch.token));
         }
-        let rows = known.map_or(0, |branch| branch.locks.len()) + missing.len();
+        let added = missing.iter().filter(|row| held(row).is_none()).count();
+        let rows = known.map_or(0, |branch| branch.locks.len()) + added;
         check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
         Ok(Ok(Joint { sequence, missing }))
     }
@@ -218,11 +220,10 @@ impl Branch {
     }
 }
 
-fn holds(locks: &LockTable, row: &WantedRow, xid: Xid, sequence: u32) -> bool {
-    let covers = |holder: Holder| {
-        (holder.xid, holder.sequence) == (xid, sequence) && holder.mode >= row.mode
-    };
-    locks.holders(row.lock).any(covers)
+/// How the branch of this place holds the row, if it does.
+fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<LockMode> {
+    let mut holders = locks.holders(lock);
+    holders.find(|it| (it.xid, it.sequence) == (xid, sequence)).map(|holder| holder.mode)
 }
 
 fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {

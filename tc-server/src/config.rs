@@ -8,16 +8,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use handfast_core::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::{dispatch, engine, grpc};
 
 mod layers;
-mod limits;
 mod validate;
 
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
-pub use limits::LimitsConfig;
 
 /// The whole configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ pub struct Config {
     /// The loop that decides.
     pub engine: EngineConfig,
     /// What the coordinator allows clients.
-    pub limits: LimitsConfig,
+    pub limits: Limits,
     /// How phase two is carried out.
     pub dispatch: DispatchConfig,
     /// Encryption.
@@ -221,7 +220,7 @@ impl Default for Config {
             grpc: GrpcConfig::default(),
             admin: AdminConfig::default(),
             engine: EngineConfig::default(),
-            limits: LimitsConfig::default(),
+            limits: Limits::default(),
             dispatch: DispatchConfig::default(),
             tls: TlsConfig::default(),
             security: SecurityConfig::default(),
@@ -311,7 +310,7 @@ impl Config {
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
             admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },
-            limits: LimitsConfig::tiny(),
+            limits: Limits::tiny(),
             dispatch: DispatchConfig {
                 retry_delay_ms_min: 1,
                 retry_delay_ms_max: 20,

@@ -219,7 +219,7 @@ async fn start_works(
 ) -> Result<Works, StartError> {
     let store = open_store(config).await?;
     let settings = engine::Settings {
-        limits: (&config.limits).into(),
+        limits: config.limits.clone(),
         queue_max: config.engine.queue_max,
         batch_max: config.engine.batch_max,
         ..engine::Settings::new(advertised_address)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_core::{
     BranchId, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Limits, LockFilter,
-    Outcome, Request, Timestamp, What, Xid,
+    Outcome, PageBounds, Request, Timestamp, What, Xid,
 };
 use stateright::{Model, Property};
 
@@ -235,7 +235,7 @@ pub(crate) fn xid_of(global: usize) -> Xid {
 
 impl Leader {
     fn lets_roll_back(&self) -> bool {
-        let locks = self.coordinator.locks(&LockFilter::default(), None, usize::MAX);
+        let locks = self.coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items;
         let is_active = |xid| self.coordinator.status(xid) == GlobalStatus::Active;
         let waited_for = locks.iter().filter(|lock| !lock.queue.is_empty());
         waited_for.flat_map(|lock| &lock.holders).all(|holder| is_active(holder.xid))

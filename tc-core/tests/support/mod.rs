@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use handfast_core::{
     Change, Coordinator, Epoch, GlobalFilter, GlobalStatus, GlobalView, Limits, LoadError,
-    LockFilter, LockView, Record, RecordKey,
+    LockFilter, LockView, PageBounds, Record, RecordKey,
 };
 
 /// Records as a store keeps them.
@@ -42,14 +42,14 @@ pub(crate) fn recorded(coordinator: &Coordinator) -> (Vec<GlobalView>, Vec<LockV
 }
 
 pub(crate) fn views(coordinator: &Coordinator) -> Vec<GlobalView> {
-    let all = coordinator.globals(&GlobalFilter::default(), None, usize::MAX);
+    let all = coordinator.globals(&GlobalFilter::default(), None, PageBounds::NONE).items;
     let view = |summary: &handfast_core::GlobalSummary| coordinator.global(summary.record.xid);
     all.iter().filter_map(view).collect()
 }
 
 /// The locks that are held, without their queues.
 pub(crate) fn held(coordinator: &Coordinator) -> Vec<LockView> {
-    let mut locks = coordinator.locks(&LockFilter::default(), None, usize::MAX);
+    let mut locks = coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items;
     locks.iter_mut().for_each(|lock| lock.queue.clear());
     locks
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{
     BranchId, BranchState, Counts, Decision, GlobalState, GlobalStatus, GlobalView, Holding,
-    LockFilter, LockMode, LockView, Record, RowLock, StatusKind, Timestamp, Xid,
+    LockFilter, LockMode, LockView, PageBounds, Record, RowLock, StatusKind, Timestamp, Xid,
 };
 
 use super::{KEYS, RESOURCES, World, row};
@@ -33,7 +33,8 @@ impl World {
             let RowLock { table, key, .. } = row(key, LockMode::Exclusive);
             let resource = Some((*resource).to_owned());
             let (table, key) = (Some(table.to_string()), Some(key));
-            self.coordinator.locks(&LockFilter { resource, table, key, holder: None }, None, 1)
+            let filter = LockFilter { resource, table, key, holder: None };
+            self.coordinator.locks(&filter, None, PageBounds::NONE).items
         };
         rows.flat_map(lock).collect()
     }
