@@ -58,3 +58,13 @@ pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
 pub use xid::Xid;
+
+/// The pages for users: their fragments are compiled as they stand.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/transactions.md")]
+    struct Transactions;
+}

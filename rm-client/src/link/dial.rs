@@ -67,8 +67,8 @@ impl Dialler {
         let uri = self.endpoints[endpoint].uri();
         let failure = failure(status);
         match failure {
-            // Not the coordinator's word, but the transport's, which plain text does not shake hands
-            // for: this is the first that it hears of TLS.
+            // Not the coordinator's word, but the transport's: plain text shakes no hands, so this
+            // is the first that it hears of TLS.
             Failure::Passing(reason) if is_of_transport(status) && is_plain(uri) => {
                 let hint = "a coordinator with TLS needs an https:// endpoint";
                 Failure::Passing(format!("{uri}: {reason} ({hint})").into())
