@@ -37,6 +37,15 @@
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
 #![warn(missing_docs)]
 
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "without a database nothing calls what the databases have in common"
+    )
+)]
 #[doc(hidden)]
 pub mod at;
 mod connect;
