@@ -84,8 +84,8 @@ async fn shut_down(server: RunningServer, mut stop: StopSignal) -> Result<(), Cl
     }
 }
 
-/// SIGHUP, where there is something to read again. Elsewhere it ends the process, as a terminal that
-/// is closed expects.
+/// SIGHUP, where there is something to read again. Elsewhere it ends the process, as a terminal
+/// that is closed expects.
 struct ReloadSignal(Option<Signal>);
 
 impl ReloadSignal {

@@ -1,9 +1,9 @@
 //! Connections that are ready to speak: plain ones as they come, encrypted ones once they have
 //! shaken hands.
 //!
-//! Hands are shaken with many clients at a time, so that one that is slow or silent holds up nobody,
-//! and each for a limited time, so that it does not keep its place for ever. There are at most as
-//! many at it as the acceptor has places (BOUNDED).
+//! Hands are shaken with many clients at a time, so that one that is slow or silent holds up
+//! nobody, and for a limited time, so that none keeps its place for ever. At most as many shake
+//! hands as the acceptor has places (BOUNDED).
 
 use std::io;
 use std::net::SocketAddr;

@@ -34,8 +34,8 @@ pub enum TlsError {
     },
 }
 
-/// What the gRPC port needs; `None` without a certificate. Where a client authority is configured, a
-/// client without a certificate of its is turned away.
+/// What the gRPC port needs; `None` without a certificate. Where a client authority is configured,
+/// a client without a certificate that it has signed is turned away.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! A limit on how long a client of HTTP/2 may take to begin.
 //!
-//! Pings, which find out clients that have vanished, start after the client's preface; a client that
-//! never sends it would keep its place for ever.
+//! Pings, which find out clients that have vanished, start after the client's preface; a client
+//! that never sends it would keep its place for ever.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
