@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -181,6 +182,7 @@ impl Dispatcher {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
                 connected.sink.put(batch);
+                crash_point("mid-dispatch");
             }
         }
         self.shared.moved.notify_one();
@@ -231,6 +233,9 @@ impl Seat {
     pub fn outcomes(&self, mut answers: Vec<Answer>) -> Vec<Answer> {
         answers.retain(|answer| self.may_answer(answer));
         self.dispatcher.settle(Some(self.id), &answers);
+        if !answers.is_empty() {
+            crash_point("after-outcome");
+        }
         answers
     }
 
