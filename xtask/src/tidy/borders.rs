@@ -47,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-server", &["handfast-core", "handfast-proto"]),
     ("order-payment", &["handfast", "handfast-server"]),
     ("handfast-test-services", &[]),
+    ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),
 ];
 
