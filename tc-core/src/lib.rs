@@ -65,16 +65,19 @@
 #![warn(missing_docs)]
 
 mod branch;
+mod by_xid;
 mod coordinator;
 mod counts;
 mod deadlock;
 mod end;
 mod global;
 mod globals;
+mod held;
 mod history;
 mod id;
 mod index;
 mod invariant;
+mod key;
 mod limits;
 mod load;
 mod lock;

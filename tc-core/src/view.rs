@@ -178,7 +178,7 @@ impl Coordinator {
         if let (Some(resource), Some(table), Some(key)) =
             (&filter.resource, &filter.table, &filter.key)
         {
-            let space = Space { resource: Arc::from(&**resource), table: Arc::from(&**table) };
+            let space = Space::new(Arc::from(&**resource), Arc::from(&**table));
             let found = self.locks.find(&space, key).map(|lock| self.lock_view(lock));
             let held_by = |view: &LockView, xid| view.holders.iter().any(|it| it.xid == xid);
             let passes = |view: &LockView| filter.holder.is_none_or(|xid| held_by(view, xid));
@@ -213,7 +213,7 @@ impl Coordinator {
         after: Option<&LockCursor>,
     ) -> Vec<LockId> {
         let xid = global.xid;
-        let rows = global.branches.iter().flat_map(|branch| &branch.rows).map(|row| row.lock);
+        let rows = global.locks();
         let sorted: BTreeMap<_, _> =
             rows.map(|lock| ((&**self.locks.space(lock), self.locks.key(lock)), lock)).collect();
         let is_behind = |space: &Space, key: &[u8]| {

@@ -91,6 +91,10 @@ pub struct GrpcConfig {
     /// Connections at a time; a further one is closed at once. Too few: processes cannot connect.
     /// Too many: the process runs out of file descriptors, which the store needs too.
     pub connections_max: usize,
+    /// How long a client may take to shake hands, and then again to begin to speak HTTP/2, in
+    /// milliseconds; then it is let go. Too short: clients over a slow network cannot connect. Too
+    /// long: clients that say nothing keep the others out.
+    pub silence_timeout_ms: u64,
 }
 
 /// REST, health and metrics.
@@ -234,6 +238,7 @@ impl Default for GrpcConfig {
             message_bytes_max,
             queue_messages_max,
             connections_max: 8_192,
+            silence_timeout_ms: 10_000,
         }
     }
 }

@@ -8,13 +8,13 @@ use handfast_core::{
 };
 
 use super::{KEYS, RESOURCES, World, row};
-use crate::support::{check_recorded, held, views};
+use crate::support::{held, recorded, views};
 
 impl World {
     pub(crate) fn check(&mut self) {
         self.coordinator.check_invariants().expect("the coordinator agrees with itself");
         let loaded = self.store.load(self.epoch + 1, &self.limits).expect("RECORDED");
-        check_recorded(&self.coordinator, &loaded);
+        assert_eq!(recorded(&self.coordinator), recorded(&loaded), "RECORDED");
         let (globals, locks) = (views(&self.coordinator), self.all_locks());
         self.check_decided_once();
         self.check_lock_owner();

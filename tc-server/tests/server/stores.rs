@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
@@ -27,8 +28,8 @@ fn records(number: u64, branches: u64) -> Vec<Record> {
         state: GlobalState::Active,
         paused: false,
         rollback_only: false,
-        events: Vec::new(),
-        finished_branches: Vec::new(),
+        events: Arc::default(),
+        finished_branches: Arc::default(),
     });
     let branch = |id| {
         Record::Branch(BranchRecord {
