@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -192,6 +193,7 @@ impl Dispatcher {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
                 connected.sink.put(batch);
+                crash_point("mid-dispatch");
             }
         }
         self.shared.moved.notify_one();
@@ -240,7 +242,11 @@ impl Seat {
     /// process has never registered is none, since it cannot have carried the call out.
     #[must_use]
     pub fn outcomes(&self, answers: Vec<Answer>) -> Vec<Answer> {
-        self.dispatcher.settle(self.id, answers)
+        let answers = self.dispatcher.settle(self.id, answers);
+        if !answers.is_empty() {
+            crash_point("after-outcome");
+        }
+        answers
     }
 }
 

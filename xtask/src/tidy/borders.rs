@@ -46,7 +46,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-server", &["handfast-core", "handfast-proto"]),
     ("order-payment", &["handfast", "handfast-server"]),
-    ("xtask", &[]),
+    ("handfast-test-services", &[]),
+    ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
+    ("xtask", &["handfast-test-services"]),
 ];
 
 /// Finds code that names what its place must not know.
