@@ -22,8 +22,8 @@ use crate::{Correlation, Limits, Timestamp, Xid};
 /// All state of the transaction coordinator, in memory.
 ///
 /// Requests go in through [`decide`](Self::decide); changed records and effects come out. The same
-/// requests at the same times give the same outcomes, byte for byte (PURE). A clone goes its own way
-/// from the same state, which is how a model explores what could happen next.
+/// requests at the same times give the same outcomes, byte for byte (PURE). A clone goes its own
+/// way from the same state, which is how a model explores what could happen next.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     pub(crate) address: Arc<str>,

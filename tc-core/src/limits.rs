@@ -17,8 +17,8 @@ pub struct Limits {
     /// Longest timeout granted; a longer one is cut to this, and the reply says so. Too short:
     /// batch jobs cannot run. Too long: one careless client locks rows for that long.
     pub timeout_ms_max: u64,
-    /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about 400 bytes
-    /// each with two branches and a row each.
+    /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about 400
+    /// bytes each with two branches and a row each.
     pub globals_max: usize,
     /// Branches of one global. Too few: wide transactions are refused. Too many: a runaway loop in
     /// one client makes one global that takes minutes to roll back.
