@@ -14,7 +14,7 @@ mod step;
 use std::collections::VecDeque;
 use std::future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use handfast_core::{Coordinator, Epoch, Limits, LoadError, Request, Timestamp, What};
@@ -104,6 +104,17 @@ pub struct Engine {
     pub ended: JoinHandle<Result<(), EngineFailure>>,
 }
 
+/// An engine that leads and is to be run.
+#[derive(Debug)]
+pub struct Prepared<Run> {
+    /// The door to it.
+    pub handle: EngineHandle,
+    /// How it stands.
+    pub standing: watch::Receiver<Standing>,
+    /// The engine itself; ends as [`Engine::ended`].
+    pub run: Run,
+}
+
 impl Engine {
     /// Takes the lead in the store, then starts answering.
     ///
@@ -116,6 +127,24 @@ impl Engine {
         settings: Settings,
         phase_two: Arc<dyn PhaseTwo>,
     ) -> Result<Self, EngineFailure> {
+        let prepared = Self::prepare(store, clock, settings, phase_two).await?;
+        let Prepared { handle, standing, run } = prepared;
+        Ok(Self { handle, standing, ended: tokio::spawn(run) })
+    }
+
+    /// Takes the lead in the store and leaves it to the caller to run the engine: a simulator has
+    /// no runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::start`].
+    pub async fn prepare(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        phase_two: Arc<dyn PhaseTwo>,
+    ) -> Result<Prepared<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
+    {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
         let (standing, receiver) = watch::channel(Standing::NotLeading);
         let running = Running {
@@ -127,8 +156,8 @@ impl Engine {
             standing,
         };
         let term = running.lead().await?;
-        let ended = tokio::spawn(running.run(term));
-        Ok(Self { handle: EngineHandle::new(inbox), standing: receiver, ended })
+        let handle = EngineHandle::new(inbox);
+        Ok(Prepared { handle, standing: receiver, run: running.run(term) })
     }
 }
 
@@ -295,9 +324,8 @@ impl Running {
     /// Waits until the clock says that the time has come; for ever without one.
     async fn reach(&self, due: Option<Timestamp>) {
         let Some(due) = due else { return future::pending().await };
-        let now = self.clock.now();
-        if due > now {
-            tokio::time::sleep(Duration::from_millis(due.0 - now.0)).await;
+        if due > self.clock.now() {
+            self.clock.reach(due).await;
         }
     }
 }
