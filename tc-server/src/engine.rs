@@ -191,6 +191,7 @@ enum Woken {
     Arrived(VecDeque<Work>),
     Closed,
     Due,
+    Deposed,
 }
 
 impl Running {
@@ -218,7 +219,9 @@ impl Running {
                     tracing::warn!(epoch = term.epoch.0, "leadership lost");
                     self.desk.abandon(EngineError::NotLeading);
                     self.desk.clear_phase_two();
+                    refuse(self.inbox.suspend(), EngineError::NotLeading);
                     term = self.lead().await?;
+                    self.inbox.resume();
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -227,6 +230,8 @@ impl Running {
 
     /// Leads until asked to stop, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
+        let (store, epoch) = (Arc::clone(&self.store), term.epoch);
+        let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
         let mut open = true;
         loop {
@@ -243,6 +248,7 @@ impl Running {
             let due = term.step.coordinator().next_deadline();
             let woken = tokio::select! {
                 biased;
+                () = &mut deposed => Woken::Deposed,
                 written = write(&mut writing) => Woken::Written(written),
                 arrived = self.inbox.take(room), if takes => {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
@@ -257,21 +263,22 @@ impl Running {
                 Woken::Arrived(work) => self.decide_all(&mut term.step, work),
                 Woken::Closed => open = false,
                 Woken::Due => {}
+                Woken::Deposed => return Err(StoreError::LostLeadership),
             }
         }
     }
 
-    /// Starts writing what has been decided; without changes it is durable already.
+    /// Starts writing what has been decided; without changes it is durable already, and true if
+    /// nobody else leads.
     fn seal(&mut self, term: &mut Term) -> Option<Writing> {
         let batch = term.step.seal()?;
         metrics::histogram!("handfast_batch_requests").record(batch.requests as f64);
-        if batch.changes.is_empty() {
-            self.desk.let_out(batch.emissions);
-            return None;
-        }
-        metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let write = async move {
+            if batch.changes.is_empty() {
+                return store.confirm(epoch).await;
+            }
+            metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
             let started = Instant::now();
             let written = store.commit(epoch, batch.changes).await;
             metrics::histogram!("handfast_store_commit_seconds").record(started.elapsed());
@@ -342,10 +349,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.standing.send_replace(Standing::NotLeading);
         self.desk.abandon(EngineError::NotLeading);
-        for work in self.inbox.abandon(EngineError::NotLeading) {
-            if let Work::Request { request, destination: Some(destination) } = work {
-                destination.refuse(request.reply_to, EngineError::NotLeading);
-            }
+        refuse(self.inbox.abandon(EngineError::NotLeading), EngineError::NotLeading);
+    }
+}
+
+/// Tells those who asked that their requests are not taken up.
+fn refuse(queued: VecDeque<Work>, reason: EngineError) {
+    for work in queued {
+        if let Work::Request { request, destination: Some(destination) } = work {
+            destination.refuse(request.reply_to, reason);
         }
     }
 }

@@ -146,6 +146,14 @@ impl Front {
         }
     }
 
+    /// Ends when this server does not lead, or its engine has ended.
+    async fn deposed(&self) {
+        let mut standing = self.shared.standing.clone();
+        let not_leading = |standing: &Standing| *standing == Standing::NotLeading;
+        // An error means that the engine is gone, which is the same here.
+        drop(standing.wait_for(not_leading).await);
+    }
+
     async fn report_health(self) {
         let mut standing = self.shared.standing.clone();
         loop {

@@ -32,7 +32,7 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::DiskSlow, 20),
     (Fault::DiskStuck, 10),
     (Fault::ClockStep, 20),
-    (Fault::LeadershipTaken, 0),
+    (Fault::LeadershipTaken, 30),
 ];
 
 /// One run.
@@ -64,8 +64,7 @@ impl Plan {
         let mut random = Random::new(seed);
         let kept_permille = [1_000, 700, 400, 200][random.index(4)];
         let dropped = Fault::ALL.into_iter().filter(|_| !random.happens(kept_permille));
-        let mut without: BTreeSet<Fault> = dropped.collect();
-        without.insert(Fault::LeadershipTaken);
+        let without = dropped.collect();
         Self {
             seed,
             clients: 2 + random.index(3),

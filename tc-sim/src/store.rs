@@ -109,6 +109,19 @@ impl SimStore {
         Ok((epoch, records))
     }
 
+    async fn ask_who_leads(&self, epoch: Epoch) -> Result<(), StoreError> {
+        self.world.sleep(self.world.between(50, MS)).await;
+        let leads = self.disk.lock().epoch == epoch;
+        if leads { Ok(()) } else { Err(StoreError::LostLeadership) }
+    }
+
+    /// A heartbeat now and then.
+    async fn notice_loss(&self, epoch: Epoch) {
+        while self.disk.lock().epoch == epoch {
+            self.world.sleep(SECOND).await;
+        }
+    }
+
     async fn write(&self, epoch: Epoch, batch: Vec<Change>) -> Result<(), StoreError> {
         let mut unsynced = Unsynced { store: self, epoch, batch: Some(batch) };
         let slow = self.disk.lock().slow_until > self.world.now();
@@ -205,6 +218,14 @@ impl Store for SimStore {
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.write(epoch, batch).boxed()
+    }
+
+    fn confirm(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.ask_who_leads(epoch).boxed()
+    }
+
+    fn lost(&self, epoch: Epoch) -> BoxFuture<'_, ()> {
+        self.notice_loss(epoch).boxed()
     }
 }
 
