@@ -52,7 +52,8 @@ mod connect;
 mod context;
 mod coordinator;
 mod error;
-mod link;
+#[doc(hidden)]
+pub mod link;
 pub mod propagation;
 mod status;
 mod tm;

@@ -6,9 +6,12 @@ use anyhow::Result;
 
 use crate::interrupt::Interrupts;
 use crate::services::Services;
+use crate::sim;
 use crate::test::{cargo, run_tests};
 use crate::tidy;
 
+/// How many seeds are simulated.
+const SEEDS: &str = "2000";
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
 
@@ -34,6 +37,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }
+    sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
     run_example(interrupts)
 }
 

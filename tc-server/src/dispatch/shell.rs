@@ -12,7 +12,8 @@ use handfast_core::{Effect, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
+use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
+use super::queue::{Queue, ResourceLoad};
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
@@ -93,11 +94,21 @@ impl Dispatcher {
     /// server aborts it.
     #[must_use]
     pub fn start(clock: Arc<dyn Clock>, settings: Settings, seed: u64) -> (Self, JoinHandle<()>) {
+        let (dispatcher, timer) = Self::prepare(clock, settings, seed);
+        (dispatcher, tokio::spawn(timer))
+    }
+
+    /// As [`Dispatcher::start`], but leaves it to the caller to run the task.
+    pub fn prepare(
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        seed: u64,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
         let state = State { queue, connected: BTreeMap::new(), id_last: 0 };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
-        let timer = tokio::spawn(dispatcher.clone().let_time_pass());
+        let timer = dispatcher.clone().let_time_pass();
         (dispatcher, timer)
     }
 
@@ -108,15 +119,6 @@ impl Dispatcher {
         let mut state = self.lock();
         state.id_last += 1;
         let id = ProcessId(state.id_last);
-        // An earlier connection of the same process may be dead without either side's notice: its
-        // calls move on to where the process is heard from.
-        let earlier: Vec<ProcessId> = state
-            .connected
-            .iter()
-            .filter(|(_, other)| other.process.client_id == process.client_id)
-            .map(|(id, _)| *id)
-            .collect();
-        earlier.into_iter().for_each(|id| state.queue.gone(id));
         state.connected.insert(id, Connected { process, since, resources: Vec::new(), sink });
         self.pump(&mut state);
         Seat { dispatcher: self.clone(), id }
@@ -177,10 +179,11 @@ impl Dispatcher {
                 moved.await;
                 continue;
             };
-            let wait_ms = due.0.saturating_sub(self.shared.clock.now().0);
+            let reached = self.shared.clock.reach(due);
             tokio::select! {
+                biased;
+                () = reached => {}
                 () = moved => continue,
-                () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
             }
             let mut state = self.lock();
             state.queue.tick(self.shared.clock.now());
@@ -201,6 +204,17 @@ impl Dispatcher {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("no holder of the dispatcher lock panics")
+    }
+}
+
+impl State {
+    /// The other connections of the same process.
+    fn others_of(&self, id: ProcessId) -> Vec<ProcessId> {
+        let Some(own) = self.connected.get(&id) else { return Vec::new() };
+        let same = |(other, connected): &(&ProcessId, &Connected)| {
+            **other != id && connected.process.client_id == own.process.client_id
+        };
+        self.connected.iter().filter(same).map(|(other, _)| *other).collect()
     }
 }
 
@@ -229,6 +243,9 @@ impl Seat {
     pub fn register(&self, resources: Vec<RegisteredResource>) {
         let mut state = self.dispatcher.lock();
         state.queue.registered(self.id, resources.iter().map(|resource| resource.key.clone()));
+        // Another connection of the same process may be dead without either side's notice: its
+        // calls move on to where the process is heard from.
+        state.others_of(self.id).into_iter().for_each(|other| state.queue.doubt(other));
         if let Some(connected) = state.connected.get_mut(&self.id) {
             for resource in resources {
                 connected.resources.retain(|known| known.key != resource.key);

@@ -88,7 +88,9 @@ impl Desk {
     /// Answers everything that is unanswered with the reason why no reply will come.
     pub(crate) fn abandon(&mut self, reason: EngineError) {
         let mut filled = Vec::new();
-        let correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
+        let mut correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
+        // In the order of asking, not of hashing: the same run gives the same answers.
+        correlations.sort_unstable();
         for correlation in correlations {
             self.answer(correlation, Err(reason), &mut filled);
         }

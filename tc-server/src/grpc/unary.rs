@@ -47,7 +47,9 @@ impl Coordinator for Front {
         request: Request<Streaming<wire::ClientFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let peer = peer(&request);
-        connection::connect(self.clone(), request.into_inner(), peer).map(Response::new)
+        let (reader, frames) = self.converse(request.into_inner(), peer)?;
+        tokio::spawn(reader);
+        Ok(Response::new(frames))
     }
 
     async fn begin(

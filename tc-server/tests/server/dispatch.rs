@@ -359,3 +359,18 @@ fn loads_count_every_call_once_and_idle_lanes_go() {
     desk.queue.gone(FIRST);
     assert_eq!(desk.queue.loads(), []);
 }
+
+/// A server that stood still reads the greetings of connections that are long dead, the newest not
+/// always last: given up for one of those, the live one was never sent anything again.
+#[test]
+fn a_process_that_is_heard_from_elsewhere_is_not_given_up() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.registered(SECOND, "a");
+    desk.queue.doubt(FIRST);
+    assert_eq!(desk.sends(), ["2 a 1"]);
+    desk.queue.gone(SECOND);
+    assert_eq!(desk.sends(), ["1 a 1"]);
+}
