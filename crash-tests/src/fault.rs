@@ -71,6 +71,8 @@ pub enum Fault {
     PauseDatabase(usize, Duration),
     /// A wire of a service is in this state for so long.
     Wire { service: usize, to: End, state: State, lasting: Duration },
+    /// The network between the services' host and the coordinator's loses everything for so long.
+    CutHost(Duration),
 }
 
 impl fmt::Display for Fault {
@@ -85,6 +87,7 @@ impl fmt::Display for Fault {
             Self::PauseService(..) => f.write_str("service stopped"),
             Self::KillDatabase(_) => f.write_str("database killed"),
             Self::PauseDatabase(..) => f.write_str("database stopped"),
+            Self::CutHost(_) => f.write_str("network cut"),
             Self::Wire { to, state, .. } => {
                 let to = match to {
                     End::Coordinator => "coordinator",

@@ -102,6 +102,7 @@ async fn run_rounds(options: &Run) -> Result<()> {
             workload: Workload::Both,
             seed,
             data_dir: None,
+            host: None,
         };
         let round = ROUND.min(left);
         writeln!(stdout(), "seed {seed}: {products:?}, {} s", round.as_secs())?;

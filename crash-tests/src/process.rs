@@ -29,7 +29,22 @@ impl Program {
     /// # Errors
     /// When the log cannot be written.
     pub fn part(&self, part: &str, log: &Path) -> Result<Command> {
-        let mut command = Command::new(&self.0);
+        self.part_after(&[], part, log)
+    }
+
+    /// The same after the words of a program that starts another.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn part_after(&self, words: &[String], part: &str, log: &Path) -> Result<Command> {
+        let mut command = match words {
+            [] => Command::new(&self.0),
+            [starter, rest @ ..] => {
+                let mut command = Command::new(starter);
+                command.args(rest).arg(&self.0);
+                command
+            }
+        };
         command.arg(part);
         // The coordinator takes variables of this name for its configuration.
         for (name, _) in std::env::vars_os() {

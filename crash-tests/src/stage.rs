@@ -4,6 +4,7 @@ mod record;
 mod services;
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::coordinator::Coordinator;
 use crate::database::{Place, Pool};
 use crate::fault::{End, Fault};
+use crate::namespace::Host;
 use crate::process::Program;
 use crate::wire::{State, Wire};
 use crate::work::{DATABASES, Product, Workload};
@@ -46,6 +48,9 @@ pub struct Settings {
     pub seed: u64,
     /// Where the coordinator keeps its records; a temporary directory unless given.
     pub data_dir: Option<PathBuf>,
+    /// The host that the services are on, if it is not this one. They then reach the coordinator
+    /// over its link, and not over a wire.
+    pub host: Option<Arc<Host>>,
 }
 
 /// The whole system, running.
@@ -77,7 +82,8 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("handfast-crash-").tempdir()?;
         let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.path().join("data"));
         let log = folder.path().join("coordinator.log");
-        let coordinator = Coordinator::start(&settings.program, &data_dir, &log).await?;
+        let listen = settings.host.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |host| host.here());
+        let coordinator = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
         let servers = start_servers(settings.products).await?;
         let places = [0, 1].map(|database| place(&folder, &servers, database, None));
         let pools = [Pool::new(&places[0], 4)?, Pool::new(&places[1], 4)?];
@@ -197,6 +203,12 @@ impl Stage {
                 sleep(*lasting).await;
                 wire.set(State::Sound);
             }
+            Fault::CutHost(lasting) => {
+                let host = self.settings.host.as_ref().context("the services are on this host")?;
+                host.cut()?;
+                sleep(*lasting).await;
+                host.heal()?;
+            }
         }
         Ok(true)
     }
@@ -253,8 +265,14 @@ impl Stage {
         let places = [0, 1]
             .map(|database| place(&self.folder, &self.servers, database, slot.address(database)));
         let log = self.folder.path().join(format!("service-{service}.log"));
-        let mut command = self.settings.program.part("service", &log)?;
-        command.arg(slot.script(&self.settings, self.processes, places)?);
+        let host = self.settings.host.as_ref();
+        let prefix = host.map_or_else(Vec::new, |host| host.prefix().to_vec());
+        let mut command = self.settings.program.part_after(&prefix, "service", &log)?;
+        let endpoint = match host {
+            Some(_) => self.coordinator.address(),
+            None => slot.coordinator.address(),
+        };
+        command.arg(slot.script(&self.settings, self.processes, endpoint, places)?);
         if let Some(point) = crash_point {
             command.env("HANDFAST_CRASH_POINT", point);
         }

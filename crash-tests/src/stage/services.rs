@@ -58,11 +58,12 @@ impl ServiceSlot {
         &self,
         settings: &Settings,
         process: u64,
+        endpoint: SocketAddr,
         databases: [Place; DATABASES],
     ) -> Result<String> {
         let script = Script {
             process,
-            endpoint: format!("http://{}", self.coordinator.address()),
+            endpoint: format!("http://{endpoint}"),
             databases,
             workers: settings.workers,
             workload: settings.workload,

@@ -1,5 +1,7 @@
 //! Stages for tests.
 
+use std::io::Write;
+
 use handfast_crash_tests::process::Program;
 use handfast_crash_tests::run::Report;
 use handfast_crash_tests::stage::{Settings, Stage};
@@ -19,7 +21,15 @@ pub(crate) fn settings(products: [Product; 2], seed: u64) -> Settings {
         workload: Workload::Both,
         seed,
         data_dir: None,
+        host: None,
     }
+}
+
+/// Says that this machine does not allow what a test is about, where it cannot be overlooked. With
+/// `HANDFAST_TEST_EVERY_FAULT` set it is a failure.
+pub(crate) fn not_run(why: &str) {
+    writeln!(std::io::stderr(), "NOT RUN: {why}").unwrap();
+    assert!(std::env::var_os("HANDFAST_TEST_EVERY_FAULT").is_none(), "not run: {why}");
 }
 
 /// Everything has ended well, and something has happened.
