@@ -65,6 +65,8 @@ pub enum Fault {
     CrashService { service: usize, point: &'static str, pass: u32 },
     /// SIGSTOP for so long.
     PauseService(usize, Duration),
+    /// SIGSTOP at a point, at its first pass, for so long.
+    StopService { service: usize, point: &'static str, lasting: Duration },
     /// `kill -9` of the server at any moment, then a start on its data.
     KillDatabase(usize),
     /// SIGSTOP of the server and its children for so long.
@@ -84,6 +86,7 @@ impl fmt::Display for Fault {
             Self::PauseCoordinator(_) => f.write_str("coordinator stopped"),
             Self::KillService(_) => f.write_str("service killed"),
             Self::CrashService { point, .. } => write!(f, "service dies {point}"),
+            Self::StopService { point, .. } => write!(f, "service stops {point}"),
             Self::PauseService(..) => f.write_str("service stopped"),
             Self::KillDatabase(_) => f.write_str("database killed"),
             Self::PauseDatabase(..) => f.write_str("database stopped"),

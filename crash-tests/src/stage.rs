@@ -26,6 +26,9 @@ use crate::work::{DATABASES, Product, Workload};
 pub use record::{Done, Record};
 use services::ServiceSlot;
 
+/// Shorter than the longest outages, so that they show as answers that never came.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
+
 /// How long a crash point may take to be reached.
 const CRASH_WITHIN: Duration = Duration::from_secs(30);
 /// How long everything may take to work again after a fault.
@@ -46,6 +49,8 @@ pub struct Settings {
     pub workload: Workload,
     /// Chooses operations.
     pub seed: u64,
+    /// How long a service waits for an answer of the coordinator.
+    pub request_deadline: Duration,
     /// Where the coordinator keeps its records; a temporary directory unless given.
     pub data_dir: Option<PathBuf>,
     /// The host that the services are on, if it is not this one. They then reach the coordinator
@@ -181,7 +186,9 @@ impl Stage {
             }
             Fault::KillService(service) => self.start_service(*service, None).await?,
             Fault::CrashService { service, point, pass } => {
-                self.start_service(*service, Some(&format!("{point}:{pass}"))).await?;
+                let point_and_pass = format!("{point}:{pass}");
+                self.start_service(*service, Some(("HANDFAST_CRASH_POINT", point_and_pass)))
+                    .await?;
                 let crashed = self.services[*service].crashed_at(point, CRASH_WITHIN).await?;
                 self.start_service(*service, None).await?;
                 return Ok(crashed);
@@ -190,6 +197,14 @@ impl Stage {
                 self.services[*service].running()?.pause()?;
                 sleep(*lasting).await;
                 self.services[*service].running()?.go_on()?;
+            }
+            Fault::StopService { service, point, lasting } => {
+                self.start_service(*service, Some(("HANDFAST_STOP_POINT", (*point).to_owned())))
+                    .await?;
+                let process = self.services[*service].running()?;
+                process.stopped(CRASH_WITHIN).await?;
+                sleep(*lasting).await;
+                process.go_on()?;
             }
             Fault::KillDatabase(database) => self.restart_server(*database).await?,
             Fault::PauseDatabase(database, lasting) => {
@@ -257,9 +272,9 @@ impl Stage {
         Ok(ServiceSlot::new(coordinator, databases))
     }
 
-    /// Starts a service, or another in the place of the one that is killed for it; it may die at a
-    /// crash point.
-    async fn start_service(&mut self, service: usize, crash_point: Option<&str>) -> Result<()> {
+    /// Starts a service, or another in the place of the one that is killed for it. A variable can
+    /// name a point for it to die or to stop at.
+    async fn start_service(&mut self, service: usize, point: Option<(&str, String)>) -> Result<()> {
         self.processes += 1;
         let slot = &mut self.services[service];
         let places = [0, 1]
@@ -273,9 +288,7 @@ impl Stage {
             None => slot.coordinator.address(),
         };
         command.arg(slot.script(&self.settings, self.processes, endpoint, places)?);
-        if let Some(point) = crash_point {
-            command.env("HANDFAST_CRASH_POINT", point);
-        }
+        command.envs(point);
         slot.restart(command, Arc::clone(&self.record)).await
     }
 

@@ -65,6 +65,7 @@ impl ServiceSlot {
             process,
             endpoint: format!("http://{endpoint}"),
             databases,
+            request_deadline_ms: u64::try_from(settings.request_deadline.as_millis())?,
             workers: settings.workers,
             workload: settings.workload,
             seed: settings.seed,

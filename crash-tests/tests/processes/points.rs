@@ -1,7 +1,9 @@
 //! Death at each named point, while money moves and lists grow.
 
+use std::time::Duration;
+
 use handfast_crash_tests::fault::{COORDINATOR_POINTS, Fault, SERVICE_POINTS};
-use handfast_crash_tests::stage::Stage;
+use handfast_crash_tests::stage::{Settings, Stage};
 
 use crate::stages::{FILES, MIXED, assert_sound, settings};
 
@@ -10,14 +12,19 @@ const PASS: u32 = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
-    let mut stage = Stage::start(settings(FILES, 11)).await.unwrap();
+    let request_deadline = Duration::from_secs(60);
+    let settings = Settings { request_deadline, ..settings(FILES, 11) };
+    let mut stage = Stage::start(settings).await.unwrap();
     for point in COORDINATOR_POINTS {
         // It leads once in its life.
         let pass = if point == "after-lead" { 1 } else { PASS };
         stage.suffer(&Fault::CrashCoordinator { point, pass }).await.unwrap();
     }
     assert_all_reached(&stage, &COORDINATOR_POINTS);
-    assert_sound(stage).await;
+    let report = assert_sound(stage).await;
+    // Requests that had no answer were sent again: a restart is a delay and no error.
+    assert_eq!(report.verdict.reasons.get("HF-TM-UNANSWERED"), None, "{report}");
+    assert_eq!(report.verdict.outcomes.get("unknown"), None, "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
