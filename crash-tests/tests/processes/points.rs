@@ -20,6 +20,10 @@ async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
         let pass = if point == "after-lead" { 1 } else { PASS };
         stage.suffer(&Fault::CrashCoordinator { point, pass }).await.unwrap();
     }
+    // Between decision and disk, where nobody may have been told: often enough to meet commits.
+    for pass in 4..12 {
+        stage.suffer(&Fault::CrashCoordinator { point: "before-write", pass }).await.unwrap();
+    }
     assert_all_reached(&stage, &COORDINATOR_POINTS);
     let report = assert_sound(stage).await;
     // Requests that had no answer were sent again: a restart is a delay and no error.
@@ -35,6 +39,11 @@ async fn a_service_that_dies_at_any_point_leaves_nothing() {
         // Two operations must meet for a repetition.
         let pass = if point == "before-replay" { 1 } else { PASS };
         stage.suffer(&Fault::CrashService { service, point, pass }).await.unwrap();
+    }
+    // Often enough to meet rollbacks there, and not commits alone.
+    for pass in 1..6 {
+        let point = "in-phase-two-before-commit";
+        stage.suffer(&Fault::CrashService { service: 0, point, pass }).await.unwrap();
     }
     assert_all_reached(&stage, &SERVICE_POINTS);
     assert_sound(stage).await;
