@@ -1,7 +1,7 @@
 //! `handfast serve` as a process: the command line of the binary, on a data directory and ports
 //! that stay through restarts.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,11 +37,16 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Starts it, and waits until it leads.
+    /// Starts it, with the native API on this address, and waits until it leads.
     ///
     /// # Errors
     /// When it does not.
-    pub async fn start(program: &Program, data_dir: &Path, log: &Path) -> Result<Self> {
+    pub async fn start(
+        program: &Program,
+        data_dir: &Path,
+        log: &Path,
+        listen: IpAddr,
+    ) -> Result<Self> {
         // Fails only if another run of this process has installed it.
         let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(READY_WITHIN).build()?;
@@ -49,8 +54,8 @@ impl Coordinator {
             program: program.clone(),
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
-            grpc: free_address()?,
-            admin: free_address()?,
+            grpc: free_address(listen)?,
+            admin: free_address(Ipv4Addr::LOCALHOST.into())?,
             process: None,
             http,
         };
@@ -90,6 +95,10 @@ impl Coordinator {
         command.arg("--data-dir").arg(&self.data_dir);
         command.arg("--grpc-listen").arg(self.grpc.to_string());
         command.arg("--admin-listen").arg(self.admin.to_string());
+        if !self.grpc.ip().is_loopback() {
+            // The other host is a namespace of this machine.
+            command.arg("--insecure-allow-plaintext-and-anonymous-on-non-loopback");
+        }
         for setting in SETTINGS {
             command.args(["--set", setting]);
         }
@@ -151,6 +160,6 @@ impl Coordinator {
 }
 
 /// A free port, kept through restarts: clients find the coordinator where it was.
-fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+fn free_address(of: IpAddr) -> Result<SocketAddr> {
+    Ok(TcpListener::bind((of, 0))?.local_addr()?)
 }

@@ -65,12 +65,16 @@ pub enum Fault {
     CrashService { service: usize, point: &'static str, pass: u32 },
     /// SIGSTOP for so long.
     PauseService(usize, Duration),
+    /// SIGSTOP at a point, at its first pass, for so long.
+    StopService { service: usize, point: &'static str, lasting: Duration },
     /// `kill -9` of the server at any moment, then a start on its data.
     KillDatabase(usize),
     /// SIGSTOP of the server and its children for so long.
     PauseDatabase(usize, Duration),
     /// A wire of a service is in this state for so long.
     Wire { service: usize, to: End, state: State, lasting: Duration },
+    /// The network between the services' host and the coordinator's loses everything for so long.
+    CutHost(Duration),
 }
 
 impl fmt::Display for Fault {
@@ -82,9 +86,11 @@ impl fmt::Display for Fault {
             Self::PauseCoordinator(_) => f.write_str("coordinator stopped"),
             Self::KillService(_) => f.write_str("service killed"),
             Self::CrashService { point, .. } => write!(f, "service dies {point}"),
+            Self::StopService { point, .. } => write!(f, "service stops {point}"),
             Self::PauseService(..) => f.write_str("service stopped"),
             Self::KillDatabase(_) => f.write_str("database killed"),
             Self::PauseDatabase(..) => f.write_str("database stopped"),
+            Self::CutHost(_) => f.write_str("network cut"),
             Self::Wire { to, state, .. } => {
                 let to = match to {
                     End::Coordinator => "coordinator",

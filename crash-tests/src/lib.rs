@@ -9,6 +9,7 @@
 //! | [`fault`] | what can go wrong, and a schedule of it from a seed; pure |
 //! | [`service`] | the service process: runs operations and tells what became of them |
 //! | [`coordinator`], [`database`], [`wire`] | the other parts of the stage |
+//! | [`tmpfs`], [`namespace`] | a disk that can be filled, a host that can be cut off |
 //! | [`stage`] | all of them together, and how a fault is done to them |
 //! | [`verdict`] | what must hold when the faults are over |
 //! | [`run`] | one run from its settings to its verdict |
@@ -17,6 +18,7 @@ pub mod coordinator;
 pub mod database;
 pub mod fault;
 pub mod history;
+pub mod namespace;
 pub mod process;
 pub mod run;
 pub mod service;

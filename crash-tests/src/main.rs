@@ -10,7 +10,7 @@ use clap::{Args, Parser};
 use handfast_crash_tests::process::Program;
 use handfast_crash_tests::run::run;
 use handfast_crash_tests::service;
-use handfast_crash_tests::stage::Settings;
+use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings};
 use handfast_crash_tests::work::{Product, Workload};
 
 /// Kills, stops, cuts off and starves a coordinator, services and databases, and judges the rest.
@@ -101,7 +101,9 @@ async fn run_rounds(options: &Run) -> Result<()> {
             workers: options.workers,
             workload: Workload::Both,
             seed,
+            request_deadline: REQUEST_DEADLINE,
             data_dir: None,
+            host: None,
         };
         let round = ROUND.min(left);
         writeln!(stdout(), "seed {seed}: {products:?}, {} s", round.as_secs())?;

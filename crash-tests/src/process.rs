@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -29,7 +30,22 @@ impl Program {
     /// # Errors
     /// When the log cannot be written.
     pub fn part(&self, part: &str, log: &Path) -> Result<Command> {
-        let mut command = Command::new(&self.0);
+        self.part_after(&[], part, log)
+    }
+
+    /// The same after the words of a program that starts another.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn part_after(&self, words: &[String], part: &str, log: &Path) -> Result<Command> {
+        let mut command = match words {
+            [] => Command::new(&self.0),
+            [starter, rest @ ..] => {
+                let mut command = Command::new(starter);
+                command.args(rest).arg(&self.0);
+                command
+            }
+        };
         command.arg(part);
         // The coordinator takes variables of this name for its configuration.
         for (name, _) in std::env::vars_os() {
@@ -139,6 +155,21 @@ impl Process {
         let by_crash_point = status.signal() == Some(Signal::SIGABRT as i32);
         ensure!(by_crash_point, "the process ended by itself with {status}");
         Ok(true)
+    }
+
+    /// Waits for it to stop at a point.
+    ///
+    /// # Errors
+    /// When it does not, or ends.
+    pub async fn stopped(&self, within: Duration) -> Result<()> {
+        let id = Id::Pid(self.pid()?);
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        let waited = tokio::task::spawn_blocking(move || waitid(id, flags));
+        let status =
+            tokio::time::timeout(within, waited).await.context("it does not stop")???;
+        let has_stopped = matches!(status, WaitStatus::Stopped(_, Signal::SIGSTOP));
+        ensure!(has_stopped, "it did not stop: {status:?}");
+        Ok(())
     }
 
     /// Waits for it to end by itself.

@@ -23,8 +23,6 @@ use crate::work::{DATABASES, Product, Row, What, Workload};
 
 /// How long a global may stay undecided: what a killed service leaves is rolled back after that.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a request to the coordinator may go unanswered.
-const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
 /// How long a window of lists is in use.
 const WINDOW_NANOSECONDS: u64 = 10_000_000_000;
 /// Operations of one process have numbers of their own.
@@ -40,6 +38,8 @@ pub struct Script {
     pub endpoint: String,
     /// Where the databases are.
     pub databases: [Place; DATABASES],
+    /// How long a request to the coordinator may go unanswered.
+    pub request_deadline_ms: u64,
     /// How many operations run at a time.
     pub workers: u64,
     /// What they are.
@@ -97,7 +97,8 @@ impl Service {
     async fn start(script: &Script) -> Result<Self> {
         let handfast = keep_trying(async || {
             let handfast = Handfast::connect(&script.endpoint).application("service");
-            let handfast = handfast.request_deadline(REQUEST_DEADLINE);
+            let deadline = Duration::from_millis(script.request_deadline_ms);
+            let handfast = handfast.request_deadline(deadline);
             let handfast = handfast.rollback_wait(Duration::from_secs(1));
             handfast.back_off(Duration::from_millis(20), Duration::from_millis(500)).await
         });

@@ -4,6 +4,7 @@ mod record;
 mod services;
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,16 @@ use tokio::time::{Instant, sleep};
 use crate::coordinator::Coordinator;
 use crate::database::{Place, Pool};
 use crate::fault::{End, Fault};
+use crate::namespace::Host;
 use crate::process::Program;
 use crate::wire::{State, Wire};
 use crate::work::{DATABASES, Product, Workload};
 
 pub use record::{Done, Record};
 use services::ServiceSlot;
+
+/// Shorter than the longest outages, so that they show as answers that never came.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
 
 /// How long a crash point may take to be reached.
 const CRASH_WITHIN: Duration = Duration::from_secs(30);
@@ -44,8 +49,13 @@ pub struct Settings {
     pub workload: Workload,
     /// Chooses operations.
     pub seed: u64,
+    /// How long a service waits for an answer of the coordinator.
+    pub request_deadline: Duration,
     /// Where the coordinator keeps its records; a temporary directory unless given.
     pub data_dir: Option<PathBuf>,
+    /// The host that the services are on, if it is not this one. They then reach the coordinator
+    /// over its link, and not over a wire.
+    pub host: Option<Arc<Host>>,
 }
 
 /// The whole system, running.
@@ -77,7 +87,8 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("handfast-crash-").tempdir()?;
         let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.path().join("data"));
         let log = folder.path().join("coordinator.log");
-        let coordinator = Coordinator::start(&settings.program, &data_dir, &log).await?;
+        let listen = settings.host.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |host| host.here());
+        let coordinator = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
         let servers = start_servers(settings.products).await?;
         let places = [0, 1].map(|database| place(&folder, &servers, database, None));
         let pools = [Pool::new(&places[0], 4)?, Pool::new(&places[1], 4)?];
@@ -175,7 +186,9 @@ impl Stage {
             }
             Fault::KillService(service) => self.start_service(*service, None).await?,
             Fault::CrashService { service, point, pass } => {
-                self.start_service(*service, Some(&format!("{point}:{pass}"))).await?;
+                let point_and_pass = format!("{point}:{pass}");
+                self.start_service(*service, Some(("HANDFAST_CRASH_POINT", point_and_pass)))
+                    .await?;
                 let crashed = self.services[*service].crashed_at(point, CRASH_WITHIN).await?;
                 self.start_service(*service, None).await?;
                 return Ok(crashed);
@@ -184,6 +197,14 @@ impl Stage {
                 self.services[*service].running()?.pause()?;
                 sleep(*lasting).await;
                 self.services[*service].running()?.go_on()?;
+            }
+            Fault::StopService { service, point, lasting } => {
+                self.start_service(*service, Some(("HANDFAST_STOP_POINT", (*point).to_owned())))
+                    .await?;
+                let process = self.services[*service].running()?;
+                process.stopped(CRASH_WITHIN).await?;
+                sleep(*lasting).await;
+                process.go_on()?;
             }
             Fault::KillDatabase(database) => self.restart_server(*database).await?,
             Fault::PauseDatabase(database, lasting) => {
@@ -196,6 +217,12 @@ impl Stage {
                 wire.set(*state);
                 sleep(*lasting).await;
                 wire.set(State::Sound);
+            }
+            Fault::CutHost(lasting) => {
+                let host = self.settings.host.as_ref().context("the services are on this host")?;
+                host.cut()?;
+                sleep(*lasting).await;
+                host.heal()?;
             }
         }
         Ok(true)
@@ -245,19 +272,23 @@ impl Stage {
         Ok(ServiceSlot::new(coordinator, databases))
     }
 
-    /// Starts a service, or another in the place of the one that is killed for it; it may die at a
-    /// crash point.
-    async fn start_service(&mut self, service: usize, crash_point: Option<&str>) -> Result<()> {
+    /// Starts a service, or another in the place of the one that is killed for it. A variable can
+    /// name a point for it to die or to stop at.
+    async fn start_service(&mut self, service: usize, point: Option<(&str, String)>) -> Result<()> {
         self.processes += 1;
         let slot = &mut self.services[service];
         let places = [0, 1]
             .map(|database| place(&self.folder, &self.servers, database, slot.address(database)));
         let log = self.folder.path().join(format!("service-{service}.log"));
-        let mut command = self.settings.program.part("service", &log)?;
-        command.arg(slot.script(&self.settings, self.processes, places)?);
-        if let Some(point) = crash_point {
-            command.env("HANDFAST_CRASH_POINT", point);
-        }
+        let host = self.settings.host.as_ref();
+        let prefix = host.map_or_else(Vec::new, |host| host.prefix().to_vec());
+        let mut command = self.settings.program.part_after(&prefix, "service", &log)?;
+        let endpoint = match host {
+            Some(_) => self.coordinator.address(),
+            None => slot.coordinator.address(),
+        };
+        command.arg(slot.script(&self.settings, self.processes, endpoint, places)?);
+        command.envs(point);
         slot.restart(command, Arc::clone(&self.record)).await
     }
 

@@ -58,12 +58,14 @@ impl ServiceSlot {
         &self,
         settings: &Settings,
         process: u64,
+        endpoint: SocketAddr,
         databases: [Place; DATABASES],
     ) -> Result<String> {
         let script = Script {
             process,
-            endpoint: format!("http://{}", self.coordinator.address()),
+            endpoint: format!("http://{endpoint}"),
             databases,
+            request_deadline_ms: u64::try_from(settings.request_deadline.as_millis())?,
             workers: settings.workers,
             workload: settings.workload,
             seed: settings.seed,

@@ -1,12 +1,11 @@
 //! The coordinator's disk fills up under work, is as good as full at a start, and has room again.
 
-use std::io::Write;
 use std::time::Duration;
 
 use handfast_crash_tests::stage::{Settings, Stage};
 use handfast_crash_tests::tmpfs::SmallDisk;
 
-use crate::stages::{FILES, assert_sound, settings};
+use crate::stages::{FILES, assert_sound, not_run, settings};
 
 /// More than the store's first files take, and little enough to be filled at once.
 const DISK_BYTES: u64 = 256 << 20;
@@ -18,9 +17,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coordinator_whose_disk_is_full_stops_and_goes_on_when_there_is_room() {
     let Some(disk) = SmallDisk::mount(DISK_BYTES).unwrap() else {
-        let mut out = std::io::stderr();
-        writeln!(out, "NOT RUN: this process may not mount a tmpfs to fill").unwrap();
-        return;
+        return not_run("this process may not mount a tmpfs to fill");
     };
     let data_dir = Some(disk.path().join("data"));
     let mut stage = Stage::start(Settings { data_dir, ..settings(FILES, 41) }).await.unwrap();

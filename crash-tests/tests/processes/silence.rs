@@ -17,6 +17,17 @@ async fn who_is_stopped_for_longer_than_every_timeout_does_no_harm() {
     assert_sound(stage).await;
 }
 
+/// A branch that is registered and not committed when its global is rolled back meets the guard row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_between_registration_and_commit_comes_too_late() {
+    let mut stage = Stage::start(settings(SERVERS, 24)).await.unwrap();
+    for service in 0..stage.service_count() {
+        let (point, lasting) = ("after-register", Duration::from_secs(6));
+        stage.suffer(&Fault::StopService { service, point, lasting }).await.unwrap();
+    }
+    assert_sound(stage).await;
+}
+
 /// A database is killed, and stopped with all its children, and a wire to it is cut or loses
 /// everything, in either direction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
