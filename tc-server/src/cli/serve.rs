@@ -63,7 +63,9 @@ fn reload_tokens(server: &RunningServer) {
             tracing::info!(tokens, shut_out, "tokens reloaded");
         }
         Some(Err(error)) => {
-            tracing::error!(error = %causes(&error), "tokens not reloaded: the old ones stay");
+            let error = StartError::from(error);
+            let (code, error) = (error.code(), causes(&error));
+            tracing::error!(code, %error, "tokens not reloaded: the old ones stay");
         }
     }
 }
