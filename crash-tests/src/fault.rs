@@ -25,16 +25,20 @@ pub const COORDINATOR_POINTS: [&str; 9] = [
 ];
 
 /// Where a service can be made to die. See `rm-client/src/at/crash_point.rs`.
-pub const SERVICE_POINTS: [&str; 8] = [
+pub const SERVICE_POINTS: [&str; 9] = [
     "before-undo-insert",
     "before-register",
     "after-register",
     "before-replay",
     "after-local-commit",
-    "before-phase-one-report",
+    AFTER_A_BROKEN_COMMIT,
     "in-phase-two-before-commit",
+    "in-rollback-before-commit",
     "after-phase-two-commit",
 ];
+
+/// The point that only a COMMIT leads to that got no answer, which a file always gives.
+pub const AFTER_A_BROKEN_COMMIT: &str = "before-phase-one-report";
 
 /// Longer than every timeout between the processes: a global's time, the wait for locks, the
 /// coordinator's wait for phase two, the request deadline, and the ten seconds after which either
@@ -140,11 +144,7 @@ impl Schedule {
                 pass: self.random.random_range(1..60),
             },
             7..9 => Fault::KillService(service),
-            9..13 => Fault::CrashService {
-                service,
-                point: self.one_of(&SERVICE_POINTS),
-                pass: self.random.random_range(1..10),
-            },
+            9..13 => self.crash_service(service),
             13..16 => self.wire(service),
             16..18 => match self.server() {
                 Some(server) => Fault::KillDatabase(server),
@@ -152,6 +152,15 @@ impl Schedule {
             },
             _ => self.pause(service),
         }
+    }
+
+    fn crash_service(&mut self, service: usize) -> Fault {
+        let point = self.one_of(&SERVICE_POINTS);
+        let pass = self.random.random_range(1..10);
+        if point == AFTER_A_BROKEN_COMMIT && self.servers.is_empty() {
+            return Fault::KillService(service);
+        }
+        Fault::CrashService { service, point, pass }
     }
 
     fn wire(&mut self, service: usize) -> Fault {

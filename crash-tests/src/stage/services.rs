@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Record, Settings};
 use crate::database::Place;
+use crate::fault::AFTER_A_BROKEN_COMMIT;
 use crate::process::Process;
 use crate::service::Script;
 use crate::told::Told;
@@ -21,8 +22,6 @@ use crate::work::DATABASES;
 /// How long a service may take to finish its last operations.
 const FINISHED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The point that only a COMMIT leads to that got no answer.
-const AFTER_A_BROKEN_COMMIT: &str = "before-phase-one-report";
 const BREAK_EVERY: Duration = Duration::from_millis(300);
 
 /// One service's place.

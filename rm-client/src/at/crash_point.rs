@@ -14,6 +14,7 @@
 //! | `after-local-commit` | a whole branch |
 //! | `before-phase-one-report` | a branch that committed or did not: its undo row tells |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
+//! | `in-rollback-before-commit` | the same, of rollbacks alone |
 //! | `after-phase-two-commit` | a finished branch that the coordinator takes for unfinished |
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,

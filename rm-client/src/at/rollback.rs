@@ -109,6 +109,7 @@ async fn attempt<DB: AtDatabase>(
         Ok(()) => {
             undo_table::delete::<DB>(&mut local, xid, id).await?;
             crash_point("in-phase-two-before-commit");
+            crash_point("in-rollback-before-commit");
             let committed = local.commit().await;
             crash_point("after-phase-two-commit");
             match committed.map_err(Obstacle::from) {
