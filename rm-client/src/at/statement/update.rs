@@ -13,7 +13,8 @@ impl<DB: Backend> Run<'_, DB> {
         let after = if before.is_empty() {
             Vec::new()
         } else if plan.returns_after {
-            Layout::of(&plan.columns).rows(self.loaded, rows_of::<DB>(&steps))?
+            let returned = Layout::of(&plan.columns).rows(self.loaded, rows_of::<DB>(&steps))?;
+            self.settled(returned, &plan.columns).await?
         } else {
             self.read_again(&before, &plan.columns).await?
         };
