@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 use crate::store::{Store, StoreError};
 use desk::Desk;
@@ -167,6 +168,7 @@ enum Woken {
 impl Running {
     async fn lead(&self) -> Result<Term, EngineFailure> {
         let (epoch, records) = self.store.lead().await?;
+        crash_point("after-lead");
         let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
@@ -240,6 +242,7 @@ impl Running {
             self.desk.let_out(batch.emissions);
             return None;
         }
+        crash_point("after-decide");
         metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let write = async move {
@@ -253,7 +256,9 @@ impl Running {
 
     fn let_out(&mut self, written: Option<Writing>) {
         if let Some(Writing { emissions, .. }) = written {
+            crash_point("before-effects");
             self.desk.let_out(emissions);
+            crash_point("after-effects");
         }
     }
 

@@ -100,6 +100,15 @@ impl Front {
         self.each_outbox(|outbox| outbox.go_away(reason));
     }
 
+    /// Ends every stream when what is queued for it is written, and asks its client to connect
+    /// again.
+    pub fn end_streams(&self, reason: &str) {
+        self.each_outbox(|outbox| {
+            outbox.go_away(reason);
+            outbox.finish();
+        });
+    }
+
     /// Ends every connection when what is queued for it is written.
     pub fn close(&self) {
         self.each_outbox(Outbox::finish);

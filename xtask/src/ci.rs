@@ -12,6 +12,9 @@ use crate::tidy;
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
 
+/// What the client library may be built with: no database, or each alone.
+const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
+
 /// Runs the quick checks first, so that a slip is told early.
 pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()> {
     interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
@@ -27,10 +30,21 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interrupts.run(
         cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    check_features(interrupts)?;
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }
     run_example(interrupts)
+}
+
+/// What one database needs must not lean on another's being there.
+fn check_features(interrupts: &Interrupts) -> Result<()> {
+    for database in DATABASES {
+        let mut clippy = cargo();
+        clippy.args(["clippy", "-p", "handfast", "--no-default-features", "--features", database]);
+        interrupts.run(clippy.args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
 }
 
 /// Runs the example on each database, at its own small size, and once with a coordinator that dies.

@@ -3,6 +3,7 @@
 //! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
 
 mod ci;
+mod crash;
 mod fuzz;
 mod install;
 mod interrupt;
@@ -40,6 +41,8 @@ enum Task {
     },
     /// Check lengths, forbidden imports and words, licences, stray files.
     Tidy,
+    /// Kill, stop, cut off and starve coordinator, services and databases, and judge the rest.
+    Crash(crash::Options),
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -65,6 +68,7 @@ fn run(task: Task) -> Result<()> {
         Task::Services => test::run_services(&interrupts),
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
+        Task::Crash(options) => crash::run_faults(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

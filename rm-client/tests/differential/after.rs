@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use handfast::at::plan::Dialect;
 use handfast::{AtError, Global, GlobalStatus, Xid};
-use handfast_core::{BranchState, LockFilter, LockMode, OperatorAction, Resolution, What};
+use handfast_core::{
+    BranchState, LockFilter, LockMode, OperatorAction, PageBounds, Resolution, What,
+};
 
 use crate::database::{TextRow, Twin};
 use crate::finding::{Finding, differences};
@@ -38,7 +40,7 @@ pub(crate) async fn rows_are_locked<DB: Twin>(
     let holder = number(xid);
     let view = scene.server.engine().view(move |coordinator| {
         let filter = LockFilter { holder: Some(holder), ..LockFilter::default() };
-        coordinator.locks(&filter, None, usize::MAX)
+        coordinator.locks(&filter, None, PageBounds::NONE).items
     });
     let locks = view.await.unwrap();
     for (at, table) in schema.tables.iter().enumerate() {

@@ -335,6 +335,8 @@ impl Queue {
     }
 
     fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
+        // Only what it is given may cost a process its turn.
+        self.lanes.get(resource).filter(|lane| lane.has_due())?;
         let (process, room) = self.pick(resource)?;
         let lane = self.lanes.get(resource)?;
         // Rollbacks before commits: their rows stay locked until they are done.

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -140,21 +141,32 @@ impl Dispatcher {
         self.lock().queue.loads()
     }
 
-    /// A process answered calls that it received elsewhere than where it answers.
-    pub fn outcomes<'a>(&self, answers: impl IntoIterator<Item = &'a Answer>) {
-        self.settle(None, answers);
+    /// A process answered calls outside of the stream that it received them on. Gives back the
+    /// answers that count, as [`Seat::outcomes`] does: none if no such process is connected.
+    #[must_use]
+    pub fn outcomes(&self, client_id: &str, answers: Vec<Answer>) -> Vec<Answer> {
+        let is_its = |connected: &Connected| *connected.process.client_id == *client_id;
+        // The latest connection, if an earlier one has died without notice.
+        let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
+        let Some(by) = by else {
+            tracing::warn!(client = client_id, answers = answers.len(), "answer ignored");
+            return Vec::new();
+        };
+        self.settle(by, answers)
     }
 
-    fn settle<'a>(&self, by: Option<ProcessId>, answers: impl IntoIterator<Item = &'a Answer>) {
+    fn settle(&self, by: ProcessId, mut answers: Vec<Answer>) -> Vec<Answer> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        for answer in answers {
-            if let Some(owed_ms) = state.queue.outcome(now, by, answer) {
+        answers.retain(|answer| state.may_answer(by, answer));
+        for answer in &answers {
+            if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
                 metrics::histogram!("handfast_phase_two_seconds").record(owed);
             }
         }
         self.pump(&mut state);
+        answers
     }
 
     async fn let_time_pass(self) {
@@ -181,6 +193,7 @@ impl Dispatcher {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
                 connected.sink.put(batch);
+                crash_point("mid-dispatch");
             }
         }
         self.shared.moved.notify_one();
@@ -228,16 +241,19 @@ impl Seat {
     /// The process answered calls. Gives back the answers that count: one for a resource that the
     /// process has never registered is none, since it cannot have carried the call out.
     #[must_use]
-    pub fn outcomes(&self, mut answers: Vec<Answer>) -> Vec<Answer> {
-        answers.retain(|answer| self.may_answer(answer));
-        self.dispatcher.settle(Some(self.id), &answers);
+    pub fn outcomes(&self, answers: Vec<Answer>) -> Vec<Answer> {
+        let answers = self.dispatcher.settle(self.id, answers);
+        if !answers.is_empty() {
+            crash_point("after-outcome");
+        }
         answers
     }
+}
 
-    fn may_answer(&self, answer: &Answer) -> bool {
-        let state = self.dispatcher.lock();
-        let Some(resource) = state.queue.resource_of(answer) else { return true };
-        let Some(connected) = state.connected.get(&self.id) else { return false };
+impl State {
+    fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
+        let Some(resource) = self.queue.resource_of(answer) else { return true };
+        let Some(connected) = self.connected.get(&by) else { return false };
         let may = connected.resources.iter().any(|known| known.key == resource);
         if !may {
             let client = &*connected.process.client_id;

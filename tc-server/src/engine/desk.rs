@@ -11,6 +11,7 @@ use handfast_core::{Correlation, Decision, Effect, What};
 
 use super::handle::{Answered, Destination, EngineError, Mailbox};
 use super::step::Emission;
+use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 
 /// The destinations of all unanswered requests.
@@ -79,6 +80,7 @@ impl Desk {
         }
         filled.iter().for_each(|mailbox| mailbox.flush());
         if !phase_two.is_empty() {
+            crash_point("mid-effects");
             self.phase_two.take(phase_two);
         }
     }

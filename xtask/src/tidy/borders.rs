@@ -45,8 +45,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-migrations", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-server", &["handfast-core", "handfast-proto"]),
+    (
+        "handfast-bench",
+        &["handfast", "handfast-core", "handfast-proto", "handfast-server"],
+    ),
     ("order-payment", &["handfast", "handfast-server"]),
-    ("xtask", &[]),
+    ("handfast-test-services", &[]),
+    ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
+    ("xtask", &["handfast-test-services"]),
 ];
 
 /// Finds code that names what its place must not know.

@@ -1,0 +1,320 @@
+//! What the benchmark needs of a database: a fresh one with a table, and the same work as a plain
+//! local transaction, as a branch, and under the database's own two-phase commit.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use handfast::{AtDatabase, AtTransaction};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, Pool, Postgres, Sqlite, Transaction,
+};
+use tempfile::TempDir;
+
+/// Rows of the table.
+pub(crate) const ITEMS: i64 = 100_000;
+const ITEMS_PER_INSERT: i64 = 1_000;
+
+/// What a branch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Statement {
+    /// One row by its key.
+    Point,
+    /// One row by a condition that names no key, which takes a before and an after image.
+    General,
+}
+
+impl Statement {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Point => "point update",
+            Self::General => "general update",
+        }
+    }
+}
+
+/// A fresh database; what is to be removed when it is no longer needed.
+#[derive(Debug)]
+pub(crate) struct Fresh<DB: sqlx::Database> {
+    pub(crate) pool: Pool<DB>,
+    name: String,
+    _directory: Option<TempDir>,
+}
+
+type Done<'q> = BoxFuture<'q, Result<(), sqlx::Error>>;
+
+/// A database product.
+pub(crate) trait BenchDatabase: AtDatabase + Sized {
+    /// For the report.
+    const PRODUCT: &'static str;
+    /// `DROP DATABASE`, where there is a server to send it to.
+    const DROP: Option<&'static str>;
+
+    /// A fresh database on the server at the URL, or in a file below the folder.
+    fn create<'q>(
+        url: &'q str,
+        folder: &'q Path,
+        connections: u32,
+    ) -> BoxFuture<'q, Result<Fresh<Self>>>;
+    /// Executes SQL as it is.
+    fn execute<'q>(pool: &'q Pool<Self>, sql: String) -> Done<'q>;
+    /// Executes SQL as it is within a transaction.
+    fn execute_in<'q>(local: &'q mut Transaction<'static, Self>, sql: String) -> Done<'q>;
+    /// Begins a local transaction that will write.
+    fn begin_local(
+        pool: &Pool<Self>,
+    ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>>;
+    /// The statement in a plain local transaction.
+    fn update<'q>(
+        local: &'q mut Transaction<'static, Self>,
+        statement: Statement,
+        item: i64,
+    ) -> Done<'q>;
+    /// The statement in a branch.
+    fn update_branch<'q>(
+        local: &'q mut AtTransaction<'_, Self>,
+        statement: Statement,
+        item: i64,
+    ) -> Done<'q>;
+    /// The statement under the database's own two-phase commit, if it has one; the transaction's
+    /// name is unique.
+    fn update_prepared<'q>(
+        pool: &'q Pool<Self>,
+        statement: Statement,
+        item: i64,
+        name: u64,
+    ) -> Option<Done<'q>>;
+}
+
+impl<DB: BenchDatabase> Fresh<DB> {
+    fn new(pool: Pool<DB>, name: String, directory: Option<TempDir>) -> Self {
+        Self { pool, name, _directory: directory }
+    }
+
+    /// Makes and fills the table.
+    pub(crate) async fn fill(&self) -> Result<()> {
+        let table = "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(40) NOT NULL, \
+                     cnt BIGINT NOT NULL, price DECIMAL(10, 2) NOT NULL, note VARCHAR(100) NOT NULL)";
+        DB::execute(&self.pool, table.to_owned()).await.context("making the table")?;
+        for first in (0..ITEMS).step_by(usize::try_from(ITEMS_PER_INSERT)?) {
+            let rows: Vec<String> = (first..first + ITEMS_PER_INSERT)
+                .map(|id| {
+                    format!("({id}, 'item number {id}', 0, 12.50, 'on the shelf by the door')")
+                })
+                .collect();
+            let insert = format!("INSERT INTO item VALUES {}", rows.join(", "));
+            DB::execute(&self.pool, insert).await.context("filling the table")?;
+        }
+        Ok(())
+    }
+
+    /// Removes the database from its server.
+    pub(crate) async fn remove(self, url: &str) -> Result<()> {
+        self.pool.close().await;
+        let Some(drop) = DB::DROP else { return Ok(()) };
+        let pool = Pool::<DB>::connect(url).await.context("connecting to remove a database")?;
+        DB::execute(&pool, format!("{drop} {}", self.name)).await.context("removing a database")?;
+        pool.close().await;
+        Ok(())
+    }
+}
+
+fn fresh_name() -> String {
+    format!("handfast_bench_{}_{:08x}", std::process::id(), rand::random::<u32>())
+}
+
+/// Methods whose text is the same for every product.
+macro_rules! same_everywhere {
+    ($begin:expr, $point:expr, $general:expr) => {
+        fn execute<'q>(pool: &'q Pool<Self>, sql: String) -> Done<'q> {
+            async move { sqlx::raw_sql(AssertSqlSafe(sql)).execute(pool).await.map(drop) }.boxed()
+        }
+
+        fn execute_in<'q>(local: &'q mut Transaction<'static, Self>, sql: String) -> Done<'q> {
+            let query = sqlx::raw_sql(AssertSqlSafe(sql));
+            async move { query.execute(&mut **local).await.map(drop) }.boxed()
+        }
+
+        fn begin_local(
+            pool: &Pool<Self>,
+        ) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+            pool.begin_with($begin).boxed()
+        }
+
+        fn update<'q>(
+            local: &'q mut Transaction<'static, Self>,
+            statement: Statement,
+            item: i64,
+        ) -> Done<'q> {
+            async move {
+                let query = match statement {
+                    Statement::Point => sqlx::query($point).bind(item),
+                    Statement::General => sqlx::query($general).bind(item).bind(item),
+                };
+                query.execute(&mut **local).await.map(drop)
+            }
+            .boxed()
+        }
+
+        fn update_branch<'q>(
+            local: &'q mut AtTransaction<'_, Self>,
+            statement: Statement,
+            item: i64,
+        ) -> Done<'q> {
+            async move {
+                let query = match statement {
+                    Statement::Point => sqlx::query($point).bind(item),
+                    Statement::General => sqlx::query($general).bind(item).bind(item),
+                };
+                query.execute(local).await.map(drop)
+            }
+            .boxed()
+        }
+    };
+}
+
+/// The statement as text, for protocols that take several statements at once.
+fn text(statement: Statement, item: i64) -> String {
+    let condition = match statement {
+        Statement::Point => format!("id = {item}"),
+        Statement::General => format!("id BETWEEN {item} AND {item}"),
+    };
+    format!("UPDATE item SET cnt = cnt + 1 WHERE {condition}")
+}
+
+impl BenchDatabase for MySql {
+    const PRODUCT: &'static str = "MySQL";
+    const DROP: Option<&'static str> = Some("DROP DATABASE");
+
+    fn create<'q>(
+        url: &'q str,
+        _folder: &'q Path,
+        connections: u32,
+    ) -> BoxFuture<'q, Result<Fresh<Self>>> {
+        async move {
+            let options: sqlx::mysql::MySqlConnectOptions = url.parse()?;
+            let name = fresh_name();
+            let mut server = options.clone().connect().await?;
+            server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
+            server.close().await?;
+            let pool = sqlx::mysql::MySqlPoolOptions::new()
+                .max_connections(connections)
+                .test_before_acquire(false);
+            Ok(Fresh::new(pool.connect_with(options.database(&name)).await?, name, None))
+        }
+        .boxed()
+    }
+
+    same_everywhere!(
+        "BEGIN",
+        "UPDATE item SET cnt = cnt + 1 WHERE id = ?",
+        "UPDATE item SET cnt = cnt + 1 WHERE id BETWEEN ? AND ?"
+    );
+
+    fn update_prepared<'q>(
+        pool: &'q Pool<Self>,
+        statement: Statement,
+        item: i64,
+        name: u64,
+    ) -> Option<Done<'q>> {
+        let update = text(statement, item);
+        let first = format!("XA START 'b{name}'; {update}; XA END 'b{name}'; XA PREPARE 'b{name}'");
+        let second = format!("XA COMMIT 'b{name}'");
+        let both = async move {
+            let mut connection = pool.acquire().await?;
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(first))).await?;
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(second))).await.map(drop)
+        };
+        Some(both.boxed())
+    }
+}
+
+impl BenchDatabase for Postgres {
+    const PRODUCT: &'static str = "PostgreSQL";
+    const DROP: Option<&'static str> = Some("DROP DATABASE");
+
+    fn create<'q>(
+        url: &'q str,
+        _folder: &'q Path,
+        connections: u32,
+    ) -> BoxFuture<'q, Result<Fresh<Self>>> {
+        async move {
+            let options: sqlx::postgres::PgConnectOptions = url.parse()?;
+            let name = fresh_name();
+            let mut server = options.clone().connect().await?;
+            server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
+            server.close().await?;
+            let pool = sqlx::postgres::PgPoolOptions::new()
+                .max_connections(connections)
+                .test_before_acquire(false);
+            Ok(Fresh::new(pool.connect_with(options.database(&name)).await?, name, None))
+        }
+        .boxed()
+    }
+
+    same_everywhere!(
+        "BEGIN",
+        "UPDATE item SET cnt = cnt + 1 WHERE id = $1",
+        "UPDATE item SET cnt = cnt + 1 WHERE id BETWEEN $1 AND $2"
+    );
+
+    fn update_prepared<'q>(
+        pool: &'q Pool<Self>,
+        statement: Statement,
+        item: i64,
+        name: u64,
+    ) -> Option<Done<'q>> {
+        let update = text(statement, item);
+        let first = format!("BEGIN; {update}; PREPARE TRANSACTION 'b{name}'");
+        let second = format!("COMMIT PREPARED 'b{name}'");
+        let both = async move {
+            let mut connection = pool.acquire().await?;
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(first))).await?;
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(second))).await.map(drop)
+        };
+        Some(both.boxed())
+    }
+}
+
+impl BenchDatabase for Sqlite {
+    const PRODUCT: &'static str = "SQLite";
+    const DROP: Option<&'static str> = None;
+
+    fn create<'q>(
+        _url: &'q str,
+        folder: &'q Path,
+        connections: u32,
+    ) -> BoxFuture<'q, Result<Fresh<Self>>> {
+        async move {
+            let directory = tempfile::tempdir_in(folder)?;
+            let options = sqlx::sqlite::SqliteConnectOptions::new()
+                .filename(directory.path().join("bench.db"))
+                .create_if_missing(true)
+                .busy_timeout(Duration::from_secs(60))
+                .synchronous(sqlx::sqlite::SqliteSynchronous::Full)
+                .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal);
+            let pool = sqlx::sqlite::SqlitePoolOptions::new()
+                .max_connections(connections)
+                .test_before_acquire(false);
+            Ok(Fresh::new(pool.connect_with(options).await?, String::new(), Some(directory)))
+        }
+        .boxed()
+    }
+
+    same_everywhere!(
+        "BEGIN IMMEDIATE",
+        "UPDATE item SET cnt = cnt + 1 WHERE id = ?",
+        "UPDATE item SET cnt = cnt + 1 WHERE id BETWEEN ? AND ?"
+    );
+
+    fn update_prepared<'q>(
+        _pool: &'q Pool<Self>,
+        _statement: Statement,
+        _item: i64,
+        _name: u64,
+    ) -> Option<Done<'q>> {
+        None
+    }
+}

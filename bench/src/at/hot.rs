@@ -1,0 +1,251 @@
+//! Rows that everyone wants: the library's queue in the coordinator beside polling.
+//!
+//! The bound is one over the time for which a global holds the row: what a client alone takes from
+//! the row's lock to the decision. Two rows taken in opposite orders dead-lock; a refused global is
+//! rolled back and tried again, and its time counts.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use handfast::{AtError, AtResource, TransactionError};
+
+use super::caller::Caller;
+use super::database::{BenchDatabase, Statement};
+use super::polling::{self, Policy, Target};
+use super::scene::{Scene, branch};
+use super::workers::{Ended, work};
+use crate::measure::Measure;
+use crate::report::Row;
+use crate::sample::Sample;
+use crate::statistics::Latencies;
+
+/// What the globals want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// Row 1 of the first database.
+    One,
+    /// The same, then a row of one's own in the second database.
+    OneAndAnother,
+    /// Rows 1 and 2 of the first database, half of the clients the other way round.
+    Crossing,
+}
+
+/// Who makes the globals wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The library: queued in the coordinator.
+    Queue,
+    Polling(Policy),
+}
+
+/// Numbers of resources that no process of the library serves.
+const FIRST: usize = 9_001;
+const SECOND: usize = 9_002;
+
+const ALL_ROWS: [Rows; 3] = [Rows::One, Rows::OneAndAnother, Rows::Crossing];
+const ALL_WAYS: [Way; 3] = [Way::Queue, Way::Polling(Policy::Hold), Way::Polling(Policy::Back)];
+
+/// Measures each number of clients.
+pub(crate) async fn measure<DB: BenchDatabase>(
+    scene: &Scene<DB>,
+    clients: &[usize],
+    measure: &Measure,
+) -> Result<Vec<Row>> {
+    polling::require_row_locks::<DB>()?;
+    polling::prepare(&scene.first).await?;
+    polling::prepare(&scene.second).await?;
+    let mut measured = Vec::new();
+    for rows in ALL_ROWS {
+        let hold_us = hold_us(scene, rows, measure).await?;
+        for &clients in clients {
+            let name = |way: &Way| {
+                format!("{}, {}, {clients} clients: {}", DB::PRODUCT, rows.name(), way.name())
+            };
+            let names: Vec<String> = ALL_WAYS.iter().map(name).collect();
+            let times = (measure.warm_up(), measure.length());
+            let run = async |which: usize| ways(scene, ALL_WAYS[which], rows, clients, times).await;
+            let mut found = measure.rows(&names, run).await?;
+            compare(&mut found, hold_us);
+            measured.extend(found);
+        }
+    }
+    Ok(measured)
+}
+
+/// The queue's row beside its bound and beside polling.
+fn compare(rows: &mut [Row], hold_us: f64) {
+    let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
+    let [queue, hold, back] = speeds[..] else { return };
+    if let Some(row) = rows.first_mut() {
+        row.set_figure("hold time µs, one client", hold_us);
+        row.set_figure("share of 1 / hold time", queue * hold_us / 1e6);
+        row.set_figure("times polling, holding", queue / hold.max(f64::MIN_POSITIVE));
+        row.set_figure("times polling, rolled back", queue / back.max(f64::MIN_POSITIVE));
+    }
+}
+
+/// How long a client alone holds its first row: all of a global but its beginning.
+async fn hold_us<DB: BenchDatabase>(
+    scene: &Scene<DB>,
+    rows: Rows,
+    measure: &Measure,
+) -> Result<f64> {
+    let held = RefCell::new(Latencies::default());
+    let times = (measure.warm_up(), measure.length());
+    work(1, times, &scene.servers()?, async |client, _| {
+        let global = scene.handfast.transaction("hot").begin().await?;
+        let begun = Instant::now();
+        for spot in rows.spots(client) {
+            global.scope(branch(spot.resource(scene), Statement::Point, spot.item)).await?;
+        }
+        global.commit().await?;
+        held.borrow_mut().record(begun.elapsed());
+        Ok(Ended::Well)
+    })
+    .await?;
+    Ok(held.into_inner().percentiles().unwrap_or_default().p50_us)
+}
+
+async fn ways<DB: BenchDatabase>(
+    scene: &Scene<DB>,
+    way: Way,
+    rows: Rows,
+    clients: usize,
+    times: (Duration, Duration),
+) -> Result<(Sample, f64)> {
+    let servers = scene.servers()?;
+    match way {
+        Way::Queue => {
+            work(clients, times, &servers, async |client, _| queued(scene, rows, client).await)
+                .await
+        }
+        Way::Polling(policy) => {
+            let caller = Caller::connect(&scene.coordinator, &[FIRST, SECOND]).await?;
+            work(clients, times, &servers, async |client, random| {
+                let targets: Vec<Target<'_, DB>> =
+                    rows.spots(client).into_iter().map(|spot| spot.target(scene)).collect();
+                let committed = polling::global(&caller, policy, &targets, random).await?;
+                Ok(if committed { Ended::Well } else { Ended::Expected("given up") })
+            })
+            .await
+        }
+    }
+}
+
+/// One global by the library.
+async fn queued<DB: BenchDatabase>(scene: &Scene<DB>, rows: Rows, client: usize) -> Result<Ended> {
+    let spots = rows.spots(client);
+    let ran = scene.handfast.transaction("hot").run(async |_| {
+        for spot in spots {
+            branch(spot.resource(scene), Statement::Point, spot.item).await?;
+        }
+        Ok::<_, sqlx::Error>(())
+    });
+    match ran.await {
+        Ok(()) => Ok(Ended::Well),
+        Err(error) => match code(&error).as_deref() {
+            Some("HF-TC-DEADLOCK") => Ok(Ended::Expected("deadlocks refused")),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// A row of one of the two databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    second: bool,
+    item: i64,
+}
+
+impl Spot {
+    fn resource<DB: BenchDatabase>(self, scene: &Scene<DB>) -> &AtResource<DB> {
+        if self.second { &scene.second_resource } else { &scene.first_resource }
+    }
+
+    fn target<DB: BenchDatabase>(self, scene: &Scene<DB>) -> Target<'_, DB> {
+        let (database, number) =
+            if self.second { (&scene.second, SECOND) } else { (&scene.first, FIRST) };
+        Target { database, number, item: self.item }
+    }
+}
+
+impl Rows {
+    fn name(self) -> &'static str {
+        match self {
+            Self::One => "one hot row",
+            Self::OneAndAnother => "one hot row and another branch",
+            Self::Crossing => "two hot rows in opposite order",
+        }
+    }
+
+    /// The rows of a client, in order.
+    fn spots(self, client: usize) -> Vec<Spot> {
+        let hot = |item| Spot { second: false, item };
+        match self {
+            Self::One => vec![hot(1)],
+            Self::OneAndAnother => {
+                let own = 100 + i64::try_from(client).unwrap_or(0);
+                vec![hot(1), Spot { second: true, item: own }]
+            }
+            Self::Crossing if client.is_multiple_of(2) => vec![hot(1), hot(2)],
+            Self::Crossing => vec![hot(2), hot(1)],
+        }
+    }
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queued in the coordinator",
+            Self::Polling(Policy::Hold) => "polling, row lock held",
+            Self::Polling(Policy::Back) => "polling, rolled back first",
+        }
+    }
+}
+
+/// The coordinator's or library's code of what a global failed over.
+fn code(error: &TransactionError<sqlx::Error>) -> Option<String> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(of) = error.downcast_ref::<sqlx::Error>() {
+            return AtError::of(of).map(|error| error.code().to_owned());
+        }
+        source = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crossing_clients_take_the_rows_the_other_way_round() {
+        let items = |client| -> Vec<i64> {
+            Rows::Crossing.spots(client).iter().map(|spot| spot.item).collect()
+        };
+        assert_eq!((items(0), items(1)), (vec![1, 2], vec![2, 1]));
+    }
+
+    #[test]
+    fn the_other_branch_is_on_a_row_of_the_clients_own() {
+        let other = |client| Rows::OneAndAnother.spots(client)[1];
+        assert!(other(3).second);
+        assert_ne!(other(3), other(4));
+    }
+
+    #[test]
+    fn the_queue_is_compared_with_its_bound_and_with_polling() {
+        let row = |median| {
+            let per_second = crate::statistics::Spread { median, ..Default::default() };
+            Row { per_second, ..Row::default() }
+        };
+        let mut rows = [row(1_000.0), row(100.0), row(500.0)];
+        compare(&mut rows, 800.0);
+        let figure = |name| rows[0].figure(name).unwrap();
+        assert!((figure("share of 1 / hold time") - 0.8).abs() < 1e-9);
+        assert!((figure("times polling, holding") - 10.0).abs() < 1e-9);
+        assert!((figure("times polling, rolled back") - 2.0).abs() < 1e-9);
+    }
+}

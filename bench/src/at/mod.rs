@@ -1,0 +1,258 @@
+//! `at`: global transactions over real databases beside the same statements without us.
+//!
+//! Every row is held against the plain local transaction of the same connections, statement and
+//! run. A branch alone is measured with the echo in the coordinator's place, which answers at once:
+//! what is left is the library and the database.
+
+mod caller;
+mod database;
+mod goals;
+mod hot;
+mod polling;
+mod scene;
+mod workers;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use sqlx::{MySql, Postgres, Sqlite};
+
+use crate::measure::{Measure, Place};
+use crate::report::{Report, Row};
+
+use database::{BenchDatabase, Statement};
+use scene::Scene;
+
+/// `handfast-bench at`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// A database product; may be given several times. Without any, all whose server is known.
+    #[arg(long, value_enum)]
+    database: Vec<Product>,
+    /// The MySQL or MariaDB server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_MYSQL")]
+    mysql: Option<String>,
+    /// The PostgreSQL server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
+    postgres: Option<String>,
+    /// What is measured; may be given several times. Without any, all but hot rows.
+    #[arg(long, value_enum)]
+    what: Vec<What>,
+    /// What a branch does.
+    #[arg(long, value_enum, default_value = "point")]
+    statement: Statement,
+    /// Clients, each with a connection of its own; may be given several times.
+    #[arg(long, default_values_t = [1, 8, 32])]
+    clients: Vec<usize>,
+    /// Measures hot rows, beside polling as other coordinators' clients do it.
+    #[arg(long)]
+    hot: bool,
+    #[command(flatten)]
+    measure: Measure,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Product {
+    Mysql,
+    Postgres,
+    Sqlite,
+}
+
+/// One way to do the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// BEGIN, the statement, COMMIT.
+    Local,
+    /// The same as a branch, the coordinator answering at once.
+    Branch,
+    /// A whole global of one branch, with the real coordinator.
+    Global,
+    /// The database's own two-phase commit, in two round trips.
+    Prepared,
+    /// Two plain local transactions, one in each of two databases.
+    LocalTwo,
+    /// A whole global of one branch in each of two databases.
+    GlobalTwo,
+}
+
+impl What {
+    const ALL: [Self; 6] =
+        [Self::Local, Self::Branch, Self::Global, Self::Prepared, Self::LocalTwo, Self::GlobalTwo];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Branch => "branch alone",
+            Self::Global => "global, 1 branch",
+            Self::Prepared => "two-phase commit of the database",
+            Self::LocalTwo => "local, 2 databases",
+            Self::GlobalTwo => "global, 2 databases",
+        }
+    }
+
+    /// What it is held against.
+    fn baseline(self) -> Option<Self> {
+        match self {
+            Self::Local | Self::LocalTwo => None,
+            Self::Branch | Self::Global | Self::Prepared => Some(Self::Local),
+            Self::GlobalTwo => Some(Self::LocalTwo),
+        }
+    }
+}
+
+/// What one product is measured with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) measure: &'a Measure,
+    pub(crate) place: &'a Place,
+}
+
+/// Measures the products and ways asked for.
+pub(crate) async fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::new("at");
+    let ways = if options.what.is_empty() { &What::ALL[..] } else { &options.what };
+    for product in options.products()? {
+        let url = options.url(product)?;
+        let part = Part { url, measure: &options.measure, place: &options.place };
+        let rows = if options.hot {
+            part.hot(product, &options.clients).await?
+        } else {
+            part.ways(product, ways, options.statement, &options.clients).await?
+        };
+        rows.into_iter().for_each(|row| report.push(row));
+    }
+    Ok(report)
+}
+
+impl Part<'_> {
+    /// These ways for each number of clients, beside their baselines.
+    async fn ways(
+        &self,
+        product: Product,
+        ways: &[What],
+        statement: Statement,
+        clients: &[usize],
+    ) -> Result<Vec<Row>> {
+        match product {
+            Product::Mysql => self.ways_on::<MySql>(ways, statement, clients).await,
+            Product::Postgres => self.ways_on::<Postgres>(ways, statement, clients).await,
+            Product::Sqlite => self.ways_on::<Sqlite>(ways, statement, clients).await,
+        }
+        .with_context(|| format!("{product:?}"))
+    }
+
+    /// Hot rows for each number of clients, beside polling.
+    async fn hot(&self, product: Product, clients: &[usize]) -> Result<Vec<Row>> {
+        match product {
+            Product::Mysql => self.hot_on::<MySql>(clients).await,
+            Product::Postgres => self.hot_on::<Postgres>(clients).await,
+            Product::Sqlite => self.hot_on::<Sqlite>(clients).await,
+        }
+        .with_context(|| format!("{product:?}"))
+    }
+
+    async fn hot_on<DB: BenchDatabase>(&self, clients: &[usize]) -> Result<Vec<Row>> {
+        let scene = Scene::<DB>::open(self.url, self.place, most(clients)).await?;
+        let rows = hot::measure(&scene, clients, self.measure).await;
+        scene.close(self.url).await?;
+        rows
+    }
+
+    async fn ways_on<DB: BenchDatabase>(
+        &self,
+        ways: &[What],
+        statement: Statement,
+        clients: &[usize],
+    ) -> Result<Vec<Row>> {
+        let has = |what: &What| DB::DROP.is_some() || *what != What::Prepared;
+        let ways: Vec<What> = ways.iter().copied().filter(has).collect();
+        let scene = Scene::<DB>::open(self.url, self.place, most(clients)).await?;
+        let mut rows = Vec::new();
+        for &clients in clients {
+            rows.extend(self.ways_at_once(&scene, &ways, statement, clients).await?);
+        }
+        scene.close(self.url).await?;
+        Ok(rows)
+    }
+
+    async fn ways_at_once<DB: BenchDatabase>(
+        &self,
+        scene: &Scene<DB>,
+        ways: &[What],
+        statement: Statement,
+        clients: usize,
+    ) -> Result<Vec<Row>> {
+        let name = |what: &What| name(DB::PRODUCT, statement, clients, *what);
+        let names: Vec<String> = ways.iter().map(name).collect();
+        let times = (self.measure.warm_up(), self.measure.length());
+        let run = async |which: usize| scene.measure(ways[which], statement, clients, times).await;
+        let mut rows = self.measure.rows(&names, run).await?;
+        compare(ways, &mut rows);
+        Ok(rows)
+    }
+}
+
+/// What a row is called.
+fn name(product: &str, statement: Statement, clients: usize, what: What) -> String {
+    let (statement, what) = (statement.name(), what.name());
+    format!("{product}, {statement}, {clients} clients: {what}")
+}
+
+fn most(clients: &[usize]) -> usize {
+    clients.iter().copied().max().unwrap_or(1)
+}
+
+/// Adds to each row how many times faster its baseline is.
+fn compare(ways: &[What], rows: &mut [Row]) {
+    let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
+    for (at, row) in rows.iter_mut().enumerate() {
+        let baseline = ways[at].baseline();
+        let Some(of) = ways.iter().position(|way| Some(*way) == baseline) else { continue };
+        row.set_figure("plain local / this", speeds[of] / speeds[at]);
+    }
+}
+
+impl Options {
+    /// Those asked for; else SQLite, and those whose server is known.
+    fn products(&self) -> Result<Vec<Product>> {
+        if !self.database.is_empty() {
+            return Ok(self.database.clone());
+        }
+        let servers = [(Product::Mysql, &self.mysql), (Product::Postgres, &self.postgres)];
+        let known =
+            servers.into_iter().filter(|(_, url)| url.is_some()).map(|(product, _)| product);
+        Ok(known.chain((!self.hot).then_some(Product::Sqlite)).collect())
+    }
+
+    fn url(&self, product: Product) -> Result<&str> {
+        let (url, flag) = match product {
+            Product::Mysql => (&self.mysql, "--mysql"),
+            Product::Postgres => (&self.postgres, "--postgres"),
+            Product::Sqlite => return Ok(""),
+        };
+        url.as_deref().with_context(|| format!("{flag} names no server"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Spread;
+
+    #[test]
+    fn each_way_is_held_against_its_own_baseline() {
+        let ways = [What::Local, What::Branch, What::LocalTwo, What::GlobalTwo];
+        let row = |median| Row {
+            per_second: Spread { median, min: median, max: median },
+            ..Row::default()
+        };
+        let mut rows = [row(100.0), row(80.0), row(50.0), row(10.0)];
+        compare(&ways, &mut rows);
+        let ratio = |at: usize| rows[at].figure("plain local / this");
+        assert_eq!((ratio(0), ratio(2)), (None, None));
+        assert!((ratio(1).unwrap() - 1.25).abs() < 1e-9);
+        assert!((ratio(3).unwrap() - 5.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,207 @@
+//! Two databases, a coordinator, an echo in its place, and the library between them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use handfast::{AtResource, Global, Handfast};
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use super::What;
+use super::database::{BenchDatabase, Fresh, ITEMS, Statement};
+use super::workers::{Ended, work};
+use crate::child::Server;
+use crate::measure::Place;
+use crate::sample::Sample;
+use crate::usage::Process;
+
+/// Programs whose processor time counts as the server's.
+const DATABASE_PROGRAMS: [&str; 3] = ["mariadbd", "mysqld", "postgres"];
+/// Branches of one global where a branch alone is measured.
+const BRANCHES_PER_GLOBAL: u32 = 100;
+/// Connections for the background: phase two.
+const SPARE_CONNECTIONS: usize = 4;
+
+/// Everything that one database product is measured with.
+#[derive(Debug)]
+pub(crate) struct Scene<DB: BenchDatabase> {
+    pub(crate) first: Fresh<DB>,
+    pub(crate) second: Fresh<DB>,
+    pub(crate) coordinator: Server,
+    pub(crate) handfast: Handfast,
+    pub(crate) first_resource: AtResource<DB>,
+    pub(crate) second_resource: AtResource<DB>,
+    echo: Server,
+    echo_client: Handfast,
+    echo_resource: AtResource<DB>,
+    prepared: AtomicU64,
+    _directory: TempDir,
+}
+
+impl<DB: BenchDatabase> Scene<DB> {
+    /// Makes all of it.
+    pub(crate) async fn open(url: &str, place: &Place, clients: usize) -> Result<Self> {
+        let directory = place.directory()?;
+        let folder: PathBuf = directory.path().to_owned();
+        let connections = u32::try_from(clients + SPARE_CONNECTIONS)?;
+        let first = DB::create(url, &folder, connections).await.context("the first database")?;
+        let second = DB::create(url, &folder, connections).await.context("the second database")?;
+        let coordinator = Server::coordinator(&folder.join("coordinator"), &[]).await?;
+        let echo = Server::echo(&[]).await?;
+        let handfast = Handfast::connect(coordinator.endpoint()).application("bench").await?;
+        let echo_client = Handfast::connect(echo.endpoint()).application("bench").await?;
+        for database in [&first, &second] {
+            database.fill().await?;
+            handfast.migrate(&database.pool).await?;
+        }
+        Ok(Self {
+            first_resource: handfast.at(first.pool.clone()).await?,
+            second_resource: handfast.at(second.pool.clone()).await?,
+            echo_resource: echo_client.at(first.pool.clone()).await?,
+            first,
+            second,
+            coordinator,
+            handfast,
+            echo,
+            echo_client,
+            prepared: AtomicU64::new(0),
+            _directory: directory,
+        })
+    }
+
+    /// Ends all of it.
+    pub(crate) async fn close(self, url: &str) -> Result<()> {
+        self.handfast.close().await;
+        self.echo_client.close().await;
+        self.first.remove(url).await?;
+        self.second.remove(url).await
+    }
+
+    /// Everything that works for the clients.
+    pub(crate) fn servers(&self) -> Result<Vec<Process>> {
+        let mut servers = Process::named(&DATABASE_PROGRAMS)?;
+        servers.extend([self.coordinator.process()?, self.echo.process()?]);
+        Ok(servers)
+    }
+
+    /// Measures one way to do the work.
+    pub(crate) async fn measure(
+        &self,
+        what: What,
+        statement: Statement,
+        clients: usize,
+        times: (Duration, Duration),
+    ) -> Result<(Sample, f64)> {
+        let (running, servers) = (Running::new(clients), self.servers()?);
+        let measured = work(clients, times, &servers, async |client, random| {
+            let (item, other) = (item(random), item(random));
+            match what {
+                What::Local => local(&self.first, statement, item).await?,
+                What::Branch => {
+                    let mut running = running.globals[client].lock().await;
+                    self.branch(&mut running, statement, item).await?;
+                }
+                What::Global => {
+                    let global = self.handfast.transaction("bench").begin().await?;
+                    let work = branch(&self.first_resource, statement, item);
+                    global.scope(work).await?;
+                    global.commit().await?;
+                }
+                What::Prepared => self.prepared(statement, item).await?,
+                What::LocalTwo => {
+                    local(&self.first, statement, item).await?;
+                    local(&self.second, statement, other).await?;
+                }
+                What::GlobalTwo => {
+                    let global = self.handfast.transaction("bench").begin().await?;
+                    global.scope(branch(&self.first_resource, statement, item)).await?;
+                    global.scope(branch(&self.second_resource, statement, other)).await?;
+                    global.commit().await?;
+                }
+            }
+            Ok(Ended::Well)
+        });
+        let measured = measured.await?;
+        running.end().await?;
+        Ok(measured)
+    }
+
+    /// A branch of the client's running global, so that the coordinator's part of a global is
+    /// shared by many and falls out of the figure.
+    async fn branch(
+        &self,
+        running: &mut Option<(Global, u32)>,
+        statement: Statement,
+        item: i64,
+    ) -> Result<()> {
+        let (global, branches) = match running.take() {
+            Some((global, branches)) if branches < BRANCHES_PER_GLOBAL => (global, branches),
+            full => {
+                if let Some((global, _)) = full {
+                    global.commit().await?;
+                }
+                (self.echo_client.transaction("bench").begin().await?, 0)
+            }
+        };
+        global.scope(branch(&self.echo_resource, statement, item)).await?;
+        *running = Some((global, branches + 1));
+        Ok(())
+    }
+
+    async fn prepared(&self, statement: Statement, item: i64) -> Result<()> {
+        let name = self.prepared.fetch_add(1, Ordering::Relaxed);
+        let name = u64::from(std::process::id()) << 40 | name;
+        let updated = DB::update_prepared(&self.first.pool, statement, item, name);
+        Ok(updated.context("the database has no two-phase commit of its own")?.await?)
+    }
+}
+
+/// The global that each client's branches are of.
+struct Running {
+    globals: Vec<Mutex<Option<(Global, u32)>>>,
+}
+
+impl Running {
+    fn new(clients: usize) -> Self {
+        Self { globals: (0..clients).map(|_| Mutex::default()).collect() }
+    }
+
+    async fn end(self) -> Result<()> {
+        for running in self.globals {
+            if let Some((global, _)) = running.into_inner() {
+                global.commit().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn item(random: &mut SmallRng) -> i64 {
+    random.random_range(0..ITEMS)
+}
+
+/// BEGIN, the statement, COMMIT.
+pub(crate) async fn local<DB: BenchDatabase>(
+    database: &Fresh<DB>,
+    statement: Statement,
+    item: i64,
+) -> Result<(), sqlx::Error> {
+    let mut local = DB::begin_local(&database.pool).await?;
+    DB::update(&mut local, statement, item).await?;
+    local.commit().await
+}
+
+/// The same as a branch of the ambient global.
+pub(crate) async fn branch<DB: BenchDatabase>(
+    resource: &AtResource<DB>,
+    statement: Statement,
+    item: i64,
+) -> Result<(), sqlx::Error> {
+    let mut local = resource.begin().await?;
+    DB::update_branch(&mut local, statement, item).await?;
+    local.commit().await
+}

@@ -1,0 +1,107 @@
+//! Clients that do the same again and again, each with a connection of its own.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::future::join_all;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::idle::Watch;
+use crate::load::Window;
+use crate::sample::{PerOperation, Sample};
+use crate::statistics::Latencies;
+use crate::usage::Process;
+
+/// How an operation ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Ended {
+    Well,
+    /// As the workload expects now and then; counted by this name, not as an error.
+    Expected(&'static str),
+}
+
+/// What the clients counted together.
+#[derive(Debug, Default)]
+struct Counted {
+    latencies: Latencies,
+    by_client: Vec<u64>,
+    errors: std::collections::BTreeMap<String, u64>,
+    expected: std::collections::BTreeMap<&'static str, u64>,
+}
+
+/// Lets so many clients work for the time of a window; `servers` are the processes that work for
+/// them. An operation that ends as expected is not counted as done.
+pub(crate) async fn work(
+    clients: usize,
+    times: (Duration, Duration),
+    servers: &[Process],
+    operation: impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+) -> Result<(Sample, f64)> {
+    let window = Window::after(times.0, times.1);
+    let by_client = vec![0; clients];
+    let counted = RefCell::new(Counted { by_client, ..Counted::default() });
+    let loops = (0..clients).map(|client| one(client, window, &counted, &operation));
+    let (_, cost) = tokio::join!(join_all(loops), cost_within(window, servers));
+    let (client_cpu, server_cpu, foreign) = cost?;
+    let counted = counted.into_inner();
+    let ended: u64 = counted.by_client.iter().sum();
+    let mut sample = Sample::new(ended as f64 / window.seconds(), counted.latencies);
+    let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / ended.max(1) as f64;
+    sample.cpu_us = Some(PerOperation { client: each(client_cpu), server: each(server_cpu) });
+    sample.resident_bytes = Some(Process::own().resident_bytes()?);
+    sample.errors = counted.errors;
+    for (name, count) in counted.expected {
+        sample.figure(name, count as f64);
+    }
+    let slowest = counted.by_client.iter().min().copied().unwrap_or(0);
+    let mean = ended as f64 / clients.max(1) as f64;
+    sample.figure("slowest client, share of the mean", slowest as f64 / mean.max(1.0));
+    Ok((sample, foreign))
+}
+
+async fn one(
+    client: usize,
+    window: Window,
+    counted: &RefCell<Counted>,
+    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+) {
+    // Not the same in every run: branch ids are unique in a database.
+    let mut random = SmallRng::from_rng(&mut rand::rng());
+    let mut begun = Instant::now();
+    while begun < window.until {
+        let ended = operation(client, &mut random).await;
+        let now = Instant::now();
+        let mut counted = counted.borrow_mut();
+        match ended {
+            // What was expected is tried again, and its time belongs to the operation.
+            Ok(Ended::Expected(name)) => {
+                *counted.expected.entry(name).or_default() += 1;
+                if now < window.until {
+                    continue;
+                }
+            }
+            Ok(Ended::Well) if window.holds(now) => {
+                counted.latencies.record(now - begun);
+                counted.by_client[client] += 1;
+            }
+            Ok(Ended::Well) => {}
+            Err(error) => *counted.errors.entry(format!("{error:#}")).or_default() += 1,
+        }
+        begun = now;
+    }
+}
+
+async fn cost_within(window: Window, servers: &[Process]) -> Result<(Duration, Duration, f64)> {
+    let own = Process::own();
+    // A database server ends processes of its own accord; what those spent is not known.
+    let all = || servers.iter().map(|server| server.cpu().ok()).collect::<Vec<_>>();
+    tokio::time::sleep_until(window.from.into()).await;
+    let (own_before, before, watch) = (own.cpu()?, all(), Watch::start()?);
+    tokio::time::sleep_until(window.until.into()).await;
+    let client = own.cpu()? - own_before;
+    let spent = all().into_iter().zip(before).map(|(after, before)| Some(after? - before?));
+    let server = spent.flatten().sum();
+    Ok((client, server, watch.foreign_cores(client + server)?))
+}

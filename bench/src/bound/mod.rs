@@ -1,0 +1,143 @@
+//! What the machine allows at best, measured in the same run as what is compared with it.
+//!
+//! The echo server answers the frames that the coordinator answers, in the same sizes, and makes
+//! durable what the coordinator makes durable, as one `fdatasync` for whatever has gathered. It
+//! keeps no state and decides nothing: it is what would be left of a coordinator that costs
+//! nothing.
+
+mod answer;
+mod echo;
+mod log;
+mod sync;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::child::Server;
+use crate::load::{Load, Pace, Shape, Wire};
+use crate::measure::{Measure, Place};
+use crate::report::{Report, Row};
+use crate::sample::Sample;
+use crate::{load, unary_echo};
+
+pub(crate) use echo::serve;
+
+/// What a row of [`sync_once`] is called.
+pub(crate) const SYNC: &str = "fdatasync of 4 KiB in place";
+
+/// How the echo server runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EchoOptions {
+    /// Where it listens.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Where its log is; without one nothing is made durable.
+    #[arg(long)]
+    log: Option<PathBuf>,
+}
+
+/// `handfast-bench bound`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Echo over the stream, durable and not.
+    #[arg(long)]
+    stream: bool,
+    /// Echo by unary calls, not durable.
+    #[arg(long)]
+    unary: bool,
+    /// `fdatasync` alone.
+    #[arg(long)]
+    sync: bool,
+    /// Requests, or over the stream transactions, in flight; may be given several times.
+    #[arg(long, default_values_t = [1, 64, 256])]
+    in_flight: Vec<usize>,
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    #[command(flatten)]
+    shape: Shape,
+    #[command(flatten)]
+    measure: Measure,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Measures the bounds asked for, or all.
+pub(crate) async fn run(options: &Options) -> Result<Report> {
+    let all = !(options.stream || options.unary || options.sync);
+    let mut report = Report::new("bound");
+    if all || options.sync {
+        report.push(sync(&options.measure, &options.place).await?);
+    }
+    for &in_flight in &options.in_flight {
+        if all || options.stream {
+            let load = options.load(in_flight);
+            report.push(stream(&load, &options.measure, None).await?);
+            report.push(stream(&load, &options.measure, Some(&options.place)).await?);
+        }
+        if all || options.unary {
+            report.push(unary(&options.load(in_flight), &options.measure).await?);
+        }
+    }
+    Ok(report)
+}
+
+async fn sync(measure: &Measure, place: &Place) -> Result<Row> {
+    measure.row(SYNC, async || sync_once(measure, place).await).await
+}
+
+/// 4 KiB written in place and synced, one after the other.
+pub(crate) async fn sync_once(measure: &Measure, place: &Place) -> Result<(Sample, f64)> {
+    let (directory, time) = (place.directory()?, measure.length());
+    let path = directory.path().join("sync");
+    tokio::task::spawn_blocking(move || sync::measure(&path, time)).await?
+}
+
+async fn stream(load: &Load, measure: &Measure, place: Option<&Place>) -> Result<Row> {
+    let name = stream_name(load, place.is_some());
+    measure.row(&name, async || stream_once(load, measure, place).await).await
+}
+
+/// What a row of [`stream_once`] is called.
+pub(crate) fn stream_name(load: &Load, durable: bool) -> String {
+    let durable = if durable { "durable" } else { "volatile" };
+    format!("echo, stream, {durable}, {}", load.pace)
+}
+
+/// Transactions echoed over the stream; with a place for a log, durable.
+pub(crate) async fn stream_once(
+    load: &Load,
+    measure: &Measure,
+    place: Option<&Place>,
+) -> Result<(Sample, f64)> {
+    let directory = place.map(Place::directory).transpose()?;
+    let log = directory.as_ref().map(|directory| directory.path().join("log"));
+    let flags = log.map(|log| vec!["--log".to_owned(), log.display().to_string()]);
+    let server = Server::echo(&flags.unwrap_or_default()).await?;
+    load::measure(&server, load, measure.warm_up(), measure.length()).await
+}
+
+async fn unary(load: &Load, measure: &Measure) -> Result<Row> {
+    let name = unary_name(load);
+    measure.row(&name, async || unary_once(load, measure).await).await
+}
+
+/// What a row of [`unary_once`] is called.
+pub(crate) fn unary_name(load: &Load) -> String {
+    format!("echo, unary, {}", load.pace)
+}
+
+/// Registrations echoed by unary calls.
+pub(crate) async fn unary_once(load: &Load, measure: &Measure) -> Result<(Sample, f64)> {
+    let server = Server::echo(&[]).await?;
+    unary_echo::measure(&server, load, (measure.warm_up(), measure.length())).await
+}
+
+impl Options {
+    fn load(&self, in_flight: usize) -> Load {
+        let pace = Pace::Closed { in_flight };
+        Load { wire: Wire::Stream, connections: self.connections, shape: self.shape, pace }
+    }
+}

@@ -1,0 +1,141 @@
+//! Servers under test, each in a process of its own, so that their cost is counted apart.
+//!
+//! A child is this very program under a hidden subcommand. It ends with its parent, however that
+//! ends: the parent holds the other end of its standard input and never writes.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use crate::bound;
+use crate::usage::Process;
+
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const ASK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a child can be.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// `handfast serve` with these flags.
+    Coordinator {
+        /// Passed on.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// The server that the bound is measured with.
+    Echo(bound::EchoOptions),
+}
+
+/// A server in a child process; dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// Starts a coordinator on a data directory and waits until it takes connections.
+    pub(crate) async fn coordinator(data_dir: &Path, settings: &[String]) -> Result<Self> {
+        let (grpc, admin) = (free_address()?, free_address()?);
+        let mut command = own_program()?;
+        command.args(["child", "coordinator", "--log-filter", "warn", "--data-dir"]).arg(data_dir);
+        command.args(["--grpc-listen", &grpc.to_string(), "--admin-listen", &admin.to_string()]);
+        command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+        Self::start(command, grpc).await
+    }
+
+    /// Starts the server of the bound, with these flags.
+    pub(crate) async fn echo(flags: &[String]) -> Result<Self> {
+        let address = free_address()?;
+        let mut command = own_program()?;
+        command.args(["child", "echo", "--listen", &address.to_string()]).args(flags);
+        Self::start(command, address).await
+    }
+
+    /// The endpoint for clients.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The process, to see what it costs.
+    pub(crate) fn process(&self) -> Result<Process> {
+        Process::of(self.child.id())
+    }
+
+    /// SIGKILL: nothing is flushed, nobody is told.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill().context("killing a server")?;
+        self.child.wait().context("waiting for a killed server")?;
+        Ok(())
+    }
+
+    async fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
+        let child = command.stdin(Stdio::piped()).spawn().context("starting a server")?;
+        let mut server = Self { child, address };
+        server.wait_ready().await?;
+        Ok(server)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while TcpStream::connect(self.address).await.is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the server ended with {status}");
+            }
+            if started.elapsed() > READY_WITHIN {
+                bail!("the server is not ready after {READY_WITHIN:?}");
+            }
+            sleep(ASK_EVERY).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A child that has ended already cannot be killed, and need not be.
+        let _ = self.kill();
+    }
+}
+
+/// The body of a child.
+pub(crate) fn run(role: Role) -> Result<ExitCode> {
+    std::thread::spawn(|| {
+        // An error ends the wait as the end of the parent does.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    match role {
+        Role::Coordinator { flags } => {
+            let line = ["handfast", "serve"].into_iter().map(str::to_owned).chain(flags);
+            let line = line.map(Into::into);
+            let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+            Ok(handfast_server::cli::run(line, &mut out, &mut err).into())
+        }
+        Role::Echo(options) => bound::serve(&options),
+    }
+}
+
+/// This program again, without the settings of a coordinator that the environment may hold: every
+/// coordinator measured has the defaults and what its benchmark says.
+pub(crate) fn own_program() -> Result<Command> {
+    let program = std::env::current_exe().context("finding the own executable")?;
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"HANDFAST_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}

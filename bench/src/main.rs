@@ -1,0 +1,57 @@
+//! `handfast-bench`: repeatable benchmarks, each beside a bound measured in the same run.
+//!
+//! Every subcommand ends with the same report. The client runs in this process on a runtime of one
+//! thread, the server in a child process, so that the cost of each is counted apart. The program
+//! judges nothing by itself: a figure of a busy machine is shown as such.
+
+mod at;
+mod bound;
+mod child;
+mod cli;
+mod core;
+mod goal;
+mod idle;
+mod load;
+mod measure;
+mod plot;
+mod recovery;
+mod report;
+mod sample;
+mod soak;
+mod statistics;
+mod table;
+mod tc;
+mod unary_echo;
+mod usage;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::report::Report;
+
+fn main() -> Result<ExitCode> {
+    let Cli { command, output } = Cli::parse();
+    if let Command::Child(role) = command {
+        return child::run(role);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(run(&command))?;
+    output.show(&report)?;
+    Ok(if report.errors_total() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run(command: &Command) -> Result<Report> {
+    match command {
+        Command::Bound(options) => bound::run(options).await,
+        Command::Tc(options) => tc::run(options).await,
+        Command::At(options) => at::run(options).await,
+        Command::Core(options) => core::run(options).await,
+        Command::Recovery(options) => recovery::run(options).await,
+        Command::Table(options) => table::run(options).await,
+        Command::Soak(options) => soak::run(options).await,
+        Command::Child(_) => bail!("a child is no measurement"),
+    }
+}

@@ -1,0 +1,100 @@
+//! How long and how often is measured, and where files go.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tempfile::TempDir;
+
+use crate::idle::IdleRule;
+use crate::report::Row;
+use crate::sample::Sample;
+
+/// Length and number of runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Measure {
+    /// Seconds that a run is measured for.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Seconds before them that do not count.
+    #[arg(long, default_value_t = 1.0)]
+    warm_up: f64,
+    /// How many runs there are; the report shows the median and the spread.
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    #[command(flatten)]
+    idle: IdleRule,
+}
+
+/// Where logs and data directories go.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Place {
+    /// A folder on the disk that is to be measured; everything in it is removed afterwards.
+    /// Without one the system's folder for temporary files.
+    #[arg(long, value_name = "FOLDER")]
+    directory: Option<PathBuf>,
+}
+
+impl Measure {
+    pub(crate) fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    pub(crate) fn warm_up(&self) -> Duration {
+        Duration::from_secs_f64(self.warm_up)
+    }
+
+    /// The same again, for another process.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let own = [
+            ("--seconds", self.seconds.to_string()),
+            ("--warm-up", self.warm_up.to_string()),
+            ("--runs", self.runs.to_string()),
+        ];
+        let own = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        own.chain(self.idle.flags()).collect()
+    }
+
+    /// Runs as often as asked for and sums up. `run` gives its sample and the cores that other
+    /// processes took meanwhile.
+    pub(crate) async fn row(
+        &self,
+        name: &str,
+        mut run: impl AsyncFnMut() -> Result<(Sample, f64)>,
+    ) -> Result<Row> {
+        let mut runs = Vec::new();
+        for _ in 0..self.runs.max(1) {
+            runs.push(self.idle.measure(&mut run).await.with_context(|| name.to_owned())?);
+        }
+        Ok(Row::of(name, runs))
+    }
+}
+
+impl Measure {
+    /// Runs several things in turns, so that a busy moment of the machine does not fall on one of
+    /// them alone; `run` is told which.
+    pub(crate) async fn rows(
+        &self,
+        names: &[String],
+        mut run: impl AsyncFnMut(usize) -> Result<(Sample, f64)>,
+    ) -> Result<Vec<Row>> {
+        let mut runs: Vec<Vec<_>> = names.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.runs.max(1) {
+            for (which, name) in names.iter().enumerate() {
+                let ran = self.idle.measure(async || run(which).await).await;
+                runs[which].push(ran.with_context(|| name.clone())?);
+            }
+        }
+        Ok(names.iter().zip(runs).map(|(name, runs)| Row::of(name, runs)).collect())
+    }
+}
+
+impl Place {
+    /// A fresh folder that goes with the value.
+    pub(crate) fn directory(&self) -> Result<TempDir> {
+        let parent = self.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let made = tempfile::Builder::new().prefix("handfast-bench-").tempdir_in(&parent);
+        made.with_context(|| format!("a folder in {}", parent.display()))
+    }
+}

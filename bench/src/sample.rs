@@ -1,0 +1,46 @@
+//! What one measured run gave.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Latencies;
+
+/// Microseconds of processor time an operation, of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PerOperation {
+    pub(crate) client: f64,
+    pub(crate) server: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Operations a second; what an operation is, the row says.
+    pub(crate) per_second: f64,
+    pub(crate) latencies: Latencies,
+    pub(crate) cpu_us: Option<PerOperation>,
+    /// Of the server, or of this process where there is none.
+    pub(crate) resident_bytes: Option<u64>,
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// Everything else worth knowing, by name.
+    pub(crate) figures: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    pub(crate) fn new(per_second: f64, latencies: Latencies) -> Self {
+        Self {
+            per_second,
+            latencies,
+            cpu_us: None,
+            resident_bytes: None,
+            errors: BTreeMap::new(),
+            figures: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a figure.
+    pub(crate) fn figure(&mut self, name: &str, value: f64) {
+        self.figures.insert(name.to_owned(), value);
+    }
+}

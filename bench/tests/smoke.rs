@@ -1,0 +1,156 @@
+//! Every benchmark still runs, without errors, and its report is whole. How fast anything was is no
+//! matter here: the runs are as short as they can be, and the machine is as busy as it is.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Deserialize;
+
+/// The report, as far as it is judged.
+#[derive(Debug, Deserialize)]
+struct Report {
+    rows: Vec<Row>,
+    series: Vec<serde_json::Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    per_second: Spread,
+    latency: Option<BTreeMap<String, f64>>,
+    cpu_us: Option<BTreeMap<String, f64>>,
+    resident_bytes: Option<u64>,
+    errors: BTreeMap<String, u64>,
+    figures: BTreeMap<String, Spread>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spread {
+    median: f64,
+}
+
+/// One short run that nobody waits for.
+const SHORT: &[&str] =
+    &["--seconds", "1", "--warm-up", "0.1", "--runs", "1", "--idle-wait", "0", "--repeat-max", "0"];
+
+/// One at a time: together they would only wait for one another.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn bench(arguments: &[&str], rest: &[&str]) -> Report {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-bench"));
+    let output = command.args(arguments).args(rest).arg("--json").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{arguments:?}: {errors}{text}");
+    let report: Report = serde_json::from_str(&text).unwrap();
+    for row in &report.rows {
+        assert!(row.errors.is_empty(), "{row:?}");
+        assert!(!row.name.is_empty(), "{row:?}");
+    }
+    report
+}
+
+/// A row of a load: how much, how fast, and what it cost either side.
+fn assert_load(row: &Row) {
+    assert!(row.per_second.median > 0.0, "{row:?}");
+    let latency = row.latency.as_ref().unwrap();
+    for percentile in ["p50_us", "p90_us", "p99_us", "p999_us"] {
+        assert!(latency[percentile] > 0.0, "{percentile} of {row:?}");
+    }
+    let cpu = row.cpu_us.as_ref().unwrap();
+    assert!(cpu["client"] > 0.0 && cpu["server"] > 0.0, "{row:?}");
+    assert!(row.resident_bytes.unwrap() > 0, "{row:?}");
+}
+
+#[test]
+fn bounds_are_measured() {
+    let report = bench(&["bound", "--in-flight", "4"], SHORT);
+    let [sync, volatile, durable, unary] = &report.rows[..] else {
+        unreachable!("{report:?}");
+    };
+    assert!(sync.per_second.median > 0.0);
+    [volatile, durable, unary].into_iter().for_each(assert_load);
+}
+
+#[test]
+fn globals_go_over_the_stream_in_a_closed_loop() {
+    let report = bench(&["tc", "--in-flight", "4", "--in-flight", "8"], SHORT);
+    assert_eq!(report.rows.len(), 2);
+    report.rows.iter().for_each(assert_load);
+}
+
+#[test]
+fn globals_go_over_several_streams_at_a_rate_and_some_are_rolled_back() {
+    let arguments = ["tc", "--rate", "200", "--connections", "2", "--rollback-share", "0.3"];
+    let hot = ["--hot-share", "0.1", "--branches", "1", "--rows", "2"];
+    let report = bench(&[&arguments[..], &hot[..]].concat(), SHORT);
+    assert_load(&report.rows[0]);
+}
+
+#[test]
+fn globals_go_by_unary_calls() {
+    let report = bench(&["tc", "--wire", "unary", "--in-flight", "4"], SHORT);
+    assert_load(&report.rows[0]);
+}
+
+#[test]
+fn the_core_alone_is_measured() {
+    let report = bench(&["core", "--open", "64"], SHORT);
+    assert!(report.rows[0].per_second.median > 0.0);
+    assert!(report.rows[0].figures["bytes encoded a global"].median > 0.0);
+}
+
+#[test]
+fn a_coordinator_recovers() {
+    let report = bench(&["recovery", "--globals", "200"], &[]);
+    let figures = &report.rows[0].figures;
+    for name in ["seconds to the first transaction", "resident MB idle", "disk MB"] {
+        assert!(figures[name].median > 0.0, "{name} of {figures:?}");
+    }
+}
+
+#[test]
+fn a_soak_shows_the_course_of_its_figures_and_is_drawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let plot = directory.path().join("soak.svg");
+    let plot_text = plot.display().to_string();
+    let arguments = ["soak", "--minutes", "0.02", "--points", "2", "--rate", "100"];
+    let report = bench(&arguments, &["--plot", &plot_text]);
+    assert_load(&report.rows[0]);
+    assert_eq!(report.series.len(), 5);
+    assert!(std::fs::read_to_string(plot).unwrap().contains("<polyline"));
+}
+
+#[test]
+fn branches_and_globals_run_on_every_database() {
+    let clients = ["at", "--clients", "2"];
+    let report = bench(&clients, SHORT);
+    // Two servers with six ways each, and SQLite, which has no two-phase commit of its own.
+    assert_eq!(report.rows.len(), 6 + 6 + 5);
+    report.rows.iter().for_each(assert_load);
+    let general = ["at", "--clients", "2", "--statement", "general", "--database", "sqlite"];
+    bench(&general, SHORT).rows.iter().for_each(assert_load);
+}
+
+#[test]
+fn hot_rows_are_queued_for_and_polled_for() {
+    let report = bench(&["at", "--hot", "--clients", "3", "--database", "postgres"], SHORT);
+    assert_eq!(report.rows.len(), 9);
+    let queued = report.rows.iter().step_by(3);
+    for row in queued {
+        assert_load(row);
+        assert!(row.figures["share of 1 / hold time"].median > 0.0, "{row:?}");
+    }
+}
+
+#[test]
+fn the_table_of_goals_is_printed() {
+    let parts = ["table", "--part", "load", "--part", "alone", "--part", "core"];
+    let rest = ["--part", "recovery", "--globals", "300"];
+    let report = bench(&[&parts[..], &rest[..]].concat(), SHORT);
+    assert_eq!(report.rows.len(), 6 + 3 + 2 + 1);
+}
