@@ -4,6 +4,7 @@
 
 mod ci;
 mod crash;
+mod differential;
 mod fuzz;
 mod install;
 mod interrupt;
@@ -43,6 +44,8 @@ enum Task {
     Tidy,
     /// Kill, stop, cut off and starve coordinator, services and databases, and judge the rest.
     Crash(crash::Options),
+    /// Run generated statements through AT mode and beside it, on every database.
+    Differential(differential::Options),
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -69,6 +72,7 @@ fn run(task: Task) -> Result<()> {
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
+        Task::Differential(options) => differential::run_statements(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

@@ -45,10 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-migrations", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-server", &["handfast-core", "handfast-proto"]),
-    (
-        "handfast-bench",
-        &["handfast", "handfast-core", "handfast-proto", "handfast-server"],
-    ),
+    ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("order-payment", &["handfast", "handfast-server"]),
     ("handfast-test-services", &[]),
     ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
