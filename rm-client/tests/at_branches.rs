@@ -1,7 +1,5 @@
 //! One branch, committed and rolled back, statement by statement.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
-
 mod at;
 
 use at::{Stage, TestDatabase, on_every_database};

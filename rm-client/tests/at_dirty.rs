@@ -1,6 +1,9 @@
 //! Rollback meets rows that others have written, guards that keep late branches out, and repeats.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
 
 mod at;
 

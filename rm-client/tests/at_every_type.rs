@@ -4,4 +4,5 @@
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 
 mod at;
+mod columns;
 mod types;

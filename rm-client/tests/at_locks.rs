@@ -1,7 +1,10 @@
 //! Global locks as applications meet them: conflicts, waiting, deadlocks, locking reads,
 //! savepoints.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
 
 mod at;
 

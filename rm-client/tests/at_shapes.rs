@@ -1,6 +1,9 @@
 //! Tables and statements of every shape: keys, upserts, foreign keys, sub-selects, refusals.
 
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
 
 mod at;
 

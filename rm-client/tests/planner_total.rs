@@ -157,8 +157,9 @@ fn queries(plan: &Plan) -> Vec<Query> {
         Plan::Upsert(plan) => {
             let mut queries = plan.probes.clone();
             queries.push(plan.change.clone());
-            if let UpsertAfter::Probed { generated: Some(keys) } = &plan.after {
-                queries.push(keys.query(7, 1));
+            if let UpsertAfter::Probed { found, generated } = &plan.after {
+                queries.extend(found.iter().cloned());
+                queries.extend(generated.as_ref().map(|keys| keys.query(7, 1)));
             }
             queries
         }

@@ -4,6 +4,7 @@
 
 mod ci;
 mod crash;
+mod differential;
 mod fuzz;
 mod install;
 mod interrupt;
@@ -51,6 +52,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Run generated statements through AT mode and beside it, on every database.
+    Differential(differential::Options),
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -78,6 +81,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy => tidy::check_tree(),
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
         Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
+        Task::Differential(options) => differential::run_statements(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

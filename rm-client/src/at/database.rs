@@ -61,6 +61,10 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const WAITS_WITH_LOCKS: bool;
     /// Whether COMMIT of a failed transaction is answered like a commit.
     const COMMIT_HIDES_FAILURE: bool;
+    /// Whether a statement that fails may leave part of its changes. SQLite takes back only what it
+    /// expects to fail; a value of the wrong type in a STRICT table or a function's error is not
+    /// that.
+    const FAILS_HALF_WAY: bool;
     /// Sent on the connection before a rollback's local transaction begins.
     const UNDO_BEFORE: &'static [&'static str];
     /// Sent as the first statements of a rollback's local transaction.

@@ -1,7 +1,7 @@
 //! A stage for tests of AT mode: a real coordinator in this process, a real database of its own.
 
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../tc/mod.rs"]
 pub(crate) mod tc;

@@ -80,12 +80,14 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     out.extend(plan.probes.iter().map(|probe| query("probe", probe)));
     out.push(query("change", &plan.change));
     match &plan.after {
-        UpsertAfter::Returned { inserted_flag: true } => {
-            out.push("after   returned, flagged".into())
+        UpsertAfter::Returned { inserted_flag, may_be_gone } => {
+            let flagged = if *inserted_flag { ", flagged" } else { "" };
+            let again = if *may_be_gone { ", read again" } else { "" };
+            out.push(format!("after   returned{flagged}{again}"));
         }
-        UpsertAfter::Returned { inserted_flag: false } => out.push("after   returned".into()),
-        UpsertAfter::Probed { generated } => {
+        UpsertAfter::Probed { found, generated } => {
             out.push("after   probed again".to_owned());
+            out.extend(found.iter().map(|asked| query("found", asked)));
             out.extend(generated.as_ref().map(|keys| generated_keys(table, keys)));
         }
     }

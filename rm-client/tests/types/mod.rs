@@ -9,27 +9,30 @@ use std::time::Duration;
 use handfast::{AtDatabase, AtResource, Global};
 
 use crate::at::{Stage, TestDatabase, TextRow, code};
-
-/// A column and SQL for the values that it is tried with.
-pub(crate) struct Column {
-    pub(crate) declared: &'static str,
-    /// Empty for a column that the database computes.
-    pub(crate) values: &'static [&'static str],
-}
-
-/// A key type, and spellings of keys.
-pub(crate) struct Key {
-    pub(crate) declared: &'static str,
-    /// All different to the database.
-    pub(crate) values: &'static [&'static str],
-    /// Equal to the database, though written differently.
-    pub(crate) equal: &'static [(&'static str, &'static str)],
-}
+use crate::columns::{self, Column, Key};
 
 /// A database whose values can be shown exactly.
 pub(crate) trait Typed: TestDatabase {
     /// An expression whose text tells any two values of a column apart.
     fn shown(name: &str, declared: &str) -> String;
+}
+
+impl Typed for sqlx::MySql {
+    fn shown(name: &str, declared: &str) -> String {
+        columns::mysql::shown(name, declared)
+    }
+}
+
+impl Typed for sqlx::Postgres {
+    fn shown(name: &str, _: &str) -> String {
+        columns::postgres::shown(name)
+    }
+}
+
+impl Typed for sqlx::Sqlite {
+    fn shown(name: &str, _: &str) -> String {
+        columns::sqlite::shown(name)
+    }
 }
 
 /// A table through the library, and one that gets the same statements without it.

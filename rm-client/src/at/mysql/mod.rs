@@ -53,6 +53,7 @@ impl Backend for MySql {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::MySql;
     const WAITS_WITH_LOCKS: bool = true;
     const COMMIT_HIDES_FAILURE: bool = false;
+    const FAILS_HALF_WAY: bool = false;
     // READ COMMITTED, so that the locking reads of an undo hold no gaps. The mode lets every value
     // go back that was there: 0 in an AUTO_INCREMENT column, zero dates.
     const UNDO_BEFORE: &'static [&'static str] = &[

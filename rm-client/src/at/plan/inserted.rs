@@ -3,7 +3,7 @@
 use super::{
     Arguments, Dialect, GeneratedKeys, Query, Table, image, keyed, placeholder, quote,
     text::Text,
-    values::{Cell, Offer, Offered, offer},
+    values::{Cell, Offer, Offered, is_constant_default, null_is_default, offer},
 };
 
 /// A read of the rows that have the offered values in some columns.
@@ -35,6 +35,28 @@ impl ByValues<'_> {
             .then(|| Query { text: self.written(), arguments: Arguments::AsBound })
     }
 
+    /// Asks of each row offered whether a row with its values is there: one column each.
+    pub(super) fn found(&self) -> Query {
+        let (dialect, table) = (self.text.dialect, quote::table(self.text.dialect, self.table));
+        let asked: Vec<String> = self
+            .offered
+            .rows
+            .iter()
+            .map(|row| {
+                let terms = self.row(row).unwrap_or_else(|| "FALSE".to_owned());
+                format!("EXISTS (SELECT 1 FROM {table} WHERE {terms})")
+            })
+            .collect();
+        let rest = self.text.arguments(self.offered.end..self.text.end());
+        let rest = match placeholder::swallow(dialect, rest.len()).join(" AND ") {
+            none if none.is_empty() => none,
+            swallowed => format!(" FROM DUAL WHERE {swallowed}"),
+        };
+        let mark = image::mark(self.text.whole());
+        let text = format!("SELECT {}{rest}{mark}", asked.join(", "));
+        Query { text, arguments: Arguments::AsBound }
+    }
+
     /// The read with gaps for numbers that the database generates for `column`.
     pub(super) fn generated(&self, column: usize) -> GeneratedKeys {
         let numbered = Self { number: Some(column), ..*self };
@@ -43,7 +65,7 @@ impl ByValues<'_> {
     }
 
     /// A row with NULL or a fresh number in the columns has no equal.
-    fn is_comparable(&self, row: &[Cell<'_>]) -> bool {
+    pub(super) fn is_comparable(&self, row: &[Cell<'_>]) -> bool {
         self.by.iter().all(|&column| match offer(self.text, self.table, row, column) {
             Offer::Value(_) | Offer::ValueOrGenerated(_) | Offer::Default => true,
             Offer::Generated | Offer::Null | Offer::Unknown => false,
@@ -74,13 +96,25 @@ impl ByValues<'_> {
         let mut terms = if comparable { self.unwritten(row) } else { vec!["FALSE".to_owned()] };
         for cell in row {
             if comparable && self.is_written(row, cell.column) {
-                terms.push(self.equals(cell.column, &self.text.cut(cell.tokens.clone())));
+                let value = self.text.cut(cell.tokens.clone());
+                terms.push(self.equals(cell.column, &self.stored(cell.column, value)));
             } else {
                 let arguments = self.text.arguments(cell.tokens.clone());
                 terms.extend(placeholder::swallow(self.text.dialect, arguments.len()));
             }
         }
         Some(format!("({})", terms.join(" AND ")))
+    }
+
+    /// The value that a given one is stored as, if it turns out to be NULL.
+    fn stored(&self, column: usize, value: String) -> String {
+        let default = self.table.columns[column].default.as_deref();
+        match default.filter(|_| null_is_default(self.text.dialect, self.table, column)) {
+            Some(default) if is_constant_default(self.text.dialect, default) => {
+                format!("coalesce({value}, {default})")
+            }
+            Some(_) | None => value,
+        }
     }
 
     /// The terms of columns whose value the row does not give.

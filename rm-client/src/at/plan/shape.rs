@@ -227,11 +227,17 @@ pub enum UpsertAfter {
         /// PostgreSQL: a last column more, true if the row was inserted. False for a key that no
         /// probe found: another transaction inserted it in between; the change must be refused.
         inserted_flag: bool,
+        /// SQLite: a later row of the same REPLACE may have removed it again, so that the rows
+        /// returned are read again by key.
+        may_be_gone: bool,
     },
     /// Read again: the probed rows by key, and the probes once more for the inserted rows. With
     /// `Ignore`, as many new rows as were affected; else at least as many new and probed rows as
-    /// `rows`. Otherwise the change must be refused.
+    /// `rows`, unless rows offered are equal to each other. Otherwise the change must be refused.
     Probed {
+        /// Whether each row offered is there, in one column a row: one query for each probe. Rows
+        /// fewer than offered are explained if some query finds each.
+        found: Vec<Query>,
         /// Finds the row of a one-row statement that no probe finds (NULL in every unique key).
         generated: Option<GeneratedKeys>,
     },

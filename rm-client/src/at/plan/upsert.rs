@@ -45,6 +45,7 @@ pub(super) fn plan(
     };
     let indexes = arbiters(text.dialect, table, conflict)?;
     independent(text, table, conflict, &offered)?;
+    unnumbered(text, table, &indexes, kind, &offered)?;
     let columns = table.imaged();
     let probes = probes(text, table, &indexes, &offered, &columns)?;
     if probes.is_empty() {
@@ -55,14 +56,19 @@ pub(super) fn plan(
             insert::keyed(text, tree, table)
         };
     }
-    let returned = returns_what_stays(text, kind, &offered);
+    let returned = text.dialect.returns_rows();
+    if !returned {
+        findable(text, table, &indexes, &offered)?;
+    }
     let change =
         if returned { returning(text, tree, table, &columns, kind)? } else { as_written(text) };
     let after = if returned {
         let inserted_flag = text.dialect == Dialect::Postgres && kind == UpsertKind::Update;
-        UpsertAfter::Returned { inserted_flag }
+        let may_be_gone = kind == UpsertKind::Replace && offered.rows.len() > 1;
+        UpsertAfter::Returned { inserted_flag, may_be_gone }
     } else {
-        UpsertAfter::Probed { generated: generated(text, table, &offered, &columns) }
+        let found = found(text, table, &indexes, &offered);
+        UpsertAfter::Probed { found, generated: generated(text, table, &offered, &columns) }
     };
     let rows = Some(offered.rows.len());
     let needs_gap_locks = text.dialect == Dialect::MySql;
@@ -126,6 +132,31 @@ fn independent(
         });
     }
     Ok(())
+}
+
+/// A PostgreSQL sequence may give a number that a row has already: DO UPDATE then changes a row
+/// that nobody could look up before. The other databases never give a number twice.
+fn unnumbered(
+    text: &Text,
+    table: &Table,
+    indexes: &[&[usize]],
+    kind: UpsertKind,
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    if text.dialect != Dialect::Postgres || kind != UpsertKind::Update {
+        return Ok(());
+    }
+    let numbered = indexes.iter().copied().flatten().find(|&&column| {
+        offered.rows.iter().any(|row| offer(text, table, row, column) == Offer::Generated)
+    });
+    match numbered {
+        Some(&column) => Err(Refusal::KeyUnknown {
+            column: table.columns[column].name.clone(),
+            reason: "the conflict is by a number that the database gives; give it, or insert \
+                     without ON CONFLICT",
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The unique indexes by which a row that exists can be met.
@@ -207,10 +238,38 @@ fn probes(
     Ok(probes)
 }
 
-/// Whether every row returned is still there. A REPLACE of several rows may remove in its second
-/// row what it has returned for its first.
-fn returns_what_stays(text: &Text, kind: UpsertKind, offered: &Offered<'_>) -> bool {
-    text.dialect.returns_rows() && (kind != UpsertKind::Replace || offered.rows.len() == 1)
+/// How to tell rows that are offered twice from rows that no probe finds: of several rows only.
+fn found(text: &Text, table: &Table, indexes: &[&[usize]], offered: &Offered<'_>) -> Vec<Query> {
+    if offered.rows.len() < 2 {
+        return Vec::new();
+    }
+    let by = |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
+    indexes.iter().map(by).map(|read| read.found()).collect()
+}
+
+/// Of several rows each has to be found again by its own values; a number that the database gives
+/// is known for a row alone.
+fn findable(
+    text: &Text,
+    table: &Table,
+    indexes: &[&[usize]],
+    offered: &Offered<'_>,
+) -> Result<(), Refusal> {
+    if offered.rows.len() < 2 {
+        return Ok(());
+    }
+    let lost = offered.rows.iter().any(|row| {
+        let reads =
+            |&by| ByValues { text, table, offered, by, columns: &[], lock: "", number: None };
+        !indexes.iter().map(reads).any(|read| read.is_comparable(row))
+    });
+    if lost {
+        return Err(Refusal::KeyUnknown {
+            column: table.columns[table.key[0]].name.clone(),
+            reason: "one of several rows offers no value of a unique index; insert them one by one",
+        });
+    }
+    Ok(())
 }
 
 fn as_written(text: &Text) -> Query {

@@ -171,6 +171,11 @@ pub(super) fn offer(text: &Text, table: &Table, row: &[Cell<'_>], column: usize)
     match &text.lexemes[cell.tokens.clone()] {
         [only] if only.keyword() == Keyword::DEFAULT => omitted(text.dialect, table, column),
         [only] if only.keyword() == Keyword::NULL && generates => Offer::Generated,
+        [only]
+            if only.keyword() == Keyword::NULL && null_is_default(text.dialect, table, column) =>
+        {
+            omitted(text.dialect, table, column)
+        }
         [only] if only.keyword() == Keyword::NULL => Offer::Null,
         [only] if generates && text.dialect == Dialect::MySql && is_zero(&only.token.token) => {
             Offer::Generated
@@ -188,6 +193,12 @@ fn is_zero(token: &Token) -> bool {
 /// Whether NULL makes the database generate a value.
 fn generates(table: &Table, column: usize) -> bool {
     table.columns[column].generation == Generation::AutoIncrement
+}
+
+/// Whether NULL may become the column's default: what SQLite's REPLACE does where NULL is barred.
+pub(super) fn null_is_default(dialect: Dialect, table: &Table, column: usize) -> bool {
+    let column = &table.columns[column];
+    dialect == Dialect::Sqlite && !column.nullable && column.default.is_some()
 }
 
 /// What the database puts where the row says nothing.
@@ -211,7 +222,7 @@ fn omitted(dialect: Dialect, table: &Table, column: usize) -> Offer {
 
 /// Whether a default is the same for every row. MySQL's catalogue gives strings without quotes, so
 /// that its expressions are told by their brackets; clocks and users are words.
-fn is_constant_default(dialect: Dialect, default: &str) -> bool {
+pub(super) fn is_constant_default(dialect: Dialect, default: &str) -> bool {
     const WORDS: [&str; 5] = ["current_", "local", "session_", "system_", "user"];
     let written = default.to_ascii_lowercase();
     let quoted = dialect == Dialect::Postgres && written.starts_with('\'');

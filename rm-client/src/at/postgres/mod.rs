@@ -40,6 +40,7 @@ impl Backend for Postgres {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::Postgres;
     const WAITS_WITH_LOCKS: bool = true;
     const COMMIT_HIDES_FAILURE: bool = true;
+    const FAILS_HALF_WAY: bool = false;
     const UNDO_BEFORE: &'static [&'static str] = &[];
     // Deferrable foreign keys are checked when every row is back.
     const UNDO_INSIDE: &'static [&'static str] =

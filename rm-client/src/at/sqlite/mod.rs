@@ -29,6 +29,7 @@ impl Backend for Sqlite {
     const MIGRATIONS: handfast_migrations::Database = handfast_migrations::Database::Sqlite;
     const WAITS_WITH_LOCKS: bool = false;
     const COMMIT_HIDES_FAILURE: bool = false;
+    const FAILS_HALF_WAY: bool = true;
     const UNDO_BEFORE: &'static [&'static str] = &[];
     // Foreign keys are checked when every row is back.
     const UNDO_INSIDE: &'static [&'static str] = &["PRAGMA defer_foreign_keys = ON"];

@@ -22,7 +22,10 @@ impl<DB: Backend> Run<'_, DB> {
     ) -> Result<Image, sqlx::Error> {
         let columns = &plan.columns;
         match &plan.after {
-            InsertAfter::Returned => Layout::of(columns).rows(self.loaded, rows_of::<DB>(steps)),
+            InsertAfter::Returned => {
+                let returned = Layout::of(columns).rows(self.loaded, rows_of::<DB>(steps))?;
+                self.settled(returned, columns).await
+            }
             _ if affected::<DB>(steps) == 0 => Ok(Image::new()),
             InsertAfter::ByGenerated(keys) => self.read_generated(keys, steps, columns).await,
             InsertAfter::ByValues { query, generated } => {

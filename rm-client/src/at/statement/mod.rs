@@ -47,9 +47,13 @@ impl<DB: Backend> Run<'_, DB> {
     /// also if the future is dropped in between.
     async fn change(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
         let captured = self.bound(query);
+        self.change_by(captured).await
+    }
+
+    async fn change_by(&mut self, captured: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
         let was_half_recorded = self.work.half_recorded;
         self.work.half_recorded = true;
-        let result = DB::steps(self.connection, captured).await;
+        let result = self.all_or_nothing(captured).await;
         if let Err(error) = &result
             && error.as_database_error().is_some()
         {
@@ -57,6 +61,27 @@ impl<DB: Backend> Run<'_, DB> {
             self.work.half_recorded = was_half_recorded;
         }
         result
+    }
+
+    async fn all_or_nothing(&mut self, captured: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
+        if !DB::FAILS_HALF_WAY {
+            return DB::steps(self.connection, captured).await;
+        }
+        self.control("SAVEPOINT").await?;
+        let result = DB::steps(self.connection, captured).await;
+        match &result {
+            Ok(_) => {}
+            Err(error) if DB::ends_transaction(error) => return result,
+            Err(_) => self.control("ROLLBACK TO SAVEPOINT").await?,
+        }
+        self.control("RELEASE SAVEPOINT").await?;
+        result
+    }
+
+    async fn control(&mut self, verb: &str) -> Result<(), sqlx::Error> {
+        let text = format!("{verb} hf_statement");
+        DB::steps(self.connection, Captured::plain(text)).await?;
+        Ok(())
     }
 
     /// Runs a change by its plan, for the rows imaged.
@@ -88,10 +113,9 @@ impl<DB: Backend> Run<'_, DB> {
             let mut captured = self.query.with_text(&query.text);
             let arguments = captured.arguments.get_or_insert_default();
             bind_keys(arguments, self.loaded, chunk, columns)?;
-            // A failure after the first chunk leaves that chunk's change without its undo item, so
-            // the mark stays, whatever the error.
-            self.work.half_recorded = true;
-            for step in DB::steps(self.connection, captured).await? {
+            // After the first chunk the mark is set already and stays, whatever the error: what
+            // that chunk changed has no undo item yet.
+            for step in self.change_by(captured).await? {
                 match step {
                     Either::Left(result) => total.extend([result]),
                     Either::Right(row) => steps.push(Either::Right(row)),
@@ -125,6 +149,13 @@ impl<DB: Backend> Run<'_, DB> {
             found.extend(Layout::of(columns).rows(self.loaded, &again)?);
         }
         Ok(found)
+    }
+
+    /// Rows that a change has returned, as they stand after it: what an AFTER trigger then wrote to
+    /// its own row is not in them.
+    async fn settled(&mut self, returned: Image, columns: &[usize]) -> Result<Image, sqlx::Error> {
+        let triggered = self.loaded.table.triggers.iter().any(|trigger| trigger.own_row_only);
+        if triggered { self.read_again(&returned, columns).await } else { Ok(returned) }
     }
 
     /// Reads rows by the keys that the database generated for this statement.

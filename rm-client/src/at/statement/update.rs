@@ -29,7 +29,8 @@ impl<DB: Backend> Run<'_, DB> {
         let rows = rows_of::<DB>(&steps);
         let (before, after) = Layout::of(columns).rows_twice(self.loaded, rows)?;
         self.expect_rows("UPDATE", before.len(), &steps)?;
-        Ok((before, after, steps))
+        let after = self.settled(after, columns).await?;
+        self.aligned(before, after, steps)
     }
 
     async fn update_imaged(
@@ -44,13 +45,23 @@ impl<DB: Backend> Run<'_, DB> {
         let after = if before.is_empty() {
             Vec::new()
         } else if returns_after {
-            Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?
+            let returned = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
+            self.settled(returned, columns).await?
         } else {
             self.read_again(&before, columns).await?
         };
+        self.aligned(before, after, steps)
+    }
+
+    fn aligned(
+        &self,
+        before: Image,
+        after: Image,
+        steps: Steps<DB>,
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
         let (imaged, changed) = (before.len() as u64, affected::<DB>(&steps));
-        let after =
-            align(&before, after).ok_or_else(|| self.rows_differ("UPDATE", imaged, changed))?;
+        let after = align(&before, after);
+        let after = after.ok_or_else(|| self.rows_differ("UPDATE", imaged, changed))?;
         Ok((before, after, steps))
     }
 }

@@ -7,7 +7,7 @@ use super::{Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::error::AtError;
 use crate::at::image::{Image, ImageRow, Layout, by_key};
-use crate::at::plan::{Upsert, UpsertAfter, UpsertKind};
+use crate::at::plan::{Query, Upsert, UpsertAfter, UpsertKind};
 use crate::at::work::maintained;
 
 /// Rows by canonical key.
@@ -44,10 +44,16 @@ impl<DB: Backend> Run<'_, DB> {
         steps: &Steps<DB>,
     ) -> Result<Rows, sqlx::Error> {
         match &plan.after {
-            UpsertAfter::Returned { inserted_flag } => {
-                self.returned_rows(plan, before, steps, *inserted_flag)
+            UpsertAfter::Returned { inserted_flag, may_be_gone } => {
+                let returned = self.returned_rows(plan, before, steps, *inserted_flag)?;
+                let returned = returned.into_values().collect();
+                let after = match may_be_gone {
+                    true => self.read_again(&returned, &plan.columns).await?,
+                    false => self.settled(returned, &plan.columns).await?,
+                };
+                Ok(by_key(after))
             }
-            UpsertAfter::Probed { generated } => {
+            UpsertAfter::Probed { generated, found } => {
                 let mut after = self.probe(plan).await?;
                 let probed: Image = before.values().cloned().collect();
                 after.extend(by_key(self.read_again(&probed, &plan.columns).await?));
@@ -56,7 +62,12 @@ impl<DB: Backend> Run<'_, DB> {
                 {
                     after = by_key(self.read_generated(keys, steps, &plan.columns).await?);
                 }
-                self.expect_offered(plan, before, &after, steps)?;
+                let missing = self.missing(plan, before, &after, steps);
+                if let Some(differ) = missing
+                    && !self.all_found(found, plan.rows).await?
+                {
+                    return Err(differ.into());
+                }
                 Ok(after)
             }
         }
@@ -71,7 +82,10 @@ impl<DB: Backend> Run<'_, DB> {
     ) -> Result<Rows, sqlx::Error> {
         let layout = Layout { columns: &plan.columns, behind: usize::from(inserted_flag) };
         let mut after = Rows::new();
+        // SQLite returns a row again for each further one offered that meets it.
+        let mut returned = 0;
         for row in rows_of::<DB>(steps) {
+            returned += 1;
             let image = layout.row(self.loaded, row)?;
             let inserted = inserted_flag && DB::flag(row, DB::width(row) - 1)?;
             if inserted_flag && inserted == before.contains_key(&image.key) {
@@ -81,34 +95,53 @@ impl<DB: Backend> Run<'_, DB> {
             }
             after.insert(image.key.clone(), image);
         }
-        if (after.len() as u64) < affected::<DB>(steps) {
-            return Err(self
-                .rows_differ("upsert", after.len() as u64, affected::<DB>(steps))
-                .into());
+        if returned < affected::<DB>(steps) {
+            return Err(self.rows_differ("upsert", returned, affected::<DB>(steps)).into());
         }
         Ok(after)
     }
 
     /// Holds the rows found after the statement against what it offered and counted.
-    fn expect_offered(
+    fn missing(
         &self,
         plan: &Upsert,
         before: &Rows,
         after: &Rows,
         steps: &Steps<DB>,
-    ) -> Result<(), AtError> {
+    ) -> Option<AtError> {
         let fresh = after.keys().filter(|key| !before.contains_key(*key)).count();
-        match (plan.kind, plan.rows) {
-            (UpsertKind::Ignore, _) if fresh as u64 != affected::<DB>(steps) => {
-                Err(self.rows_differ("INSERT IGNORE", fresh as u64, affected::<DB>(steps)))
+        let (statement, found, expected) = match (plan.kind, plan.rows) {
+            (UpsertKind::Ignore, _) => ("INSERT IGNORE", fresh as u64, affected::<DB>(steps)),
+            (UpsertKind::Update | UpsertKind::Replace, Some(offered)) => {
+                ("upsert", (fresh + before.len()) as u64, offered as u64)
             }
-            (UpsertKind::Update | UpsertKind::Replace, Some(offered))
-                if fresh + before.len() < offered =>
-            {
-                Err(self.rows_differ("upsert", (fresh + before.len()) as u64, offered as u64))
+            (UpsertKind::Update | UpsertKind::Replace, None) => return None,
+        };
+        let differs = match plan.kind {
+            UpsertKind::Ignore => found != expected,
+            UpsertKind::Update | UpsertKind::Replace => found < expected,
+        };
+        differs.then(|| self.rows_differ(statement, found, expected))
+    }
+
+    /// Whether each row offered is there by its own values: then fewer rows than were offered mean
+    /// that some of those are equal, and none was stored under values that no probe looks for.
+    async fn all_found(
+        &mut self,
+        found: &[Query],
+        offered: Option<usize>,
+    ) -> Result<bool, sqlx::Error> {
+        let Some(offered) = offered.filter(|_| !found.is_empty()) else { return Ok(false) };
+        let mut there = vec![false; offered];
+        for query in found {
+            let steps = DB::steps(self.connection, self.bound(query)).await?;
+            for row in rows_of::<DB>(&steps) {
+                for (index, there) in there.iter_mut().enumerate() {
+                    *there |= DB::number(row, index)? == Some(1);
+                }
             }
-            (UpsertKind::Ignore | UpsertKind::Update | UpsertKind::Replace, _) => Ok(()),
         }
+        Ok(there.into_iter().all(|there| there))
     }
 
     /// Undo runs backwards: it deletes the inserted rows, restores the changed ones, and puts back
@@ -117,6 +150,10 @@ impl<DB: Backend> Run<'_, DB> {
         let mut removed = Image::new();
         let (mut old, mut new) = (Image::new(), Image::new());
         for (key, row) in before {
+            if after.get(&key).is_some_and(|changed| self.is_respelt(plan, &row, changed)) {
+                removed.push(row);
+                continue;
+            }
             match after.remove(&key) {
                 Some(changed) => {
                     old.push(row);
@@ -134,6 +171,15 @@ impl<DB: Backend> Run<'_, DB> {
         self.work.deleted(self.loaded, &plan.columns, removed);
         self.work.updated(self.loaded, &plan.columns, &maintained, old, new);
         self.work.inserted(self.loaded, &plan.columns, after.into_values().collect());
+    }
+
+    /// Whether a row took the place of one whose key is equal and not the same, such as `a` and
+    /// `A` under a collation without case. An UPDATE would not bring the old spelling back.
+    fn is_respelt(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
+        let values = plan.columns.iter().zip(old.values.iter().zip(&new.values));
+        values
+            .into_iter()
+            .any(|(column, (old, new))| self.loaded.table.key.contains(column) && old != new)
     }
 
     async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {

@@ -1,0 +1,21 @@
+//! Every column type of each database, with SQL for values of it.
+
+pub(crate) mod mysql;
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+
+/// A column and SQL for the values that it is tried with.
+pub(crate) struct Column {
+    pub(crate) declared: &'static str,
+    /// Empty for a column that the database computes.
+    pub(crate) values: &'static [&'static str],
+}
+
+/// A key type, and spellings of keys.
+pub(crate) struct Key {
+    pub(crate) declared: &'static str,
+    /// All different to the database.
+    pub(crate) values: &'static [&'static str],
+    /// Equal to the database, though written differently.
+    pub(crate) equal: &'static [(&'static str, &'static str)],
+}

@@ -1,0 +1,393 @@
+//! What the test needs from each database: a pair of fresh databases, statements through the
+//! library and past it, values that can be compared.
+
+use std::path::Path;
+use std::time::Duration;
+
+use either::Either;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use handfast::at::plan::Dialect;
+use handfast::{AtDatabase, AtTransaction};
+use sqlx::{
+    AssertSqlSafe, Column as _, ConnectOptions, Decode, Executor, MySql, Pool, Postgres, Row,
+    Sqlite, Transaction, TypeInfo, ValueRef,
+};
+
+use crate::columns::{mysql, postgres, sqlite};
+use crate::statement::{Bound, Kind, Statement};
+
+/// A row as texts; `None` is NULL.
+pub(crate) type TextRow = Vec<Option<String>>;
+
+/// What a statement answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) affected: u64,
+    /// Sorted, for no order was asked for. Each value is its type and its bytes.
+    pub(crate) rows: Vec<Vec<Option<Vec<u8>>>>,
+}
+
+/// A database for the library, its twin, and what keeps both alive.
+pub(crate) struct Twins<DB: AtDatabase> {
+    pub(crate) ours: Pool<DB>,
+    pub(crate) plain: Pool<DB>,
+    pub(crate) directory: Option<tempfile::TempDir>,
+}
+
+/// A database that two of a kind can be made of.
+pub(crate) trait Twin: AtDatabase {
+    const SPEAKS: Dialect;
+    const TITLE: &'static str;
+    /// Whether a failed statement leaves the transaction unusable without a savepoint.
+    const FAILURE_ENDS: bool;
+    /// Whether a failed statement may leave part of its changes without a savepoint, which the
+    /// library sets by itself.
+    const KEEPS_HALVES: bool;
+
+    /// Two fresh databases that sync nothing, with the types that columns are declared with.
+    fn create() -> BoxFuture<'static, Twins<Self>>;
+
+    /// Leaves the server as it was found.
+    fn end(ours: &Pool<Self>) -> BoxFuture<'_, ()>;
+
+    /// Whether the library may find only after a statement that it is not exact. Where MySQL gives
+    /// a row its number and no unique column tells it from others (NULL was bound), no read finds
+    /// it.
+    fn may_withdraw(statement: &Statement) -> bool {
+        let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
+        Self::SPEAKS == Dialect::MySql && upserts.contains(&statement.kind)
+    }
+
+    /// An expression whose text tells any two values of a column apart.
+    fn shown(name: &str, type_text: &str) -> String;
+
+    /// Executes a statement through the library.
+    fn ours<'q>(
+        local: &'q mut AtTransaction<'_, Self>,
+        statement: &'q Statement,
+    ) -> BoxFuture<'q, Result<Answer, sqlx::Error>>;
+
+    /// Executes a statement past it.
+    fn plain<'q>(
+        local: &'q mut Transaction<'static, Self>,
+        statement: &'q Statement,
+    ) -> BoxFuture<'q, Result<Answer, sqlx::Error>>;
+
+    /// Executes SQL past the library, in a transaction.
+    fn control<'q>(
+        local: &'q mut Transaction<'static, Self>,
+        sql: &'q str,
+    ) -> BoxFuture<'q, Result<(), sqlx::Error>>;
+
+    /// Executes SQL past the library, outside of a transaction.
+    fn raw<'q>(pool: &'q Pool<Self>, sql: &'q str) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
+
+    /// Reads rows of texts.
+    fn texts<'q>(
+        pool: &'q Pool<Self>,
+        sql: &'q str,
+    ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
+
+    /// Gives the plain database the number generators of the other, after a global was rolled back:
+    /// numbers that were given are not given back.
+    fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()>;
+
+    /// Reads rows of texts in a transaction.
+    fn texts_in<'q>(
+        local: &'q mut Transaction<'static, Self>,
+        sql: &'q str,
+    ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
+}
+
+/// The same text for each database, but never the same type.
+macro_rules! execution {
+    ($db:ty) => {
+        fn ours<'q>(
+            local: &'q mut AtTransaction<'_, Self>,
+            statement: &'q Statement,
+        ) -> BoxFuture<'q, Result<Answer, sqlx::Error>> {
+            let query = query!($db, statement, &statement.sql);
+            async move { answered!($db, Executor::fetch_many(local, query)) }.boxed()
+        }
+
+        fn plain<'q>(
+            local: &'q mut Transaction<'static, Self>,
+            statement: &'q Statement,
+        ) -> BoxFuture<'q, Result<Answer, sqlx::Error>> {
+            let sql = statement.plain_sql.as_ref().unwrap_or(&statement.sql);
+            let query = query!($db, statement, sql);
+            async move { answered!($db, Executor::fetch_many(&mut **local, query)) }.boxed()
+        }
+
+        fn control<'q>(
+            local: &'q mut Transaction<'static, Self>,
+            sql: &'q str,
+        ) -> BoxFuture<'q, Result<(), sqlx::Error>> {
+            let query = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+            async move { query.execute(&mut **local).await.map(|_| ()) }.boxed()
+        }
+
+        fn raw<'q>(pool: &'q Pool<Self>, sql: &'q str) -> BoxFuture<'q, Result<u64, sqlx::Error>> {
+            let query = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+            async move { Ok(query.execute(pool).await?.rows_affected()) }.boxed()
+        }
+
+        fn texts<'q>(
+            pool: &'q Pool<Self>,
+            sql: &'q str,
+        ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>> {
+            let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+            async move { query.fetch_all(pool).await?.iter().map(text_row!()).collect() }.boxed()
+        }
+
+        fn texts_in<'q>(
+            local: &'q mut Transaction<'static, Self>,
+            sql: &'q str,
+        ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>> {
+            let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+            async move { query.fetch_all(&mut **local).await?.iter().map(text_row!()).collect() }
+                .boxed()
+        }
+    };
+}
+
+macro_rules! text_row {
+    () => {
+        |row| (0..row.len()).map(|index| row.try_get_unchecked(index)).collect()
+    };
+}
+
+macro_rules! query {
+    ($db:ty, $statement:expr, $sql:expr) => {{
+        let mut query = sqlx::query::<$db>(AssertSqlSafe($sql.clone()));
+        for argument in &$statement.arguments {
+            query = match argument {
+                Bound::Null => query.bind(None::<String>),
+                Bound::Whole(number) => query.bind(*number),
+                Bound::Text(text) => query.bind(text.clone()),
+            };
+        }
+        query
+    }};
+}
+
+macro_rules! answered {
+    ($db:ty, $stream:expr) => {{
+        let steps: Vec<_> = $stream.try_collect().await?;
+        let mut answer = Answer { affected: 0, rows: Vec::new() };
+        for step in &steps {
+            match step {
+                Either::Left(result) => answer.affected += result.rows_affected(),
+                Either::Right(row) => {
+                    let ours = row.columns().iter().map(|column| column.name().starts_with("hf_"));
+                    let own = ours.enumerate().filter(|(_, ours)| !ours);
+                    let cells = own.map(|(index, _)| {
+                        let value = row.try_get_raw(index)?;
+                        cell_of::<$db>(value)
+                    });
+                    answer.rows.push(cells.collect::<Result<_, sqlx::Error>>()?);
+                }
+            }
+        }
+        answer.rows.sort();
+        Ok(answer)
+    }};
+}
+
+/// A value's bytes, or that it is NULL.
+fn cell_of<DB: Cell>(value: DB::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    DB::cell(value)
+}
+
+trait Cell: sqlx::Database {
+    fn cell(value: Self::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error>;
+}
+
+impl Cell for Postgres {
+    fn cell(value: Self::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        value.as_bytes().map(|bytes| Some(bytes.to_vec())).map_err(sqlx::Error::Decode)
+    }
+}
+
+impl Cell for MySql {
+    /// The driver takes a date of zeroes for NULL, so that its word is not asked for.
+    fn cell(value: Self::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        Ok(<&[u8] as Decode<MySql>>::decode(value).ok().map(<[u8]>::to_vec))
+    }
+}
+
+impl Cell for Sqlite {
+    fn cell(value: Self::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let mut cell = value.type_info().name().as_bytes().to_vec();
+        let bytes =
+            match cell.as_slice() {
+                b"INTEGER" => <i64 as Decode<Sqlite>>::decode(value)
+                    .map(|number| number.to_be_bytes().to_vec()),
+                b"REAL" => <f64 as Decode<Sqlite>>::decode(value)
+                    .map(|number| number.to_be_bytes().to_vec()),
+                _ => <Vec<u8> as Decode<Sqlite>>::decode(value),
+            };
+        cell.extend(bytes.map_err(sqlx::Error::Decode)?);
+        Ok(Some(cell))
+    }
+}
+
+fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run the tests with `cargo xtask test`, which starts servers")
+    })
+}
+
+fn fresh_name() -> String {
+    format!("differential_{}", uuid::Uuid::new_v4().simple())
+}
+
+impl Twin for Postgres {
+    const SPEAKS: Dialect = Dialect::Postgres;
+    const TITLE: &'static str = "PostgreSQL";
+    const FAILURE_ENDS: bool = true;
+    const KEEPS_HALVES: bool = false;
+
+    /// Two schemas of one database: a type that both use is one type then.
+    fn create() -> BoxFuture<'static, Twins<Self>> {
+        async {
+            let url = server("HANDFAST_TEST_POSTGRES");
+            let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
+            let options = options.options([("synchronous_commit", "off")]);
+            let name = fresh_name();
+            let mut server = options.clone().connect().await.unwrap();
+            server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+            let options = options.database(&name);
+            let pool = || sqlx::postgres::PgPoolOptions::new().max_connections(4);
+            let ours = pool().connect_with(options.clone()).await.unwrap();
+            Self::raw(&ours, "CREATE SCHEMA twin").await.unwrap();
+            for sql in postgres::TYPES {
+                Self::raw(&ours, sql).await.unwrap();
+            }
+            let options = options.options([("search_path", "twin,public")]);
+            let plain = pool().connect_with(options).await.unwrap();
+            Twins { ours, plain, directory: None }
+        }
+        .boxed()
+    }
+
+    fn end(_: &Pool<Self>) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn shown(name: &str, _: &str) -> String {
+        postgres::shown(name)
+    }
+
+    fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
+        // A transaction that is rolled back keeps them too.
+        std::future::ready(()).boxed()
+    }
+
+    execution!(Postgres);
+}
+
+impl Twin for MySql {
+    const SPEAKS: Dialect = Dialect::MySql;
+    const TITLE: &'static str = "MariaDB";
+    const FAILURE_ENDS: bool = false;
+    const KEEPS_HALVES: bool = false;
+
+    /// Syncing is the server's to decide: it stops until [`Twin::end`].
+    fn create() -> BoxFuture<'static, Twins<Self>> {
+        async {
+            let (ours, plain) = (mysql_database().await, mysql_database().await);
+            Self::raw(&ours, "SET GLOBAL innodb_flush_log_at_trx_commit = 0").await.unwrap();
+            Twins { ours, plain, directory: None }
+        }
+        .boxed()
+    }
+
+    fn end(ours: &Pool<Self>) -> BoxFuture<'_, ()> {
+        async {
+            Self::raw(ours, "SET GLOBAL innodb_flush_log_at_trx_commit = 1").await.unwrap();
+        }
+        .boxed()
+    }
+
+    fn shown(name: &str, type_text: &str) -> String {
+        mysql::shown(name, type_text)
+    }
+
+    fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
+        // A transaction that is rolled back keeps them too.
+        std::future::ready(()).boxed()
+    }
+
+    execution!(MySql);
+}
+
+impl Twin for Sqlite {
+    const SPEAKS: Dialect = Dialect::Sqlite;
+    const TITLE: &'static str = "SQLite";
+    const FAILURE_ENDS: bool = false;
+    const KEEPS_HALVES: bool = true;
+
+    fn create() -> BoxFuture<'static, Twins<Self>> {
+        async {
+            let directory = tempfile::tempdir().unwrap();
+            let ours = sqlite_file(&directory.path().join("ours.db")).await;
+            let plain = sqlite_file(&directory.path().join("plain.db")).await;
+            Twins { ours, plain, directory: Some(directory) }
+        }
+        .boxed()
+    }
+
+    fn end(_: &Pool<Self>) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn shown(name: &str, _: &str) -> String {
+        sqlite::shown(name)
+    }
+
+    fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()> {
+        const READ: &str = "SELECT name, CAST(seq AS TEXT) FROM sqlite_sequence";
+        async {
+            // The table is made with the first AUTOINCREMENT.
+            let Ok(numbers) = Self::texts(ours, READ).await else { return };
+            Self::raw(plain, "DELETE FROM sqlite_sequence").await.unwrap();
+            for number in numbers {
+                let [Some(name), Some(number)] = number.as_slice() else { unreachable!() };
+                let sql = format!("INSERT INTO sqlite_sequence VALUES ('{name}', {number})");
+                Self::raw(plain, &sql).await.unwrap();
+            }
+        }
+        .boxed()
+    }
+
+    execution!(Sqlite);
+}
+
+async fn mysql_database() -> Pool<MySql> {
+    let options: sqlx::mysql::MySqlConnectOptions = server("HANDFAST_TEST_MYSQL").parse().unwrap();
+    let name = fresh_name();
+    let mut server = options.clone().connect().await.unwrap();
+    let create = format!("CREATE DATABASE {name} CHARACTER SET utf8mb4");
+    server.execute(AssertSqlSafe(create)).await.unwrap();
+    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(4);
+    pool.connect_with(options.database(&name)).await.unwrap()
+}
+
+async fn sqlite_file(path: &Path) -> Pool<Sqlite> {
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .busy_timeout(Duration::from_secs(60))
+        .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
+        .synchronous(sqlx::sqlite::SqliteSynchronous::Off);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(4);
+    pool.connect_with(options).await.unwrap()
+}

@@ -1,0 +1,102 @@
+//! Statements that cannot be undone exactly: the library has to refuse every one of them.
+
+use handfast::at::plan::Dialect;
+
+use crate::random::Random;
+use crate::schema::Schema;
+use crate::statement::{Draft, Kind, Statement};
+use crate::table::{Table, quoted};
+
+/// `{t}` is the table, `{k}` a column of its key, `{bare}` a table without a key, `{view}` a view.
+const EVERYWHERE: &[&str] = &[
+    "UPDATE {t} SET {k} = 1",
+    "UPDATE {t} SET {k} = {k} WHERE 1 = 0",
+    "ALTER TABLE {t} ADD COLUMN further INTEGER",
+    "DROP TABLE {t}",
+    "CREATE TABLE further (a INTEGER)",
+    "CREATE INDEX further ON {t} ({k})",
+    "INSERT INTO {bare} VALUES (1, 2)",
+    "UPDATE {bare} SET a = 1",
+    "DELETE FROM {bare}",
+    "DELETE FROM {view}",
+    "COMMIT",
+    "ROLLBACK",
+    "SAVEPOINT further",
+    "DELETE FROM {t}; DELETE FROM {t}",
+    "SELECT 1; DELETE FROM {t}",
+    "DELETE FROM undo_log; SELECT 1",
+    "SELECT {k} FROM {t} GROUP BY {k} FOR UPDATE",
+    "SELECT DISTINCT {k} FROM {t} FOR UPDATE",
+    "DELETE FROM {t} WHERE",
+];
+
+const POSTGRES: &[&str] = &[
+    "TRUNCATE {t}",
+    "UPDATE {t} SET {k} = {t}.{k} FROM {bare} WHERE a = 1",
+    "DELETE FROM {t} USING {bare} WHERE a = 1",
+    "WITH gone AS (DELETE FROM {t} RETURNING 1) SELECT * FROM gone",
+    "MERGE INTO {t} USING {bare} ON a = 1 WHEN MATCHED THEN DELETE",
+    "DO $$ BEGIN DELETE FROM {t}; END $$",
+    "COPY {t} TO STDOUT",
+    "LOCK TABLE {t}",
+    "SET search_path = pg_catalog",
+    "PREPARE TRANSACTION 'further'",
+    "EXPLAIN ANALYZE DELETE FROM {t}",
+    "SELECT {k} INTO further FROM {t}",
+    "CREATE TABLE further AS SELECT 1",
+    "VACUUM {t}",
+];
+
+const MYSQL: &[&str] = &[
+    "TRUNCATE TABLE {t}",
+    "UPDATE {t}, {bare} SET a = 1",
+    "DELETE {t} FROM {t} JOIN {bare} ON a = 1",
+    "UPDATE IGNORE {t} SET {k} = 1",
+    "DELETE QUICK FROM {t}",
+    "REPLACE INTO {t} SELECT * FROM {t}",
+    "INSERT IGNORE INTO {t} SELECT * FROM {t}",
+    "CALL further()",
+    "LOCK TABLES {t} WRITE",
+    "SET SESSION sql_mode = ''",
+    "/*! DELETE FROM {t} */",
+    "START TRANSACTION",
+    "SELECT {k} INTO @further FROM {t}",
+    "XA START 'further'",
+    "LOAD DATA INFILE '/further' INTO TABLE {t}",
+    "RENAME TABLE {t} TO further",
+    "HANDLER {t} OPEN",
+];
+
+const SQLITE: &[&str] = &[
+    "UPDATE OR IGNORE {t} SET {k} = {k}",
+    "UPDATE OR REPLACE {t} SET n = 1",
+    "INSERT OR FAIL INTO {t} DEFAULT VALUES",
+    "INSERT OR ROLLBACK INTO {t} DEFAULT VALUES",
+    "INSERT OR REPLACE INTO {t} SELECT * FROM {t}",
+    "PRAGMA foreign_keys = OFF",
+    "PRAGMA user_version = 7",
+    "ATTACH ':memory:' AS further",
+    "VACUUM",
+    "REINDEX",
+    "ANALYZE",
+    "UPDATE {t} SET {k} = 1 FROM {bare}",
+    "BEGIN",
+];
+
+pub(crate) fn statement(schema: &Schema, table: &Table, random: &mut Random) -> Statement {
+    let own = match schema.dialect {
+        Dialect::Postgres => POSTGRES,
+        Dialect::MySql => MYSQL,
+        Dialect::Sqlite => SQLITE,
+    };
+    let shapes = if random.chance(50) { own } else { EVERYWHERE };
+    let shape = *random.pick(shapes);
+    let key = quoted(schema.dialect, &table.columns[*random.pick(&table.key)].name);
+    let [bare, view] = &schema.unwritable;
+    let text = shape
+        .replace("{t}", &table.quoted(schema.dialect))
+        .replace("{k}", &key)
+        .replace("{bare}", bare)
+        .replace("{view}", view);
+    Draft::new(schema.dialect, random).finish(Kind::Forbidden, &text)
+}

@@ -1,0 +1,292 @@
+//! Statements over a set of tables: every shape that can be undone, and those that cannot.
+
+use handfast::at::plan::Dialect;
+
+use crate::forbidden;
+use crate::predicate::Target;
+use crate::random::Random;
+use crate::schema::Schema;
+use crate::statement::{Draft, Kind, Statement};
+use crate::table::{Class, Role, Table, quoted};
+
+/// Makes a statement.
+pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
+    let table = random.below(schema.tables.len());
+    let table = &schema.tables[table];
+    let alias = random.chance(15).then_some("x");
+    let kind = kind(schema.dialect, random);
+    if kind == Kind::Forbidden {
+        return forbidden::statement(schema, table, random);
+    }
+    let draft = Draft::new(schema.dialect, random);
+    let target = Target { table, alias, others: &schema.tables };
+    match kind {
+        Kind::Insert | Kind::InsertIgnore | Kind::Upsert | Kind::Replace => {
+            insert(draft, kind, table)
+        }
+        Kind::InsertSelect => insert_select(draft, target),
+        Kind::Update => update(draft, target),
+        Kind::Delete => delete(draft, target),
+        Kind::LockingRead | Kind::Read | Kind::Forbidden => read(draft, kind, target),
+    }
+}
+
+/// Rows to begin with.
+pub(crate) fn first_row(schema: &Schema, table: &Table, random: &mut Random) -> Statement {
+    insert(Draft::new(schema.dialect, random), Kind::Insert, table)
+}
+
+fn kind(dialect: Dialect, random: &mut Random) -> Kind {
+    match random.below(100) {
+        0..16 => Kind::Insert,
+        16..20 => Kind::InsertSelect,
+        20..26 => Kind::InsertIgnore,
+        26..38 => Kind::Upsert,
+        38..46 if dialect == Dialect::Postgres => Kind::Upsert,
+        38..46 => Kind::Replace,
+        46..72 => Kind::Update,
+        72..86 => Kind::Delete,
+        86..91 => Kind::LockingRead,
+        91..94 => Kind::Read,
+        _ => Kind::Forbidden,
+    }
+}
+
+/// `RETURNING`, where the database has it.
+fn returning(draft: &mut Draft<'_>, table: &Table) -> String {
+    if draft.dialect == Dialect::MySql || !draft.random.chance(25) {
+        return String::new();
+    }
+    let shown = |place: &usize| table.columns[*place].role != Role::Clock;
+    let places: Vec<usize> = (0..table.columns.len()).filter(shown).collect();
+    match draft.random.below(3) {
+        0 => format!(" RETURNING {}", table.names(draft.dialect, &table.key)),
+        1 => format!(" RETURNING {}, 7 AS seven", table.names(draft.dialect, &places)),
+        _ => format!(" RETURNING {}", table.names(draft.dialect, &places[..1])),
+    }
+}
+
+/// INSERT of rows: what happens when they meet others is the kind's.
+fn insert(mut draft: Draft<'_>, kind: Kind, table: &Table) -> Statement {
+    let dialect = draft.dialect;
+    let generates = draft.random.chance(60);
+    let named: Vec<usize> = (0..table.columns.len())
+        .filter(|place| {
+            let is_key = table.key.contains(place);
+            match table.columns[*place].role {
+                Role::Given => is_key || draft.random.chance(80),
+                Role::Generated => !generates,
+                Role::AlwaysGenerated => !generates && draft.random.chance(50),
+                Role::Computed | Role::Clock | Role::Maintained => false,
+            }
+        })
+        .collect();
+    let overrides = named.iter().any(|place| table.columns[*place].role == Role::AlwaysGenerated);
+    let rows = if draft.random.chance(60) { 1 } else { draft.random.between(2, 4) };
+    let rows: Vec<String> = (0..rows).map(|_| row(&mut draft, table, &named)).collect();
+    let verb = verb(&mut draft, kind);
+    let names = table.names(dialect, &named);
+    let overriding = if overrides { "OVERRIDING SYSTEM VALUE " } else { "" };
+    let mut text = format!(
+        "{verb} INTO {} ({names}) {overriding}VALUES {}",
+        table.quoted(dialect),
+        rows.join(", ")
+    );
+    if named.is_empty() && dialect != Dialect::MySql {
+        text = format!("{verb} INTO {} DEFAULT VALUES", table.quoted(dialect));
+    }
+    text.push_str(&on_conflict(&mut draft, kind, table));
+    text.push_str(&returning(&mut draft, table));
+    draft.finish(kind, &text)
+}
+
+fn row(draft: &mut Draft<'_>, table: &Table, named: &[usize]) -> String {
+    let values: Vec<String> = named
+        .iter()
+        .map(|place| {
+            let column = &table.columns[*place];
+            let numbers = column.role == Role::Generated && draft.dialect != Dialect::Postgres;
+            match draft.random.below(20) {
+                0 if numbers => "NULL".to_owned(),
+                0 if !table.key.contains(place) => draft.null(column),
+                1 if draft.dialect != Dialect::Sqlite && !table.key.contains(place) => {
+                    "DEFAULT".to_owned()
+                }
+                _ => draft.value(column),
+            }
+        })
+        .collect();
+    format!("({})", values.join(", "))
+}
+
+fn verb(draft: &mut Draft<'_>, kind: Kind) -> &'static str {
+    match (draft.dialect, kind) {
+        (Dialect::MySql, Kind::InsertIgnore) => "INSERT IGNORE",
+        (Dialect::Sqlite, Kind::InsertIgnore) => "INSERT OR IGNORE",
+        (Dialect::Sqlite, Kind::Replace) => draft.pick(&["INSERT OR REPLACE", "REPLACE"]),
+        (Dialect::MySql, Kind::Replace) => "REPLACE",
+        _ => "INSERT",
+    }
+}
+
+fn on_conflict(draft: &mut Draft<'_>, kind: Kind, table: &Table) -> String {
+    match (draft.dialect, kind) {
+        (Dialect::Postgres, Kind::InsertIgnore) => " ON CONFLICT DO NOTHING".to_owned(),
+        (Dialect::Postgres | Dialect::Sqlite, Kind::Upsert) => {
+            let mut targets = vec![table.key.clone()];
+            targets.extend(table.unique.iter().cloned());
+            let target = draft.random.pick(&targets).clone();
+            let names = table.names(draft.dialect, &target);
+            let assigned = assignments(draft, table, "excluded");
+            if assigned.is_empty() || draft.random.chance(15) {
+                return format!(" ON CONFLICT ({names}) DO NOTHING");
+            }
+            format!(" ON CONFLICT ({names}) DO UPDATE SET {assigned}")
+        }
+        (Dialect::MySql, Kind::Upsert) => {
+            let assigned = assignments(draft, table, "VALUES");
+            if assigned.is_empty() {
+                return String::new();
+            }
+            format!(" ON DUPLICATE KEY UPDATE {assigned}")
+        }
+        _ => String::new(),
+    }
+}
+
+/// What an upsert assigns to a row that was there.
+fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> String {
+    let assignable = table.assignable();
+    let count = draft.random.between(1, 2);
+    let places = draft.random.some_below(count, assignable.len());
+    let places: Vec<usize> = places.into_iter().map(|at| assignable[at]).collect();
+    let assigned = places.iter().map(|place| {
+        let column = &table.columns[*place];
+        let name = quoted(draft.dialect, &column.name);
+        let own = format!("{}.{name}", table.quoted(draft.dialect));
+        let value = match draft.random.below(4) {
+            0 if offered == "VALUES" => format!("VALUES({name})"),
+            0 => format!("excluded.{name}"),
+            1 if column.class == Class::Whole => format!("{own} + 1"),
+            2 => draft.null(column),
+            _ => draft.value(column),
+        };
+        format!("{name} = {value}")
+    });
+    assigned.collect::<Vec<_>>().join(", ")
+}
+
+/// INSERT of rows that are there already, under other keys.
+fn insert_select(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
+    let table = target.table;
+    let from = Target { alias: Some("s"), ..target };
+    let [key] = table.key[..] else { return update(draft, target) };
+    let column = &table.columns[key];
+    let condition = draft.condition(from, 1);
+    let mut named = table.assignable();
+    let mut selected: Vec<String> =
+        named.iter().map(|place| quoted(draft.dialect, &table.columns[*place].name)).collect();
+    match column.role {
+        Role::Given if column.class == Class::Whole => {
+            named.push(key);
+            selected.push(format!("{} + 20", quoted(draft.dialect, &column.name)));
+        }
+        Role::Given => return update(draft, target),
+        Role::Generated
+        | Role::AlwaysGenerated
+        | Role::Computed
+        | Role::Clock
+        | Role::Maintained => {}
+    }
+    let verb = if draft.dialect == Dialect::Sqlite && draft.random.chance(30) {
+        "INSERT OR IGNORE"
+    } else {
+        "INSERT"
+    };
+    let mut text = format!(
+        "{verb} INTO {into} ({names}) SELECT {selected} FROM {into} AS s WHERE {condition} \
+         ORDER BY s.{key}",
+        into = table.quoted(draft.dialect),
+        names = table.names(draft.dialect, &named),
+        selected = selected.join(", "),
+        key = quoted(draft.dialect, &column.name),
+    );
+    if draft.dialect == Dialect::Postgres && draft.random.chance(30) {
+        text.push_str(" ON CONFLICT DO NOTHING");
+    }
+    text.push_str(&returning(&mut draft, table));
+    draft.finish(Kind::InsertSelect, &text)
+}
+
+fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
+    let assignable = target.table.assignable();
+    let count = draft.random.between(1, 3);
+    let places = draft.random.some_below(count, assignable.len());
+    // The condition is made first, so that arguments are not numbered in the order of the text.
+    let condition = restriction(&mut draft, target);
+    let assigned: Vec<String> = places
+        .into_iter()
+        .map(|at| {
+            let place = assignable[at];
+            let name = quoted(draft.dialect, &target.table.columns[place].name);
+            format!("{name} = {}", draft.assigned(target, place))
+        })
+        .collect();
+    let introduced = target.introduced(draft.dialect);
+    let mut text = format!("UPDATE {introduced} SET {}{condition}", assigned.join(", "));
+    text.push_str(&limited(&mut draft, target.table));
+    text.push_str(&returning(&mut draft, target.table));
+    draft.finish(Kind::Update, &text)
+}
+
+fn delete(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
+    let alias = if draft.dialect == Dialect::MySql { None } else { target.alias };
+    let target = Target { alias, ..target };
+    let condition = restriction(&mut draft, target);
+    let mut text = format!("DELETE FROM {}{condition}", target.introduced(draft.dialect));
+    text.push_str(&limited(&mut draft, target.table));
+    text.push_str(&returning(&mut draft, target.table));
+    draft.finish(Kind::Delete, &text)
+}
+
+/// A WHERE, or none.
+fn restriction(draft: &mut Draft<'_>, target: Target<'_>) -> String {
+    if draft.random.chance(6) {
+        return String::new();
+    }
+    let depth = draft.random.below(3);
+    format!(" WHERE {}", draft.condition(target, depth))
+}
+
+/// The order is by the key, so that twins choose the same rows.
+fn limited(draft: &mut Draft<'_>, table: &Table) -> String {
+    if draft.dialect != Dialect::MySql || !draft.random.chance(12) {
+        return String::new();
+    }
+    let key = table.names(draft.dialect, &table.key);
+    format!(" ORDER BY {key} LIMIT {}", draft.random.between(1, 3))
+}
+
+fn read(mut draft: Draft<'_>, kind: Kind, target: Target<'_>) -> Statement {
+    let shown = |place: &usize| target.table.columns[*place].role != Role::Clock;
+    let places: Vec<usize> = (0..target.table.columns.len()).filter(shown).collect();
+    let names = target.table.names(draft.dialect, &places);
+    let condition = restriction(&mut draft, target);
+    let introduced = target.introduced(draft.dialect);
+    let text = format!("SELECT {names} FROM {introduced}{condition}");
+    if kind != Kind::LockingRead {
+        return draft.finish(kind, &text);
+    }
+    let lock = match draft.dialect {
+        Dialect::Postgres => draft.pick(&["FOR UPDATE", "FOR SHARE", "FOR UPDATE SKIP LOCKED"]),
+        Dialect::MySql => draft.pick(&["FOR UPDATE", "LOCK IN SHARE MODE", "FOR UPDATE NOWAIT"]),
+        Dialect::Sqlite => "FOR UPDATE",
+    };
+    let dialect = draft.dialect;
+    let mut statement = draft.finish(kind, &format!("{text} {lock}"));
+    if dialect == Dialect::Sqlite {
+        // SQLite has no such clause; the library takes it off.
+        statement.plain_sql = statement.sql.strip_suffix(lock).map(str::to_owned);
+    }
+    statement
+}

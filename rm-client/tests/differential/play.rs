@@ -1,0 +1,268 @@
+//! One global: the same statements through the library and past it, then its end on both sides.
+
+use futures::FutureExt;
+use handfast::{AtError, AtTransaction, Global, GlobalStatus};
+use sqlx::Transaction;
+
+use crate::database::{Answer, Twin};
+use crate::finding::{Finding, differences};
+use crate::scene::{Scene, Shown, Snapshot, plain_in};
+use crate::schema::Schema;
+use crate::script::{BranchEnd, End, Script, Step};
+use crate::statement::Statement;
+use crate::tally::{Came, Tally};
+use crate::{after, script};
+
+/// A run over one set of tables.
+pub(crate) struct Play<'s, DB: Twin> {
+    pub(crate) scene: &'s Scene<DB>,
+    pub(crate) schema: &'s Schema,
+    pub(crate) tally: &'s mut Tally,
+}
+
+/// Whether a local transaction can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    On,
+    /// It can only be rolled back.
+    Wrong,
+}
+
+/// The two transactions that get the same statements.
+struct Pair<'p, DB: Twin> {
+    ours: &'p mut AtTransaction<'static, DB>,
+    plain: &'p mut Transaction<'static, DB>,
+}
+
+impl<DB: Twin> Play<'_, DB> {
+    /// Plays a script to its end and compares.
+    pub(crate) async fn global(&mut self, script: &Script) -> Result<(), Finding> {
+        let before = self.scene.ours(self.schema, Shown::All).await;
+        let mut plain = self.scene.plain.begin().await.unwrap();
+        let global = self.scene.begin().await;
+        let played = self.branches(script, &global, &mut plain).await;
+        if let Err(finding) = played {
+            // Its locks are of tables that are not used again.
+            drop(global);
+            return Err(finding);
+        }
+        let between = self.scene.ours(self.schema, Shown::Alike).await;
+        let without = plain_in(&mut plain, self.schema, Shown::Alike).await;
+        differences("the tables after the statements", self.schema, &without, &between)?;
+        match script.end {
+            End::Commit => self.commit(global, plain).await?,
+            End::RollBack { dirtied } => {
+                plain.rollback().await.unwrap();
+                self.roll_back(script, global, before, dirtied).await?;
+                DB::align(&self.scene.ours, &self.scene.plain).await;
+            }
+        }
+        after::nothing_is_left(self.scene).await
+    }
+
+    async fn branches(
+        &mut self,
+        script: &Script,
+        global: &Global,
+        plain: &mut Transaction<'static, DB>,
+    ) -> Result<(), Finding> {
+        for branch in &script.branches {
+            DB::control(plain, "SAVEPOINT whole_branch").await.unwrap();
+            let ours = global.scope(self.scene.resource.begin()).await;
+            let mut ours = ours.unwrap();
+            let mut end = branch.end;
+            for step in &branch.steps {
+                if self.step(step, Pair { ours: &mut ours, plain }).await? == Went::Wrong {
+                    end = BranchEnd::RollBack;
+                    break;
+                }
+            }
+            match end {
+                BranchEnd::Commit => {
+                    let committed = ours.commit().await;
+                    committed.map_err(|error| Finding::new("a branch does not commit", error))?;
+                }
+                BranchEnd::RollBack => {
+                    ours.rollback().await.unwrap();
+                    DB::control(plain, "ROLLBACK TO SAVEPOINT whole_branch").await.unwrap();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step, pair: Pair<'_, DB>) -> Result<Went, Finding> {
+        let verb = match step {
+            Step::Statement(statement) => return self.statement(statement, pair).await,
+            Step::Savepoint(name) => {
+                pair.ours.savepoint(name).await.unwrap();
+                format!("SAVEPOINT {name}")
+            }
+            Step::RollBackTo(name) => {
+                pair.ours.rollback_to(name).await.unwrap();
+                format!("ROLLBACK TO SAVEPOINT {name}")
+            }
+            Step::Release(name) => {
+                pair.ours.release_savepoint(name).await.unwrap();
+                format!("RELEASE SAVEPOINT {name}")
+            }
+        };
+        DB::control(pair.plain, &verb).await.unwrap();
+        Ok(Went::On)
+    }
+
+    /// A statement on both sides, which have to answer alike, unless the library refuses it.
+    async fn statement(
+        &mut self,
+        statement: &Statement,
+        mut pair: Pair<'_, DB>,
+    ) -> Result<Went, Finding> {
+        let ours = shielded(&mut pair, statement).await;
+        let ours = match ours {
+            Err(error) if is_refusal(&error) => {
+                let code = AtError::of(&error).map_or_else(String::new, |e| e.code().to_owned());
+                *self.tally.refusals.entry(code).or_default() += 1;
+                self.tally.count(statement.kind, Came::Refused);
+                return Ok(Went::On);
+            }
+            Err(error) if DB::may_withdraw(statement) && is_withdrawal(&error) => {
+                self.tally.count(statement.kind, Came::Withdrawn);
+                return Ok(Went::Wrong);
+            }
+            answered => answered,
+        };
+        if script::must_be_refused(statement) {
+            return Err(Finding::new("a forbidden statement is not refused", &ours));
+        }
+        let plain = shielded_plain(pair.plain, statement).await;
+        let came = alike(statement, &ours, &plain)?;
+        self.tally.count(statement.kind, came);
+        Ok(Went::On)
+    }
+
+    async fn commit(
+        &mut self,
+        global: Global,
+        plain: Transaction<'static, DB>,
+    ) -> Result<(), Finding> {
+        let xid = global.xid().clone();
+        global.commit().await.unwrap();
+        plain.commit().await.unwrap();
+        let status = self.scene.await_status(&xid, |s| s == GlobalStatus::Committed).await;
+        status.map_err(|status| Finding::new("a global does not commit", status))?;
+        let ours = self.scene.ours(self.schema, Shown::Alike).await;
+        let plain = self.scene.plain(self.schema, Shown::Alike).await;
+        self.tally.committed += 1;
+        differences("the tables after the commit", self.schema, &plain, &ours)
+    }
+
+    async fn roll_back(
+        &mut self,
+        script: &Script,
+        global: Global,
+        before: Snapshot,
+        dirtied: bool,
+    ) -> Result<(), Finding> {
+        let xid = global.xid().clone();
+        let left = self.scene.ours(self.schema, Shown::All).await;
+        let changed = after::changed_rows(&before, &left);
+        self.tally.rows_undone += changed;
+        after::rows_are_locked(self.scene, self.schema, &xid, &before, &left).await?;
+        let random = script.random.clone();
+        let mut touched = after::Touched { scene: self.scene, schema: self.schema, random };
+        if let Some(kept_from) = touched.others_are_kept_out(&before, &left).await? {
+            self.tally.kept_from += kept_from;
+        }
+        if dirtied && touched.dirty(&before, &left).await {
+            self.tally.dirtied += 1;
+            after::a_person_is_asked(self.scene, self.schema, global).await?;
+        } else {
+            global.rollback("differential").await.ok();
+            let done = |status| matches!(status, GlobalStatus::RolledBack(_));
+            if self.scene.await_status(&xid, done).await.is_err() {
+                let why = after::refusal(self.scene, &xid).await;
+                return Err(Finding::new("a global does not roll back", why));
+            }
+        }
+        let undone = self.scene.ours(self.schema, Shown::All).await;
+        self.tally.rolled_back += 1;
+        differences("the tables after the rollback", self.schema, &before, &undone)
+    }
+}
+
+/// Executes a statement so that its failure does not end the transaction.
+async fn shielded<DB: Twin>(
+    pair: &mut Pair<'_, DB>,
+    statement: &Statement,
+) -> Result<Answer, sqlx::Error> {
+    if !DB::FAILURE_ENDS {
+        return DB::ours(pair.ours, statement).await;
+    }
+    pair.ours.savepoint("shield").await?;
+    let answer = DB::ours(pair.ours, statement).await;
+    if answer.is_err() {
+        pair.ours.rollback_to("shield").await?;
+    }
+    pair.ours.release_savepoint("shield").await?;
+    answer
+}
+
+async fn shielded_plain<DB: Twin>(
+    plain: &mut Transaction<'static, DB>,
+    statement: &Statement,
+) -> Result<Answer, sqlx::Error> {
+    if !DB::FAILURE_ENDS && !DB::KEEPS_HALVES {
+        return DB::plain(plain, statement).await;
+    }
+    DB::control(plain, "SAVEPOINT shield").await?;
+    let answer = DB::plain(plain, statement).await;
+    if answer.is_err() {
+        DB::control(plain, "ROLLBACK TO SAVEPOINT shield").await?;
+    }
+    DB::control(plain, "RELEASE SAVEPOINT shield").await?;
+    answer
+}
+
+/// Whether the statement ran and was then found not to be exact.
+fn is_withdrawal(error: &sqlx::Error) -> bool {
+    matches!(AtError::of(error), Some(AtError::RowsDiffer { .. }))
+}
+
+fn is_refusal(error: &sqlx::Error) -> bool {
+    matches!(AtError::of(error), Some(AtError::Refused(_)))
+}
+
+/// Whether both sides answered the same: rows and counts, or the code of an error.
+fn alike(
+    statement: &Statement,
+    ours: &Result<Answer, sqlx::Error>,
+    plain: &Result<Answer, sqlx::Error>,
+) -> Result<Came, Finding> {
+    match (ours, plain) {
+        (Ok(ours), Ok(plain)) if ours == plain => Ok(Came::Done),
+        // SQLite counts what was changed last, for reads too.
+        (Ok(ours), Ok(plain)) if statement.reads() && ours.rows == plain.rows => Ok(Came::Done),
+        (Err(ours), Err(plain)) if code(ours) == code(plain) => Ok(Came::Failed),
+        _ => Err(Finding::new(
+            "a statement is answered differently",
+            format!("{}\n  with Handfast: {ours:?}\n  without: {plain:?}", statement.sql),
+        )),
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?;
+    error.code().map(|code| code.into_owned())
+}
+
+/// Plays a whole script, also when something panics in between.
+pub(crate) async fn play<DB: Twin>(
+    play: &mut Play<'_, DB>,
+    script: &Script,
+) -> Result<(), Finding> {
+    let played = std::panic::AssertUnwindSafe(play.global(script)).catch_unwind().await;
+    played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(Finding::new("a panic", text.unwrap_or_default()))
+    })
+}
