@@ -6,6 +6,7 @@ mod ci;
 mod fuzz;
 mod install;
 mod interrupt;
+mod mutations;
 mod say;
 mod services;
 mod sim;
@@ -48,6 +49,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Break the code on purpose, one patch at a time, and show which check notices.
+    Mutations {
+        /// Only patches whose names hold this.
+        name: Option<String>,
+    },
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -74,6 +80,7 @@ fn run(task: Task) -> Result<()> {
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
         Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
+        Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }
