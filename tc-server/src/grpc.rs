@@ -94,7 +94,7 @@ impl Front {
         let health = tonic_health::pb::health_server::HealthServer::new(
             tonic_health::server::HealthService::from_health_reporter(self.shared.health.clone()),
         );
-        tokio::spawn(self.clone().report_health());
+        tokio::spawn(self.clone().keep_watch());
         Ok(Routes::new(coordinator).add_service(reflection).add_service(health))
     }
 
@@ -155,21 +155,19 @@ impl Front {
         }
     }
 
-    /// Ends when this server does not lead, or its engine has ended.
-    async fn deposed(&self) {
-        let mut standing = self.shared.standing.clone();
-        let not_leading = |standing: &Standing| *standing == Standing::NotLeading;
-        // An error means that the engine is gone, which is the same here.
-        drop(standing.wait_for(not_leading).await);
-    }
-
-    async fn report_health(self) {
+    /// Follows how the engine stands: says so to the health service and, when it does not lead any
+    /// more, ends every connection. A process that stayed would be missed by whoever leads.
+    /// [`Front::routes`] starts it; without routes the caller runs it.
+    pub async fn keep_watch(self) {
         let mut standing = self.shared.standing.clone();
         loop {
             let leads = matches!(*standing.borrow_and_update(), Standing::Leading(_));
             let serves = leads && !self.shared.going_away.load(Ordering::Relaxed);
             let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
             self.set_health(status).await;
+            if !leads {
+                self.each_outbox(Outbox::leave_to_the_leader);
+            }
             if standing.changed().await.is_err() {
                 return self.set_health(ServingStatus::NotServing).await;
             }

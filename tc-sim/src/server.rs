@@ -120,6 +120,7 @@ impl Server {
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
         let front = Front::new(engine.clone(), prepared.standing, dispatcher, Bounds::default());
+        self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(Process { front, engine });
         prepared.run.await
     }

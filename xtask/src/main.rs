@@ -8,6 +8,7 @@ mod differential;
 mod fuzz;
 mod install;
 mod interrupt;
+mod mutations;
 mod say;
 mod services;
 mod sim;
@@ -54,6 +55,11 @@ enum Task {
     },
     /// Run generated statements through AT mode and beside it, on every database.
     Differential(differential::Options),
+    /// Break the code on purpose, one patch at a time, and show which check notices.
+    Mutations {
+        /// Only patches whose names hold this.
+        name: Option<String>,
+    },
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -82,6 +88,7 @@ fn run(task: Task) -> Result<()> {
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
         Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
         Task::Differential(options) => differential::run_statements(&interrupts, &options),
+        Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

@@ -1,6 +1,5 @@
 //! One stream of one client process, from its hello to its end.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
@@ -119,18 +118,10 @@ impl Connection {
 
     async fn read_frames(&mut self, inbound: &mut impl Inbound) -> Result<(), Status> {
         let outbox = Arc::clone(&self.outbox);
-        let front = self.front.clone();
-        let mut deposed = pin!(front.deposed());
         loop {
             let frame = tokio::select! {
                 biased;
                 () = outbox.ended() => return Ok(()),
-                // A process that stayed would be missed by whoever leads.
-                () = &mut deposed => {
-                    outbox.go_away("the coordinator does not lead any more");
-                    outbox.finish();
-                    return Ok(());
-                }
                 frame = inbound.try_next() => frame?,
             };
             let Some(frame) = frame else { return Ok(()) };

@@ -90,6 +90,12 @@ impl Outbox {
         self.say(0, Body::GoAway(wire::GoAway { reason, leader: String::new() }));
     }
 
+    /// This server does not lead: the client shall look elsewhere.
+    pub(super) fn leave_to_the_leader(&self) {
+        self.go_away("the coordinator does not lead any more");
+        self.finish();
+    }
+
     /// The client sends nothing more: the stream ends when every reply is written.
     pub(super) fn drain(&self) {
         self.advance(Phase::Draining);

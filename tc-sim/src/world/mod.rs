@@ -122,11 +122,9 @@ impl World {
         self.lock().faults.count(fault);
     }
 
-    /// From here on no fault strikes.
+    /// From here on no fault strikes. Who is frozen goes on when its time comes.
     pub(crate) fn heal(&self) {
-        let mut state = self.lock();
-        state.faulty = false;
-        state.frozen.clear();
+        self.lock().faulty = false;
     }
 
     pub(crate) fn faulty(&self) -> bool {
