@@ -37,13 +37,23 @@
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
 #![warn(missing_docs)]
 
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    expect(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        reason = "without a database nothing calls what the databases have in common"
+    )
+)]
 #[doc(hidden)]
 pub mod at;
 mod connect;
 mod context;
 mod coordinator;
 mod error;
-mod link;
+#[doc(hidden)]
+pub mod link;
 pub mod propagation;
 mod status;
 mod tm;
@@ -58,3 +68,13 @@ pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
 pub use xid::Xid;
+
+/// The pages for users: their fragments are compiled as they stand.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/transactions.md")]
+    struct Transactions;
+}

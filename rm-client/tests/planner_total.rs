@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use handfast::at::plan::{
-    Arguments, Change, DeleteImage, Dialect, InsertAfter, Plan, Query, Reads, UpsertAfter,
-    fuzz_entry, undo_sql,
+    Arguments, Change, DeleteImage, Dialect, InsertAfter, Plan, Query, Reads, UpdateImage,
+    UpsertAfter, fuzz_entry, undo_sql,
 };
 use proptest::prelude::*;
 
@@ -130,7 +130,12 @@ fn queries(plan: &Plan) -> Vec<Query> {
     match plan {
         Plan::Pass => Vec::new(),
         Plan::LockingRead(read) => vec![read.query.clone()],
-        Plan::Update(plan) => [vec![plan.before.clone()], change(&plan.change)].concat(),
+        Plan::Update(plan) => match &plan.image {
+            UpdateImage::Together(query) => vec![query.clone()],
+            UpdateImage::Read { before, change: run, .. } => {
+                [vec![before.clone()], change(run)].concat()
+            }
+        },
         Plan::Delete(plan) => match &plan.image {
             DeleteImage::Returned(query) => vec![query.clone()],
             DeleteImage::Read { before, change: run } => {
@@ -179,7 +184,8 @@ fn equal_images_of_different_texts_differ() {
         let Some(Plan::Update(plan)) = fuzz_entry(Dialect::MySql, Reads::Local, sql) else {
             panic!("{sql} has no plan");
         };
-        let other = seen.insert(plan.before.text, sql);
+        let UpdateImage::Read { before, .. } = plan.image else { panic!("{sql} is not read") };
+        let other = seen.insert(before.text, sql);
         assert_eq!(other, None, "two texts share an image: {sql}");
     }
 }

@@ -1,48 +1,46 @@
 //! A branch of an unfinished global, as held in memory.
 //!
-//! Leaner than its record: rows are names of lock slots, and what only troubled branches have is
-//! boxed. `record` gives the stored form.
+//! Leaner than its record: rows are names of lock slots, and what few branches have is boxed.
+//! `record` gives the stored form.
 
 use std::sync::Arc;
 
+use crate::held::HeldLocks;
 use crate::lock::{LockId, LockTable};
+use crate::name::Name;
 use crate::record::{BranchRecord, BranchState, FinishedBranch};
-use crate::request::{DirtyRow, LockMode, Mode, Resolution, RowLock};
+use crate::request::{DirtyRow, Mode, Resolution, RowLock};
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Branch {
     pub(crate) id: BranchId,
     pub(crate) sequence: u32,
     pub(crate) mode: Mode,
     pub(crate) stage: Stage,
-    pub(crate) resource: Arc<str>,
+    pub(crate) resource: Name,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
-    pub(crate) rows: Vec<HeldRow>,
-    pub(crate) application_data: Box<[u8]>,
-    pub(crate) trouble: Option<Box<Trouble>>,
+    /// Of a finished branch.
+    pub(crate) finished_at: Timestamp,
+    pub(crate) locks: HeldLocks,
+    pub(crate) rare: Option<Box<Rare>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldRow {
-    pub(crate) lock: LockId,
-    pub(crate) mode: LockMode,
-}
-
-/// Where a branch stands. What a refused one was refused for is in its [`Trouble`].
+/// Where a branch stands. What a refused one was refused for is in its [`Rare`] part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Registered,
     PhaseOneDone,
     Refused,
     Resolved(Resolution),
-    Finished(Timestamp),
+    Finished,
 }
 
-/// What went wrong in phase two.
-#[derive(Debug, Default)]
-pub(crate) struct Trouble {
+/// What few branches have: data of their own, and what went wrong in phase two.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rare {
+    pub(crate) application_data: Box<[u8]>,
     pub(crate) attempts: u32,
     pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,
     pub(crate) refusal: Option<(Arc<str>, Arc<[DirtyRow]>)>,
@@ -50,47 +48,56 @@ pub(crate) struct Trouble {
 
 impl Branch {
     pub(crate) fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Finished(_))
+        self.stage == Stage::Finished
     }
 
     pub(crate) fn attempts(&self) -> u32 {
-        self.trouble.as_ref().map_or(0, |trouble| trouble.attempts)
+        self.rare.as_ref().map_or(0, |rare| rare.attempts)
+    }
+
+    pub(crate) fn application_data(&self) -> Box<[u8]> {
+        self.rare.as_ref().map(|rare| rare.application_data.clone()).unwrap_or_default()
     }
 
     pub(crate) fn resolution(&self) -> Option<Resolution> {
         match self.stage {
             Stage::Resolved(resolution) => Some(resolution),
-            Stage::Registered | Stage::PhaseOneDone | Stage::Refused | Stage::Finished(_) => None,
+            Stage::Registered | Stage::PhaseOneDone | Stage::Refused | Stage::Finished => None,
         }
     }
 
     /// Counts a failed attempt at phase two.
-    pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut Trouble {
-        let trouble = self.trouble.get_or_insert_default();
-        trouble.attempts = trouble.attempts.saturating_add(1);
-        trouble.last_failure = Some((now, error));
-        trouble
+    pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut Rare {
+        let rare = self.rare.get_or_insert_default();
+        rare.attempts = rare.attempts.saturating_add(1);
+        rare.last_failure = Some((now, error));
+        rare
     }
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
-        let row = |row: &HeldRow| RowLock {
-            table: locks.space(row.lock).table.clone(),
-            key: locks.key(row.lock).into(),
-            mode: row.mode,
+        let row = |&lock: &LockId| RowLock {
+            table: locks.space(lock).table.clone(),
+            key: locks.key(lock).into(),
+            mode: locks.mode(lock, xid, self.sequence),
         };
+        self.record_with(xid, self.locks.as_slice().iter().map(row).collect())
+    }
+
+    /// The record of a branch that holds these rows.
+    pub(crate) fn record_with(&self, xid: Xid, rows: Vec<RowLock>) -> BranchRecord {
         BranchRecord {
             xid,
             id: self.id,
             sequence: self.sequence,
-            resource: self.resource.clone(),
+            resource: Arc::clone(&self.resource),
             mode: self.mode,
-            rows: self.rows.iter().map(row).collect(),
+            rows,
             token: self.token,
             registered_at: self.registered_at,
-            application_data: self.application_data.clone(),
+            application_data: self.application_data(),
             state: self.state(),
             attempts: self.attempts(),
-            last_failure: self.trouble.as_ref().and_then(|trouble| trouble.last_failure.clone()),
+            last_failure: self.rare.as_ref().and_then(|rare| rare.last_failure.clone()),
         }
     }
 
@@ -99,48 +106,57 @@ impl Branch {
             Stage::Registered => BranchState::Registered,
             Stage::PhaseOneDone => BranchState::PhaseOneDone,
             Stage::Refused => {
-                let refusal = self.trouble.as_ref().and_then(|trouble| trouble.refusal.clone());
+                let refusal = self.rare.as_ref().and_then(|rare| rare.refusal.clone());
                 let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::from([])));
                 BranchState::Refused(error, rows)
             }
             Stage::Resolved(resolution) => BranchState::Resolved(resolution),
-            Stage::Finished(at) => BranchState::Finished(at),
+            Stage::Finished => BranchState::Finished(self.finished_at),
         }
     }
 
-    pub(crate) fn finished(&self, finished_at: Timestamp) -> FinishedBranch {
+    pub(crate) fn finished(&self) -> FinishedBranch {
         FinishedBranch {
             id: self.id,
-            resource: self.resource.clone(),
+            resource: Arc::clone(&self.resource),
             mode: self.mode,
             registered_at: self.registered_at,
-            finished_at,
+            finished_at: self.finished_at,
             attempts: self.attempts(),
         }
     }
 
     /// The branch of a record, without its rows: the caller takes their locks.
-    pub(crate) fn restore(record: BranchRecord) -> Self {
+    pub(crate) fn restore(resource: Name, record: BranchRecord) -> Self {
+        let BranchRecord { application_data, attempts, last_failure, .. } = record;
+        let finished_at = match record.state {
+            BranchState::Finished(at) => at,
+            BranchState::Registered
+            | BranchState::PhaseOneDone
+            | BranchState::Refused(..)
+            | BranchState::Resolved(_) => Timestamp(0),
+        };
         let (stage, refusal) = match record.state {
             BranchState::Registered => (Stage::Registered, None),
             BranchState::PhaseOneDone => (Stage::PhaseOneDone, None),
             BranchState::Refused(error, rows) => (Stage::Refused, Some((error, rows))),
             BranchState::Resolved(resolution) => (Stage::Resolved(resolution), None),
-            BranchState::Finished(at) => (Stage::Finished(at), None),
+            BranchState::Finished(_) => (Stage::Finished, None),
         };
-        let (attempts, last_failure) = (record.attempts, record.last_failure);
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
+        let is_rare = troubled || !application_data.is_empty();
+        let rare = Rare { application_data, attempts, last_failure, refusal };
         Self {
             id: record.id,
             sequence: record.sequence,
             mode: record.mode,
             stage,
-            resource: record.resource,
+            resource,
             token: record.token,
             registered_at: record.registered_at,
-            rows: Vec::with_capacity(record.rows.len()),
-            application_data: record.application_data,
-            trouble: troubled.then(|| Box::new(Trouble { attempts, last_failure, refusal })),
+            finished_at,
+            locks: HeldLocks::None,
+            rare: is_rare.then(|| Box::new(rare)),
         }
     }
 }

@@ -5,10 +5,12 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
 use crate::history::History;
-use crate::lock::LockTable;
+use crate::lock::{LockTable, Touched};
 use crate::name::{Names, Origin};
 use crate::number::Numbers;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
@@ -20,8 +22,9 @@ use crate::{Correlation, Limits, Timestamp, Xid};
 /// All state of the transaction coordinator, in memory.
 ///
 /// Requests go in through [`decide`](Self::decide); changed records and effects come out. The same
-/// requests at the same times give the same outcomes, byte for byte (PURE).
-#[derive(Debug)]
+/// requests at the same times give the same outcomes, byte for byte (PURE). A clone goes its own
+/// way from the same state, which is how a model explores what could happen next.
+#[derive(Clone, Debug)]
 pub struct Coordinator {
     pub(crate) address: Arc<str>,
     pub(crate) limits: Limits,
@@ -126,8 +129,8 @@ impl Coordinator {
             stored: false,
             unfinished: 0,
             refused: 0,
-            branches: Vec::new(),
-            events: Vec::new(),
+            branches: SmallVec::new(),
+            events: Arc::default(),
         });
         Ok(Some(Reply::Begun { xid, address: self.address.clone(), timeout_ms }))
     }
@@ -136,7 +139,7 @@ impl Coordinator {
     fn forget(&mut self, now: Timestamp, waiting: Correlation, out: &mut Outcome) {
         match self.waits.awaited(waiting) {
             Some(Awaited::Locks(id)) => {
-                let mut touched = Vec::new();
+                let mut touched = Touched::new();
                 self.leave_queues(id, &mut touched);
                 self.settle(now, touched, out);
             }

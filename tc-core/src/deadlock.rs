@@ -43,8 +43,8 @@ impl Coordinator {
             let waiter = self.waits.get(id);
             waiter.is_some_and(|waiter| waiter.rows.iter().any(|row| behind(row).is_some()))
         };
-        let mut held = global.branches.iter().flat_map(|branch| &branch.rows);
-        held.any(|row| self.locks.has_queue(row.lock)) || self.waits.of_global(xid).any(queued_for)
+        let mut held = global.locks();
+        held.any(|lock| self.locks.has_queue(lock)) || self.waits.of_global(xid).any(queued_for)
     }
 
     fn blockers_of(&self, xid: Xid) -> Vec<Xid> {

@@ -1,9 +1,11 @@
 //! The decision of a global, taken once (DECIDED-ONCE), and its end.
 
-use crate::branch::HeldRow;
+use std::borrow::Cow;
+
+use crate::branch::Branch;
 use crate::coordinator::{Coordinator, push_reply};
 use crate::global::{Global, Phase};
-use crate::lock::LockId;
+use crate::lock::Touched;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
 use crate::record::{GlobalState, Record, RecordKey};
 use crate::request::{DecidedBy, Decision, ReplyWhen};
@@ -86,16 +88,20 @@ impl Coordinator {
     ) {
         let event = self.names.text_of(event);
         let events_max = self.limits.events_per_global_max;
-        self.globals.change(xid, |global| {
+        let decided = self.globals.change(xid, |global| {
             global.phase = phase;
             global.note(now, event, events_max);
+            if global.unfinished > 0 {
+                global.stored = true;
+                out.changes.push(Change::Put(Record::Global(global.record())));
+                out.effects.extend(global.due().map(Effect::PhaseTwo));
+            }
+            global.unfinished
         });
-        let mut touched = Vec::new();
-        if self.globals.get(xid).is_some_and(|global| global.unfinished == 0) {
-            self.finish(now, xid, out);
-        } else {
-            self.put_global(xid, out);
-            self.start_phase_two(xid, phase, &mut touched, out);
+        let mut touched = Touched::new();
+        match decided {
+            None | Some(0) => self.finish(now, xid, out),
+            Some(_) => self.pass_on_or_keep(xid, phase, &mut touched, out),
         }
         let waiting: Vec<_> = self.waits.of_global(xid).collect();
         for id in waiting {
@@ -104,52 +110,36 @@ impl Coordinator {
         self.settle(now, touched, out);
     }
 
-    fn start_phase_two(
+    /// What becomes of the locks of a global that has just been decided.
+    fn pass_on_or_keep(
         &mut self,
         xid: Xid,
         phase: Phase,
-        touched: &mut Vec<LockId>,
+        touched: &mut Touched,
         out: &mut Outcome,
     ) {
-        if let Some(global) = self.globals.get(xid) {
-            out.effects.extend(global.due().map(Effect::PhaseTwo));
-        }
         match phase {
             // LOCK-OWNER: the locks go with the decision, by the change that stores it. The
             // branches' records still name the rows; `load` ignores them under a commit.
             Phase::Committing => self.let_go_of_all(xid, touched),
+            Phase::RollingBack(_) if self.waits.is_idle() => {}
             Phase::RollingBack(_) => {
-                let held = self.globals.get(xid).map(held_locks).unwrap_or_default();
+                let global = self.globals.get(xid);
+                let held: Vec<_> = global.into_iter().flat_map(Global::locks).collect();
                 self.fail_fast(xid, &held, touched, out);
             }
             Phase::Active => {}
         }
     }
 
-    fn let_go_of_all(&mut self, xid: Xid, touched: &mut Vec<LockId>) {
-        let take = |global: &mut Global| -> Vec<_> {
-            let rows = |branch: &mut crate::branch::Branch| {
-                (branch.sequence, std::mem::take(&mut branch.rows))
-            };
-            global.branches.iter_mut().map(rows).collect()
-        };
-        for (sequence, rows) in self.globals.change(xid, take).unwrap_or_default() {
-            self.let_go(xid, sequence, &rows, touched);
-        }
-    }
-
-    /// Makes a branch hold its rows no longer; they are to be settled.
-    pub(crate) fn let_go(
-        &mut self,
-        xid: Xid,
-        sequence: u32,
-        rows: &[HeldRow],
-        touched: &mut Vec<LockId>,
-    ) {
-        for row in rows {
-            self.locks.let_go(row.lock, xid, sequence);
-            touched.push(row.lock);
-        }
+    fn let_go_of_all(&mut self, xid: Xid, touched: &mut Touched) {
+        let locks = &mut self.locks;
+        self.globals.change(xid, |global| {
+            for branch in &mut global.branches {
+                let held = std::mem::take(&mut branch.locks);
+                locks.let_go_of_branch(&held, xid, branch.sequence, touched);
+            }
+        });
     }
 
     /// Ends a decided global that has no unfinished branch: one record remembers it.
@@ -161,8 +151,7 @@ impl Coordinator {
             Phase::RollingBack(reason) => GlobalState::RolledBack(reason, now),
             Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
         };
-        record.finished_branches =
-            global.branches.iter().map(|branch| branch.finished(now)).collect();
+        record.finished_branches = global.branches.iter().map(Branch::finished).collect();
         let branches = global.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
         out.changes.push(Change::Put(Record::Global(record.clone())));
         out.changes.extend(branches.map(Change::Delete));
@@ -189,21 +178,12 @@ fn phase_after(decision: Decision, by: DecidedBy, rollback_only: bool) -> Phase 
     }
 }
 
-fn event_text(phase: Phase, by: DecidedBy, reason: &str) -> String {
-    let decided = match phase {
-        Phase::Active => "undecided".to_owned(),
-        Phase::Committing => "decided: commit".to_owned(),
-        Phase::RollingBack(why) => format!("decided: roll back ({why})"),
+fn event_text(phase: Phase, by: DecidedBy, reason: &str) -> Cow<'static, str> {
+    let decided: Cow<'static, str> = match (phase, by) {
+        (Phase::Active, _) => "undecided".into(),
+        (Phase::Committing, DecidedBy::Client) => "decided: commit".into(),
+        (Phase::Committing, DecidedBy::Operator) => "decided: commit (operator)".into(),
+        (Phase::RollingBack(why), _) => format!("decided: roll back ({why})").into(),
     };
-    let by = match (by, phase) {
-        (DecidedBy::Operator, Phase::Committing) => " (operator)",
-        (DecidedBy::Client | DecidedBy::Operator, _) => "",
-    };
-    let colon = if reason.is_empty() { "" } else { ": " };
-    format!("{decided}{by}{colon}{reason}")
-}
-
-fn held_locks(global: &Global) -> Vec<LockId> {
-    let rows = global.branches.iter().flat_map(|branch| &branch.rows);
-    rows.map(|row| row.lock).collect()
+    if reason.is_empty() { decided } else { format!("{decided}: {reason}").into() }
 }

@@ -10,14 +10,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::branch::{Branch, Stage};
+use crate::lock::LockId;
 use crate::name::Origin;
 use crate::outcome::{GlobalStatus, PhaseTwoCall, RollbackReason};
 use crate::record::{Event, GlobalRecord, GlobalState};
 use crate::request::Decision;
 use crate::{BranchId, Timestamp, Xid};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
@@ -32,8 +35,9 @@ pub(crate) struct Global {
     pub(crate) unfinished: u32,
     pub(crate) refused: u32,
     /// In the order of their sequence.
-    pub(crate) branches: Vec<Branch>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) branches: SmallVec<[Branch; 2]>,
+    /// Shared with its records.
+    pub(crate) events: Arc<[Event]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,9 @@ pub(crate) enum Phase {
     Committing,
     RollingBack(RollbackReason),
 }
+
+/// Branches whose turn it is in phase two.
+pub(crate) type NextBranches<'a> = SmallVec<[&'a Branch; 4]>;
 
 impl Global {
     pub(crate) fn status(&self) -> GlobalStatus {
@@ -78,26 +85,31 @@ impl Global {
         place.ok().map(|place| &self.branches[place])
     }
 
+    /// The locks of all branches, in the order of these.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = LockId> + '_ {
+        self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
+    }
+
     /// The place of the next branch, after that of every branch there is.
     pub(crate) fn next_sequence(&self) -> Option<u32> {
         self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))
     }
 
-    /// Adds a branch; small globals, which are nearly all, get exactly the room that they need.
     pub(crate) fn add(&mut self, branch: Branch) {
-        if self.branches.len() == self.branches.capacity() {
-            self.branches.reserve_exact(self.branches.len().max(1));
-        }
         self.unfinished += 1;
         self.branches.push(branch);
     }
 
     /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
     pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
-        if self.events.len() >= events_max.max(2) {
-            self.events.remove(1);
+        if self.events.is_empty() {
+            self.events = [Event { at, what }].into();
+            return;
         }
-        self.events.push(Event { at, what });
+        let is_full = self.events.len() >= events_max.max(2);
+        let (first, rest) = self.events.split_at(1);
+        let kept = first.iter().chain(rest.iter().skip(usize::from(is_full)));
+        self.events = kept.cloned().chain([Event { at, what }]).collect();
     }
 
     pub(crate) fn record(&self) -> GlobalRecord {
@@ -117,7 +129,7 @@ impl Global {
             paused: self.paused,
             rollback_only: self.rollback_only,
             events: self.events.clone(),
-            finished_branches: Vec::new(),
+            finished_branches: Arc::default(),
         }
     }
 
@@ -136,21 +148,21 @@ impl Global {
     }
 
     /// The branches whose phase two may be called, refused ones included, in calling order.
-    pub(crate) fn next_branches(&self) -> Vec<&Branch> {
+    pub(crate) fn next_branches(&self) -> NextBranches<'_> {
         let unfinished = self.branches.iter().filter(|branch| !branch.is_finished());
         match self.phase {
-            Phase::Active => Vec::new(),
+            Phase::Active => NextBranches::new(),
             Phase::Committing => unfinished.collect(),
             Phase::RollingBack(_) => {
                 let mut resources = BTreeSet::new();
-                unfinished.rev().filter(|branch| resources.insert(&*branch.resource)).collect()
+                unfinished.rev().filter(|branch| resources.insert(&**branch.resource)).collect()
             }
         }
     }
 
     /// The calls that phase two owes: none while an operator holds it back.
     pub(crate) fn due(&self) -> impl Iterator<Item = PhaseTwoCall> + '_ {
-        let branches = if self.paused { Vec::new() } else { self.next_branches() };
+        let branches = if self.paused { NextBranches::new() } else { self.next_branches() };
         let due = branches.into_iter().filter(|branch| branch.stage != Stage::Refused);
         due.filter_map(|branch| self.call(branch))
     }
@@ -160,11 +172,11 @@ impl Global {
             xid: self.xid,
             address: self.origin.address.clone(),
             branch: branch.id,
-            resource: branch.resource.clone(),
+            resource: Arc::clone(&branch.resource),
             mode: branch.mode,
             decision: self.decision()?,
             resolution: branch.resolution(),
-            application_data: branch.application_data.clone(),
+            application_data: branch.application_data(),
             attempts: branch.attempts(),
         })
     }

@@ -1,16 +1,17 @@
 //! The unfinished globals, with what must always agree with them: deadlines and counts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::by_xid::ByXid;
 use crate::counts::{Counts, Share};
 use crate::global::{Global, Phase};
 use crate::{Timestamp, Xid};
 
 /// Every unfinished global. Changes go through [`Globals::change`], so that exactly the undecided
 /// ones are in the deadline set (DEADLINE) and the counts are right.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Globals {
-    by_xid: BTreeMap<Xid, Box<Global>>,
+    by_xid: ByXid<Global>,
     deadlines: BTreeSet<(Timestamp, Xid)>,
     counts: Counts,
 }
@@ -21,21 +22,21 @@ impl Globals {
     }
 
     pub(crate) fn get(&self, xid: Xid) -> Option<&Global> {
-        self.by_xid.get(&xid).map(Box::as_ref)
+        self.by_xid.get(xid)
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Global> {
-        self.by_xid.values().map(Box::as_ref)
+        self.by_xid.iter()
     }
 
     /// Oldest XIDs first, from `first` on.
     pub(crate) fn oldest_from(&self, first: Xid) -> impl Iterator<Item = &Global> {
-        self.by_xid.range(first..).map(|(_, global)| global.as_ref())
+        self.by_xid.from(first)
     }
 
     /// Newest XIDs first, from below `before`.
     pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &Global> {
-        self.by_xid.range(..before).rev().map(|(_, global)| global.as_ref())
+        self.by_xid.below(before)
     }
 
     pub(crate) fn insert(&mut self, global: Global) {
@@ -43,13 +44,15 @@ impl Globals {
         if global.phase == Phase::Active {
             self.deadlines.insert((global.deadline, global.xid));
         }
-        self.by_xid.insert(global.xid, Box::new(global));
+        self.by_xid.insert(global.xid, global);
     }
 
-    pub(crate) fn remove(&mut self, xid: Xid) -> Option<Global> {
-        let global = *self.by_xid.remove(&xid)?;
+    pub(crate) fn remove(&mut self, xid: Xid) -> Option<Box<Global>> {
+        let global = self.by_xid.remove(xid)?;
         self.counts.leave(Share::of(&global));
-        self.deadlines.remove(&(global.deadline, xid));
+        if global.phase == Phase::Active {
+            self.deadlines.remove(&(global.deadline, xid));
+        }
         Some(global)
     }
 
@@ -59,11 +62,12 @@ impl Globals {
         xid: Xid,
         change: impl FnOnce(&mut Global) -> T,
     ) -> Option<T> {
-        let global = self.by_xid.get_mut(&xid)?;
+        let global = self.by_xid.get_mut(xid)?;
+        let was = global.phase;
         self.counts.leave(Share::of(global));
         let result = change(global);
         self.counts.enter(Share::of(global));
-        if global.phase != Phase::Active {
+        if was == Phase::Active && global.phase != Phase::Active {
             self.deadlines.remove(&(global.deadline, xid));
         }
         Some(result)

@@ -1,17 +1,18 @@
 //! The finished globals that are remembered, so that "unknown" is never mistaken for an outcome.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 
+use crate::by_xid::ByXid;
 use crate::outcome::GlobalStatus;
 use crate::record::{GlobalRecord, GlobalState};
 use crate::request::Decision;
 use crate::{Timestamp, Xid};
 
 /// Finished globals, by XID and in the order in which they finished.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    globals: BTreeMap<Xid, Box<GlobalRecord>>,
-    finished: BTreeSet<(Timestamp, Xid)>,
+    globals: ByXid<GlobalRecord>,
+    finished: VecDeque<(Timestamp, Xid)>,
 }
 
 impl GlobalRecord {
@@ -51,31 +52,36 @@ impl History {
     }
 
     pub(crate) fn get(&self, xid: Xid) -> Option<&GlobalRecord> {
-        self.globals.get(&xid).map(Box::as_ref)
+        self.globals.get(xid)
     }
 
-    /// Remembers a finished global.
+    /// Remembers a finished global, behind all that finished before it.
     pub(crate) fn add(&mut self, global: GlobalRecord) {
         let finished_at =
             global.finished_at().expect("DECIDED-ONCE: only finished globals end here");
-        self.finished.insert((finished_at, global.xid));
-        self.globals.insert(global.xid, Box::new(global));
+        self.finished.push_back((finished_at, global.xid));
+        self.globals.insert(global.xid, global);
+    }
+
+    /// Puts globals that were added in another order into that in which they finished.
+    pub(crate) fn put_in_order(&mut self) {
+        self.finished.make_contiguous().sort_unstable();
     }
 
     /// When the longest finished global finished.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
-        self.finished.first().map(|&(finished_at, _)| finished_at)
+        self.finished.front().map(|&(finished_at, _)| finished_at)
     }
 
     /// Forgets the longest finished global.
     pub(crate) fn pop(&mut self) -> Option<Xid> {
-        let (_, xid) = self.finished.pop_first()?;
-        self.globals.remove(&xid);
+        let (_, xid) = self.finished.pop_front()?;
+        self.globals.remove(xid);
         Some(xid)
     }
 
     /// Newest XIDs first, from below `before`.
     pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &GlobalRecord> {
-        self.globals.range(..before).rev().map(|(_, global)| global.as_ref())
+        self.globals.below(before)
     }
 }

@@ -24,7 +24,7 @@ pub struct Epoch(pub u64);
 /// The id of a global transaction: epoch in the upper bits, counter in the lower 40.
 ///
 /// Its text form, `{address}:{number}`, is made at the edge with [`XidText`](crate::XidText).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid(pub u64);
 
 /// The id of a branch within its global, made by the client that registers it.

@@ -5,11 +5,13 @@
 //! depend on the order. The hash is fixed: the same inputs also take the same time.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
 /// Entries found by a hash and an equality that the caller supplies.
+#[derive(Clone)]
 pub(crate) struct Index<T> {
     table: HashTable<T>,
 }
@@ -50,9 +52,10 @@ impl<T> fmt::Debug for Index<T> {
     }
 }
 
+/// Any number does; that it is always the same one is what matters.
+const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// The fixed hash of a value.
 pub(crate) fn hash_of<T: Hash + ?Sized>(value: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    FixedState::with_seed(SEED).hash_one(value)
 }

@@ -48,15 +48,15 @@ impl Coordinator {
         ensure(global.branches.is_sorted_by_key(|branch| branch.sequence), || {
             format!("xid {xid}: branches out of order")
         })?;
-        let holds = |branch: &Branch| !branch.rows.is_empty();
+        let holds = |branch: &Branch| branch.locks.len() > 0;
         let may_hold = |branch: &Branch| global.phase != Phase::Committing && !branch.is_finished();
         ensure(global.branches.iter().all(|branch| !holds(branch) || may_hold(branch)), || {
             format!("LOCK-OWNER: xid {xid} is done with rows that it holds")
         })?;
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {
-            for row in &branch.rows {
-                let mut holders = self.locks.holders(row.lock);
+            for &lock in branch.locks.as_slice() {
+                let mut holders = self.locks.holders(lock);
                 let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
                 ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
             }
@@ -73,11 +73,9 @@ impl Coordinator {
         for holder in self.locks.holders(lock) {
             let global = self.globals.get(holder.xid);
             let branch = global.and_then(|global| global.branch_at(holder.sequence));
-            let same = |rows: &Branch| {
-                rows.rows.iter().any(|held| held.lock == lock && held.mode == holder.mode)
-            };
+            let knows = |branch: &Branch| branch.locks.as_slice().contains(&lock);
             let xid = holder.xid;
-            ensure(branch.is_some_and(same), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
+            ensure(branch.is_some_and(knows), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
             let mut other = self.locks.conflicting_holders(lock, Some(holder.xid), holder.mode);
             ensure(other.next().is_none(), || format!("{}: held twice", row()))?;
         }

@@ -65,17 +65,21 @@
 #![warn(missing_docs)]
 
 mod branch;
+mod by_xid;
 mod coordinator;
 mod counts;
 mod deadlock;
 mod end;
 mod global;
 mod globals;
+mod held;
 mod history;
 mod id;
 mod index;
 mod invariant;
+mod key;
 mod limits;
+mod list;
 mod load;
 mod lock;
 mod name;
@@ -98,6 +102,7 @@ pub use coordinator::Coordinator;
 pub use counts::Counts;
 pub use id::{BranchId, Correlation, Epoch, FencingToken, Timestamp, Xid};
 pub use limits::Limits;
+pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
 pub use load::LoadError;
 pub use outcome::{
     Change, Effect, GlobalStatus, Outcome, PhaseTwoCall, Rejection, Reply, RollbackReason,
@@ -112,8 +117,5 @@ pub use request::{
     OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, RowLock,
     What,
 };
-pub use view::{
-    GlobalFilter, GlobalSummary, GlobalView, LockCursor, LockFilter, LockHolder, LockView,
-    LockWaiter,
-};
+pub use view::{GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter};
 pub use xid_text::{XidText, XidTextError};

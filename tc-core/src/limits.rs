@@ -4,7 +4,12 @@
 //! unless the field says otherwise; nothing is dropped silently.
 
 /// The coordinator's limits. All times are milliseconds.
+///
+/// With the feature `serde` they are part of a configuration; names that they do not have are
+/// refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Limits {
     /// Timeout of a global whose TM names none. Too short: long business transactions are rolled
     /// back under way. Too long: rows of a dead client stay locked that long.
@@ -12,8 +17,8 @@ pub struct Limits {
     /// Longest timeout granted; a longer one is cut to this, and the reply says so. Too short:
     /// batch jobs cannot run. Too long: one careless client locks rows for that long.
     pub timeout_ms_max: u64,
-    /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about half a
-    /// kilobyte each with two branches.
+    /// Unfinished globals. Too few: `Begin` is refused under load. Too many: memory, about 400
+    /// bytes each with two branches and a row each.
     pub globals_max: usize,
     /// Branches of one global. Too few: wide transactions are refused. Too many: a runaway loop in
     /// one client makes one global that takes minutes to roll back.
@@ -25,7 +30,7 @@ pub struct Limits {
     /// refused. Too many: the branch's record, which holds them all, becomes slow to store.
     pub rows_per_branch_max: usize,
     /// Row locks held or waited for, all together. Too few: registrations are refused. Too many:
-    /// memory, about 100 bytes each plus the key.
+    /// memory, about 100 bytes each, more if their keys are longer than 22 bytes.
     pub locks_max: usize,
     /// Requests that wait for locks, or for a global to finish, all together. A registration beyond
     /// it is refused; a decision beyond it is answered at once with the status reached. Too few:

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::branch::{Branch, HeldRow};
+use smallvec::SmallVec;
+
+use crate::branch::Branch;
 use crate::coordinator::Coordinator;
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
@@ -104,6 +106,7 @@ impl Coordinator {
             let own = std::mem::replace(&mut branches, later);
             coordinator.restore(epoch, global, own)?;
         }
+        coordinator.history.put_in_order();
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
@@ -144,23 +147,26 @@ impl Coordinator {
         if !fits(&record.state, global.phase) || global.branch(record.id).is_some() {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
-        record.resource = self.names.text(&record.resource);
+        let resource = self.names.name(&record.resource);
         // A commit lets go of the locks with the decision, and does not rewrite the branches.
         let released = global.phase == Phase::Committing;
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;
         let refused = matches!(record.state, BranchState::Refused(..));
-        let mut branch = Branch::restore(record);
+        let mut branch = Branch::restore(resource, record);
         for row in rows {
             let space = self.names.space(&branch.resource, &row.table);
-            let lock = self.locks.find_or_insert(space, row.key);
+            let lock = self.locks.find_or_insert(&space, &row.key);
             let holder = self.locks.conflicting_holders(lock, Some(xid), row.mode).next();
             if let Some(holder) = holder {
                 let (first, second) = (holder.xid, xid);
                 return Err(LoadError::RowHeldTwice { table: row.table, first, second });
             }
-            self.locks.hold(lock, Holder { xid, sequence, mode: row.mode });
-            branch.rows.push(HeldRow { lock, mode: row.mode });
+            // A row that the record names twice is held once, in its strongest mode.
+            if self.locks.hold(lock, Holder { xid, sequence, mode: row.mode }) {
+                continue;
+            }
+            branch.locks.push(lock);
         }
         let finished = branch.is_finished();
         global.add(branch);
@@ -231,7 +237,7 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
         stored: true,
         unfinished: 0,
         refused: 0,
-        branches: Vec::new(),
+        branches: SmallVec::new(),
         events: record.events,
     }
 }

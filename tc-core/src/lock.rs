@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::Xid;
+use crate::held::HeldLocks;
 use crate::index::{Index, hash_of};
+use crate::key::Key;
 use crate::name::Space;
 use crate::request::LockMode;
 use crate::wait::WaitId;
@@ -59,23 +63,32 @@ pub(crate) enum Purpose {
     Check,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     space: Arc<Space>,
-    key: Box<[u8]>,
-    first: Option<Holder>,
-    /// Only where there is more than one holder, or a queue.
-    contended: Option<Box<Contended>>,
+    key: Key,
+    state: State,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
+enum State {
+    Unused,
+    Held(Holder),
+    /// Where there is more than one holder, or a queue.
+    Contended(Box<Contended>),
+}
+
+#[derive(Clone, Debug, Default)]
 struct Contended {
-    others: Vec<Holder>,
+    holders: Vec<Holder>,
     queue: BTreeMap<Place, Claim>,
 }
 
+/// Rows that somebody let go of or stopped waiting for.
+pub(crate) type Touched = SmallVec<[LockId; 8]>;
+
 /// All rows that are held or waited for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockTable {
     slots: Vec<Option<Slot>>,
     free: Vec<LockId>,
@@ -99,20 +112,25 @@ impl LockTable {
     }
 
     pub(crate) fn find(&self, space: &Space, key: &[u8]) -> Option<LockId> {
+        self.find_hashed(hash_of(&(space, key)), space, key)
+    }
+
+    fn find_hashed(&self, hash: u64, space: &Space, key: &[u8]) -> Option<LockId> {
         let is = |&lock: &LockId| {
             let slot = self.slot(lock);
-            *slot.space == *space && *slot.key == *key
+            slot.key.as_bytes() == key && *slot.space == *space
         };
-        self.index.find(hash_of(&(space, key)), is).copied()
+        self.index.find(hash, is).copied()
     }
 
     /// Finds the row's slot or makes one; an unused one must be given back with `reclaim`.
-    pub(crate) fn find_or_insert(&mut self, space: Arc<Space>, key: Box<[u8]>) -> LockId {
-        if let Some(found) = self.find(&space, &key) {
+    pub(crate) fn find_or_insert(&mut self, space: &Arc<Space>, key: &[u8]) -> LockId {
+        let hash = hash_of(&(&**space, key));
+        if let Some(found) = self.find_hashed(hash, space, key) {
             return found;
         }
-        let hash = hash_of(&(&*space, &*key));
-        let slot = Some(Slot { space, key, first: None, contended: None });
+        let key = Key::new(key);
+        let slot = Some(Slot { space: space.clone(), key, state: State::Unused });
         let lock = match self.free.pop() {
             Some(lock) => {
                 self.slots[lock.0 as usize] = slot;
@@ -125,23 +143,19 @@ impl LockTable {
             }
         };
         let slots = &self.slots;
-        self.index.insert(hash, lock, |&known| {
-            let slot = slots[known.0 as usize].as_ref().expect(LIVE);
-            hash_of(&(&*slot.space, &*slot.key))
-        });
+        self.index
+            .insert(hash, lock, |&known| slots[known.0 as usize].as_ref().expect(LIVE).hash());
         lock
     }
 
     /// Frees the slot if nobody holds the row or waits for it.
     pub(crate) fn reclaim(&mut self, lock: LockId) {
         let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
-        slot.contended
-            .take_if(|contended| contended.others.is_empty() && contended.queue.is_empty());
-        if slot.first.is_some() || slot.contended.is_some() {
+        slot.simplify();
+        if !matches!(slot.state, State::Unused) {
             return;
         }
-        let hash = hash_of(&(&*slot.space, &*slot.key));
-        self.index.remove(hash, |&known| known == lock);
+        self.index.remove(slot.hash(), |&known| known == lock);
         self.slots[lock.0 as usize] = None;
         self.free.push(lock);
     }
@@ -151,7 +165,7 @@ impl LockTable {
     }
 
     pub(crate) fn key(&self, lock: LockId) -> &[u8] {
-        &self.slot(lock).key
+        self.slot(lock).key.as_bytes()
     }
 
     /// Every slot in use, in the order of their ids.
@@ -163,35 +177,55 @@ impl LockTable {
     // ---- holders ----
 
     pub(crate) fn holders(&self, lock: LockId) -> impl Iterator<Item = Holder> + '_ {
-        let slot = self.slot(lock);
-        let others = slot.contended.as_deref().map_or(&[][..], |contended| &contended.others);
-        slot.first.iter().chain(others).copied()
+        self.slot(lock).holders().iter().copied()
+    }
+
+    /// How a branch that holds the row does so.
+    pub(crate) fn mode(&self, lock: LockId, xid: Xid, sequence: u32) -> LockMode {
+        let holders = self.slot(lock).holders();
+        let holder = holders.iter().find(|holder| holder.branch() == (xid, sequence));
+        holder.expect("LOCK-OWNER: a branch is in the lock table for each of its rows").mode
     }
 
     /// Makes a branch hold the row, or hold it in a stronger mode; whether it held it before.
     pub(crate) fn hold(&mut self, lock: LockId, holder: Holder) -> bool {
         let slot = self.slot_mut(lock);
-        let others = slot.contended.as_deref_mut().map(|contended| &mut contended.others);
-        let mut known = slot.first.iter_mut().chain(others.into_iter().flatten());
-        let same = |known: &&mut Holder| (known.xid, known.sequence) == holder.branch();
-        if let Some(known) = known.find(same) {
+        let mut known = slot.holders_mut().iter_mut();
+        if let Some(known) = known.find(|known| known.branch() == holder.branch()) {
             known.mode = known.mode.max(holder.mode);
             return true;
         }
-        match slot.first {
-            None => slot.first = Some(holder),
-            Some(_) => slot.contended.get_or_insert_default().others.push(holder),
+        match &mut slot.state {
+            State::Unused => slot.state = State::Held(holder),
+            State::Held(_) | State::Contended(_) => slot.contended().holders.push(holder),
         }
         false
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
-    pub(crate) fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
+    fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);
-        if let Some(contended) = &mut slot.contended {
-            contended.others.retain(|holder| holder.branch() != (xid, sequence));
+        match &mut slot.state {
+            State::Held(holder) if holder.branch() == (xid, sequence) => slot.state = State::Unused,
+            State::Contended(contended) => {
+                contended.holders.retain(|holder| holder.branch() != (xid, sequence));
+            }
+            State::Held(_) | State::Unused => {}
         }
-        slot.first.take_if(|holder| holder.branch() == (xid, sequence));
+    }
+
+    /// Makes a branch hold none of these rows any longer; they are to be settled.
+    pub(crate) fn let_go_of_branch(
+        &mut self,
+        held: &HeldLocks,
+        xid: Xid,
+        sequence: u32,
+        touched: &mut Touched,
+    ) {
+        for &lock in held.as_slice() {
+            self.let_go(lock, xid, sequence);
+            touched.push(lock);
+        }
     }
 
     /// Whether the global holds the row in any mode.
@@ -218,15 +252,15 @@ impl LockTable {
     // ---- queue ----
 
     pub(crate) fn has_queue(&self, lock: LockId) -> bool {
-        self.slot(lock).contended.as_ref().is_some_and(|contended| !contended.queue.is_empty())
+        self.slot(lock).queue().is_some_and(|queue| !queue.is_empty())
     }
 
     pub(crate) fn line_up(&mut self, lock: LockId, place: Place, claim: Claim) {
-        self.slot_mut(lock).contended.get_or_insert_default().queue.insert(place, claim);
+        self.slot_mut(lock).contended().queue.insert(place, claim);
     }
 
     pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
-        if let Some(contended) = &mut self.slot_mut(lock).contended {
+        if let State::Contended(contended) = &mut self.slot_mut(lock).state {
             contended.queue.remove(&place);
         }
     }
@@ -235,14 +269,12 @@ impl LockTable {
     pub(crate) fn next_claim(&self, lock: LockId, after: Option<Place>) -> Option<(Place, Claim)> {
         let slot = self.slots[lock.0 as usize].as_ref()?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let queue = &slot.contended.as_ref()?.queue;
-        queue.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
+        slot.queue()?.range((from, Bound::Unbounded)).next().map(|(&place, &claim)| (place, claim))
     }
 
     /// The whole queue, next first.
     pub(crate) fn queue(&self, lock: LockId) -> impl Iterator<Item = (Place, Claim)> + '_ {
-        let queue = self.slot(lock).contended.as_ref().map(|contended| &contended.queue);
-        queue.into_iter().flatten().map(|(&place, &claim)| (place, claim))
+        self.slot(lock).queue().into_iter().flatten().map(|(&place, &claim)| (place, claim))
     }
 
     /// The queue before a place, nearest first.
@@ -251,8 +283,8 @@ impl LockTable {
         lock: LockId,
         place: Place,
     ) -> impl Iterator<Item = Claim> + '_ {
-        let queue = self.slot(lock).contended.as_ref().map(|contended| &contended.queue);
-        let ahead = queue.into_iter().flat_map(move |queue| queue.range(..place).rev());
+        let queue = self.slot(lock).queue().into_iter();
+        let ahead = queue.flat_map(move |queue| queue.range(..place).rev());
         ahead.map(|(_, &claim)| claim)
     }
 
@@ -277,6 +309,57 @@ impl LockTable {
 }
 
 const LIVE: &str = "LOCK-OWNER: a lock that is named is held or waited for";
+
+impl Slot {
+    fn hash(&self) -> u64 {
+        hash_of(&(&*self.space, self.key.as_bytes()))
+    }
+
+    fn holders(&self) -> &[Holder] {
+        match &self.state {
+            State::Unused => &[],
+            State::Held(holder) => std::slice::from_ref(holder),
+            State::Contended(contended) => &contended.holders,
+        }
+    }
+
+    fn holders_mut(&mut self) -> &mut [Holder] {
+        match &mut self.state {
+            State::Unused => &mut [],
+            State::Held(holder) => std::slice::from_mut(holder),
+            State::Contended(contended) => &mut contended.holders,
+        }
+    }
+
+    fn queue(&self) -> Option<&BTreeMap<Place, Claim>> {
+        match &self.state {
+            State::Unused | State::Held(_) => None,
+            State::Contended(contended) => Some(&contended.queue),
+        }
+    }
+
+    /// Makes room for more than a single holder.
+    fn contended(&mut self) -> &mut Contended {
+        if !matches!(self.state, State::Contended(_)) {
+            let holders = self.holders().to_vec();
+            self.state = State::Contended(Box::new(Contended { holders, ..Contended::default() }));
+        }
+        match &mut self.state {
+            State::Contended(contended) => contended,
+            State::Unused | State::Held(_) => unreachable!("it has just been made so"),
+        }
+    }
+
+    /// Gives up what a single holder does not need.
+    fn simplify(&mut self) {
+        let State::Contended(contended) = &self.state else { return };
+        match &contended.holders[..] {
+            [] if contended.queue.is_empty() => self.state = State::Unused,
+            &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
+            _ => {}
+        }
+    }
+}
 
 impl Holder {
     fn branch(self) -> (Xid, u32) {

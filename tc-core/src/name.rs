@@ -3,7 +3,8 @@
 //! Every request brings texts of its own; here they become shared ones, so that a million open
 //! globals cost pointers. What nobody refers to any more is swept out as the tables grow (BOUNDED).
 
-use std::hash::Hash;
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::index::{Index, hash_of};
@@ -21,16 +22,34 @@ pub(crate) struct Origin {
 }
 
 /// A table of a resource: what a row key is unique within.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Space {
     pub(crate) resource: Arc<str>,
     pub(crate) table: Arc<str>,
+    hash: u64,
 }
 
+impl Space {
+    pub(crate) fn new(resource: Arc<str>, table: Arc<str>) -> Self {
+        let hash = hash_of(&(&*resource, &*table));
+        Self { resource, table, hash }
+    }
+}
+
+impl Hash for Space {
+    /// Rows are looked up far more often than tables are first heard of.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A shared text behind one word.
+pub(crate) type Name = Arc<Arc<str>>;
+
 /// The shared copies.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
-    texts: Interner<str>,
+    texts: Interner<Arc<str>>,
     origins: Interner<Origin>,
     spaces: Interner<Space>,
 }
@@ -40,61 +59,90 @@ impl Names {
         Self { texts: Interner::new(), origins: Interner::new(), spaces: Interner::new() }
     }
 
+    pub(crate) fn name(&mut self, text: &Arc<str>) -> Name {
+        self.texts.intern(&**text, || text.clone())
+    }
+
     pub(crate) fn text(&mut self, text: &Arc<str>) -> Arc<str> {
-        self.texts.intern(text, || text.clone())
+        Arc::clone(&self.name(text))
     }
 
     /// As [`text`](Self::text), for text that is not shared yet.
     pub(crate) fn text_of(&mut self, text: &str) -> Arc<str> {
-        self.texts.intern(text, || Arc::from(text))
+        Arc::clone(&self.texts.intern(text, || Arc::from(text)))
     }
 
     pub(crate) fn origin(&mut self, origin: &Origin) -> Arc<Origin> {
         let texts = &mut self.texts;
-        let mut shared = |text: &Arc<str>| texts.intern(text, || text.clone());
-        self.origins.intern(origin, || {
-            Arc::new(Origin {
-                address: shared(&origin.address),
-                application: shared(&origin.application),
-                name: shared(&origin.name),
-            })
+        let mut shared =
+            |text: &Arc<str>| -> Arc<str> { Arc::clone(&texts.intern(&**text, || text.clone())) };
+        self.origins.intern(origin, || Origin {
+            address: shared(&origin.address),
+            application: shared(&origin.application),
+            name: shared(&origin.name),
         })
     }
 
     pub(crate) fn space(&mut self, resource: &Arc<str>, table: &Arc<str>) -> Arc<Space> {
-        let space = Space { resource: resource.clone(), table: table.clone() };
+        let space = Space::new(resource.clone(), table.clone());
         let texts = &mut self.texts;
-        let mut shared = |text: &Arc<str>| texts.intern(text, || text.clone());
-        self.spaces.intern(&space, || {
-            Arc::new(Space { resource: shared(&space.resource), table: shared(&space.table) })
-        })
+        let mut shared =
+            |text: &Arc<str>| -> Arc<str> { Arc::clone(&texts.intern(&**text, || text.clone())) };
+        self.spaces.intern(&space, || Space::new(shared(&space.resource), shared(&space.table)))
     }
 }
 
 /// One shared copy of every value that is in use.
-#[derive(Debug)]
-struct Interner<T: ?Sized> {
+#[derive(Clone, Debug)]
+struct Interner<T> {
     known: Index<Arc<T>>,
     sweep_at: usize,
 }
 
-impl<T: ?Sized + Hash + Eq> Interner<T> {
+impl<T: Hash + Eq + Shared> Interner<T> {
     fn new() -> Self {
         Self { known: Index::new(), sweep_at: SWEEP_MIN }
     }
 
-    fn intern(&mut self, value: &T, share: impl FnOnce() -> Arc<T>) -> Arc<T> {
+    fn intern<Q>(&mut self, value: &Q, make: impl FnOnce() -> T) -> Arc<T>
+    where
+        T: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let hash = hash_of(value);
-        if let Some(known) = self.known.find(hash, |known| **known == *value) {
+        if let Some(known) = self.known.find(hash, |known| (**known).borrow() == value) {
             return known.clone();
         }
         if self.known.len() >= self.sweep_at {
-            self.known.sweep(|known| Arc::strong_count(known) > 1);
+            self.known.sweep(|known| Arc::strong_count(known) > 1 || known.is_shared());
             self.sweep_at = SWEEP_MIN.max(self.known.len().saturating_mul(2));
         }
-        let shared = share();
+        let shared = Arc::new(make());
         self.known.insert(hash, shared.clone(), |known| hash_of(&**known));
         shared
+    }
+}
+
+/// Values whose parts can be in use without them.
+trait Shared {
+    fn is_shared(&self) -> bool;
+}
+
+impl Shared for Arc<str> {
+    fn is_shared(&self) -> bool {
+        Self::strong_count(self) > 1
+    }
+}
+
+impl Shared for Origin {
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+impl Shared for Space {
+    fn is_shared(&self) -> bool {
+        false
     }
 }
 

@@ -12,7 +12,7 @@ const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 pub(crate) const EPOCH_MAX: u64 = u64::MAX >> COUNTER_BITS;
 
 /// Draws numbers within one epoch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Numbers {
     epoch: Epoch,
     xids: u64,

@@ -100,7 +100,7 @@ impl Coordinator {
             Some(Stage::Refused) => {}
             Some(Stage::Resolved(made)) if made == resolution => return Ok(()),
             Some(
-                Stage::Registered | Stage::PhaseOneDone | Stage::Resolved(_) | Stage::Finished(_),
+                Stage::Registered | Stage::PhaseOneDone | Stage::Resolved(_) | Stage::Finished,
             ) => return Err(self.not_applicable(xid, "resolve of a branch that is not refused")),
         }
         self.globals.change(xid, |global| {

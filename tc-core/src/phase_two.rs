@@ -6,9 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::branch::{Branch, HeldRow, Stage};
+use crate::branch::{Branch, Stage};
 use crate::coordinator::Coordinator;
 use crate::global::Global;
+use crate::held::HeldLocks;
+use crate::lock::Touched;
 use crate::outcome::{Change, Effect, Outcome};
 use crate::record::Record;
 use crate::request::{Decision, DirtyRow, PhaseTwoOutcome};
@@ -43,17 +45,22 @@ impl Coordinator {
     }
 
     fn finish_branch(&mut self, now: Timestamp, xid: Xid, id: BranchId, out: &mut Outcome) {
-        let done = self.globals.change(xid, |global| mark_finished(global, id, now)).flatten();
-        let Some((sequence, rows)) = done else { return };
-        let Some(global) = self.globals.get(xid) else { return };
-        if global.unfinished == 0 {
+        let locks = &self.locks;
+        let done = self.globals.change(xid, |global| {
+            let (sequence, held) = mark_finished(global, id, now)?;
+            if global.unfinished > 0 {
+                out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
+                let record = global.branch_at(sequence)?.record(xid, locks);
+                out.changes.push(Change::Put(Record::Branch(record)));
+            }
+            Some((sequence, held, global.unfinished))
+        });
+        let Some((sequence, held, unfinished)) = done.flatten() else { return };
+        if unfinished == 0 {
             self.finish(now, xid, out);
-        } else {
-            out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
-            self.put_branch(xid, id, out);
         }
-        let mut touched = Vec::new();
-        self.let_go(xid, sequence, &rows, &mut touched);
+        let mut touched = Touched::new();
+        self.locks.let_go_of_branch(&held, xid, sequence, &mut touched);
         self.settle(now, touched, out);
     }
 
@@ -102,10 +109,11 @@ impl Coordinator {
 }
 
 /// Marks a branch finished and takes its rows out, in that order of its record.
-fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, Vec<HeldRow>)> {
+fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u32, HeldLocks)> {
     let branch = global.branch_mut(id)?;
-    let before = std::mem::replace(&mut branch.stage, Stage::Finished(now));
-    let done = (branch.sequence, std::mem::take(&mut branch.rows));
+    let before = std::mem::replace(&mut branch.stage, Stage::Finished);
+    branch.finished_at = now;
+    let done = (branch.sequence, std::mem::take(&mut branch.locks));
     global.unfinished -= 1;
     global.refused -= u32::from(before == Stage::Refused);
     Some(done)

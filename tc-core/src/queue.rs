@@ -6,10 +6,10 @@
 //! request whose turn it is waits.
 
 use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
-use crate::lock::{LockId, Rank};
+use crate::lock::{LockId, Rank, Touched};
 use crate::outcome::{Outcome, Rejection, Reply};
 use crate::request::{Holding, LockMode, LockWait};
-use crate::wait::{WaitId, Waiter, Want, WantedRow};
+use crate::wait::{WaitId, Waiter, Want, WantedRow, WantedRows};
 use crate::{Correlation, Timestamp, Xid};
 
 /// A row that a request cannot have yet, and who is in the way.
@@ -47,12 +47,12 @@ impl Coordinator {
         now: Timestamp,
         to: Option<Correlation>,
         want: Want,
-        rows: Vec<WantedRow>,
+        rows: WantedRows,
         wait: LockWait,
         blocker: Blocker,
     ) -> Answer {
         let xid = want.xid();
-        let locks: Vec<_> = rows.iter().map(|row| row.lock).collect();
+        let locks: Touched = rows.iter().map(|row| row.lock).collect();
         let waits = self.may_wait(to, xid, &rows, wait, blocker).and_then(|reply_to| {
             let (holding, since) = (wait.holding, now);
             let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
@@ -120,7 +120,7 @@ impl Coordinator {
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.find_cycle(xid)) {
             Some(cycle) => {
-                self.leave_queues(id, &mut Vec::new());
+                self.leave_queues(id, &mut Touched::new());
                 Err(self.deadlock(&cycle))
             }
             None => Ok(()),
@@ -135,7 +135,7 @@ impl Coordinator {
     // ---- leaving ----
 
     /// Takes a request out of all queues; its rows are to be settled.
-    pub(crate) fn leave_queues(&mut self, id: WaitId, touched: &mut Vec<LockId>) -> Option<Waiter> {
+    pub(crate) fn leave_queues(&mut self, id: WaitId, touched: &mut Touched) -> Option<Waiter> {
         let waiter = self.waits.remove(id)?;
         for row in &waiter.rows {
             self.locks.step_out(row.lock, row.place(id));
@@ -149,7 +149,7 @@ impl Coordinator {
         &mut self,
         id: WaitId,
         rejection: Rejection,
-        touched: &mut Vec<LockId>,
+        touched: &mut Touched,
         out: &mut Outcome,
     ) {
         if let Some(waiter) = self.leave_queues(id, touched) {
@@ -158,12 +158,7 @@ impl Coordinator {
     }
 
     /// Refuses a request whose time is up.
-    pub(crate) fn expire_waiter(
-        &mut self,
-        id: WaitId,
-        touched: &mut Vec<LockId>,
-        out: &mut Outcome,
-    ) {
+    pub(crate) fn expire_waiter(&mut self, id: WaitId, touched: &mut Touched, out: &mut Outcome) {
         let Some(waiter) = self.waits.get(id) else { return };
         let blocker = self.blocker(waiter.xid, &waiter.rows, id);
         let rejection = self.row_locked(blocker.expect("QUEUE: only blocked requests wait"));
@@ -176,7 +171,7 @@ impl Coordinator {
         &mut self,
         xid: Xid,
         held: &[LockId],
-        touched: &mut Vec<LockId>,
+        touched: &mut Touched,
         out: &mut Outcome,
     ) {
         for &lock in held {
@@ -200,7 +195,10 @@ impl Coordinator {
 
     /// Grants every request whose turn it is, and frees the slots that are not needed. `touched`
     /// are the rows that somebody let go of or stopped waiting for.
-    pub(crate) fn settle(&mut self, now: Timestamp, mut touched: Vec<LockId>, out: &mut Outcome) {
+    pub(crate) fn settle(&mut self, now: Timestamp, mut touched: Touched, out: &mut Outcome) {
+        if self.waits.is_idle() {
+            return touched.into_iter().for_each(|lock| self.locks.reclaim(lock));
+        }
         while let Some(lock) = touched.pop() {
             let mut after = None;
             while let Some((place, claim)) = self.locks.next_claim(lock, after) {
@@ -221,13 +219,13 @@ impl Coordinator {
         waiter.is_some_and(|waiter| self.blocker(waiter.xid, &waiter.rows, id).is_none())
     }
 
-    fn grant(&mut self, now: Timestamp, id: WaitId, touched: &mut Vec<LockId>, out: &mut Outcome) {
+    fn grant(&mut self, now: Timestamp, id: WaitId, touched: &mut Touched, out: &mut Outcome) {
         let Some(waiter) = self.leave_queues(id, touched) else { return };
         let to = Some(waiter.reply_to);
         match waiter.want {
             Want::Check(_) => push_reply(out, to, Reply::Unlocked),
             Want::Join(xid, joining) => {
-                let joined = self.join(now, xid, joining, &waiter.rows, out);
+                let joined = self.join(now, xid, joining, &waiter.rows, None, out);
                 let granted = |token| Reply::Registered { token };
                 push_reply(out, to, joined.map_or_else(Reply::Rejected, granted));
                 self.after_change_of_rows(xid, touched, out);
@@ -242,7 +240,7 @@ impl Coordinator {
     pub(crate) fn after_change_of_rows(
         &mut self,
         xid: Xid,
-        touched: &mut Vec<LockId>,
+        touched: &mut Touched,
         out: &mut Outcome,
     ) {
         let ids: Vec<_> = self.waits.of_global(xid).collect();
@@ -257,7 +255,7 @@ impl Coordinator {
         }
     }
 
-    fn rank_again(&mut self, xid: Xid, id: WaitId, touched: &mut Vec<LockId>) {
+    fn rank_again(&mut self, xid: Xid, id: WaitId, touched: &mut Touched) {
         let Some(waiter) = self.waits.get_mut(id) else { return };
         for place in 0..waiter.rows.len() {
             let row = waiter.rows[place];

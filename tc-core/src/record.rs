@@ -60,9 +60,9 @@ pub struct GlobalRecord {
     /// Whether a branch's unknown local outcome forbids a commit.
     pub rollback_only: bool,
     /// Decisions and operator actions, oldest first; bounded.
-    pub events: Vec<Event>,
+    pub events: Arc<[Event]>,
     /// Set when the global is finished: what became of its branches.
-    pub finished_branches: Vec<FinishedBranch>,
+    pub finished_branches: Arc<[FinishedBranch]>,
 }
 
 /// Where a global stands.

@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use crate::branch::{Branch, HeldRow, Stage};
+use crate::branch::{Branch, Rare, Stage};
 use crate::coordinator::{Answer, Coordinator, check_limit};
 use crate::global::Global;
-use crate::lock::{Holder, LockTable, Rank};
+use crate::held::HeldLocks;
+use crate::lock::{Holder, LockId, LockTable, Rank};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
 use crate::record::Record;
 use crate::request::{LockMode, LockWait, NewBranch, RowLock};
-use crate::wait::{Joining, WaitId, Want, WantedRow};
+use crate::wait::{Joining, WaitId, Want, WantedRow, WantedRows};
 use crate::{Correlation, FencingToken, Timestamp, Xid};
 
 impl Coordinator {
@@ -26,17 +27,20 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> Answer {
         let NewBranch { id, resource, mode, rows, application_data } = branch;
-        let joining = Joining { id, resource: self.names.text(&resource), mode, application_data };
+        let joining = Joining { id, resource: self.names.name(&resource), mode, application_data };
         self.admit(xid, &joining)?;
-        let rows = self.wanted_rows(Some(xid), &joining.resource, rows)?;
-        if let Some(blocker) = self.blocker(Some(xid), &rows, WaitId(u64::MAX)) {
+        let rows = self.distinct_rows(rows)?;
+        let wanted = self.wanted_rows(Some(xid), &joining.resource, &rows)?;
+        if let Some(blocker) = self.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
             let want = Want::Join(xid, joining);
-            return self.wait_or_refuse(now, to, want, rows, wait, blocker);
+            return self.wait_or_refuse(now, to, want, wanted, wait, blocker);
         }
-        let token = self.join(now, xid, joining, &rows, out);
-        let mut touched = rows.iter().map(|row| row.lock).collect();
-        self.after_change_of_rows(xid, &mut touched, out);
-        self.settle(now, touched, out);
+        let token = self.join(now, xid, joining, &wanted, Some(rows), out);
+        if token.is_err() || !self.waits.is_idle() {
+            let mut touched = wanted.iter().map(|row| row.lock).collect();
+            self.after_change_of_rows(xid, &mut touched, out);
+            self.settle(now, touched, out);
+        }
         Ok(Some(Reply::Registered { token: token? }))
     }
 
@@ -51,12 +55,12 @@ impl Coordinator {
     ) -> Answer {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
         // A check is compatible like a shared lock: it reads.
-        let rows = rows.into_iter().map(RowLock::shared).collect();
-        let rows = self.wanted_rows(xid, resource, rows)?;
-        if let Some(blocker) = self.blocker(xid, &rows, WaitId(u64::MAX)) {
-            return self.wait_or_refuse(now, to, Want::Check(xid), rows, wait, blocker);
+        let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
+        let wanted = self.wanted_rows(xid, resource, &rows)?;
+        if let Some(blocker) = self.blocker(xid, &wanted, WaitId(u64::MAX)) {
+            return self.wait_or_refuse(now, to, Want::Check(xid), wanted, wait, blocker);
         }
-        rows.iter().for_each(|row| self.locks.reclaim(row.lock));
+        wanted.iter().for_each(|row| self.locks.reclaim(row.lock));
         Ok(Some(Reply::Unlocked))
     }
 
@@ -76,13 +80,8 @@ impl Coordinator {
         }
     }
 
-    /// The slots of the rows, each once in its strongest mode.
-    fn wanted_rows(
-        &mut self,
-        xid: Option<Xid>,
-        resource: &Arc<str>,
-        mut rows: Vec<RowLock>,
-    ) -> Result<Vec<WantedRow>, Rejection> {
+    /// Each row once, in its strongest mode, in order.
+    fn distinct_rows(&self, mut rows: Vec<RowLock>) -> Result<Vec<RowLock>, Rejection> {
         check_limit("rows of a request", rows.len(), self.limits.rows_per_request_max)?;
         rows.sort_unstable();
         // Of equal rows the last is the strongest: it is kept, in place of the one before it.
@@ -93,15 +92,28 @@ impl Coordinator {
             }
             same
         });
-        self.check_room(resource, &rows)?;
-        let wanted = rows.into_iter().map(|row| {
-            let space = self.names.space(resource, &row.table);
-            let lock = self.locks.find_or_insert(space, row.key);
-            let held = self.locks.holds(lock, xid);
-            let rank = if held { Rank::Holder } else { Rank::Newcomer };
-            WantedRow { lock, mode: row.mode, rank }
-        });
-        Ok(wanted.collect())
+        Ok(rows)
+    }
+
+    /// The slots of the rows.
+    fn wanted_rows(
+        &mut self,
+        xid: Option<Xid>,
+        resource: &Arc<str>,
+        rows: &[RowLock],
+    ) -> Result<WantedRows, Rejection> {
+        self.check_room(resource, rows)?;
+        let mut wanted = WantedRows::with_capacity(rows.len());
+        for of_table in rows.chunk_by(|one, next| one.table == next.table) {
+            let space = self.names.space(resource, &of_table[0].table);
+            wanted.extend(of_table.iter().map(|row| {
+                let lock = self.locks.find_or_insert(&space, &row.key);
+                let held = self.locks.holds(lock, xid);
+                let rank = if held { Rank::Holder } else { Rank::Newcomer };
+                WantedRow { lock, mode: row.mode, rank }
+            }));
+        }
+        Ok(wanted)
     }
 
     /// Rows that are locked or waited for already need no room: a request sent again is answered
@@ -117,7 +129,8 @@ impl Coordinator {
         check_limit("row locks", wanted, self.limits.locks_max)
     }
 
-    /// Makes the branch hold the rows, which nothing blocks.
+    /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
+    /// request named them, where that is still known.
     ///
     /// A request that finds its rows held already changes nothing and gets the token of then.
     pub(crate) fn join(
@@ -126,6 +139,7 @@ impl Coordinator {
         xid: Xid,
         joining: Joining,
         rows: &[WantedRow],
+        given: Option<Vec<RowLock>>,
         out: &mut Outcome,
     ) -> Result<FencingToken, Rejection> {
         let joint = match self.plan_joint(xid, &joining, rows)? {
@@ -133,10 +147,25 @@ impl Coordinator {
             Err(granted_before) => return Ok(granted_before),
         };
         let token = self.numbers.token()?;
-        if self.globals.get(xid).is_some_and(|global| !global.stored) {
-            self.put_global(xid, out);
-        }
-        self.store_joint(now, xid, joining, &joint, token, out);
+        let locks = &mut self.locks;
+        self.globals.change(xid, |global| {
+            if !std::mem::replace(&mut global.stored, true) {
+                out.changes.push(Change::Put(Record::Global(global.record())));
+            }
+            let is_new = global.branch(joining.id).is_none();
+            let id = joining.id;
+            if is_new {
+                global.add(make_branch(now, joint.sequence, joining));
+            }
+            let Some(branch) = global.branch_mut(id) else { return };
+            branch.token = token;
+            branch.hold(xid, &joint.missing, locks);
+            let record = match given {
+                Some(rows) if is_new => branch.record_with(xid, rows),
+                Some(_) | None => branch.record(xid, locks),
+            };
+            out.changes.push(Change::Put(Record::Branch(record)));
+        });
         Ok(token)
     }
 
@@ -154,51 +183,23 @@ impl Coordinator {
             what: "registrations of a global",
             max: u64::from(u32::MAX),
         })?;
-        let held = |row: &&WantedRow| holds(&self.locks, row, xid, sequence);
-        let missing: Vec<_> = rows.iter().filter(|row| !held(row)).copied().collect();
+        let held = |row: &WantedRow| held_in(&self.locks, row.lock, xid, sequence);
+        let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
+        let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
             return Ok(Err(branch.token));
         }
-        let rows = known.map_or(0, |branch| branch.rows.len()) + missing.len();
+        let added = missing.iter().filter(|row| held(row).is_none()).count();
+        let rows = known.map_or(0, |branch| branch.locks.len()) + added;
         check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
         Ok(Ok(Joint { sequence, missing }))
-    }
-
-    fn store_joint(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        joining: Joining,
-        joint: &Joint,
-        token: FencingToken,
-        out: &mut Outcome,
-    ) {
-        let locks = &mut self.locks;
-        self.globals.change(xid, |global| {
-            let id = joining.id;
-            if global.branch(id).is_none() {
-                global.add(make_branch(now, joint.sequence, joining));
-            }
-            let Some(branch) = global.branch_mut(id) else { return };
-            branch.token = token;
-            branch.rows.reserve_exact(joint.missing.len());
-            for row in &joint.missing {
-                let holder = Holder { xid, sequence: branch.sequence, mode: row.mode };
-                if locks.hold(row.lock, holder) {
-                    branch.raise(row);
-                } else {
-                    branch.rows.push(HeldRow { lock: row.lock, mode: row.mode });
-                }
-            }
-            out.changes.push(Change::Put(Record::Branch(branch.record(xid, locks))));
-        });
     }
 }
 
 /// A branch's place and the rows that it has yet to get.
 struct Joint {
     sequence: u32,
-    missing: Vec<WantedRow>,
+    missing: WantedRows,
 }
 
 impl RowLock {
@@ -208,19 +209,21 @@ impl RowLock {
 }
 
 impl Branch {
-    /// Holds a row that it holds already in a stronger mode.
-    fn raise(&mut self, row: &WantedRow) {
-        if let Some(held) = self.rows.iter_mut().find(|held| held.lock == row.lock) {
-            held.mode = held.mode.max(row.mode);
+    /// Holds the rows, those that it holds already in a stronger mode.
+    fn hold(&mut self, xid: Xid, rows: &[WantedRow], locks: &mut LockTable) {
+        for row in rows {
+            let holder = Holder { xid, sequence: self.sequence, mode: row.mode };
+            if !locks.hold(row.lock, holder) {
+                self.locks.push(row.lock);
+            }
         }
     }
 }
 
-fn holds(locks: &LockTable, row: &WantedRow, xid: Xid, sequence: u32) -> bool {
-    let covers = |holder: Holder| {
-        (holder.xid, holder.sequence) == (xid, sequence) && holder.mode >= row.mode
-    };
-    locks.holders(row.lock).any(covers)
+/// How the branch of this place holds the row, if it does.
+fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<LockMode> {
+    let mut holders = locks.holders(lock);
+    holders.find(|it| (it.xid, it.sequence) == (xid, sequence)).map(|holder| holder.mode)
 }
 
 fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {
@@ -232,8 +235,11 @@ fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {
         resource: joining.resource,
         token: FencingToken::default(),
         registered_at: now,
-        rows: Vec::new(),
-        application_data: joining.application_data,
-        trouble: None,
+        finished_at: Timestamp(0),
+        locks: HeldLocks::None,
+        rare: (!joining.application_data.is_empty()).then(|| {
+            let application_data = joining.application_data;
+            Box::new(Rare { application_data, ..Rare::default() })
+        }),
     }
 }

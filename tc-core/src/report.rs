@@ -2,6 +2,7 @@
 
 use crate::branch::Stage;
 use crate::coordinator::{Answer, Coordinator};
+use crate::lock::Touched;
 use crate::outcome::{Change, Outcome, Rejection, Reply};
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, PhaseOneOutcome};
@@ -82,7 +83,7 @@ impl Coordinator {
     /// Removes a branch that is locally rolled back for certain, with its locks and with whatever
     /// registration of it still waits: granted later, that would be a branch nobody knows of.
     fn remove_branch(&mut self, now: Timestamp, xid: Xid, branch: BranchId, out: &mut Outcome) {
-        let mut touched = Vec::new();
+        let mut touched = Touched::new();
         let joins = |id: &_| self.waits.get(*id).is_some_and(|waiter| waiter.joins(xid, branch));
         let joining: Vec<_> = self.waits.of_global(xid).filter(joins).collect();
         for id in joining {
@@ -96,7 +97,7 @@ impl Coordinator {
         });
         if let Some(removed) = removed.flatten() {
             out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));
-            self.let_go(xid, removed.sequence, &removed.rows, &mut touched);
+            self.locks.let_go_of_branch(&removed.locks, xid, removed.sequence, &mut touched);
             self.after_change_of_rows(xid, &mut touched, out);
         }
         self.settle(now, touched, out);

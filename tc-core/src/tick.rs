@@ -6,6 +6,7 @@
 use crate::Timestamp;
 use crate::coordinator::Coordinator;
 use crate::global::Phase;
+use crate::lock::Touched;
 use crate::outcome::{Change, Outcome, RollbackReason};
 use crate::record::RecordKey;
 
@@ -19,7 +20,7 @@ impl Coordinator {
         }
         for _ in 0..max {
             let Some(id) = self.waits.expired(now) else { break };
-            let mut touched = Vec::new();
+            let mut touched = Touched::new();
             self.expire_waiter(id, &mut touched, out);
             self.settle(now, touched, out);
         }

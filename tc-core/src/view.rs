@@ -1,14 +1,11 @@
 //! What operators can see. Owned results in an order that does not depend on hashes (PURE).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::coordinator::Coordinator;
 use crate::counts::Counts;
-use crate::global::Global;
 use crate::lock::LockId;
-use crate::name::Space;
-use crate::outcome::{GlobalStatus, StatusKind};
+use crate::outcome::GlobalStatus;
 use crate::record::{BranchRecord, GlobalRecord};
 use crate::request::LockMode;
 use crate::{FencingToken, Timestamp, Xid};
@@ -34,45 +31,6 @@ pub struct GlobalSummary {
     pub status: GlobalStatus,
     /// How many branches it has, or had.
     pub branches: usize,
-}
-
-/// Which globals to list; `None` lets all pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GlobalFilter {
-    /// Those that stand so.
-    pub status: Option<StatusKind>,
-    /// Those begun by this application.
-    pub application: Option<String>,
-    /// Those of this name.
-    pub name: Option<String>,
-    /// Those begun before this point in time.
-    pub begun_before: Option<Timestamp>,
-}
-
-/// Which locks to list; `None` lets all pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockFilter {
-    /// Those of this resource.
-    pub resource: Option<String>,
-    /// Those of tables of this name.
-    pub table: Option<String>,
-    /// Those of this canonical key.
-    pub key: Option<Box<[u8]>>,
-    /// Those that this global holds.
-    pub holder: Option<Xid>,
-}
-
-/// Where a list of locks goes on: behind this lock.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LockCursor {
-    /// The holder with the lowest XID.
-    pub holder: Xid,
-    /// The lock's resource.
-    pub resource: Arc<str>,
-    /// The lock's table.
-    pub table: Arc<str>,
-    /// The lock's canonical key.
-    pub key: Box<[u8]>,
 }
 
 /// A row that is locked.
@@ -122,16 +80,6 @@ pub struct LockWaiter {
     pub deadline: Timestamp,
 }
 
-impl LockView {
-    /// Where a list goes on behind this lock; `None` if nobody holds it.
-    #[must_use]
-    pub fn cursor(&self) -> Option<LockCursor> {
-        let (resource, table) = (self.resource.clone(), self.table.clone());
-        let holder = self.holders.first()?.xid;
-        Some(LockCursor { holder, resource, table, key: self.key.clone() })
-    }
-}
-
 impl Coordinator {
     /// One global, unfinished or remembered.
     #[must_use]
@@ -145,54 +93,6 @@ impl Coordinator {
         Some(GlobalView { record, status, branches: branches.collect() })
     }
 
-    /// Globals, unfinished and remembered, newest first, at most `limit`. For the next page pass
-    /// the last XID of this one as `before`.
-    #[must_use]
-    pub fn globals(
-        &self,
-        filter: &GlobalFilter,
-        before: Option<Xid>,
-        limit: usize,
-    ) -> Vec<GlobalSummary> {
-        let before = before.unwrap_or(Xid(u64::MAX));
-        let mut unfinished = self.globals.newest_before(before).peekable();
-        let mut finished = self.history.newest_before(before).peekable();
-        let newest = std::iter::from_fn(move || match (unfinished.peek(), finished.peek()) {
-            (Some(one), Some(other)) if one.xid > other.xid => unfinished.next().map(Listed::Open),
-            (_, Some(_)) => finished.next().map(Listed::Finished),
-            (_, None) => unfinished.next().map(Listed::Open),
-        });
-        newest.filter(|global| global.passes(filter)).take(limit).map(Listed::summary).collect()
-    }
-
-    /// Locked rows in the order of their oldest holder, then of resource, table and key, at most
-    /// `limit`. For the next page pass the last one's [`LockView::cursor`] as `after`. A filter
-    /// that names resource, table and key shows the row also if it is only waited for.
-    #[must_use]
-    pub fn locks(
-        &self,
-        filter: &LockFilter,
-        after: Option<&LockCursor>,
-        limit: usize,
-    ) -> Vec<LockView> {
-        if let (Some(resource), Some(table), Some(key)) =
-            (&filter.resource, &filter.table, &filter.key)
-        {
-            let space = Space { resource: Arc::from(&**resource), table: Arc::from(&**table) };
-            let found = self.locks.find(&space, key).map(|lock| self.lock_view(lock));
-            let held_by = |view: &LockView, xid| view.holders.iter().any(|it| it.xid == xid);
-            let passes = |view: &LockView| filter.holder.is_none_or(|xid| held_by(view, xid));
-            let is_first_page = after.is_none() && limit > 0;
-            return found.filter(|view| is_first_page && passes(view)).into_iter().collect();
-        }
-        let first = filter.holder.or(after.map(|cursor| cursor.holder)).unwrap_or(Xid(0));
-        let globals = self.globals.oldest_from(first);
-        let globals =
-            globals.take_while(|global| filter.holder.is_none_or(|xid| xid == global.xid));
-        let locks = globals.flat_map(|global| self.listed_locks(global, filter, after));
-        locks.take(limit).map(|lock| self.lock_view(lock)).collect()
-    }
-
     /// Sizes of the state; cheap.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -204,35 +104,7 @@ impl Coordinator {
         }
     }
 
-    /// The rows of one global that are listed under it: those of which it is the oldest holder, or
-    /// all of them if it was asked for by name.
-    fn listed_locks(
-        &self,
-        global: &Global,
-        filter: &LockFilter,
-        after: Option<&LockCursor>,
-    ) -> Vec<LockId> {
-        let xid = global.xid;
-        let rows = global.branches.iter().flat_map(|branch| &branch.rows).map(|row| row.lock);
-        let sorted: BTreeMap<_, _> =
-            rows.map(|lock| ((&**self.locks.space(lock), self.locks.key(lock)), lock)).collect();
-        let is_behind = |space: &Space, key: &[u8]| {
-            after.is_none_or(|cursor| {
-                let at = (&cursor.resource, &cursor.table, &*cursor.key);
-                xid > cursor.holder || (&space.resource, &space.table, key) > at
-            })
-        };
-        let is_listed = |lock: LockId| {
-            let oldest = self.locks.holders(lock).map(|holder| holder.xid).min();
-            filter.holder.is_some() || oldest == Some(xid)
-        };
-        let listed = sorted.into_iter().filter(|&((space, key), lock)| {
-            filter.passes(space, key) && is_behind(space, key) && is_listed(lock)
-        });
-        listed.map(|(_, lock)| lock).collect()
-    }
-
-    fn lock_view(&self, lock: LockId) -> LockView {
+    pub(crate) fn lock_view(&self, lock: LockId) -> LockView {
         let space = self.locks.space(lock);
         let mut holders: Vec<_> = self
             .locks
@@ -270,49 +142,5 @@ impl Coordinator {
             })
         });
         waiting.collect()
-    }
-}
-
-impl LockFilter {
-    fn passes(&self, space: &Space, key: &[u8]) -> bool {
-        self.resource.as_deref().is_none_or(|resource| resource == &*space.resource)
-            && self.table.as_deref().is_none_or(|table| table == &*space.table)
-            && self.key.as_deref().is_none_or(|wanted| wanted == key)
-    }
-}
-
-enum Listed<'a> {
-    Open(&'a Global),
-    Finished(&'a GlobalRecord),
-}
-
-impl Listed<'_> {
-    fn passes(&self, filter: &GlobalFilter) -> bool {
-        let (status, application, name, begun_at) = match self {
-            Self::Open(global) => {
-                let origin = &global.origin;
-                (global.status(), &origin.application, &origin.name, global.begun_at)
-            }
-            Self::Finished(global) => {
-                (global.status(), &global.application, &global.name, global.begun_at)
-            }
-        };
-        filter.status.is_none_or(|wanted| wanted == status.kind())
-            && filter.application.as_deref().is_none_or(|wanted| wanted == &**application)
-            && filter.name.as_deref().is_none_or(|wanted| wanted == &**name)
-            && filter.begun_before.is_none_or(|before| begun_at < before)
-    }
-
-    fn summary(self) -> GlobalSummary {
-        match self {
-            Self::Open(global) => {
-                let (status, branches) = (global.status(), global.branches.len());
-                GlobalSummary { record: global.record(), status, branches }
-            }
-            Self::Finished(global) => {
-                let (status, branches) = (global.status(), global.finished_branches.len());
-                GlobalSummary { record: global.clone(), status, branches }
-            }
-        }
     }
 }

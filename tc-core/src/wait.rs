@@ -4,9 +4,11 @@
 //! The queues of the single rows are in `lock`; here is the request as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::lock::{Claim, LockId, Place, Purpose, Rank};
+use crate::name::Name;
 use crate::request::{Holding, LockMode, Mode};
 use crate::{BranchId, Correlation, Timestamp, Xid};
 
@@ -20,7 +22,7 @@ pub(crate) struct Waiter {
     pub(crate) reply_to: Correlation,
     pub(crate) xid: Option<Xid>,
     pub(crate) want: Want,
-    pub(crate) rows: Vec<WantedRow>,
+    pub(crate) rows: WantedRows,
     pub(crate) holding: Holding,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Timestamp,
@@ -49,10 +51,12 @@ impl Want {
 #[derive(Clone, Debug)]
 pub(crate) struct Joining {
     pub(crate) id: BranchId,
-    pub(crate) resource: Arc<str>,
+    pub(crate) resource: Name,
     pub(crate) mode: Mode,
     pub(crate) application_data: Box<[u8]>,
 }
+
+pub(crate) type WantedRows = SmallVec<[WantedRow; 2]>;
 
 /// A row of a request and the request's rank in its queue.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +88,7 @@ impl Waiter {
 }
 
 /// All requests that are answered later.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
     last: WaitId,
     waiters: BTreeMap<WaitId, Waiter>,
@@ -144,6 +148,11 @@ impl Waits {
 
     pub(crate) fn get_mut(&mut self, id: WaitId) -> Option<&mut Waiter> {
         self.waiters.get_mut(&id)
+    }
+
+    /// Whether no request waits for locks, which is nearly always so.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiters.is_empty()
     }
 
     pub(crate) fn of_global(&self, xid: Xid) -> impl Iterator<Item = WaitId> + '_ {

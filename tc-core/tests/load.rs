@@ -122,8 +122,8 @@ fn global(xid: Xid, state: GlobalState) -> Record {
         state,
         paused: false,
         rollback_only: false,
-        events: Vec::new(),
-        finished_branches: Vec::new(),
+        events: [].into(),
+        finished_branches: [].into(),
     })
 }
 

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::Stream;
-use futures::stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -62,14 +60,6 @@ impl Acceptor {
                 }
             }
         }
-    }
-
-    /// The connections one after another, without an end.
-    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send {
-        stream::unfold(self, async |mut acceptor| {
-            let (connection, _) = acceptor.accept().await;
-            Some((Ok(connection), acceptor))
-        })
     }
 
     fn let_in(&mut self, tcp: TcpStream, address: SocketAddr) -> Option<Connection> {

@@ -3,14 +3,22 @@
 //! The core is told the time (PURE); this is who tells it. A simulator brings its own clock.
 
 use std::fmt;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use handfast_core::Timestamp;
 
 /// A source of time that never goes back.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The point in time that it is.
     fn now(&self) -> Timestamp;
+
+    /// Ends when that time has come. A waker that comes early does no harm: who waits looks again.
+    fn reach(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        let wait_ms = at.0.saturating_sub(self.now().0);
+        tokio::time::sleep(Duration::from_millis(wait_ms)).boxed()
+    }
 }
 
 /// The machine's wall clock as it stood at the start, carried on by the monotonic clock: setting
@@ -37,6 +45,6 @@ impl Clock for WallClock {
 }
 
 /// Whole milliseconds, at most the largest representable number.
-pub(crate) fn millis(duration: std::time::Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

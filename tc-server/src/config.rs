@@ -8,16 +8,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use handfast_core::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::{dispatch, engine, grpc};
 
 mod layers;
-mod limits;
 mod validate;
 
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
-pub use limits::LimitsConfig;
 
 /// The whole configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ pub struct Config {
     /// The loop that decides.
     pub engine: EngineConfig,
     /// What the coordinator allows clients.
-    pub limits: LimitsConfig,
+    pub limits: Limits,
     /// How phase two is carried out.
     pub dispatch: DispatchConfig,
     /// Encryption.
@@ -91,6 +90,10 @@ pub struct GrpcConfig {
     /// Connections at a time; a further one is closed at once. Too few: processes cannot connect.
     /// Too many: the process runs out of file descriptors, which the store needs too.
     pub connections_max: usize,
+    /// How long a client may take to shake hands, and then again to begin to speak HTTP/2, in
+    /// milliseconds; then it is let go. Too short: clients over a slow network cannot connect. Too
+    /// long: clients that say nothing keep the others out.
+    pub silence_timeout_ms: u64,
 }
 
 /// REST, health and metrics.
@@ -217,7 +220,7 @@ impl Default for Config {
             grpc: GrpcConfig::default(),
             admin: AdminConfig::default(),
             engine: EngineConfig::default(),
-            limits: LimitsConfig::default(),
+            limits: Limits::default(),
             dispatch: DispatchConfig::default(),
             tls: TlsConfig::default(),
             security: SecurityConfig::default(),
@@ -234,6 +237,7 @@ impl Default for GrpcConfig {
             message_bytes_max,
             queue_messages_max,
             connections_max: 8_192,
+            silence_timeout_ms: 10_000,
         }
     }
 }
@@ -306,7 +310,7 @@ impl Config {
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
             admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },
-            limits: LimitsConfig::tiny(),
+            limits: Limits::tiny(),
             dispatch: DispatchConfig {
                 retry_delay_ms_min: 1,
                 retry_delay_ms_max: 20,

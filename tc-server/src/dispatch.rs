@@ -6,6 +6,7 @@
 //! core bounds those; calls in flight are bounded per process.
 
 mod backoff;
+mod call;
 mod queue;
 mod shell;
 
@@ -14,7 +15,8 @@ use std::fmt;
 use handfast_core::Effect;
 
 pub use backoff::Backoff;
-pub use queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
+pub use call::{Answer, CallBatch, ProcessId, ResourceKey};
+pub use queue::{Queue, ResourceLoad};
 pub use shell::{CallSink, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
 
 /// How phase two is carried out.

@@ -20,6 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use handfast_core::Limits;
 use tokio::net::TcpListener;
@@ -29,13 +30,14 @@ use crate::clock::{Clock, WallClock};
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{Bounds, Front};
-use crate::security::Access;
+use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::works::{self, Works, open_directory};
 use crate::store::{MemoryStore, Store, StoreError};
 
 /// Whoever embeds a coordinator connects to it from one machine.
 const CONNECTIONS_MAX: usize = 8_192;
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The coordinator could not start, or ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +56,6 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The port cannot be taken into service.
-    #[error(transparent)]
-    Serve(#[from] tonic::transport::Error),
     /// This build's own API description is unreadable.
     #[error(transparent)]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -190,7 +189,8 @@ impl Builder {
 }
 
 fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
-    Ok(serve_grpc(acceptor, front.routes()?, None, Access::Open)?)
+    let listener = Listener::new(acceptor, None, SILENCE_LIMIT);
+    Ok(serve_grpc(listener, front.routes()?, Access::Open, SILENCE_LIMIT))
 }
 
 /// A started coordinator. Dropping it is as hard as a crash: clients see broken streams, and what

@@ -14,7 +14,7 @@ mod step;
 use std::collections::VecDeque;
 use std::future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::BoxFuture;
 use handfast_core::{Coordinator, Epoch, Limits, LoadError, Request, Timestamp, What};
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 use crate::store::{Store, StoreError};
 use desk::Desk;
@@ -104,6 +105,17 @@ pub struct Engine {
     pub ended: JoinHandle<Result<(), EngineFailure>>,
 }
 
+/// An engine that leads and is to be run.
+#[derive(Debug)]
+pub struct Prepared<Run> {
+    /// The door to it.
+    pub handle: EngineHandle,
+    /// How it stands.
+    pub standing: watch::Receiver<Standing>,
+    /// The engine itself; ends as [`Engine::ended`].
+    pub run: Run,
+}
+
 impl Engine {
     /// Takes the lead in the store, then starts answering.
     ///
@@ -116,6 +128,24 @@ impl Engine {
         settings: Settings,
         phase_two: Arc<dyn PhaseTwo>,
     ) -> Result<Self, EngineFailure> {
+        let prepared = Self::prepare(store, clock, settings, phase_two).await?;
+        let Prepared { handle, standing, run } = prepared;
+        Ok(Self { handle, standing, ended: tokio::spawn(run) })
+    }
+
+    /// Takes the lead in the store and leaves it to the caller to run the engine: a simulator has
+    /// no runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::start`].
+    pub async fn prepare(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        phase_two: Arc<dyn PhaseTwo>,
+    ) -> Result<Prepared<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
+    {
         let inbox = Arc::new(Inbox::new(settings.queue_max));
         let (standing, receiver) = watch::channel(Standing::NotLeading);
         let running = Running {
@@ -127,8 +157,8 @@ impl Engine {
             standing,
         };
         let term = running.lead().await?;
-        let ended = tokio::spawn(running.run(term));
-        Ok(Self { handle: EngineHandle::new(inbox), standing: receiver, ended })
+        let handle = EngineHandle::new(inbox);
+        Ok(Prepared { handle, standing: receiver, run: running.run(term) })
     }
 }
 
@@ -162,11 +192,13 @@ enum Woken {
     Arrived(VecDeque<Work>),
     Closed,
     Due,
+    Deposed,
 }
 
 impl Running {
     async fn lead(&self) -> Result<Term, EngineFailure> {
         let (epoch, records) = self.store.lead().await?;
+        crash_point("after-lead");
         let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
@@ -189,7 +221,9 @@ impl Running {
                     tracing::warn!(epoch = term.epoch.0, "leadership lost");
                     self.desk.abandon(EngineError::NotLeading);
                     self.desk.clear_phase_two();
+                    refuse(self.inbox.suspend(), EngineError::NotLeading);
                     term = self.lead().await?;
+                    self.inbox.resume();
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -198,6 +232,8 @@ impl Running {
 
     /// Leads until asked to stop, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
+        let (store, epoch) = (Arc::clone(&self.store), term.epoch);
+        let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
         let mut open = true;
         loop {
@@ -214,6 +250,7 @@ impl Running {
             let due = term.step.coordinator().next_deadline();
             let woken = tokio::select! {
                 biased;
+                () = &mut deposed => Woken::Deposed,
                 written = write(&mut writing) => Woken::Written(written),
                 arrived = self.inbox.take(room), if takes => {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
@@ -228,21 +265,23 @@ impl Running {
                 Woken::Arrived(work) => self.decide_all(&mut term.step, work),
                 Woken::Closed => open = false,
                 Woken::Due => {}
+                Woken::Deposed => return Err(StoreError::LostLeadership),
             }
         }
     }
 
-    /// Starts writing what has been decided; without changes it is durable already.
+    /// Starts writing what has been decided; without changes it is durable already, and true if
+    /// nobody else leads.
     fn seal(&mut self, term: &mut Term) -> Option<Writing> {
         let batch = term.step.seal()?;
         metrics::histogram!("handfast_batch_requests").record(batch.requests as f64);
-        if batch.changes.is_empty() {
-            self.desk.let_out(batch.emissions);
-            return None;
-        }
-        metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let write = async move {
+            if batch.changes.is_empty() {
+                return store.confirm(epoch).await;
+            }
+            crash_point("after-decide");
+            metrics::histogram!("handfast_batch_changes").record(batch.changes.len() as f64);
             let started = Instant::now();
             let written = store.commit(epoch, batch.changes).await;
             metrics::histogram!("handfast_store_commit_seconds").record(started.elapsed());
@@ -253,7 +292,9 @@ impl Running {
 
     fn let_out(&mut self, written: Option<Writing>) {
         if let Some(Writing { emissions, .. }) = written {
+            crash_point("before-effects");
             self.desk.let_out(emissions);
+            crash_point("after-effects");
         }
     }
 
@@ -295,9 +336,8 @@ impl Running {
     /// Waits until the clock says that the time has come; for ever without one.
     async fn reach(&self, due: Option<Timestamp>) {
         let Some(due) = due else { return future::pending().await };
-        let now = self.clock.now();
-        if due > now {
-            tokio::time::sleep(Duration::from_millis(due.0 - now.0)).await;
+        if due > self.clock.now() {
+            self.clock.reach(due).await;
         }
     }
 }
@@ -314,10 +354,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.standing.send_replace(Standing::NotLeading);
         self.desk.abandon(EngineError::NotLeading);
-        for work in self.inbox.abandon(EngineError::NotLeading) {
-            if let Work::Request { request, destination: Some(destination) } = work {
-                destination.refuse(request.reply_to, EngineError::NotLeading);
-            }
+        refuse(self.inbox.abandon(EngineError::NotLeading), EngineError::NotLeading);
+    }
+}
+
+/// Tells those who asked that their requests are not taken up.
+fn refuse(queued: VecDeque<Work>, reason: EngineError) {
+    for work in queued {
+        if let Work::Request { request, destination: Some(destination) } = work {
+            destination.refuse(request.reply_to, reason);
         }
     }
 }

@@ -17,9 +17,12 @@ mod unary;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use futures::stream::{BoxStream, Stream};
+use handfast_proto::v1 as wire;
 use handfast_proto::v1::FILE_DESCRIPTOR_SET;
 use handfast_proto::v1::coordinator_server::CoordinatorServer;
 use tokio::sync::watch;
+use tonic::Status;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
 
@@ -31,6 +34,9 @@ pub use bounds::{BadRequest, Bounds};
 pub use fuzz::fuzz_frame;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
+
+/// What is written to a client's stream.
+pub type Outbound = BoxStream<'static, Result<wire::ServerFrame, Status>>;
 
 /// The front end: the service and the connections it has open. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -100,9 +106,35 @@ impl Front {
         self.each_outbox(|outbox| outbox.go_away(reason));
     }
 
+    /// Ends every stream when what is queued for it is written, and asks its client to connect
+    /// again.
+    pub fn end_streams(&self, reason: &str) {
+        self.each_outbox(|outbox| {
+            outbox.go_away(reason);
+            outbox.finish();
+        });
+    }
+
     /// Ends every connection when what is queued for it is written.
     pub fn close(&self) {
         self.each_outbox(Outbox::finish);
+    }
+
+    /// One client's stream, without a transport: who reads it, to be run, and what is written to
+    /// it. A simulator has its own network.
+    ///
+    /// # Errors
+    ///
+    /// When the server is going away.
+    pub fn converse<I>(
+        &self,
+        inbound: I,
+        peer: Arc<str>,
+    ) -> Result<(impl Future<Output = ()> + Send + use<I>, Outbound), Status>
+    where
+        I: Stream<Item = Result<wire::ClientFrame, Status>> + Send + Unpin,
+    {
+        connection::connect(self.clone(), inbound, peer)
     }
 
     fn open_outbox(&self) -> Result<Arc<Outbox>, EngineError> {
@@ -121,6 +153,14 @@ impl Front {
             Standing::Leading(epoch) => Ok(epoch.0),
             Standing::NotLeading => Err(EngineError::NotLeading),
         }
+    }
+
+    /// Ends when this server does not lead, or its engine has ended.
+    async fn deposed(&self) {
+        let mut standing = self.shared.standing.clone();
+        let not_leading = |standing: &Standing| *standing == Standing::NotLeading;
+        // An error means that the engine is gone, which is the same here.
+        drop(standing.wait_for(not_leading).await);
     }
 
     async fn report_health(self) {

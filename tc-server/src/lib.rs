@@ -6,6 +6,7 @@ pub mod audit;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod crash_point;
 pub mod dispatch;
 pub mod embedded;
 pub mod engine;

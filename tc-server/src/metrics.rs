@@ -60,8 +60,9 @@ const HISTOGRAMS: [Histogram; 8] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 5] = [
-    ("handfast_leading", "1 while the coordinator leads and answers"),
+const GAUGES: [(&str, &str); 6] = [
+    ("handfast_leading", "1 while the coordinator leads"),
+    ("handfast_answering", "1 while the engine answers: its store does not hang"),
     ("handfast_globals", "unfinished globals, by state"),
     ("handfast_locks", "global locks held"),
     ("handfast_waiters", "requests waiting for global locks"),
@@ -91,6 +92,7 @@ pub fn set_gauges(counts: &Counts) {
         metrics::gauge!("handfast_globals", "state" => state).set(as_gauge(count));
     }
     metrics::gauge!("handfast_leading").set(1.0);
+    metrics::gauge!("handfast_answering").set(1.0);
     metrics::gauge!("handfast_locks").set(as_gauge(counts.locks));
     metrics::gauge!("handfast_waiters").set(as_gauge(counts.waiters));
     metrics::gauge!("handfast_pending_branches").set(as_gauge(counts.pending_branches));
@@ -99,6 +101,12 @@ pub fn set_gauges(counts: &Counts) {
 /// Shows that there is nobody to ask.
 pub fn set_not_leading() {
     metrics::gauge!("handfast_leading").set(0.0);
+    metrics::gauge!("handfast_answering").set(0.0);
+}
+
+/// Shows that there is no answer in good time.
+pub fn set_stuck() {
+    metrics::gauge!("handfast_answering").set(0.0);
 }
 
 /// Exact up to 2^53, far above every limit.

@@ -5,6 +5,7 @@
 //! addresses that it listens on.
 
 pub(crate) mod ports;
+mod prompt;
 pub(crate) mod works;
 
 use std::net::SocketAddr;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::ServerTlsConfig;
 
 use crate::accept::Acceptor;
 use crate::admin::{self, About, AdminState, Readiness};
@@ -26,7 +26,7 @@ use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
 use crate::security::{
-    Access, AdminListener, TlsError, Tokens, TokensError, admin_acceptor, grpc_tls,
+    Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
 };
 use crate::store::{MemoryStore, Store, StoreError};
 use ports::{Port, serve_admin, serve_grpc};
@@ -50,6 +50,7 @@ pub struct RunningServer {
     engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
     front: Front,
     readiness: Readiness,
+    access: Access,
     grpc: Port,
     admin: Port,
     background: Vec<JoinHandle<()>>,
@@ -158,10 +159,9 @@ impl Server {
 struct Doors {
     access: Access,
     audit: AuditLog,
-    grpc: Acceptor,
-    grpc_tls: Option<ServerTlsConfig>,
+    grpc: Listener,
     grpc_address: SocketAddr,
-    admin: AdminListener,
+    admin: Listener,
     admin_address: SocketAddr,
 }
 
@@ -171,13 +171,14 @@ impl Doors {
         let (admin, admin_address) = listen(config.admin.listen).await?;
         let grpc = Acceptor::new(grpc, config.grpc.connections_max, "grpc");
         let admin = Acceptor::new(admin, config.admin.connections_max, "admin");
+        let grpc_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
+        let admin_limit = Duration::from_millis(config.admin.silence_timeout_ms);
         Ok(Self {
             access: open_access(config)?,
             audit: open_audit(config)?,
-            grpc,
-            grpc_tls: grpc_tls(&config.tls)?,
+            grpc: Listener::new(grpc, grpc_acceptor(&config.tls)?, grpc_limit),
             grpc_address,
-            admin: AdminListener::new(admin, admin_acceptor(&config.tls)?),
+            admin: Listener::new(admin, admin_acceptor(&config.tls)?, admin_limit),
             admin_address,
         })
     }
@@ -220,7 +221,7 @@ async fn start_works(
 ) -> Result<Works, StartError> {
     let store = open_store(config).await?;
     let settings = engine::Settings {
-        limits: (&config.limits).into(),
+        limits: config.limits.clone(),
         queue_max: config.engine.queue_max,
         batch_max: config.engine.batch_max,
         ..engine::Settings::new(advertised_address)
@@ -237,25 +238,27 @@ fn serve(
     clock: Arc<dyn Clock>,
     about: About,
 ) -> Result<RunningServer, StartError> {
-    let Doors { access, audit, grpc, grpc_tls, grpc_address, admin, admin_address } = doors;
+    let Doors { access, audit, grpc, grpc_address, admin, admin_address } = doors;
     tracing::info!(%grpc_address, %admin_address, store = about.store, "listening");
     let Works { dispatcher, timer, engine: Engine { handle, standing, ended } } = works;
     let readiness = Readiness::new(standing.clone());
     let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
-    let grpc = grpc_port(&front, grpc, grpc_tls, access.clone()).inspect_err(|_| {
+    let routes = front.routes().map_err(|error| {
         ended.abort();
         timer.abort();
+        StartError::Grpc(error.to_string())
     })?;
+    let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
+    let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
     let state = AdminState::new(
         handle.clone(),
         dispatcher,
         clock,
-        (access, audit),
+        (access.clone(), audit),
         readiness.clone(),
         config.admin.clone(),
         about,
     );
-    let silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
     Ok(RunningServer {
         grpc_address,
         admin_address,
@@ -263,8 +266,9 @@ fn serve(
         engine_ended: Some(ended),
         front,
         readiness,
-        grpc,
-        admin: serve_admin(admin, admin::router(state), silence_limit),
+        grpc: serve_grpc(grpc, routes, access.clone(), grpc_silence_limit),
+        admin: serve_admin(admin, admin::router(state), admin_silence_limit),
+        access,
         background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
@@ -286,17 +290,6 @@ fn bounds(config: &Config) -> grpc::Bounds {
     }
 }
 
-fn grpc_port(
-    front: &Front,
-    acceptor: Acceptor,
-    tls: Option<ServerTlsConfig>,
-    access: Access,
-) -> Result<Port, StartError> {
-    let failed = |error: &dyn std::error::Error| StartError::Grpc(error.to_string());
-    let routes = front.routes().map_err(|error| failed(&error))?;
-    serve_grpc(acceptor, routes, tls, access).map_err(|error| failed(&error))
-}
-
 impl RunningServer {
     /// Waits for the engine to end without having been asked to: the store failed. Whoever runs the
     /// server must then shut it down and stop the process.
@@ -310,6 +303,22 @@ impl RunningServer {
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
         }
+    }
+
+    /// Reads the tokens file again; `None` where none is configured. Where that shuts out a token,
+    /// every stream is ended, so that none goes on that was opened with it: clients connect again
+    /// by themselves, and send again what had no answer.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be used; the tokens stay as they were.
+    pub fn reload_tokens(&self) -> Option<Result<Reloaded, TokensError>> {
+        let Access::Tokens(tokens) = &self.access else { return None };
+        let reloaded = tokens.reload();
+        if reloaded.as_ref().is_ok_and(|reloaded| reloaded.shut_out > 0) {
+            self.front.end_streams("the tokens have changed");
+        }
+        Some(reloaded)
     }
 
     /// Stops: takes no more work, answers what it has taken in, lets go of the clients, and ends

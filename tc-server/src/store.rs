@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
 
 pub use directory::DirectoryLock;
@@ -28,6 +28,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Makes the batch durable, atomically, or reports why it may not be. After an error the caller
     /// must drop what it has decided since `lead`.
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Makes sure that nobody else leads: only then is an answer true that needs no write, such as
+    /// that a row is not locked. The default is for a store that has one leader for as long as its
+    /// process lives.
+    fn confirm(&self, _epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
+        ready(Ok(())).boxed()
+    }
+
+    /// Ends when somebody else leads, so that a leader without writes notices too. The default is
+    /// as for [`Store::confirm`].
+    fn lost(&self, _epoch: Epoch) -> BoxFuture<'_, ()> {
+        pending().boxed()
+    }
 }
 
 /// Why a store cannot be led or written.

@@ -6,11 +6,17 @@ use anyhow::Result;
 
 use crate::interrupt::Interrupts;
 use crate::services::Services;
+use crate::sim;
 use crate::test::{cargo, run_tests};
 use crate::tidy;
 
+/// How many seeds are simulated.
+const SEEDS: &str = "2000";
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
+
+/// What the client library may be built with: no database, or each alone.
+const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
 
 /// Runs the quick checks first, so that a slip is told early.
 pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()> {
@@ -27,10 +33,22 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     interrupts.run(
         cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    check_features(interrupts)?;
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }
+    sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
     run_example(interrupts)
+}
+
+/// What one database needs must not lean on another's being there.
+fn check_features(interrupts: &Interrupts) -> Result<()> {
+    for database in DATABASES {
+        let mut clippy = cargo();
+        clippy.args(["clippy", "-p", "handfast", "--no-default-features", "--features", database]);
+        interrupts.run(clippy.args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
 }
 
 /// Runs the example on each database, at its own small size, and once with a coordinator that dies.

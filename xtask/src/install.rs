@@ -1,10 +1,8 @@
-//! Finds server programs, and installs what is missing with the system's package manager.
+//! Installs the servers that are missing with the system's package manager.
 //!
 //! Everything it is about to install is said before it is done.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -12,16 +10,13 @@ use nix::unistd::Uid;
 
 use crate::interrupt::Interrupts;
 use crate::say::say;
+use handfast_test_services::Programs;
 
 /// A server that tests need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needed {
-    /// For people.
-    pub(crate) name: &'static str,
-    /// The programs that must be there, side by side or not.
-    pub(crate) programs: &'static [&'static str],
-    /// Where distributions keep them outside the path; `*` stands for one path component's rest.
-    pub(crate) folders: &'static [&'static str],
+    /// What must be there.
+    pub(crate) programs: &'static Programs,
     /// The packages, by package manager.
     pub(crate) packages: fn(Installer) -> &'static [&'static str],
 }
@@ -69,11 +64,12 @@ impl Installer {
 
 /// Makes sure that the servers' programs are on this machine.
 pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Result<()> {
-    let missing: Vec<&Needed> = needed.iter().filter(|server| !is_installed(server)).collect();
+    let missing: Vec<&Needed> =
+        needed.iter().filter(|server| !server.programs.are_installed()).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = missing.iter().map(|server| server.name).collect();
+    let names: Vec<&str> = missing.iter().map(|server| server.programs.name).collect();
     let Some(installer) = installer() else {
         bail!(
             "{} missing, and none of apt-get, dnf, apk and brew is here: install it by hand, or \
@@ -90,22 +86,12 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
         installer.program()
     ));
     install(interrupts, installer, &packages)?;
-    match missing.iter().find(|server| !is_installed(server)) {
-        Some(server) => bail!("{} is still missing after the installation", server.name),
+    match missing.iter().find(|server| !server.programs.are_installed()) {
+        Some(server) => {
+            bail!("{} is still missing after the installation", server.programs.name)
+        }
         None => Ok(()),
     }
-}
-
-/// The full path of one of a server's programs.
-pub(crate) fn find_program(server: &Needed, program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    // The distribution's own folder comes first: a wrapper in the path may pick another version.
-    let folders = server.folders.iter().flat_map(|pattern| matching_folders(Path::new(pattern)));
-    folders.chain(env::split_paths(&path)).map(|dir| dir.join(program)).find(|file| file.is_file())
-}
-
-fn is_installed(server: &Needed) -> bool {
-    server.programs.iter().all(|program| find_program(server, program).is_some())
 }
 
 fn installer() -> Option<Installer> {
@@ -136,54 +122,4 @@ fn privileged(installer: Installer) -> Command {
     };
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-/// The folders that a pattern names, the greatest version first.
-fn matching_folders(pattern: &Path) -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::new()];
-    for component in pattern.components() {
-        let part = component.as_os_str().to_string_lossy();
-        found = match part.split_once('*') {
-            None => found.into_iter().map(|dir| dir.join(component)).collect(),
-            Some((start, _rest)) => {
-                found.iter().flat_map(|dir| children_starting_with(dir, start)).collect()
-            }
-        };
-    }
-    found.retain(|dir| dir.is_dir());
-    found.sort_by_key(|dir| std::cmp::Reverse(version_in(dir)));
-    found
-}
-
-fn children_starting_with(dir: &Path, start: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
-    named.map(|entry| entry.path()).collect()
-}
-
-/// The numbers in a path, in order: 15 is more than 9, which text order denies.
-fn version_in(dir: &Path) -> Vec<u64> {
-    let text = dir.to_string_lossy();
-    text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_greatest_version_comes_first() {
-        let root = tempfile::tempdir().unwrap();
-        for version in ["9", "15", "10"] {
-            fs::create_dir_all(root.path().join("lib").join(version).join("bin")).unwrap();
-        }
-        let found = matching_folders(&root.path().join("lib/*/bin"));
-        let expected = ["15", "10", "9"].map(|v| root.path().join("lib").join(v).join("bin"));
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_pattern_of_nothing_finds_nothing() {
-        assert!(matching_folders(Path::new("/nowhere-at-all/*/bin")).is_empty());
-    }
 }

@@ -3,11 +3,13 @@
 //! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
 
 mod ci;
+mod crash;
 mod fuzz;
 mod install;
 mod interrupt;
 mod say;
 mod services;
+mod sim;
 mod test;
 mod tidy;
 mod tree;
@@ -40,6 +42,15 @@ enum Task {
     },
     /// Check lengths, forbidden imports and words, licences, stray files.
     Tidy,
+    /// Kill, stop, cut off and starve coordinator, services and databases, and judge the rest.
+    Crash(crash::Options),
+    /// Simulate coordinators, services and databases from seeds, with faults.
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// `--seeds N`, `--from S`, `--seed S --log`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -65,6 +76,8 @@ fn run(task: Task) -> Result<()> {
         Task::Services => test::run_services(&interrupts),
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
+        Task::Crash(options) => crash::run_faults(&interrupts, &options),
+        Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

@@ -5,10 +5,11 @@ use std::io::Write;
 use std::process::Command;
 
 use anyhow::Result;
+use handfast_test_services::Kind;
 
 use crate::interrupt::Interrupts;
 use crate::say::say;
-use crate::services::Services;
+use crate::services::{Services, install};
 
 /// Runs the tests of the workspace, or what `arguments` narrow them to.
 pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
@@ -16,6 +17,8 @@ pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result
     let mut command = cargo();
     command.arg("test");
     if !names_a_package(arguments) {
+        // Tests that kill a server start their own.
+        install(interrupts, &Kind::ALL)?;
         command.arg("--workspace");
     }
     command.args(arguments).envs(services.variables().iter().cloned());

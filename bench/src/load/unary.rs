@@ -42,7 +42,7 @@ pub(super) async fn run(
     let resource = resource_id(number).into();
     let caller = Caller { client, shape, resource, window, tally: Arc::default() };
     let calls = caller.subscribe(number).await?;
-    let finishing = tokio::spawn(caller.clone().finish_phase_two(calls));
+    let finishing = tokio::spawn(caller.clone().finish_phase_two(calls, hello(number).client_id));
     caller.begin_all(pace, number).await?;
     caller.drained().await;
     finishing.abort();
@@ -112,7 +112,11 @@ impl Caller {
         Ok(())
     }
 
-    async fn finish_phase_two(mut self, mut calls: tonic::Streaming<v1::PhaseTwoFrame>) {
+    async fn finish_phase_two(
+        mut self,
+        mut calls: tonic::Streaming<v1::PhaseTwoFrame>,
+        client_id: String,
+    ) {
         loop {
             let frame = match calls.message().await {
                 Ok(Some(frame)) => frame,
@@ -122,7 +126,8 @@ impl Caller {
             let branches: Vec<v1::BranchOutcome> = frame.calls.into_iter().flat_map(done).collect();
             let count = branches.len() as u64;
             let outcome = Some(v1::PhaseTwoOutcome { branches });
-            let told = self.client.finish_phase_two(v1::FinishPhaseTwoRequest { outcome }).await;
+            let request = v1::FinishPhaseTwoRequest { outcome, client_id: client_id.clone() };
+            let told = self.client.finish_phase_two(request).await;
             let mut tally = self.lock();
             match told {
                 Ok(_) => tally.finished += count,

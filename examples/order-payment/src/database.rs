@@ -224,18 +224,9 @@ impl Pool {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
-    /// How many undo logs there are: rows that still could restore something.
+    /// How many rows the undo log has, guard rows among them.
     pub(crate) async fn undo_rows(&self) -> Result<i64> {
-        self.count("SELECT COUNT(*) FROM undo_log WHERE log_status = 0").await
-    }
-
-    /// How many guard rows there are. They restore nothing: one is left where a branch was rolled
-    /// back of which its database knew nothing, bars it from committing late, and goes after a day.
-    pub(crate) async fn guard_rows(&self) -> Result<i64> {
-        self.count("SELECT COUNT(*) FROM undo_log WHERE log_status <> 0").await
-    }
-
-    async fn count(&self, sql: &'static str) -> Result<i64> {
-        Ok(with_pool!(self, |pool, _text| sqlx::query_scalar(sql).fetch_one(pool).await)?)
+        const COUNT: &str = "SELECT COUNT(*) FROM undo_log";
+        Ok(with_pool!(self, |pool, _text| sqlx::query_scalar(COUNT).fetch_one(pool).await)?)
     }
 }

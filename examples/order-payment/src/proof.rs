@@ -39,15 +39,6 @@ pub(crate) struct Leftovers {
     pub(crate) unfinished: u64,
 }
 
-/// How many guard rows the three databases hold. Harmless, and so no part of the proof.
-pub(crate) async fn guard_rows(databases: &Databases) -> Result<i64> {
-    let mut rows = 0;
-    for pool in [&databases.order, &databases.stock, &databases.account] {
-        rows += pool.guard_rows().await?;
-    }
-    Ok(rows)
-}
-
 /// One thing that must hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Check {

@@ -34,7 +34,6 @@ pub(crate) struct Report {
     numbers: Numbers,
     failures: BTreeMap<String, usize>,
     resubmissions: u64,
-    guard_rows: i64,
     proof: Vec<Check>,
 }
 
@@ -64,7 +63,6 @@ pub(crate) struct Measured {
     pub(crate) before: Holdings,
     pub(crate) after: Holdings,
     pub(crate) left: Leftovers,
-    pub(crate) guard_rows: i64,
     pub(crate) took: Duration,
     pub(crate) coordinator_restarts: u32,
 }
@@ -106,7 +104,7 @@ impl Tally {
 
     /// Puts the counts beside what was measured.
     pub(crate) fn into_report(self, measured: &Measured) -> Report {
-        let Measured { before, after, left, guard_rows, took, coordinator_restarts } = measured;
+        let Measured { before, after, left, took, coordinator_restarts } = measured;
         let failed = self.failed();
         let orders = self.committed + self.out_of_stock + self.no_funds + failed;
         let seconds = took.as_secs_f64();
@@ -129,7 +127,7 @@ impl Tally {
         };
         let proof = checks(before, after, *left, self.committed);
         let (failures, resubmissions) = (self.failures, self.resubmissions);
-        Report { numbers, failures, resubmissions, guard_rows: *guard_rows, proof }
+        Report { numbers, failures, resubmissions, proof }
     }
 }
 
@@ -181,7 +179,6 @@ impl Report {
                 ("latency, 99 of 100 orders", numbers.p99_ms.to_string(), "ms"),
                 ("orders sent again", self.resubmissions.to_string(), "times"),
                 ("coordinator killed", numbers.coordinator_restarts.to_string(), "times"),
-                ("guard rows, kept for a day", self.guard_rows.to_string(), "rows"),
                 ("revenue", cents(numbers.revenue_cents), ""),
             ]
             .map(|(what, value, unit)| [what.into(), value, unit.into()]),

@@ -17,7 +17,7 @@ use crate::coordinator::{ChildCoordinator, Coordinator};
 use crate::crash::crash_along;
 use crate::database::Databases;
 use crate::input::{Input, Order};
-use crate::proof::{Holdings, Leftovers, guard_rows};
+use crate::proof::{Holdings, Leftovers};
 use crate::report::{Measured, Report, Tally};
 use crate::services::order::Neighbours;
 use crate::services::{Service, account, connect, order, stock};
@@ -79,13 +79,12 @@ async fn with_services(
 
     let left = Leftovers::settle(databases, coordinator, &http).await?;
     let after = Holdings::read(databases).await?;
-    let guard_rows = guard_rows(databases).await?;
     services.stop().await?;
     if let Some(mut child) = child {
         child.kill().await?;
     }
     let coordinator_restarts = options.crash_coordinator;
-    let measured = Measured { before, after, left, guard_rows, took, coordinator_restarts };
+    let measured = Measured { before, after, left, took, coordinator_restarts };
     Ok(tally.into_report(&measured))
 }
 

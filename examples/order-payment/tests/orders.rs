@@ -1,10 +1,14 @@
 //! The program as a person runs it, on each database: the outcome, the proof and the crash.
 
 use std::env;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+use handfast_server::config::{AdminConfig, Config, GrpcConfig};
+use handfast_server::serve::{Ended, Server};
 
 /// What the example's own orders come to, one after the other.
 const OWN_OUTCOME: [(&str, u64); 8] = [
@@ -114,6 +118,31 @@ fn mysql_at_once() -> Result<()> {
 #[test]
 fn mysql_with_crashes() -> Result<()> {
     run_with_crashes(&server_url("HANDFAST_TEST_MYSQL")?)
+}
+
+/// A coordinator that runs already, as `handfast serve` starts it: the run leaves it clean.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_on_a_coordinator_of_somebody_else() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = Server::start(Config {
+        data_dir: folder.path().to_owned(),
+        grpc: GrpcConfig { listen: any_port, ..GrpcConfig::default() },
+        admin: AdminConfig { listen: any_port, ..AdminConfig::default() },
+        ..Config::default()
+    });
+    let server = server.await?;
+    let coordinator = format!("http://{}", server.grpc_address);
+    let admin = format!("http://{}", server.admin_address);
+    let ran = tokio::task::spawn_blocking(move || {
+        let elsewhere = ["--coordinator", &coordinator, "--admin", &admin];
+        run("sqlite", &[&elsewhere[..], &["--concurrency", "16"]].concat())
+    });
+    let report = ran.await??;
+    ensure!(report["failed"] == 0 && report["orders"] == 120, "{report}");
+    ensure!(report["locks_left"] == 0 && report["unfinished"] == 0, "{report}");
+    ensure!(server.shutdown().await? == Ended::Drained, "its clients have let go");
+    Ok(())
 }
 
 #[test]

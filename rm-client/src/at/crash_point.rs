@@ -2,7 +2,8 @@
 //!
 //! Compiled in with the feature `crash-points` only, and then asleep unless an environment variable
 //! names the place: `HANDFAST_CRASH_POINT` ends the process there, `HANDFAST_STOP_POINT` stops it
-//! until it is told to go on.
+//! until it is told to go on. `after-register` means the first pass, `after-register:7` the
+//! seventh.
 //!
 //! | place | what a crash leaves behind there |
 //! | --- | --- |
@@ -19,13 +20,29 @@
 /// dropped or closed. Or stops it with all its threads, until SIGCONT.
 #[cfg(feature = "crash-points")]
 pub(crate) fn crash_point(name: &str) {
-    if std::env::var("HANDFAST_CRASH_POINT").as_deref() == Ok(name) {
-        std::process::abort();
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static PASSED: AtomicU64 = AtomicU64::new(0);
+
+    let crashes = asked("HANDFAST_CRASH_POINT", name);
+    let Some(pass) = crashes.or_else(|| asked("HANDFAST_STOP_POINT", name)) else { return };
+    if PASSED.fetch_add(1, Ordering::Relaxed) + 1 != pass {
+        return;
     }
-    if std::env::var("HANDFAST_STOP_POINT").as_deref() == Ok(name) {
+    if crashes.is_some() {
+        std::process::abort();
+    } else {
         let stopped = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
         stopped.expect("a process may stop itself");
     }
+}
+
+/// At which pass of the place the variable asks for something to happen, if it does.
+#[cfg(feature = "crash-points")]
+fn asked(variable: &str, name: &str) -> Option<u64> {
+    let asked = std::env::var(variable).ok()?;
+    let (place, pass) = asked.split_once(':').unwrap_or((&asked, "1"));
+    (place == name).then(|| pass.parse().expect("a pass is a number"))
 }
 
 /// Does nothing: the feature `crash-points` is off.

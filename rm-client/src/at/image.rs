@@ -46,15 +46,44 @@ impl<'p> Layout<'p> {
         let start = DB::width(row)
             .checked_sub(ours)
             .ok_or(sqlx::Error::ColumnIndexOutOfBounds { index: ours, len: DB::width(row) })?;
+        let values = self.values(loaded, row, start)?;
+        let texts = start + self.columns.len();
+        let key = key_of::<DB>(&loaded.table.full_name(), row, texts..texts + key_parts)?;
+        Ok(ImageRow { key, values })
+    }
+
+    fn values<DB: Backend>(
+        self,
+        loaded: &LoadedTable<DB>,
+        row: &DB::Row,
+        start: usize,
+    ) -> Result<Vec<Value>, sqlx::Error> {
         let mut values = Vec::with_capacity(self.columns.len());
         for (offset, column) in self.columns.iter().enumerate() {
             let name = &loaded.table.columns[*column].name;
             let value = DB::value(row, start + offset, &loaded.types[*column]);
             values.push(value.map_err(|error| not_exact(name, &error))?);
         }
-        let texts = start + self.columns.len();
-        let key = key_of::<DB>(&loaded.table.full_name(), row, texts..texts + key_parts)?;
-        Ok(ImageRow { key, values })
+        Ok(values)
+    }
+
+    /// Reads every row of a change that keeps keys and shows, behind the key texts, the image
+    /// columns as they were: the images before and after, row by row.
+    pub(crate) fn rows_twice<'r, DB: Backend>(
+        self,
+        loaded: &LoadedTable<DB>,
+        rows: impl Iterator<Item = &'r DB::Row>,
+    ) -> Result<(Image, Image), sqlx::Error> {
+        let width = self.columns.len();
+        let now = Self { behind: width, ..self };
+        let mut images = (Image::new(), Image::new());
+        for row in rows {
+            let after = now.row(loaded, row)?;
+            let values = self.values(loaded, row, DB::width(row) - width)?;
+            images.0.push(ImageRow { key: after.key.clone(), values });
+            images.1.push(after);
+        }
+        Ok(images)
     }
 
     /// Reads every row.

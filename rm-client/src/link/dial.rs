@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::Uri;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use super::event::Failure;
 use crate::error::Error;
@@ -14,6 +15,9 @@ use crate::error::Error;
 /// A half-open connection is noticed after these two together.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+/// What rustls says of bytes that are no TLS.
+const NOT_TLS: &str = "InvalidContentType";
 
 /// Makes transports.
 #[derive(Debug)]
@@ -50,9 +54,59 @@ impl Dialler {
     pub(crate) async fn dial(&self, endpoint: usize) -> Result<Channel, Failure> {
         let endpoint = &self.endpoints[endpoint];
         endpoint.connect().await.map_err(|error| {
-            let reason = format!("{}: {}", endpoint.uri(), with_sources(&error));
+            let mut reason = format!("{}: {}", endpoint.uri(), with_sources(&error));
+            if reason.contains(NOT_TLS) {
+                reason += " (a coordinator without TLS needs an http:// endpoint)";
+            }
             Failure::Passing(reason.into())
         })
+    }
+
+    /// What it means that no stream could be opened on a transport to the endpoint of this index.
+    pub(crate) fn no_stream(&self, endpoint: usize, status: &Status) -> Failure {
+        let uri = self.endpoints[endpoint].uri();
+        let failure = failure(status);
+        match failure {
+            // Not the coordinator's word, but the transport's: plain text shakes no hands, so this
+            // is the first that it hears of TLS.
+            Failure::Passing(reason) if is_of_transport(status) && is_plain(uri) => {
+                let hint = "a coordinator with TLS needs an https:// endpoint";
+                Failure::Passing(format!("{uri}: {reason} ({hint})").into())
+            }
+            Failure::Passing(_) | Failure::Unauthenticated(_) => failure,
+        }
+    }
+}
+
+/// A coordinator's refusal has no cause on this side.
+fn is_of_transport(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+fn is_plain(uri: &Uri) -> bool {
+    uri.scheme_str() == Some("http")
+}
+
+/// What it means that a call or its stream ended so.
+pub(super) fn failure(status: &Status) -> Failure {
+    let reason = with_sources(status).into();
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Failure::Unauthenticated(reason),
+        Code::Ok
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::DeadlineExceeded
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => Failure::Passing(reason),
     }
 }
 
@@ -67,6 +121,11 @@ fn endpoint(url: &str, ca_pem: Option<&str>, timeout: Duration) -> Result<Endpoi
         .keep_alive_while_idle(true);
     match (endpoint.uri().scheme_str(), ca_pem) {
         (Some("http"), None) => Ok(endpoint),
+        // tonic passes over what is no certificate; then none is trusted, and nothing says why.
+        (Some("https"), Some(pem)) if !pem.contains(PEM_CERTIFICATE) => {
+            let reason = "no PEM certificate: it takes the text of the file, not its name";
+            Err(Error::Configuration { setting: "tls_ca", reason: reason.to_owned() })
+        }
         (Some("https"), Some(pem)) => {
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
             let wrong =

@@ -10,26 +10,27 @@ use crate::error::Error;
 
 /// A point in time: the distance from when the link was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) Duration);
+pub struct Moment(pub Duration);
 
 impl Moment {
     /// The point `duration` later.
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
     }
 }
 
 /// A request, for as long as the link lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RequestId(pub(crate) u64);
+pub struct RequestId(pub u64);
 
 /// One attempt to connect and what came of it. Inputs of any but the current one are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ConnectionId(pub(crate) u64);
+pub struct ConnectionId(pub u64);
 
 /// Why a connection was not made, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The coordinator does not accept this client.
     Unauthenticated(Arc<str>),
     /// Anything that another attempt may cure.
@@ -46,17 +47,38 @@ impl Failure {
 
 /// What the shell has to do or to tell.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub enum Event {
     /// Connect to the endpoint of this index.
-    Dial { connection: ConnectionId, endpoint: usize },
+    Dial {
+        /// The attempt.
+        connection: ConnectionId,
+        /// Which endpoint.
+        endpoint: usize,
+    },
     /// Drop the connection, or the attempt to make it.
-    HangUp { connection: ConnectionId },
+    HangUp {
+        /// Which.
+        connection: ConnectionId,
+    },
     /// The coordinator has greeted: requests flow.
-    Greeted { hello: v1::HelloReply },
+    Greeted {
+        /// What the coordinator said.
+        hello: v1::HelloReply,
+    },
     /// The connection is lost, or was not made.
-    Parted { failure: Failure, retry_at: Moment },
+    Parted {
+        /// Why.
+        failure: Failure,
+        /// When the next attempt is due.
+        retry_at: Moment,
+    },
     /// A request has ended.
-    Complete { id: RequestId, result: Result<Answer, Error> },
+    Complete {
+        /// Which.
+        id: RequestId,
+        /// How.
+        result: Result<Answer, Error>,
+    },
     /// Work for a resource of this process.
     PhaseTwo(PhaseTwoCall),
     /// The coordinator does not accept a resource.

@@ -12,5 +12,6 @@ mod protocol;
 mod shell;
 
 pub(crate) use dial::Dialler;
-pub(crate) use protocol::Settings;
+pub use event::{ConnectionId, Event, Failure, Moment, RequestId};
+pub use protocol::{Protocol, Settings};
 pub(crate) use shell::Link;

@@ -40,19 +40,21 @@ const LATER: &str = "HF-TC-BUSY";
 
 /// Who this process is and how patient it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// What is said in `Hello`, resources aside.
-    pub(crate) client_id: String,
-    pub(crate) application: String,
+pub struct Settings {
+    /// What is said in `Hello`: unique per process life.
+    pub client_id: String,
+    /// What is said in `Hello`: the application that the process belongs to.
+    pub application: String,
     /// Where the coordinator may be; at least one.
-    pub(crate) endpoints: Vec<String>,
+    pub endpoints: Vec<String>,
     /// How long dialling and greeting may take together.
-    pub(crate) connect_timeout: Duration,
-    /// First and longest pause between rounds of attempts.
-    pub(crate) back_off_base: Duration,
-    pub(crate) back_off_max: Duration,
+    pub connect_timeout: Duration,
+    /// First pause between rounds of attempts.
+    pub back_off_base: Duration,
+    /// Longest pause between rounds of attempts.
+    pub back_off_max: Duration,
     /// How many requests may be unanswered at a time (BOUNDED).
-    pub(crate) requests_max: usize,
+    pub requests_max: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ struct Pending {
 
 /// The state machine.
 #[derive(Debug)]
-pub(crate) struct Protocol {
+pub struct Protocol {
     settings: Settings,
     jitter: SmallRng,
     state: State,
@@ -103,7 +105,8 @@ pub(crate) struct Protocol {
 
 impl Protocol {
     /// A link that wants to dial at once.
-    pub(crate) fn new(settings: Settings, seed: u64) -> Self {
+    #[must_use]
+    pub fn new(settings: Settings, seed: u64) -> Self {
         assert!(!settings.endpoints.is_empty(), "a link has at least one endpoint");
         Self {
             settings,
@@ -131,7 +134,7 @@ impl Protocol {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooLarge`], [`Error::Closed`]: the request is not taken.
-    pub(crate) fn submit(
+    pub fn submit(
         &mut self,
         name: &'static str,
         ask: Ask,
@@ -152,12 +155,12 @@ impl Protocol {
     }
 
     /// The asker is gone: nobody waits for the answer. A request that was not sent yet never is.
-    pub(crate) fn cancel(&mut self, id: RequestId) {
+    pub fn cancel(&mut self, id: RequestId) {
         self.remove(id);
     }
 
     /// Makes this process an RM of a resource, on this connection and on every later one.
-    pub(crate) fn register_resource(&mut self, resource: Resource) {
+    pub fn register_resource(&mut self, resource: Resource) {
         let known = |known: &Resource| known.id == resource.id && known.mode == resource.mode;
         if !self.resources.iter().any(known) {
             self.resources.push(resource);
@@ -166,12 +169,12 @@ impl Protocol {
 
     /// Takes outcomes of phase two. Unsent ones wait for the next connection; one that was sent and
     /// lost is not repeated, since the coordinator asks for the branch again.
-    pub(crate) fn finished(&mut self, outcomes: Vec<BranchOutcome>) {
+    pub fn finished(&mut self, outcomes: Vec<BranchOutcome>) {
         self.outbox.push_outcomes(outcomes);
     }
 
     /// The transport of an attempt is up.
-    pub(crate) fn connected(&mut self, connection: ConnectionId) {
+    pub fn connected(&mut self, connection: ConnectionId) {
         if let State::Dialling { give_up_at } = self.state
             && connection == self.connection
         {
@@ -180,7 +183,7 @@ impl Protocol {
     }
 
     /// The transport of an attempt is gone, or was never up.
-    pub(crate) fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
+    pub fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
         let apart = matches!(self.state, State::Apart { .. } | State::Closed);
         if connection == self.connection && !apart {
             self.part(now, failure);
@@ -188,7 +191,7 @@ impl Protocol {
     }
 
     /// Takes what the coordinator sent.
-    pub(crate) fn receive(&mut self, now: Moment, connection: ConnectionId, frame: ServerFrame) {
+    pub fn receive(&mut self, now: Moment, connection: ConnectionId, frame: ServerFrame) {
         for message in frame.messages {
             // A message of this very frame may have ended the connection.
             let live = matches!(self.state, State::Greeting { .. } | State::Ready);
@@ -199,7 +202,7 @@ impl Protocol {
     }
 
     /// Lets time pass: dials, gives up, lets requests run out of time.
-    pub(crate) fn tick(&mut self, now: Moment) {
+    pub fn tick(&mut self, now: Moment) {
         match self.state {
             State::Apart { dial_at } if dial_at <= now => self.dial(now),
             State::Dialling { give_up_at } | State::Greeting { give_up_at }
@@ -226,7 +229,8 @@ impl Protocol {
     }
 
     /// When the shell should call [`tick`](Self::tick) next.
-    pub(crate) fn next_deadline(&self) -> Option<Moment> {
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Moment> {
         let request = self.deadlines.first().map(|&(deadline, _)| deadline);
         let state = match self.state {
             State::Apart { dial_at } => Some(dial_at),
@@ -238,7 +242,7 @@ impl Protocol {
 
     /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the
     /// dialling.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         if !matches!(self.state, State::Apart { .. } | State::Closed) {
             self.events.push_back(Event::HangUp { connection: self.connection });
         }
@@ -253,21 +257,25 @@ impl Protocol {
     }
 
     /// Whether no request waits for an answer.
-    pub(crate) fn idle(&self) -> bool {
+    #[must_use]
+    pub fn idle(&self) -> bool {
         self.requests.is_empty()
     }
 
-    pub(crate) fn closed(&self) -> bool {
+    /// Whether it has been closed.
+    #[must_use]
+    pub fn closed(&self) -> bool {
         self.state == State::Closed
     }
 
     /// What has to happen outside, oldest first.
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// Whether [`next_frame`](Self::next_frame) has something for the current connection.
-    pub(crate) fn wants_to_send(&self) -> bool {
+    #[must_use]
+    pub fn wants_to_send(&self) -> bool {
         match self.state {
             State::Greeting { .. } => self.hello.is_none(),
             State::Ready => self.announced < self.resources.len() || !self.outbox.is_empty(),
@@ -276,7 +284,7 @@ impl Protocol {
     }
 
     /// Everything that is due on a connection, as far as it fits one frame.
-    pub(crate) fn next_frame(&mut self, connection: ConnectionId) -> Option<ClientFrame> {
+    pub fn next_frame(&mut self, connection: ConnectionId) -> Option<ClientFrame> {
         if connection != self.connection || !self.wants_to_send() {
             return None;
         }

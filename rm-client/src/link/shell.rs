@@ -18,9 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use tonic::{Code, Status};
 
-use super::dial::{Dialler, with_sources};
+use super::dial::{Dialler, failure};
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::lanes::{Lanes, Outcomes};
 use super::protocol::{Protocol, Settings};
@@ -307,8 +306,10 @@ impl Shared {
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         self.step(|steps, _| steps.protocol.connected(connection));
         let outgoing = frames(Arc::downgrade(self), connection, sending);
-        let mut incoming = client.connect(outgoing).await.map_err(failure)?.into_inner();
-        while let Some(frame) = incoming.message().await.map_err(failure)? {
+        let opened = client.connect(outgoing).await;
+        let no_stream = |status| self.dialler.no_stream(endpoint, &status);
+        let mut incoming = opened.map_err(no_stream)?.into_inner();
+        while let Some(frame) = incoming.message().await.map_err(|status| failure(&status))? {
             self.step(|steps, now| steps.protocol.receive(now, connection, frame));
         }
         Ok(())
@@ -362,28 +363,6 @@ struct CloseOnDrop(Arc<Shared>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
-    }
-}
-
-fn failure(status: Status) -> Failure {
-    let reason = with_sources(&status).into();
-    match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => Failure::Unauthenticated(reason),
-        Code::Ok
-        | Code::Cancelled
-        | Code::Unknown
-        | Code::InvalidArgument
-        | Code::DeadlineExceeded
-        | Code::NotFound
-        | Code::AlreadyExists
-        | Code::ResourceExhausted
-        | Code::FailedPrecondition
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unimplemented
-        | Code::Internal
-        | Code::Unavailable
-        | Code::DataLoss => Failure::Passing(reason),
     }
 }
 

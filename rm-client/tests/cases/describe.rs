@@ -2,7 +2,7 @@
 
 use handfast::at::plan::{
     Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, KeyPart, Plan, Query,
-    Table, Update, Upsert, UpsertAfter, undo_sql,
+    Table, Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
 };
 
 /// Everything that a plan says, and the undo SQL that goes with it.
@@ -28,14 +28,19 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
         out.push(format!("maintained {}", columns(table, &plan.maintained)));
     }
     point(plan.point_key.as_deref(), out);
-    out.push(query("before", &plan.before));
-    change(&plan.change, out);
-    let after = undo_sql::select_by_keys(dialect, table, &plan.columns, 1, false);
-    out.push(if plan.returns_after {
-        "after   returned".to_owned()
-    } else {
-        format!("after   {after}")
-    });
+    match &plan.image {
+        UpdateImage::Together(together) => out.push(query("both", together)),
+        UpdateImage::Read { before, change: changes, returns_after } => {
+            out.push(query("before", before));
+            change(changes, out);
+            let after = undo_sql::select_by_keys(dialect, table, &plan.columns, 1, false);
+            out.push(if *returns_after {
+                "after   returned".to_owned()
+            } else {
+                format!("after   {after}")
+            });
+        }
+    }
     let restored: Vec<usize> = [plan.assigned.as_slice(), &plan.maintained].concat();
     out.push(format!("undo    {}", undo_sql::restore_updated(dialect, table, &restored)));
 }

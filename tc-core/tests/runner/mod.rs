@@ -12,11 +12,11 @@ use std::fmt::Write as _;
 
 use goldenscript::{ArgumentConsumer, Command, Context};
 use handfast_core::{
-    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, Outcome, Reply,
-    Request, Timestamp, What, Xid,
+    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, Outcome,
+    PageBounds, Reply, Request, Timestamp, What, Xid,
 };
 
-use crate::support::{Store, check_recorded};
+use crate::support::{Store, recorded};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -136,7 +136,8 @@ impl ScriptRunner {
         };
         let before = text_of("before").map(|name| self.names.xid(&name));
         let limit = text_of("limit").map_or(Ok(100), |limit| limit.parse())?;
-        let globals = self.coordinator.globals(&filter, before, limit);
+        let bounds = PageBounds { items_max: limit, ..PageBounds::NONE };
+        let globals = self.coordinator.globals(&filter, before, bounds).items;
         Ok(globals.iter().map(|global| self.names.put_in(&text::summary(global))).collect())
     }
 
@@ -152,9 +153,10 @@ impl ScriptRunner {
         let (mut told, mut after) = (String::new(), None);
         loop {
             // Page by page, to see that the pages fit together.
-            let page = self.coordinator.locks(&filter, after.as_ref(), page_size);
-            told.extend(page.iter().map(|lock| self.names.put_in(&text::lock(lock))));
-            after = page.last().and_then(|lock| lock.cursor());
+            let bounds = PageBounds { items_max: page_size, ..PageBounds::NONE };
+            let page = self.coordinator.locks(&filter, after, bounds);
+            told.extend(page.items.iter().map(|lock| self.names.put_in(&text::lock(lock))));
+            after = page.next;
             if after.is_none() {
                 return Ok(told);
             }
@@ -222,7 +224,7 @@ impl goldenscript::Runner for ScriptRunner {
         self.coordinator.check_invariants()?;
         let loaded = self.store.load(self.epoch + 1, &self.limits)?;
         loaded.check_invariants()?;
-        check_recorded(&self.coordinator, &loaded);
+        assert_eq!(recorded(&self.coordinator), recorded(&loaded), "RECORDED");
         Ok(String::new())
     }
 }

@@ -56,14 +56,14 @@ pub(crate) fn change(change: &Change) -> String {
 
 pub(crate) fn global(view: &GlobalView) -> String {
     let mut text = format!("{}\n", heading(&view.record, &view.status.to_string()));
-    for event in &view.record.events {
+    for event in view.record.events.iter() {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  at {}: {}", event.at.0, event.what);
     }
     for branch in &view.branches {
         let _ = writeln!(text, "  branch {} on {}: {}", branch.id, branch.resource, state(branch));
     }
-    for branch in &view.record.finished_branches {
+    for branch in view.record.finished_branches.iter() {
         let (id, resource, at) = (branch.id, &branch.resource, branch.finished_at.0);
         let attempts = branch.attempts;
         let _ = writeln!(text, "  branch {id} on {resource}: finished at {at}, {attempts} failed");

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::{
     BranchId, BranchState, Counts, Decision, GlobalState, GlobalStatus, GlobalView, Holding,
-    LockFilter, LockMode, LockView, Record, RowLock, StatusKind, Timestamp, Xid,
+    LockFilter, LockMode, LockView, PageBounds, Record, RowLock, StatusKind, Timestamp, Xid,
 };
 
 use super::{KEYS, RESOURCES, World, row};
-use crate::support::{check_recorded, held, views};
+use crate::support::{held, recorded, views};
 
 impl World {
     pub(crate) fn check(&mut self) {
         self.coordinator.check_invariants().expect("the coordinator agrees with itself");
         let loaded = self.store.load(self.epoch + 1, &self.limits).expect("RECORDED");
-        check_recorded(&self.coordinator, &loaded);
+        assert_eq!(recorded(&self.coordinator), recorded(&loaded), "RECORDED");
         let (globals, locks) = (views(&self.coordinator), self.all_locks());
         self.check_decided_once();
         self.check_lock_owner();
@@ -33,7 +33,8 @@ impl World {
             let RowLock { table, key, .. } = row(key, LockMode::Exclusive);
             let resource = Some((*resource).to_owned());
             let (table, key) = (Some(table.to_string()), Some(key));
-            self.coordinator.locks(&LockFilter { resource, table, key, holder: None }, None, 1)
+            let filter = LockFilter { resource, table, key, holder: None };
+            self.coordinator.locks(&filter, None, PageBounds::NONE).items
         };
         rows.flat_map(lock).collect()
     }

@@ -23,124 +23,64 @@ struct Order {
     xid: Xid,
 }
 
-/// Decides an undecided transaction: everything happens.
-#[utoipa::path(
-    post,
-    path = "/api/v1/transactions/{xid}/commit",
-    tag = "actions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    request_body = ActionRequest,
-    responses(
-        (status = OK, body = ActionReply),
-        (status = NOT_FOUND, body = Problem),
-        (status = CONFLICT, body = Problem)
-    ),
-    security(("token" = []))
-)]
-pub(super) async fn commit(
-    operator: Operator,
-    State(state): State<AdminState>,
-    Path(xid): Path<String>,
-    Reason(request): Reason,
-) -> Result<Json<ActionReply>, ApiError> {
-    let order = end(&operator, "commit", &xid, Decision::Commit, &request)?;
-    carry_out(state, order).await
+/// What an operator wants of a whole transaction.
+enum Wanted {
+    Decision(Decision),
+    Action(OperatorAction),
 }
 
-/// Decides an undecided transaction: nothing happens.
-#[utoipa::path(
-    post,
-    path = "/api/v1/transactions/{xid}/rollback",
-    tag = "actions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    request_body = ActionRequest,
-    responses(
-        (status = OK, body = ActionReply),
-        (status = NOT_FOUND, body = Problem),
-        (status = CONFLICT, body = Problem)
-    ),
-    security(("token" = []))
-)]
-pub(super) async fn rollback(
-    operator: Operator,
-    State(state): State<AdminState>,
-    Path(xid): Path<String>,
-    Reason(request): Reason,
-) -> Result<Json<ActionReply>, ApiError> {
-    let order = end(&operator, "rollback", &xid, Decision::RollBack, &request)?;
-    carry_out(state, order).await
+/// The routes of the actions on a whole transaction differ in nothing but name and meaning.
+macro_rules! action {
+    ($(#[$meaning:meta])* $name:ident at $path:literal is $wanted:expr) => {
+        $(#[$meaning])*
+        #[utoipa::path(
+            post,
+            path = $path,
+            tag = "actions",
+            params(("xid" = String, Path, description = "`address:number`, or the number alone")),
+            request_body = ActionRequest,
+            responses(
+                (status = OK, body = ActionReply),
+                (status = NOT_FOUND, body = Problem),
+                (status = CONFLICT, body = Problem)
+            ),
+            security(("token" = []))
+        )]
+        pub(super) async fn $name(
+            operator: Operator,
+            State(state): State<AdminState>,
+            Path(xid): Path<String>,
+            Reason(request): Reason,
+        ) -> Result<Json<ActionReply>, ApiError> {
+            let order = order(&operator, stringify!($name), &xid, $wanted, &request)?;
+            carry_out(state, order).await
+        }
+    };
 }
 
-/// Tries phase two of every unfinished branch at once.
-#[utoipa::path(
-    post,
-    path = "/api/v1/transactions/{xid}/retry",
-    tag = "actions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    request_body = ActionRequest,
-    responses(
-        (status = OK, body = ActionReply),
-        (status = NOT_FOUND, body = Problem),
-        (status = CONFLICT, body = Problem)
-    ),
-    security(("token" = []))
-)]
-pub(super) async fn retry(
-    operator: Operator,
-    State(state): State<AdminState>,
-    Path(xid): Path<String>,
-    Reason(request): Reason,
-) -> Result<Json<ActionReply>, ApiError> {
-    let order = operate(&operator, "retry", &xid, OperatorAction::Retry, &request)?;
-    carry_out(state, order).await
+action! {
+    /// Decides an undecided transaction: everything happens.
+    commit at "/api/v1/transactions/{xid}/commit" is Wanted::Decision(Decision::Commit)
 }
 
-/// Stops trying phase two until resumed.
-#[utoipa::path(
-    post,
-    path = "/api/v1/transactions/{xid}/pause",
-    tag = "actions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    request_body = ActionRequest,
-    responses(
-        (status = OK, body = ActionReply),
-        (status = NOT_FOUND, body = Problem),
-        (status = CONFLICT, body = Problem)
-    ),
-    security(("token" = []))
-)]
-pub(super) async fn pause(
-    operator: Operator,
-    State(state): State<AdminState>,
-    Path(xid): Path<String>,
-    Reason(request): Reason,
-) -> Result<Json<ActionReply>, ApiError> {
-    let order = operate(&operator, "pause", &xid, OperatorAction::Pause, &request)?;
-    carry_out(state, order).await
+action! {
+    /// Decides an undecided transaction: nothing happens.
+    rollback at "/api/v1/transactions/{xid}/rollback" is Wanted::Decision(Decision::RollBack)
 }
 
-/// Tries phase two again after a pause.
-#[utoipa::path(
-    post,
-    path = "/api/v1/transactions/{xid}/resume",
-    tag = "actions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    request_body = ActionRequest,
-    responses(
-        (status = OK, body = ActionReply),
-        (status = NOT_FOUND, body = Problem),
-        (status = CONFLICT, body = Problem)
-    ),
-    security(("token" = []))
-)]
-pub(super) async fn resume(
-    operator: Operator,
-    State(state): State<AdminState>,
-    Path(xid): Path<String>,
-    Reason(request): Reason,
-) -> Result<Json<ActionReply>, ApiError> {
-    let order = operate(&operator, "resume", &xid, OperatorAction::Resume, &request)?;
-    carry_out(state, order).await
+action! {
+    /// Tries phase two of every unfinished branch at once.
+    retry at "/api/v1/transactions/{xid}/retry" is Wanted::Action(OperatorAction::Retry)
+}
+
+action! {
+    /// Stops trying phase two until resumed.
+    pause at "/api/v1/transactions/{xid}/pause" is Wanted::Action(OperatorAction::Pause)
+}
+
+action! {
+    /// Tries phase two again after a pause.
+    resume at "/api/v1/transactions/{xid}/resume" is Wanted::Action(OperatorAction::Resume)
 }
 
 /// Ends a branch whose rollback met a dirty write.
@@ -167,45 +107,39 @@ pub(super) async fn resolve(
     Body(request): Body<ResolveRequest>,
 ) -> Result<Json<ActionReply>, ApiError> {
     let (branch, resolution) = (read::branch(&branch)?, view::resolution(request.resolution));
-    let action = OperatorAction::Resolve { branch, resolution };
-    let mut order = operate(&operator, "resolve", &xid, action, &ActionRequest::default())?;
+    let wanted = Wanted::Action(OperatorAction::Resolve { branch, resolution });
+    let mut order = order(&operator, "resolve", &xid, wanted, &ActionRequest::default())?;
     order.action.branch = Some(branch.to_string());
     order.action.detail = Some(view::word(resolution).to_owned());
     carry_out(state, order).await
 }
 
-fn end(
+fn order(
     Operator(caller): &Operator,
     name: &'static str,
     xid: &str,
-    decision: Decision,
+    wanted: Wanted,
     request: &ActionRequest,
 ) -> Result<Order, ApiError> {
     let xid = read::xid(xid)?;
-    let reason = match &*request.reason {
-        "" => caller.name().to_string(),
-        reason => cut(&format!("{}: {reason}", caller.name())),
+    let operator = caller.name();
+    let action = action(&operator, name, xid, &request.reason);
+    let what = match wanted {
+        Wanted::Action(action) => What::Operate { xid, action, operator },
+        Wanted::Decision(decision) => What::End {
+            xid,
+            decision,
+            by: DecidedBy::Operator,
+            reason: reason(&operator, &request.reason).into(),
+            reply_when: ReplyWhen::Decided,
+        },
     };
-    let what = What::End {
-        xid,
-        decision,
-        by: DecidedBy::Operator,
-        reason: reason.into(),
-        reply_when: ReplyWhen::Decided,
-    };
-    Ok(Order { action: action(&caller.name(), name, xid, &request.reason), what, xid })
+    Ok(Order { action, what, xid })
 }
 
-fn operate(
-    Operator(caller): &Operator,
-    name: &'static str,
-    xid: &str,
-    operator_action: OperatorAction,
-    request: &ActionRequest,
-) -> Result<Order, ApiError> {
-    let xid = read::xid(xid)?;
-    let what = What::Operate { xid, action: operator_action, operator: caller.name() };
-    Ok(Order { action: action(&caller.name(), name, xid, &request.reason), what, xid })
+/// Who decided, and why if told.
+fn reason(operator: &str, given: &str) -> String {
+    if given.is_empty() { operator.to_owned() } else { cut(&format!("{operator}: {given}")) }
 }
 
 fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {

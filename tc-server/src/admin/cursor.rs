@@ -1,13 +1,12 @@
-//! Where a page of locks ended, as text without meaning to the client: holder, then resource, table
-//! and key in hexadecimal, with dots between them.
+//! Where a page of locks ended, as text without meaning to the client.
 
 use handfast_core::{LockCursor, Xid};
 
 use super::ApiError;
 
-pub(super) fn write(cursor: &LockCursor) -> String {
-    let parts = [cursor.resource.as_bytes(), cursor.table.as_bytes(), &cursor.key];
-    format!("{}.{}", cursor.holder, parts.map(hexadecimal).join("."))
+pub(super) fn write(cursor: LockCursor) -> String {
+    let LockCursor { holder, sequence, rows } = cursor;
+    format!("{holder}.{sequence}.{rows}")
 }
 
 pub(super) fn read(text: &str) -> Result<LockCursor, ApiError> {
@@ -16,25 +15,9 @@ pub(super) fn read(text: &str) -> Result<LockCursor, ApiError> {
 
 fn parse(text: &str) -> Option<LockCursor> {
     let mut parts = text.split('.');
-    let cursor = LockCursor {
-        holder: Xid(parts.next()?.parse().ok()?),
-        resource: String::from_utf8(bytes(parts.next()?)?).ok()?.into(),
-        table: String::from_utf8(bytes(parts.next()?)?).ok()?.into(),
-        key: bytes(parts.next()?)?.into(),
-    };
-    parts.next().is_none().then_some(cursor)
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let pairs = (0..text.len()).step_by(2);
-    pairs.map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+    let holder = Xid(parts.next()?.parse().ok()?);
+    let (sequence, rows) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then_some(LockCursor { holder, sequence, rows })
 }
 
 #[cfg(test)]
@@ -43,14 +26,9 @@ mod tests {
 
     #[test]
     fn a_cursor_gives_itself_back_and_other_text_is_refused() {
-        let cursor = LockCursor {
-            holder: Xid(7),
-            resource: "postgres:1/shop/public".into(),
-            table: "größe".into(),
-            key: Box::from(&b"1:\xff"[..]),
-        };
-        assert_eq!(parse(&write(&cursor)), Some(cursor));
-        for wrong in ["", "7", "7.61.62", "7.61.62.6", "7.61.62.63.", "x.61.62.63", "7.é.62.63"] {
+        let cursor = LockCursor { holder: Xid(7), sequence: 2, rows: 30 };
+        assert_eq!(parse(&write(cursor)), Some(cursor));
+        for wrong in ["", "7", "7.2", "7.2.30.", "x.2.30", "7.-2.30", "7.2.3x"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

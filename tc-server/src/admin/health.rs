@@ -1,11 +1,16 @@
 //! Health for orchestrators, metrics for Prometheus.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use http::StatusCode;
 
 use super::AdminState;
 use super::caller::Viewer;
 use crate::metrics;
+
+/// A healthy engine answers within milliseconds; Prometheus gives up after ten seconds.
+const COUNTS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The process runs and its loop turns.
 pub(super) async fn live() -> &'static str {
@@ -21,12 +26,14 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
-/// Metrics in Prometheus' text form. While the coordinator does not lead, `handfast_leading` is 0
-/// and the other gauges stay as they were last seen.
+/// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs, and
+/// while the coordinator does not lead, the gauges of what it holds stay as they were last seen.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
-    match state.engine().view(|coordinator| coordinator.counts()).await {
-        Ok(counts) => metrics::set_gauges(&counts),
-        Err(_not_leading) => metrics::set_not_leading(),
+    let counts = state.engine().view(|coordinator| coordinator.counts());
+    match tokio::time::timeout(COUNTS_WITHIN, counts).await {
+        Ok(Ok(counts)) => metrics::set_gauges(&counts),
+        Ok(Err(_not_leading)) => metrics::set_not_leading(),
+        Err(_elapsed) => metrics::set_stuck(),
     }
     metrics::recorder().render()
 }

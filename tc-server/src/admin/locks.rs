@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{LockFilter, LockView};
+use handfast_core::{Coordinator, LockFilter};
 
 use super::caller::Viewer;
 use super::model::{Lock, LockPage, LockQuery, OneLockQuery, Problem};
 use super::read::{self, Query};
-use super::{AdminState, ApiError, cursor, key, view};
+use super::{AdminState, ApiError, cursor, key, list, view};
 
 /// Lists locked rows with their holders and queues.
 #[utoipa::path(
@@ -30,16 +30,12 @@ pub(super) async fn list(
         holder: query.holder.as_deref().map(read::xid).transpose()?,
     };
     let after = query.cursor.as_deref().map(cursor::read).transpose()?;
-    let limit = state.page_items(query.limit);
-    let locks = state
-        .engine()
-        .view(move |coordinator| coordinator.locks(&filter, after.as_ref(), limit))
-        .await?;
+    let look =
+        move |coordinator: &Coordinator, after, bounds| coordinator.locks(&filter, after, bounds);
+    let page = list::page(&state, after, query.limit, look).await?;
     let now = state.now();
-    let items = locks.iter().map(|lock| view::lock(lock, now)).collect();
-    let next = locks.last().filter(|_| locks.len() == limit).and_then(LockView::cursor);
-    let next = next.as_ref().map(cursor::write);
-    Ok(Json(LockPage { items, next }))
+    let items = page.items.iter().map(|lock| view::lock(lock, now)).collect();
+    Ok(Json(LockPage { items, next: page.next.map(cursor::write) }))
 }
 
 /// Shows who holds a row and who waits for it.
@@ -63,7 +59,8 @@ pub(super) async fn one(
         key: Some(key::from_typed(&key).into()),
         holder: None,
     };
-    let locks = state.engine().view(move |coordinator| coordinator.locks(&filter, None, 1)).await?;
-    let lock = locks.first().ok_or(ApiError::NotLocked { resource, table, key })?;
+    let look = move |coordinator: &Coordinator| coordinator.locks(&filter, None, list::TURN);
+    let locks = state.engine().view(look).await?;
+    let lock = locks.items.first().ok_or(ApiError::NotLocked { resource, table, key })?;
     Ok(Json(view::lock(lock, state.now())))
 }

@@ -17,6 +17,7 @@ mod caller;
 mod cursor;
 mod health;
 mod key;
+mod list;
 mod locks;
 pub mod model;
 mod overview;

@@ -13,13 +13,13 @@ pub(super) fn timeline(global: &GlobalRecord, branches: &[BranchRecord]) -> Vec<
         let registered = format!("branch {} registered on {}", branch.id, branch.resource);
         happened.push((branch.registered_at, registered));
     }
-    for branch in &global.finished_branches {
+    for branch in global.finished_branches.iter() {
         let registered = format!("branch {} registered on {}", branch.id, branch.resource);
         happened.push((branch.registered_at, registered));
     }
     happened.extend(global.events.iter().map(|event| (event.at, event.what.to_string())));
     branches.iter().for_each(|branch| happened.extend(phase_two(branch)));
-    for branch in &global.finished_branches {
+    for branch in global.finished_branches.iter() {
         happened.push((branch.finished_at, finished(branch.id.to_string(), branch.attempts)));
     }
     happened.extend(ended(global.state));

@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{GlobalFilter, Rejection, Timestamp};
+use handfast_core::{Coordinator, GlobalFilter, Rejection, Timestamp};
 
 use super::caller::Viewer;
 use super::model::{Problem, TransactionDetail, TransactionPage, TransactionQuery};
 use super::read::{self, Path, Query};
-use super::{AdminState, ApiError, view};
+use super::{AdminState, ApiError, list, view};
 use crate::moment;
 
 /// Lists transactions, youngest first.
@@ -27,13 +27,12 @@ pub(super) async fn list(
     let now = state.now();
     let filter = filter(&query, now)?;
     let before = query.cursor.as_deref().map(read::xid).transpose()?;
-    let limit = state.page_items(query.limit);
-    let globals =
-        state.engine().view(move |coordinator| coordinator.globals(&filter, before, limit)).await?;
-    let items: Vec<_> = globals.iter().map(|global| view::summary(global, now)).collect();
-    let next = globals.last().filter(|_| globals.len() == limit);
-    let next = next.map(|global| global.record.xid.to_string());
-    Ok(Json(TransactionPage { items, next }))
+    let look = move |coordinator: &Coordinator, before, bounds| {
+        coordinator.globals(&filter, before, bounds)
+    };
+    let page = list::page(&state, before, query.limit, look).await?;
+    let items = page.items.iter().map(|global| view::summary(global, now)).collect();
+    Ok(Json(TransactionPage { items, next: page.next.map(|xid| xid.to_string()) }))
 }
 
 /// Shows a transaction with its branches, their dirty rows, and its timeline.

@@ -1,5 +1,6 @@
 //! `handfast serve`: a coordinator until it is told to stop, or cannot go on.
 
+use std::future;
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -8,6 +9,7 @@ use super::failure::causes;
 use super::{CliFailure, ConfigFlags, Exit};
 use crate::config::Config;
 use crate::engine::EngineFailure;
+use crate::security::Reloaded;
 use crate::serve::{Ended, RunningServer, Server, StartError};
 use crate::telemetry;
 
@@ -35,17 +37,35 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
     let mut stop = StopSignal::listen().map_err(|error| {
         CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
     })?;
+    let mut reload = ReloadSignal::listen(&config).map_err(|error| {
+        CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
+    })?;
     let mut server = Server::start(config).await?;
-    tokio::select! {
-        failure = server.failed() => {
-            tracing::error!(code = failure.code(), error = %causes(&failure), "the engine stopped");
-            // The failure is the reason for the exit, whatever the shutdown meets on the way.
-            let _ = server.shutdown().await;
-            return Err(failure.into());
+    loop {
+        tokio::select! {
+            failure = server.failed() => {
+                let error = causes(&failure);
+                tracing::error!(code = failure.code(), %error, "the engine stopped");
+                // The failure is the reason for the exit, whatever the shutdown meets on the way.
+                let _ = server.shutdown().await;
+                return Err(failure.into());
+            }
+            () = stop.received() => return shut_down(server, stop).await,
+            () = reload.received() => reload_tokens(&server),
         }
-        () = stop.received() => {}
     }
-    shut_down(server, stop).await
+}
+
+fn reload_tokens(server: &RunningServer) {
+    match server.reload_tokens() {
+        None => {}
+        Some(Ok(Reloaded { tokens, shut_out })) => {
+            tracing::info!(tokens, shut_out, "tokens reloaded");
+        }
+        Some(Err(error)) => {
+            tracing::error!(error = %causes(&error), "tokens not reloaded: the old ones stay");
+        }
+    }
 }
 
 /// A second signal ends the wait.
@@ -60,6 +80,26 @@ async fn shut_down(server: RunningServer, mut stop: StopSignal) -> Result<(), Cl
             let message = "stopped with connections or requests still open";
             Err(CliFailure::new(Exit::CutShort, "HF-CLI-CUT-SHORT", message)
                 .advise("nothing that was acknowledged is lost; see shutdown_limit_ms"))
+        }
+    }
+}
+
+/// SIGHUP, where there is something to read again. Elsewhere it ends the process, as a terminal
+/// that is closed expects.
+struct ReloadSignal(Option<Signal>);
+
+impl ReloadSignal {
+    fn listen(config: &Config) -> io::Result<Self> {
+        let hangup = config.security.tokens.as_ref().map(|_| signal(SignalKind::hangup()));
+        Ok(Self(hangup.transpose()?))
+    }
+
+    async fn received(&mut self) {
+        match &mut self.0 {
+            Some(hangup) => {
+                hangup.recv().await;
+            }
+            None => future::pending().await,
         }
     }
 }

@@ -29,6 +29,7 @@ impl Config {
             ("grpc.message_bytes_max", as_u64(self.grpc.message_bytes_max)),
             ("grpc.queue_messages_max", as_u64(self.grpc.queue_messages_max)),
             ("grpc.connections_max", as_u64(self.grpc.connections_max)),
+            ("grpc.silence_timeout_ms", self.grpc.silence_timeout_ms),
             ("admin.connections_max", as_u64(self.admin.connections_max)),
             ("admin.silence_timeout_ms", self.admin.silence_timeout_ms),
             ("admin.request_timeout_ms", self.admin.request_timeout_ms),

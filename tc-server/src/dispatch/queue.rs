@@ -8,59 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use handfast_core::{
-    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, What, Xid,
-};
+use handfast_core::{BranchId, Decision, Effect, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
 
+use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
 use super::{Backoff, Settings};
-
-/// What a process registers, and what a call is for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ResourceKey {
-    /// The resource's id.
-    pub id: Arc<str>,
-    /// The mode of the branches.
-    pub mode: Mode,
-}
-
-/// One connection of a process, from its arrival to its departure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ProcessId(pub u64);
-
-/// Calls of one resource and decision for one process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallBatch {
-    /// Who shall carry them out.
-    pub process: ProcessId,
-    /// The resource.
-    pub resource: ResourceKey,
-    /// What to carry out.
-    pub decision: Decision,
-    /// The branches, by XID and branch id.
-    pub calls: Vec<PhaseTwoCall>,
-}
-
-/// What a process answered to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The global.
-    pub xid: Xid,
-    /// The branch.
-    pub branch: BranchId,
-    /// The decision that the process was asked to carry out.
-    pub decision: Decision,
-    /// How it ended.
-    pub outcome: PhaseTwoOutcome,
-}
-
-impl Answer {
-    /// What the core is told.
-    #[must_use]
-    pub fn into_what(self) -> What {
-        let Self { xid, branch, decision, outcome } = self;
-        What::FinishPhaseTwo { xid, branch, decision, outcome }
-    }
-}
 
 /// How much phase two a resource has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,11 +176,18 @@ impl Queue {
                 self.undelay(resource);
             }
         }
-        for key in process.in_flight {
-            self.leave(key);
-            self.enter_due(key);
-        }
+        self.take_back(process.in_flight);
         self.lanes.retain(|_, lane| !lane.is_idle());
+    }
+
+    /// A process is heard from on another connection, so that this one may be dead without notice:
+    /// what it has not answered is due, and others are preferred. It is not given up, for the other
+    /// connection may be the dead one, whose greeting was read late.
+    pub fn doubt(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        process.silent = true;
+        let in_flight = process.in_flight.clone();
+        self.take_back(in_flight);
     }
 
     /// The resource of a call that is owed.
@@ -335,6 +293,8 @@ impl Queue {
     }
 
     fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
+        // Only what it is given may cost a process its turn.
+        self.lanes.get(resource).filter(|lane| lane.has_due())?;
         let (process, room) = self.pick(resource)?;
         let lane = self.lanes.get(resource)?;
         // Rollbacks before commits: their rows stay locked until they are done.
@@ -402,6 +362,13 @@ impl Queue {
         let resource = resource_of(&pending.call);
         self.lanes.entry(resource).or_default().delayed.insert(key);
         self.timers.insert((until, key));
+    }
+
+    fn take_back(&mut self, in_flight: BTreeSet<CallKey>) {
+        for key in in_flight {
+            self.leave(key);
+            self.enter_due(key);
+        }
     }
 
     fn undelay(&mut self, resource: &ResourceKey) {

@@ -12,9 +12,11 @@ use handfast_core::{Effect, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::queue::{Answer, CallBatch, ProcessId, Queue, ResourceKey, ResourceLoad};
+use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
+use super::queue::{Queue, ResourceLoad};
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
+use crate::crash_point::crash_point;
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -94,11 +96,21 @@ impl Dispatcher {
     /// server aborts it.
     #[must_use]
     pub fn start(clock: Arc<dyn Clock>, settings: Settings, seed: u64) -> (Self, JoinHandle<()>) {
+        let (dispatcher, timer) = Self::prepare(clock, settings, seed);
+        (dispatcher, tokio::spawn(timer))
+    }
+
+    /// As [`Dispatcher::start`], but leaves it to the caller to run the task.
+    pub fn prepare(
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        seed: u64,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
         let state = State { queue, connected: BTreeMap::new(), id_last: 0, alarm: None };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
-        let timer = tokio::spawn(dispatcher.clone().let_time_pass());
+        let timer = dispatcher.clone().let_time_pass();
         (dispatcher, timer)
     }
 
@@ -109,15 +121,6 @@ impl Dispatcher {
         let mut state = self.lock();
         state.id_last += 1;
         let id = ProcessId(state.id_last);
-        // An earlier connection of the same process may be dead without either side's notice: its
-        // calls move on to where the process is heard from.
-        let earlier: Vec<ProcessId> = state
-            .connected
-            .iter()
-            .filter(|(_, other)| other.process.client_id == process.client_id)
-            .map(|(id, _)| *id)
-            .collect();
-        earlier.into_iter().for_each(|id| state.queue.gone(id));
         state.connected.insert(id, Connected { process, since, resources: Vec::new(), sink });
         self.pump(&mut state);
         Seat { dispatcher: self.clone(), id }
@@ -142,21 +145,32 @@ impl Dispatcher {
         self.lock().queue.loads()
     }
 
-    /// A process answered calls that it received elsewhere than where it answers.
-    pub fn outcomes<'a>(&self, answers: impl IntoIterator<Item = &'a Answer>) {
-        self.settle(None, answers);
+    /// A process answered calls outside of the stream that it received them on. Gives back the
+    /// answers that count, as [`Seat::outcomes`] does: none if no such process is connected.
+    #[must_use]
+    pub fn outcomes(&self, client_id: &str, answers: Vec<Answer>) -> Vec<Answer> {
+        let is_its = |connected: &Connected| *connected.process.client_id == *client_id;
+        // The latest connection, if an earlier one has died without notice.
+        let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
+        let Some(by) = by else {
+            tracing::warn!(client = client_id, answers = answers.len(), "answer ignored");
+            return Vec::new();
+        };
+        self.settle(by, answers)
     }
 
-    fn settle<'a>(&self, by: Option<ProcessId>, answers: impl IntoIterator<Item = &'a Answer>) {
+    fn settle(&self, by: ProcessId, mut answers: Vec<Answer>) -> Vec<Answer> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        for answer in answers {
-            if let Some(owed_ms) = state.queue.outcome(now, by, answer) {
+        answers.retain(|answer| state.may_answer(by, answer));
+        for answer in &answers {
+            if let Some(owed_ms) = state.queue.outcome(now, Some(by), answer) {
                 let owed = Duration::from_millis(owed_ms);
                 metrics::histogram!("handfast_phase_two_seconds").record(owed);
             }
         }
         self.pump(&mut state);
+        answers
     }
 
     async fn let_time_pass(self) {
@@ -171,10 +185,11 @@ impl Dispatcher {
                 moved.await;
                 continue;
             };
-            let wait_ms = due.0.saturating_sub(self.shared.clock.now().0);
+            let reached = self.shared.clock.reach(due);
             tokio::select! {
+                biased;
+                () = reached => {}
                 () = moved => continue,
-                () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {}
             }
             let mut state = self.lock();
             state.queue.tick(self.shared.clock.now());
@@ -187,6 +202,7 @@ impl Dispatcher {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
                 connected.sink.put(batch);
+                crash_point("mid-dispatch");
             }
         }
         let sleeps_past = |due| state.alarm.is_none_or(|alarm| due < alarm);
@@ -197,6 +213,17 @@ impl Dispatcher {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().expect("no holder of the dispatcher lock panics")
+    }
+}
+
+impl State {
+    /// The other connections of the same process.
+    fn others_of(&self, id: ProcessId) -> Vec<ProcessId> {
+        let Some(own) = self.connected.get(&id) else { return Vec::new() };
+        let same = |(other, connected): &(&ProcessId, &Connected)| {
+            **other != id && connected.process.client_id == own.process.client_id
+        };
+        self.connected.iter().filter(same).map(|(other, _)| *other).collect()
     }
 }
 
@@ -225,6 +252,9 @@ impl Seat {
     pub fn register(&self, resources: Vec<RegisteredResource>) {
         let mut state = self.dispatcher.lock();
         state.queue.registered(self.id, resources.iter().map(|resource| resource.key.clone()));
+        // Another connection of the same process may be dead without either side's notice: its
+        // calls move on to where the process is heard from.
+        state.others_of(self.id).into_iter().for_each(|other| state.queue.doubt(other));
         if let Some(connected) = state.connected.get_mut(&self.id) {
             for resource in resources {
                 connected.resources.retain(|known| known.key != resource.key);
@@ -237,16 +267,19 @@ impl Seat {
     /// The process answered calls. Gives back the answers that count: one for a resource that the
     /// process has never registered is none, since it cannot have carried the call out.
     #[must_use]
-    pub fn outcomes(&self, mut answers: Vec<Answer>) -> Vec<Answer> {
-        answers.retain(|answer| self.may_answer(answer));
-        self.dispatcher.settle(Some(self.id), &answers);
+    pub fn outcomes(&self, answers: Vec<Answer>) -> Vec<Answer> {
+        let answers = self.dispatcher.settle(self.id, answers);
+        if !answers.is_empty() {
+            crash_point("after-outcome");
+        }
         answers
     }
+}
 
-    fn may_answer(&self, answer: &Answer) -> bool {
-        let state = self.dispatcher.lock();
-        let Some(resource) = state.queue.resource_of(answer) else { return true };
-        let Some(connected) = state.connected.get(&self.id) else { return false };
+impl State {
+    fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
+        let Some(resource) = self.queue.resource_of(answer) else { return true };
+        let Some(connected) = self.connected.get(&by) else { return false };
         let may = connected.resources.iter().any(|known| known.key == resource);
         if !may {
             let client = &*connected.process.client_id;

@@ -13,6 +13,7 @@ use handfast_core::{Correlation, Decision, Effect, What};
 
 use super::handle::{Answered, Destination, EngineError, Mailbox};
 use super::step::Emission;
+use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 
 /// The destinations of all unanswered requests.
@@ -91,6 +92,7 @@ impl Desk {
         }
         filled.iter().for_each(|mailbox| mailbox.flush());
         if !phase_two.is_empty() {
+            crash_point("mid-effects");
             self.phase_two.take(phase_two);
         }
     }
@@ -98,7 +100,9 @@ impl Desk {
     /// Answers everything that is unanswered with the reason why no reply will come.
     pub(crate) fn abandon(&mut self, reason: EngineError) {
         let mut filled = Vec::new();
-        let correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
+        let mut correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
+        // In the order of asking, not of hashing: the same run gives the same answers.
+        correlations.sort_unstable();
         for correlation in correlations {
             self.answer(correlation, Err(reason), &mut filled);
         }

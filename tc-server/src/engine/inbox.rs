@@ -51,6 +51,14 @@ pub(crate) struct Inbox {
 struct State {
     queue: VecDeque<Work>,
     closed: Option<EngineError>,
+    /// Nobody would take what is let in: leadership is to be gained first.
+    suspended: bool,
+}
+
+impl State {
+    fn refuses(&self) -> Option<EngineError> {
+        self.closed.or(self.suspended.then_some(EngineError::NotLeading))
+    }
 }
 
 impl Inbox {
@@ -61,7 +69,7 @@ impl Inbox {
     /// Queues the work that there is room for, in order, and gives the rest back with the reason.
     pub(crate) fn submit(&self, work: Vec<Work>) -> Result<(), (EngineError, Vec<Work>)> {
         let mut state = self.lock();
-        if let Some(reason) = state.closed {
+        if let Some(reason) = state.refuses() {
             return Err((reason, work));
         }
         let room = self.capacity.saturating_sub(state.queue.len());
@@ -76,7 +84,7 @@ impl Inbox {
     /// Queues notices that these requests are no longer waited for.
     pub(crate) fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
         let mut state = self.lock();
-        if state.closed.is_none() {
+        if state.refuses().is_none() {
             state.queue.extend(waiting.into_iter().map(|waiting| Work::Request {
                 request: Request { reply_to: None, what: What::Forget { waiting } },
                 destination: None,
@@ -92,7 +100,7 @@ impl Inbox {
             let freed = self.room.notified();
             {
                 let state = self.lock();
-                if state.closed.is_some() || state.queue.len() < self.capacity {
+                if state.refuses().is_some() || state.queue.len() < self.capacity {
                     return;
                 }
             }
@@ -128,6 +136,19 @@ impl Inbox {
         let queue = std::mem::take(&mut self.lock().queue);
         self.close(reason);
         queue
+    }
+
+    /// Lets nothing in until resumed, and gives back what is queued.
+    pub(crate) fn suspend(&self) -> VecDeque<Work> {
+        let mut state = self.lock();
+        state.suspended = true;
+        self.room.notify_waiters();
+        std::mem::take(&mut state.queue)
+    }
+
+    /// Lets in again.
+    pub(crate) fn resume(&self) {
+        self.lock().suspended = false;
     }
 
     fn take_from(&self, state: &mut State, max: usize) -> VecDeque<Work> {

@@ -1,13 +1,14 @@
 //! One stream of one client process, from its hello to its end.
 
+use std::pin::pin;
 use std::sync::Arc;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use handfast_core::{Correlation, What};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use handfast_proto::v1::server_message;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::Front;
 use super::bounds::{BadRequest, at_most};
@@ -37,27 +38,35 @@ struct Gathered {
     answers: Vec<Answer>,
 }
 
-/// Starts reading a stream and gives back what is to be written to it.
-pub(super) fn connect(
+/// What a client sends on its stream, whatever carries it.
+pub(super) trait Inbound:
+    Stream<Item = Result<wire::ClientFrame, Status>> + Send + Unpin
+{
+}
+
+impl<S: Stream<Item = Result<wire::ClientFrame, Status>> + Send + Unpin> Inbound for S {}
+
+/// Gives back who reads a stream, to be run, and what is to be written to it.
+pub(super) fn connect<I: Inbound>(
     front: Front,
-    inbound: Streaming<wire::ClientFrame>,
+    inbound: I,
     peer: Arc<str>,
-) -> Result<Frames<wire::ServerFrame>, Status> {
+) -> Result<(impl Future<Output = ()> + Send + use<I>, Frames<wire::ServerFrame>), Status> {
     let outbox = front.open_outbox().map_err(status_of_engine)?;
     let mailbox: Arc<dyn Mailbox> = Arc::<Outbox>::clone(&outbox);
     let connection = Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, seat: None };
     let (failed, failure) = tokio::sync::oneshot::channel();
-    tokio::spawn(async move {
+    let reader = async move {
         if let Err(status) = connection.read(inbound).await {
             // The writer may have gone with the client.
             drop(failed.send(status));
         }
-    });
+    };
     let failure = stream::once(failure).filter_map(async |failed| failed.ok().map(Err));
     let frames = stream::unfold(Writer { outbox }, async |writer| {
         writer.outbox.next_frame().await.map(|frame| (frame, writer))
     });
-    Ok(frames.chain(failure).boxed())
+    Ok((reader, frames.chain(failure).boxed()))
 }
 
 /// Opens a stream of phase-two calls for a client that makes unary calls otherwise.
@@ -94,7 +103,7 @@ impl Drop for Writer {
 
 impl Connection {
     /// Reads until either side ends. An error is what the client is told at the end of its stream.
-    async fn read(mut self, mut inbound: Streaming<wire::ClientFrame>) -> Result<(), Status> {
+    async fn read(mut self, mut inbound: impl Inbound) -> Result<(), Status> {
         let read = self.read_frames(&mut inbound).await;
         // No phase-two call goes to a process that cannot answer it on this stream any more.
         self.seat = None;
@@ -108,15 +117,21 @@ impl Connection {
         read
     }
 
-    async fn read_frames(
-        &mut self,
-        inbound: &mut Streaming<wire::ClientFrame>,
-    ) -> Result<(), Status> {
+    async fn read_frames(&mut self, inbound: &mut impl Inbound) -> Result<(), Status> {
         let outbox = Arc::clone(&self.outbox);
+        let front = self.front.clone();
+        let mut deposed = pin!(front.deposed());
         loop {
             let frame = tokio::select! {
-                frame = inbound.message() => frame?,
+                biased;
                 () = outbox.ended() => return Ok(()),
+                // A process that stayed would be missed by whoever leads.
+                () = &mut deposed => {
+                    outbox.go_away("the coordinator does not lead any more");
+                    outbox.finish();
+                    return Ok(());
+                }
+                frame = inbound.try_next() => frame?,
             };
             let Some(frame) = frame else { return Ok(()) };
             self.take(frame).await?;

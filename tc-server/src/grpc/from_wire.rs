@@ -98,18 +98,20 @@ impl Bounds {
         hello: &wire::Hello,
         peer: Arc<str>,
     ) -> Result<NewProcess, BadRequest> {
-        self.name("client_id", &hello.client_id)?;
+        self.client_id(&hello.client_id)?;
         self.name("application", &hello.application)?;
         self.name("agent", &hello.agent)?;
-        if hello.client_id.is_empty() {
-            return Err(missing("client_id"));
-        }
         Ok(NewProcess {
             client_id: hello.client_id.as_str().into(),
             application: hello.application.as_str().into(),
             agent: hello.agent.as_str().into(),
             peer,
         })
+    }
+
+    pub(super) fn client_id(&self, text: &str) -> Result<(), BadRequest> {
+        self.name("client_id", text)?;
+        if text.is_empty() { Err(missing("client_id")) } else { Ok(()) }
     }
 
     pub(super) fn resources(

@@ -133,7 +133,11 @@ impl Outbox {
 
     /// The requests whose replies are still expected; they are expected no more.
     pub(super) fn abandon(&self) -> Vec<Correlation> {
-        self.lock().expected.drain().map(|(correlation, _)| correlation).collect()
+        let expected = std::mem::take(&mut self.lock().expected);
+        let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
+        // In the order of asking, not of hashing: whose place goes first decides who is next.
+        abandoned.sort_unstable();
+        abandoned
     }
 
     /// Waits for something to write; `None` at the end of the stream.

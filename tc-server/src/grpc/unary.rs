@@ -47,7 +47,9 @@ impl Coordinator for Front {
         request: Request<Streaming<wire::ClientFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let peer = peer(&request);
-        connection::connect(self.clone(), request.into_inner(), peer).map(Response::new)
+        let (reader, frames) = self.converse(request.into_inner(), peer)?;
+        tokio::spawn(reader);
+        Ok(Response::new(frames))
     }
 
     async fn begin(
@@ -110,11 +112,13 @@ impl Coordinator for Front {
         &self,
         request: Request<wire::FinishPhaseTwoRequest>,
     ) -> Result<Response<wire::FinishPhaseTwoReply>, Status> {
-        let outcome = request.into_inner().outcome.unwrap_or_default();
+        let wire::FinishPhaseTwoRequest { outcome, client_id } = request.into_inner();
         let bounds = &self.shared.bounds;
-        let answers = bounds.answers(outcome).map_err(|error| status_of_request(&error))?;
-        self.shared.dispatcher.outcomes(&answers);
-        self.tell(answers).await;
+        let answers = bounds
+            .client_id(&client_id)
+            .and_then(|()| bounds.answers(outcome.unwrap_or_default()))
+            .map_err(|error| status_of_request(&error))?;
+        self.tell(self.shared.dispatcher.outcomes(&client_id, answers)).await;
         Ok(Response::new(wire::FinishPhaseTwoReply {}))
     }
 }

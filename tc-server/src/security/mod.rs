@@ -5,10 +5,12 @@
 
 mod access;
 mod grpc;
+mod listener;
 mod tls;
 mod tokens;
 
 pub use access::{Access, AccessError, Caller, Permission};
 pub use grpc::{GrpcAccess, GrpcAccessLayer};
-pub use tls::{AdminListener, TlsError, admin_acceptor, grpc_tls};
-pub use tokens::{NewToken, Role, Tokens, TokensError};
+pub use listener::{Listener, Ready};
+pub use tls::{TlsError, admin_acceptor, grpc_acceptor};
+pub use tokens::{NewToken, Reloaded, Role, Tokens, TokensError};

@@ -1,12 +1,12 @@
 //! The file of tokens: names, roles and SHA-256 hashes, never a token.
 //!
 //! A token is 256 random bits, so a plain hash is enough: there is nothing to guess. The file is
-//! read once at start.
+//! read at start and again when somebody asks for it; what cannot be read changes nothing.
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -25,13 +25,23 @@ pub enum Role {
     Operator,
 }
 
-/// Every token that is let in.
+/// Every token that is let in, and the file that says so.
 #[derive(Debug)]
 pub struct Tokens {
-    entries: Vec<Entry>,
+    path: PathBuf,
+    entries: RwLock<Vec<Entry>>,
 }
 
-#[derive(Debug)]
+/// What reading the file again has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Tokens that are let in from here on.
+    pub tokens: usize,
+    /// Those among the earlier ones that are shut out, or whose role is another.
+    pub shut_out: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: Arc<str>,
     role: Role,
@@ -125,18 +135,21 @@ impl Tokens {
     ///
     /// The file cannot be read, or a line cannot.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
-        let unreadable = |source| TokensError::Unreadable { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        let mut entries = Vec::new();
-        for (index, line) in text.lines().map(str::trim).enumerate() {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let malformed =
-                |what| TokensError::Malformed { path: path.to_owned(), line: index + 1, what };
-            entries.push(read_line(line).map_err(malformed)?);
-        }
-        Ok(Self { entries })
+        Ok(Self { path: path.to_owned(), entries: RwLock::new(read_file(path)?) })
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); then the tokens stay as they were.
+    pub fn reload(&self) -> Result<Reloaded, TokensError> {
+        let entries = read_file(&self.path)?;
+        let mut known = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let shut_out = known.iter().filter(|entry| !entries.contains(entry)).count();
+        let tokens = entries.len();
+        *known = entries;
+        Ok(Reloaded { tokens, shut_out })
     }
 
     /// Whose token this is. Takes the same time whichever entry fits.
@@ -144,13 +157,28 @@ impl Tokens {
     pub fn authenticate(&self, token: &str) -> Option<Caller> {
         let hash = hash(token);
         let mut found = None;
-        for entry in &self.entries {
+        for entry in &*self.entries.read().unwrap_or_else(PoisonError::into_inner) {
             if bool::from(entry.hash.ct_eq(&hash)) {
                 found = Some(Caller::bearer(Arc::clone(&entry.name), entry.role));
             }
         }
         found
     }
+}
+
+fn read_file(path: &Path) -> Result<Vec<Entry>, TokensError> {
+    let unreadable = |source| TokensError::Unreadable { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let mut entries = Vec::new();
+    for (index, line) in text.lines().map(str::trim).enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let malformed =
+            |what| TokensError::Malformed { path: path.to_owned(), line: index + 1, what };
+        entries.push(read_line(line).map_err(malformed)?);
+    }
+    Ok(entries)
 }
 
 fn read_line(line: &str) -> Result<Entry, &'static str> {

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use futures::StreamExt as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -12,10 +13,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
-use tonic::transport::{Server, ServerTlsConfig};
+use tonic::transport::Server;
 
-use crate::accept::Acceptor;
-use crate::security::{Access, AdminListener, GrpcAccessLayer};
+use super::prompt::Prompt;
+use crate::security::{Access, GrpcAccessLayer, Listener};
 
 /// How long a silent client is left alone, and how long it then has to answer a ping: one that
 /// vanished without a word is noticed after both.
@@ -52,39 +53,35 @@ impl Port {
     }
 }
 
-/// Takes the gRPC port into service.
+/// Takes the gRPC port into service. A client that does not begin to speak HTTP/2 within the limit
+/// is let go.
 pub(crate) fn serve_grpc(
-    acceptor: Acceptor,
+    listener: Listener,
     routes: Routes,
-    tls: Option<ServerTlsConfig>,
     access: Access,
-) -> Result<Port, tonic::transport::Error> {
-    let mut server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
-    if let Some(tls) = tls {
-        server = server.tls_config(tls)?;
-    }
+    silence_limit: Duration,
+) -> Port {
+    let connections = listener
+        .into_stream()
+        .map(move |connection| connection.map(|io| Prompt::new(io, silence_limit)));
     let stop = CancellationToken::new();
-    let serving = server
+    let serving = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .layer(GrpcAccessLayer::new(access))
         .add_routes(routes)
-        .serve_with_incoming_shutdown(acceptor.into_stream(), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     let task = tokio::spawn(async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "the grpc port failed");
         }
     });
-    Ok(Port { stop, task })
+    Port { stop, task }
 }
 
 /// Takes the admin port into service. A client that is silent for longer than the limit, before
 /// or between requests, is let go.
-pub(crate) fn serve_admin(
-    mut listener: AdminListener,
-    router: Router,
-    silence_limit: Duration,
-) -> Port {
+pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit: Duration) -> Port {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let task = tokio::spawn(async move {

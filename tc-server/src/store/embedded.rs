@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::codec;
 use super::directory::DirectoryLock;
 use super::{Store, StoreError};
+use crate::crash_point::crash_point;
 
 /// Under which the epoch is stored; no record key begins like it.
 const EPOCH_KEY: &[u8] = b"epoch";
@@ -147,7 +148,10 @@ impl Writer {
         if epoch != self.epoch {
             return Err(StoreError::LostLeadership);
         }
-        self.write(batch.iter().map(codec::encode_change))
+        crash_point("before-write");
+        let written = self.write(batch.iter().map(codec::encode_change));
+        crash_point("after-write");
+        written
     }
 
     /// Writes all or nothing, synced.

@@ -11,6 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 pub(crate) const RESOURCE: &str = "sqlite:stock";
+const CLIENT: &str = "client-1";
 
 pub(crate) struct Application {
     pub(crate) client: CoordinatorClient<Channel>,
@@ -22,7 +23,7 @@ impl Application {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let mut client = CoordinatorClient::new(endpoint.connect().await.unwrap());
         let hello = Hello {
-            client_id: "client-1".to_owned(),
+            client_id: CLIENT.to_owned(),
             application: "order-service".to_owned(),
             agent: "test 1.0".to_owned(),
             resources: vec![Resource {
@@ -76,7 +77,9 @@ impl Application {
             result: Some(result.clone()),
         });
         let outcome = Some(PhaseTwoOutcome { branches: branches.collect() });
-        self.client.finish_phase_two(FinishPhaseTwoRequest { outcome }).await.unwrap();
+        let client_id = CLIENT.to_owned();
+        let request = FinishPhaseTwoRequest { outcome, client_id };
+        self.client.finish_phase_two(request).await.unwrap();
     }
 
     /// Ends phase two of the next call.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Output;
 
 use expect_test::{Expect, expect};
-use handfast_proto::v1::Decision;
+use handfast_proto::v1::{Decision, Resolution};
 use handfast_server::admin::model::Status;
 
 use crate::port::{Admin, TokensFile, roomy, start};
@@ -94,10 +94,26 @@ async fn a_dirty_write_is_shown_and_resolved() {
             XID is rolling_back
         "#]],
     );
-    application.finish().await;
+    let (_call, branch) = application.finish().await;
+    assert_eq!(branch.resolution(), Resolution::ForceBefore);
     admin.until(&xid, Status::RolledBack).await;
     let again = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
     assert_eq!(again.status.code(), Some(4), "{}", text(&again.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn current_data_is_accepted_from_the_command_line() {
+    let (server, admin, mut application) = start().await;
+    let xid = application.refuse().await;
+    admin.until(&xid, Status::NeedsOperator).await;
+    let resolve = format!("tx resolve {xid} 7 accept_current");
+    let resolved = run(server.admin_address, &resolve).await;
+    assert_eq!(resolved.status.code(), Some(0), "{}", text(&resolved.stderr));
+    let (_call, branch) = application.finish().await;
+    assert_eq!(branch.resolution(), Resolution::AcceptCurrent);
+    admin.until(&xid, Status::RolledBack).await;
+    let locks = run(server.admin_address, "lock ls").await;
+    assert!(!text(&locks.stdout).contains(&xid), "{}", text(&locks.stdout));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -102,7 +102,10 @@ async fn bytes_that_mean_nothing_end_their_own_connection_only() {
 async fn a_client_that_says_nothing_is_let_go() {
     let mut config = roomy();
     config.admin.silence_timeout_ms = 50;
+    config.grpc.silence_timeout_ms = 50;
     let server = Server::start(config).await.unwrap();
+    said_to(server.grpc_address, b"").await;
+    said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n").await;
     said_to(server.admin_address, b"").await;
     said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
     let answer = said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;

@@ -28,4 +28,10 @@ mod rest;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]
+mod stopping;
+#[cfg(test)]
+mod stuck;
+#[cfg(test)]
 mod tls;
+#[cfg(test)]
+mod tokens;

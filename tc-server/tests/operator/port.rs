@@ -12,7 +12,7 @@ use crate::application::Application;
 /// Small pages aside, nothing that a test meets by accident.
 pub(crate) fn roomy() -> Config {
     let mut config = Config::tiny();
-    config.limits = handfast_server::config::LimitsConfig::default();
+    config.limits = handfast_core::Limits::default();
     config
 }
 

@@ -1,12 +1,21 @@
 //! TLS on both ports, with certificates made for the test.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use handfast_proto::v1::BeginRequest;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_server::config::Config;
 use handfast_server::serve::{Server, StartError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::port::{Admin, TokensFile, roomy};
@@ -149,12 +158,47 @@ async fn a_client_authority_turns_strangers_away() {
 async fn a_silent_handshake_holds_up_nobody() {
     let signed = Signed::make();
     let server = Server::start(signed.config()).await.unwrap();
-    let silent = tokio::net::TcpStream::connect(server.admin_address).await.unwrap();
+    let silent = TcpStream::connect(server.admin_address).await.unwrap();
     let base = format!("https://localhost:{}", server.admin_address.port());
     let admin = trusting(&signed, &base, "");
     let (status, _) = admin.send(http::Method::GET, "/livez", None).await;
     assert_eq!(status, http::StatusCode::OK);
     drop(silent);
+}
+
+/// Shakes hands as an HTTP/2 client does, and says nothing yet.
+async fn shake_hands(signed: &Signed, address: SocketAddr) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(signed.authority.as_bytes()).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let tcp = TcpStream::connect(address).await.unwrap();
+    TlsConnector::from(Arc::new(client)).connect(name, tcp).await.unwrap()
+}
+
+// Clients that begin and go no further must not hold the places of others for ever.
+#[tokio::test]
+async fn a_client_that_stops_on_the_way_in_is_let_go() {
+    let signed = Signed::make();
+    let mut config = signed.config();
+    config.grpc.silence_timeout_ms = 200;
+    config.admin.silence_timeout_ms = 200;
+    let server = Server::start(config).await.unwrap();
+    for address in [server.grpc_address, server.admin_address] {
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        // A reset is an end, too.
+        let _ = silent.read_to_end(&mut Vec::new()).await;
+    }
+    let mut shaken = shake_hands(&signed, server.grpc_address).await;
+    let _ = shaken.read_to_end(&mut Vec::new()).await;
+    begin(server.grpc_address.port(), Some(signed.client()), "").await.unwrap();
 }
 
 #[tokio::test]

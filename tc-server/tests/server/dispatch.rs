@@ -103,6 +103,22 @@ fn calls_of_a_resource_go_in_batches_and_in_turn() {
     assert_eq!(desk.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
 }
 
+// Two processes, one call at a time: all of them went to the first, because looking for more to
+// send after each call took the other's turn.
+#[test]
+fn calls_that_come_one_by_one_go_in_turn() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.registered(SECOND, "a");
+    let mut sent = Vec::new();
+    for xid in 1..=4 {
+        desk.call(xid, "a");
+        sent.extend(desk.sends());
+        assert_eq!(desk.sends(), [""; 0]);
+    }
+    assert_eq!(sent, ["1 a 1", "2 a 2", "1 a 3", "2 a 4"]);
+}
+
 /// Undone rows are let go when a rollback is carried out; a commit has let its rows go already.
 #[test]
 fn decisions_are_not_mixed_in_a_batch_and_rollbacks_go_first() {
@@ -342,4 +358,19 @@ fn loads_count_every_call_once_and_idle_lanes_go() {
     desk.queue.hold(Xid(9));
     desk.queue.gone(FIRST);
     assert_eq!(desk.queue.loads(), []);
+}
+
+/// A server that stood still reads the greetings of connections that are long dead, the newest not
+/// always last: given up for one of those, the live one was never sent anything again.
+#[test]
+fn a_process_that_is_heard_from_elsewhere_is_not_given_up() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.registered(SECOND, "a");
+    desk.queue.doubt(FIRST);
+    assert_eq!(desk.sends(), ["2 a 1"]);
+    desk.queue.gone(SECOND);
+    assert_eq!(desk.sends(), ["1 a 1"]);
 }

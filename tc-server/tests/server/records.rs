@@ -81,8 +81,8 @@ fn global() -> impl Strategy<Value = Record> {
             state,
             paused,
             rollback_only,
-            events,
-            finished_branches,
+            events: events.into(),
+            finished_branches: finished_branches.into(),
         })
     })
 }
@@ -195,8 +195,8 @@ fn examples() -> Vec<(&'static str, Record)> {
         state: GlobalState::Active,
         paused: false,
         rollback_only: false,
-        events: Vec::new(),
-        finished_branches: Vec::new(),
+        events: [].into(),
+        finished_branches: [].into(),
     };
     let finished = FinishedBranch {
         id: BranchId(7),
@@ -210,8 +210,8 @@ fn examples() -> Vec<(&'static str, Record)> {
         state: GlobalState::RolledBack(RollbackReason::Timeout, Timestamp(2_000)),
         paused: true,
         rollback_only: true,
-        events: vec![Event { at: Timestamp(1_500), what: "retry by alice".into() }],
-        finished_branches: vec![finished],
+        events: [Event { at: Timestamp(1_500), what: "retry by alice".into() }].into(),
+        finished_branches: [finished].into(),
         ..global.clone()
     };
     let row =

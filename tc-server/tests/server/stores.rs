@@ -27,8 +27,8 @@ fn records(number: u64, branches: u64) -> Vec<Record> {
         state: GlobalState::Active,
         paused: false,
         rollback_only: false,
-        events: Vec::new(),
-        finished_branches: Vec::new(),
+        events: [].into(),
+        finished_branches: [].into(),
     });
     let branch = |id| {
         Record::Branch(BranchRecord {

@@ -50,8 +50,19 @@ async fn a_global_runs_over_unary_calls_and_a_subscription() {
     let ended = client.end(ending(&xid, Decision::Commit, ReplyWhen::Decided)).await.unwrap();
     assert_eq!(ended.into_inner().status(), GlobalStatus::Committing);
     let call = calls.message().await.unwrap().unwrap().calls.remove(0);
-    let outcome = Some(common::done(&call));
-    client.finish_phase_two(wire::FinishPhaseTwoRequest { outcome }).await.unwrap();
+    let answer = |client_id: &str| wire::FinishPhaseTwoRequest {
+        outcome: Some(common::done(&call)),
+        client_id: client_id.to_owned(),
+    };
+    let nobody = client.finish_phase_two(answer("")).await.unwrap_err();
+    assert_eq!(code(&nobody), "HF-TC-BAD-REQUEST");
+    // Lost would be the undo of a branch: done is only what a process that could do it says.
+    let _other = client.subscribe(hello("b", &["sqlite:stock"])).await.unwrap();
+    for other in ["b", "c"] {
+        client.finish_phase_two(answer(other)).await.unwrap();
+        assert_eq!(server.dispatcher().loads()[0].in_flight, 1, "{other} may not answer");
+    }
+    client.finish_phase_two(answer("a")).await.unwrap();
     let request = wire::GetStatusRequest { xid };
     let status = client.get_status(request).await.unwrap().into_inner().status();
     assert_eq!(status, GlobalStatus::Committed);

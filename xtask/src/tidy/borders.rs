@@ -33,6 +33,10 @@ const BORDERS: &[Border] = &[
     Border { place: "rm-client/src/at/plan", forbidden: &["sqlx"] },
     Border { place: "rm-client/src/", forbidden: &["handfast_core", "handfast_server"] },
     Border { place: "tc-server/src/", forbidden: &["handfast::", "sqlx"] },
+    Border {
+        place: "tc-sim/src/",
+        forbidden: &["tokio", "sqlx", "SystemTime", "HashMap", "HashSet", "std::net", "std::fs"],
+    },
     Border { place: "proto/src/", forbidden: &["handfast_core", "handfast_server", "handfast::"] },
     Border { place: "migrations/", forbidden: &["sqlx", "tokio"] },
     Border { place: "examples/", forbidden: &["handfast_core", "handfast_proto"] },
@@ -45,12 +49,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-migrations", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-server", &["handfast-core", "handfast-proto"]),
-    (
-        "handfast-bench",
-        &["handfast", "handfast-core", "handfast-proto", "handfast-server"],
-    ),
+    ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
+    ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("order-payment", &["handfast", "handfast-server"]),
-    ("xtask", &[]),
+    ("handfast-test-services", &[]),
+    ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
+    ("xtask", &["handfast-test-services"]),
 ];
 
 /// Finds code that names what its place must not know.

@@ -14,6 +14,7 @@ pub(super) fn check(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = check_required(files);
     complaints.extend(check_modules(files));
     complaints.extend(check_migrations(files));
+    complaints.extend(check_pages(files));
     complaints
 }
 
@@ -21,6 +22,19 @@ fn check_required(files: &[SourceFile]) -> Vec<Complaint> {
     let there: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let missing = REQUIRED.iter().filter(|path| !there.contains(*path));
     missing.map(|path| Complaint::about(path, "is missing")).collect()
+}
+
+/// The Rust in a page is compiled, or it becomes untrue: some source file includes the page.
+fn check_pages(files: &[SourceFile]) -> Vec<Complaint> {
+    let has_rust = |page: &&SourceFile| page.path.ends_with(".md") && page.text.contains("```rust");
+    let is_included = |page: &SourceFile| {
+        let end = format!("/{}\")]", page.path);
+        files.iter().any(|file| file.is_rust() && file.text.contains(&end))
+    };
+    let untested = files.iter().filter(has_rust).filter(|page| !is_included(page));
+    untested
+        .map(|page| Complaint::about(&page.path, "no test compiles the Rust in this page"))
+        .collect()
 }
 
 /// A module below `src/` or `tests/` must be declared by a file that can declare it.
@@ -136,5 +150,18 @@ mod tests {
         let found = check_migrations(&files);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].path, "migrations/mysql/2.sql");
+    }
+    #[test]
+    fn rust_in_a_page_that_nothing_compiles_is_found() {
+        let page = "```rust\nfn main() {}\n```\n";
+        let files = [
+            SourceFile::sample("a/src/lib.rs", "#[doc = include_str!(\"../../README.md\")]"),
+            SourceFile::sample("README.md", page),
+            SourceFile::sample("docs/more.md", page),
+            SourceFile::sample("docs/words.md", "No code."),
+        ];
+        let found = check_pages(&files);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "docs/more.md");
     }
 }

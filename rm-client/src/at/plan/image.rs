@@ -94,6 +94,52 @@ pub(super) fn before(
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
+/// PostgreSQL: an UPDATE of exactly the rows that its own condition chooses, returning both images.
+///
+/// ```sql
+/// WITH hf_before AS MATERIALIZED (SELECT … WHERE condition FOR NO KEY UPDATE)
+/// UPDATE … SET … FROM hf_before WHERE key = hf_before.key RETURNING …
+/// ```
+///
+/// The condition is asked once, by the read, which locks the newest version of each row. The UPDATE
+/// has the same snapshot; where it meets an older version it follows the row to that locked one, so
+/// both see the same.
+pub(super) fn around(
+    text: &Text,
+    table: &Table,
+    columns: &[usize],
+    clauses: &Clauses,
+    lock: RowLock,
+) -> Query {
+    let (mut read, mut same, mut old) = (Vec::new(), Vec::new(), String::new());
+    for (position, &index) in columns.iter().enumerate() {
+        let name = quote::identifier(text.dialect, &table.columns[index].name);
+        let before = format!("hf_old{}", position + 1);
+        read.push(format!("{name} AS {before}"));
+        if table.key.contains(&index) {
+            same.push(format!("{name} = hf_before.{before}"));
+        }
+        old.push_str(", hf_before.");
+        old.push_str(&before);
+    }
+    let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
+    let with = text.cut(clauses.with.clone());
+    let query = [
+        if with.is_empty() { "WITH ".to_owned() } else { format!("{with}, ") },
+        format!("hf_before AS MATERIALIZED (SELECT {}", read.join(", ")),
+        format!(" FROM {}", text.cut(clauses.target.clone())),
+        condition(&Vec::from_iter(clauses.predicate.clone().map(|predicate| text.cut(predicate)))),
+        format!("{})", lock.clause(text.dialect)),
+        format!(" UPDATE {}", text.cut(clauses.target.clone())),
+        format!(" SET {}", text.cut(clauses.assignments.clone())),
+        format!(" FROM hf_before WHERE {}", same.join(" AND ")),
+        returning(text, table, columns, &own),
+        old,
+        mark(text.whole()),
+    ];
+    Query { text: query.concat(), arguments: Arguments::AsBound }
+}
+
 /// The user's text up to a token, then a RETURNING of ours; the text itself if there is none.
 pub(super) fn rewritten(text: &Text, end: usize, returning: &str) -> Query {
     let written = if returning.is_empty() || text.dialect == Dialect::MySql {

@@ -44,7 +44,8 @@ pub use self::{
     refusal::Refusal,
     shape::{
         Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyPart,
-        KeyedQuery, LockMode, LockingRead, Plan, Query, Update, Upsert, UpsertAfter, UpsertKind,
+        KeyedQuery, LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter,
+        UpsertKind,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,

@@ -77,16 +77,29 @@ pub struct Update {
     /// Columns that the database changes along (ON UPDATE, own-row triggers): restored where they
     /// changed, never compared.
     pub maintained: Vec<usize>,
-    /// The before image, locking its rows.
-    pub before: Query,
-    /// The change. Returns the after image if `returns_after`, else read it by key.
-    pub change: Change,
-    /// Whether the change's own rows end in the after image.
-    pub returns_after: bool,
+    /// Where the images come from.
+    pub image: UpdateImage,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
     /// The whole primary key, if WHERE compares it with values: at most one row, known before.
     pub point_key: Option<Vec<KeyPart>>,
+}
+
+/// Where the images of an UPDATE come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateImage {
+    /// One statement reads and locks the rows, changes those it read, and returns both images of
+    /// each: after the key texts stand the image columns once more, as they were before.
+    Together(Query),
+    /// A locking read, then the change.
+    Read {
+        /// The before image, locking its rows.
+        before: Query,
+        /// The change. Returns the after image if `returns_after`, else read it by key.
+        change: Change,
+        /// Whether the change's own rows end in the after image.
+        returns_after: bool,
+    },
 }
 
 /// A key part as a statement names it.

@@ -1,9 +1,9 @@
 //! UPDATE of one table.
 
-use sqlparser::ast::{SqliteOnConflict, Update as Tree};
+use sqlparser::ast::{SelectItem, SqliteOnConflict, Update as Tree};
 
 use super::{
-    Change, Dialect, Generation, Plan, Refusal, Table, Update,
+    Change, Dialect, Generation, Plan, Refusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
     guard::{self, Event},
     image::{self, RowLock},
@@ -19,17 +19,23 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
     let clauses = clauses(text, tree)?;
     let maintained = maintained(table, &assigned);
     let columns = image_columns(table, &assigned, &maintained);
-    let before = image::before(text, table, &columns, &clauses, row_lock(table, &assigned));
-    let change = change(text, tree, table, &columns, &clauses);
+    let lock = row_lock(table, &assigned);
+    let image = if text.dialect == Dialect::Postgres && !returns_everything(tree) {
+        UpdateImage::Together(image::around(text, table, &columns, &clauses, lock))
+    } else {
+        UpdateImage::Read {
+            before: image::before(text, table, &columns, &clauses, lock),
+            change: change(text, tree, table, &columns, &clauses),
+            returns_after: text.dialect.returns_rows(),
+        }
+    };
     Ok(Plan::Update(Update {
         point_key: point::key(text, table, tree.selection.as_ref()),
-        returns_after: text.dialect.returns_rows(),
         user_returning: tree.returning.is_some(),
         columns,
         assigned,
         maintained,
-        before,
-        change,
+        image,
     }))
 }
 
@@ -56,6 +62,12 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
         returning: tree.returning.is_some(),
     };
     Clauses::of_update(text, &expected)
+}
+
+/// Whether the user asked for `*`, which would take in the columns of another row source too.
+fn returns_everything(tree: &Tree) -> bool {
+    let items = tree.returning.iter().flatten();
+    items.into_iter().any(|item| matches!(item, SelectItem::Wildcard(_)))
 }
 
 /// What the database may change along with the assigned columns.

@@ -1,27 +1,56 @@
-//! UPDATE: before image with row locks, change, after image.
+//! UPDATE: before image with row locks, change, after image; in one statement where the database
+//! returns both.
 
 use super::{Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
-use crate::at::image::{Layout, align};
-use crate::at::plan::Update;
+use crate::at::image::{Image, Layout, align};
+use crate::at::plan::{Change, Query, Update, UpdateImage};
 
 impl<DB: Backend> Run<'_, DB> {
     pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {
-        let before = self.read(&plan.before, &plan.columns).await?;
-        let steps = self.change_rows(&plan.change, &before, &plan.columns).await?;
+        let (before, after, steps) = match &plan.image {
+            UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
+            UpdateImage::Read { before, change, returns_after } => {
+                let before = self.read(before, &plan.columns).await?;
+                self.update_imaged(before, change, *returns_after, &plan.columns).await?
+            }
+        };
+        self.work.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
+        self.recorded();
+        Ok(for_application::<DB>(steps, plan.user_returning))
+    }
+
+    async fn update_together(
+        &mut self,
+        query: &Query,
+        columns: &[usize],
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
+        let steps = self.change(query).await?;
+        let rows = rows_of::<DB>(&steps);
+        let (before, after) = Layout::of(columns).rows_twice(self.loaded, rows)?;
+        self.expect_rows("UPDATE", before.len(), &steps)?;
+        Ok((before, after, steps))
+    }
+
+    async fn update_imaged(
+        &mut self,
+        before: Image,
+        change: &Change,
+        returns_after: bool,
+        columns: &[usize],
+    ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
+        let steps = self.change_rows(change, &before, columns).await?;
         self.expect_rows("UPDATE", before.len(), &steps)?;
         let after = if before.is_empty() {
             Vec::new()
-        } else if plan.returns_after {
-            Layout::of(&plan.columns).rows(self.loaded, rows_of::<DB>(&steps))?
+        } else if returns_after {
+            Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?
         } else {
-            self.read_again(&before, &plan.columns).await?
+            self.read_again(&before, columns).await?
         };
         let (imaged, changed) = (before.len() as u64, affected::<DB>(&steps));
         let after =
             align(&before, after).ok_or_else(|| self.rows_differ("UPDATE", imaged, changed))?;
-        self.work.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
-        self.recorded();
-        Ok(for_application::<DB>(steps, plan.user_returning))
+        Ok((before, after, steps))
     }
 }

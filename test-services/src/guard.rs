@@ -1,8 +1,8 @@
-//! Ends the servers even when xtask itself is killed and cannot.
+//! Ends the servers even when whoever started them is killed and cannot.
 //!
-//! A small shell reads which servers run from a pipe that only xtask holds open. The end of the
-//! pipe is the end of xtask, however it came: the shell then stops the servers and removes their
-//! data.
+//! A small shell reads which servers run from a pipe that only this process holds open. The end of
+//! the pipe is the end of the process, however it came: the shell then stops the servers and
+//! removes their data.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,12 @@ use anyhow::{Context, Result};
 
 const SCRIPT: &str = r#"
 servers=""
-while read -r server; do servers="$servers $server"; done
+while read -r what server; do
+  left=""
+  for other in $servers; do [ "$other" = "$server" ] || left="$left $other"; done
+  servers="$left"
+  [ "$what" = runs ] && servers="$servers $server"
+done
 for server in $servers; do kill -QUIT "$server"; done
 sleep 2
 for server in $servers; do kill -KILL "$server"; done
@@ -36,7 +41,7 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C at the terminal is for xtask, which stops everything in order.
+            // A Ctrl-C at the terminal is for the one who stops everything in order.
             .process_group(0)
             .spawn()
             .context("starting sh")?;
@@ -45,8 +50,14 @@ impl Guard {
     }
 
     /// Puts a server under guard.
-    pub(crate) fn add(&mut self, id: u32) -> Result<()> {
-        writeln!(self.pipe, "{id}").context("the guard is gone")
+    pub(crate) fn add(&self, id: u32) -> Result<()> {
+        writeln!(&self.pipe, "runs {id}").context("the guard is gone")
+    }
+
+    /// A server has ended: its id may be somebody else's soon.
+    pub(crate) fn remove(&self, id: u32) {
+        // Without a guard nobody acts on the id either.
+        let _ = writeln!(&self.pipe, "ended {id}");
     }
 }
 

@@ -1,11 +1,11 @@
-//! One server: started, waited for, stopped.
+//! One server process: started, waited for, signalled, stopped.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,34 +13,24 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 
-use crate::interrupt::Interrupts;
-
-const READY_WITHIN: Duration = Duration::from_secs(60);
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
-const PROBE_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(50);
 const LOG_LINES_SHOWN: usize = 30;
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Server {
-    name: &'static str,
+pub(crate) struct Process {
     child: Child,
     stop: Signal,
-    log: PathBuf,
 }
 
-impl Server {
+impl Process {
     /// Starts the server in a process group of its own, so that a Ctrl-C at the terminal leaves it
-    /// to xtask. `stop` is the signal for a fast orderly shutdown.
-    pub(crate) fn start(
-        name: &'static str,
-        command: &mut Command,
-        log: &Path,
-        stop: Signal,
-    ) -> Result<Self> {
+    /// to us. `stop` is the signal for a fast orderly shutdown.
+    pub(crate) fn start(command: &mut Command, log: &Path, stop: Signal) -> Result<Self> {
         write_output_to(command, log)?;
-        let child = command.process_group(0).spawn().with_context(|| format!("starting {name}"))?;
-        Ok(Self { name, child, stop, log: log.to_owned() })
+        let child = command.process_group(0).spawn().with_context(|| format!("{command:?}"))?;
+        Ok(Self { child, stop })
     }
 
     /// The operating system's id of the server.
@@ -48,24 +38,25 @@ impl Server {
         self.child.id()
     }
 
-    /// Waits until `probe` says that the server answers.
-    pub(crate) fn wait_ready(
-        &mut self,
-        interrupts: &Interrupts,
-        probe: impl Fn() -> bool,
-    ) -> Result<()> {
-        let started = Instant::now();
-        while !probe() {
-            interrupts.check()?;
-            if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended with {status}:\n{}", self.name, last_lines(&self.log));
-            }
-            if started.elapsed() > READY_WITHIN {
-                bail!("{} does not answer:\n{}", self.name, last_lines(&self.log));
-            }
-            thread::sleep(PROBE_EVERY);
-        }
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Kills it as `kill -9` does, without its children.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
         Ok(())
+    }
+
+    /// Signals it and its children, itself first: then no further child comes.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        self.signal(signal);
+        for child in children_of(self.child.id()) {
+            // It may have ended meanwhile.
+            let _ = kill(child, signal);
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -76,8 +67,9 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Process {
     fn drop(&mut self) {
+        self.signal_all(Signal::SIGCONT);
         self.signal(self.stop);
         let asked = Instant::now();
         while let Ok(None) = self.child.try_wait() {
@@ -89,6 +81,19 @@ impl Drop for Server {
             thread::sleep(PROBE_EVERY);
         }
     }
+}
+
+/// The processes whose parent this is, where the system tells in `/proc`.
+fn children_of(parent: u32) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|id| parent_of(*id) == Some(parent)).map(Pid::from_raw).collect()
+}
+
+/// The fourth field of the status line; the second is a name in brackets that may hold anything.
+fn parent_of(id: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    status.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The account that a server runs under; `None` for our own.
@@ -141,15 +146,32 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
+/// Appends, so that the log of a server that was killed is kept.
 fn write_output_to(command: &mut Command, log: &Path) -> Result<()> {
-    let file = File::create(log).with_context(|| log.display().to_string())?;
+    let file = File::options().create(true).append(true).open(log);
+    let file = file.with_context(|| log.display().to_string())?;
     command.stdout(file.try_clone()?).stderr(file);
     Ok(())
 }
 
-fn last_lines(log: &Path) -> String {
+/// The end of a log, for people.
+pub(crate) fn last_lines(log: &Path) -> String {
     let bytes = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_known_by_its_parent() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let children = children_of(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(children.contains(&Pid::from_raw(i32::try_from(child.id()).unwrap())));
+    }
 }

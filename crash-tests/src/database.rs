@@ -1,0 +1,264 @@
+//! The databases: how they are made, joined, used and looked at.
+//!
+//! sqlx's types differ by product, so that code which runs statements is compiled once per product:
+//! see `with_pool`.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use handfast::{AtResource, Handfast};
+use serde::{Deserialize, Serialize};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, SqlitePool};
+
+use crate::history::{Element, List};
+use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
+
+/// How long to wait for a connection of the pool, and for SQLite's writer lock. Shorter than a
+/// global may take, so that an outage shows as an error.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a branch waits for rows of others.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, cents BIGINT NOT NULL)",
+    "CREATE TABLE receipt (id BIGINT NOT NULL PRIMARY KEY, account BIGINT NOT NULL, \
+     cents BIGINT NOT NULL)",
+    "CREATE TABLE list (id BIGINT NOT NULL PRIMARY KEY, items TEXT NOT NULL)",
+];
+
+/// Where a database is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Which product.
+    pub product: Product,
+    /// Its URL; for SQLite a path.
+    pub url: String,
+}
+
+/// A connection pool of one database.
+#[derive(Clone, Debug)]
+pub enum Pool {
+    /// PostgreSQL.
+    Postgres(PgPool),
+    /// MariaDB.
+    MySql(MySqlPool),
+    /// SQLite.
+    Sqlite(SqlitePool),
+}
+
+/// A database that takes part in globals.
+#[derive(Clone, Debug)]
+pub enum Resource {
+    /// PostgreSQL.
+    Postgres(AtResource<Postgres>),
+    /// MariaDB.
+    MySql(AtResource<MySql>),
+    /// SQLite.
+    Sqlite(AtResource<Sqlite>),
+}
+
+/// How a local transaction is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As a closure that is repeated.
+    Closure,
+    /// From `begin` to `commit`.
+    Explicit,
+}
+
+macro_rules! with_pool {
+    ($pool:expr, |$inner:ident| $body:expr) => {
+        match $pool {
+            Pool::Postgres($inner) => $body,
+            Pool::MySql($inner) => $body,
+            Pool::Sqlite($inner) => $body,
+        }
+    };
+}
+
+macro_rules! run_steps {
+    ($local:expr, $steps:expr) => {{
+        let mut read: Vec<Row> = Vec::new();
+        for step in $steps {
+            match step {
+                Step::Write(sql) => {
+                    let query = sqlx::query(AssertSqlSafe(sql.clone()));
+                    query.execute(&mut *$local).await?;
+                }
+                Step::Read(sql) => {
+                    let query = sqlx::query(AssertSqlSafe(sql.clone()));
+                    let rows = query.fetch_all(&mut *$local).await?;
+                    for row in &rows {
+                        read.push(row_of!(row)?);
+                    }
+                }
+            }
+        }
+        Ok::<_, sqlx::Error>(read)
+    }};
+}
+
+macro_rules! row_of {
+    ($row:expr) => {{
+        let row = $row;
+        let text = row.try_get::<String, _>(1);
+        let value = text.or_else(|_| row.try_get::<i64, _>(1).map(|number| number.to_string()));
+        row.try_get::<i64, _>(0).and_then(|id| Ok((id, value?)))
+    }};
+}
+
+macro_rules! run_branch {
+    ($resource:expr, $form:expr, $steps:expr) => {{
+        let (resource, steps) = ($resource, $steps);
+        match $form {
+            Form::Closure => {
+                let work =
+                    resource.transaction(|local| Box::pin(async move { run_steps!(local, steps) }));
+                work.await
+            }
+            Form::Explicit => {
+                let mut local = resource.begin().await?;
+                let read = run_steps!(&mut local, steps)?;
+                local.commit().await?;
+                Ok(read)
+            }
+        }
+    }};
+}
+
+impl Resource {
+    /// Runs one local transaction as a branch of the ambient global and gives back what it read.
+    ///
+    /// # Errors
+    /// Whatever kept it from committing.
+    pub async fn run(&self, form: Form, steps: &[Step]) -> Result<Vec<Row>, sqlx::Error> {
+        match self {
+            Self::Postgres(resource) => run_branch!(resource, form, steps),
+            Self::MySql(resource) => run_branch!(resource, form, steps),
+            Self::Sqlite(resource) => run_branch!(resource, form, steps),
+        }
+    }
+}
+
+impl Pool {
+    /// Connects when it is first used, so that an absent server is the user's matter.
+    ///
+    /// # Errors
+    /// When the URL is none.
+    pub fn new(place: &Place, connections: u32) -> Result<Self> {
+        Ok(match place.product {
+            Product::Postgres => {
+                let options = PgConnectOptions::from_str(&place.url)?;
+                let pool = PgPoolOptions::new().max_connections(connections);
+                Self::Postgres(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+            }
+            Product::MariaDb => {
+                let options = MySqlConnectOptions::from_str(&place.url)?;
+                let pool = MySqlPoolOptions::new().max_connections(connections);
+                Self::MySql(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+            }
+            Product::Sqlite => {
+                let options = SqliteConnectOptions::new()
+                    .filename(&place.url)
+                    .create_if_missing(true)
+                    .journal_mode(SqliteJournalMode::Wal)
+                    // As durable as the others: each commit is synced.
+                    .synchronous(SqliteSynchronous::Full)
+                    .busy_timeout(PATIENCE);
+                let pool = SqlitePoolOptions::new().max_connections(connections);
+                Self::Sqlite(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
+            }
+        })
+    }
+
+    /// Lets the library take the database into globals.
+    ///
+    /// # Errors
+    /// When the database or the coordinator is away.
+    pub async fn join(&self, handfast: &Handfast) -> Result<Resource> {
+        Ok(match self {
+            Self::Postgres(pool) => {
+                Resource::Postgres(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+            }
+            Self::MySql(pool) => {
+                Resource::MySql(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+            }
+            Self::Sqlite(pool) => {
+                Resource::Sqlite(handfast.at(pool.clone()).lock_timeout(LOCK_TIMEOUT).await?)
+            }
+        })
+    }
+
+    /// Makes the tables and what is in them in the beginning.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn make_tables(&self, handfast: &Handfast) -> Result<()> {
+        with_pool!(self, |pool| handfast.migrate(pool).await?);
+        for sql in TABLES {
+            self.execute(sql).await?;
+        }
+        let accounts: Vec<String> = (1..=ACCOUNTS).map(|id| format!("({id}, {CENTS})")).collect();
+        let lists: Vec<String> = (1..=LISTS).map(|id| format!("({id}, '')")).collect();
+        self.execute(&format!("INSERT INTO account VALUES {}", accounts.join(", "))).await?;
+        self.execute(&format!("INSERT INTO list VALUES {}", lists.join(", "))).await
+    }
+
+    /// Runs a statement past the library.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn execute(&self, sql: &str) -> Result<()> {
+        let sql = AssertSqlSafe(sql.to_owned());
+        with_pool!(self, |pool| sqlx::raw_sql(sql).execute(pool).await.map(|_answer| ()))?;
+        Ok(())
+    }
+
+    /// What each account holds.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn accounts(&self) -> Result<BTreeMap<i64, i64>> {
+        let sql = "SELECT id, cents FROM account";
+        let rows: Vec<(i64, i64)> =
+            with_pool!(self, |pool| sqlx::query_as(sql).fetch_all(pool).await?);
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Every receipt: of which transfer, account and cents.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn receipts(&self) -> Result<Vec<(i64, i64, i64)>> {
+        let sql = "SELECT id, account, cents FROM receipt";
+        Ok(with_pool!(self, |pool| sqlx::query_as(sql).fetch_all(pool).await?))
+    }
+
+    /// Every list that has elements.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn lists(&self, database: usize) -> Result<BTreeMap<List, Vec<Element>>> {
+        let sql = "SELECT id, items FROM list WHERE items <> ''";
+        let rows: Vec<(i64, String)> =
+            with_pool!(self, |pool| sqlx::query_as(sql).fetch_all(pool).await?);
+        Ok(rows.iter().map(|(id, items)| ((database, *id), elements(items))).collect())
+    }
+
+    /// The XIDs of all undo rows of a kind: 0 for undo logs, 1 for guard rows.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn undo_rows(&self, status: u8) -> Result<Vec<String>> {
+        let sql = format!("SELECT xid FROM undo_log WHERE log_status = {status}");
+        let sql = AssertSqlSafe(sql);
+        let rows = with_pool!(self, |pool| sqlx::query_scalar(sql).fetch_all(pool).await);
+        rows.context("reading undo_log")
+    }
+}

@@ -1,0 +1,135 @@
+//! A second host: a network namespace with a link to this one that can be cut, so that the kernel
+//! itself loses every packet. Only who may make namespaces has one.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Keeps the namespace until its standard input ends, which is when we do.
+const HOLD: &str = "echo ready; exec cat";
+
+/// Another host and the link to it.
+#[derive(Debug)]
+pub struct Host {
+    holder: Child,
+    /// This end of the link; the other one goes with it.
+    link: String,
+    here: Ipv4Addr,
+}
+
+impl Host {
+    /// Makes the host and its link; `None`, with the reason, where this process may not or the
+    /// programs `unshare`, `nsenter` and `ip` are missing.
+    ///
+    /// # Errors
+    /// When the link cannot be made in a namespace that can.
+    pub fn make() -> Result<Result<Self, String>> {
+        for program in ["nsenter", "ip"] {
+            if let Err(error) = Command::new(program).arg("-V").output() {
+                return Ok(Err(format!("{program}: {error}")));
+            }
+        }
+        let holder = match hold()? {
+            Ok(holder) => holder,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        // Names and addresses that no other run of this machine uses.
+        let own = std::process::id();
+        let [_, _, high, low] = own.to_be_bytes();
+        let here = Ipv4Addr::new(198, 18 + (high & 1), low, 1);
+        let there = Ipv4Addr::new(198, 18 + (high & 1), low, 2);
+        let host = Self { holder, link: format!("hf{own}a"), here };
+        let (near, far, id) = (&host.link, &format!("hf{own}b"), &host.holder.id().to_string());
+        if let Err(error) = ip(&["link", "add", near, "type", "veth", "peer", "name", far]) {
+            return Ok(Err(error.to_string()));
+        }
+        ip(&["link", "set", far, "netns", id])?;
+        ip(&["addr", "add", &format!("{here}/30"), "dev", near])?;
+        ip(&["link", "set", near, "up"])?;
+        host.ip_there(&["addr", "add", &format!("{there}/30"), "dev", far])?;
+        host.ip_there(&["link", "set", far, "up"])?;
+        Ok(Ok(host))
+    }
+
+    /// Where the other host finds this one.
+    #[must_use]
+    pub fn here(&self) -> IpAddr {
+        self.here.into()
+    }
+
+    /// The words before a command that is to run there.
+    #[must_use]
+    pub fn prefix(&self) -> [String; 4] {
+        [
+            "nsenter".to_owned(),
+            "--net".to_owned(),
+            "--target".to_owned(),
+            self.holder.id().to_string(),
+        ]
+    }
+
+    /// From here on every packet is lost, and nobody is told.
+    ///
+    /// # Errors
+    /// When the link is gone.
+    pub fn cut(&self) -> Result<()> {
+        ip(&["link", "set", &self.link, "down"])
+    }
+
+    /// Packets pass again.
+    ///
+    /// # Errors
+    /// When the link is gone.
+    pub fn heal(&self) -> Result<()> {
+        ip(&["link", "set", &self.link, "up"])
+    }
+
+    fn ip_there(&self, arguments: &[&str]) -> Result<()> {
+        let [nsenter, rest @ ..] = self.prefix();
+        done(Command::new(nsenter).args(rest).arg("ip").args(arguments))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The link goes with the namespace, and the namespace with its last process.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// A process in a namespace of its own, or why there is none.
+fn hold() -> Result<Result<Child, String>> {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", HOLD]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut holder = match command.spawn() {
+        Ok(holder) => holder,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Err(format!("unshare: {error}")));
+        }
+        Err(error) => return Err(error).context("starting unshare"),
+    };
+    let mut line = String::new();
+    let said = holder.stdout.take().context("standard output is piped")?;
+    BufReader::new(said).read_line(&mut line)?;
+    if line.trim() == "ready" {
+        return Ok(Ok(holder));
+    }
+    let output = holder.wait_with_output()?;
+    Ok(Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    done(Command::new("ip").args(arguments))
+}
+
+fn done(command: &mut Command) -> Result<()> {
+    let Output { status, stderr, .. } = command.output().with_context(|| format!("{command:?}"))?;
+    let line: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+    ensure!(status.success(), "{}: {}", line.join(" "), String::from_utf8_lossy(&stderr).trim());
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! A service as a process: it launches globals over two databases, is an RM of both, and tells what
+//! became of everything it did.
+//!
+//! It ends when its standard input does, so that it never outlives the run, and stops launching
+//! when a line comes there.
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use handfast::{AtError, EndError, Global, Handfast};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::database::{Form, Place, Pool, Resource};
+use crate::history::Outcome;
+use crate::told::{Seen, Told, now, tell};
+use crate::work::{DATABASES, Product, Row, What, Workload};
+
+/// How long a global may stay undecided: what a killed service leaves is rolled back after that.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a window of lists is in use.
+const WINDOW_NANOSECONDS: u64 = 10_000_000_000;
+/// Operations of one process have numbers of their own.
+const OPERATIONS_PER_PROCESS: u64 = 1_000_000;
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// How a process plays a service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Script {
+    /// Of all service processes of the run, started again ones included.
+    pub process: u64,
+    /// Where the coordinator is.
+    pub endpoint: String,
+    /// Where the databases are.
+    pub databases: [Place; DATABASES],
+    /// How long a request to the coordinator may go unanswered.
+    pub request_deadline_ms: u64,
+    /// How many operations run at a time.
+    pub workers: u64,
+    /// What they are.
+    pub workload: Workload,
+    /// Chooses them.
+    pub seed: u64,
+}
+
+/// Plays the part until standard input ends.
+///
+/// # Errors
+/// When nobody listens to what it tells.
+pub async fn play(script: Script) -> Result<()> {
+    let finishing = Arc::new(AtomicBool::new(false));
+    listen(Arc::clone(&finishing));
+    let service = Arc::new(Service::start(&script).await?);
+    tell(&Told::Ready)?;
+    let workers = (0..script.workers).map(|worker| {
+        let (service, finishing) = (Arc::clone(&service), Arc::clone(&finishing));
+        let seed = script.seed.wrapping_add(script.process * 1_000 + worker);
+        async move {
+            let mut random = StdRng::seed_from_u64(seed);
+            while !finishing.load(Ordering::Relaxed) {
+                service.operate(script.workload, &mut random).await?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    Box::pin(try_join_all(workers)).await?;
+    tell(&Told::Finished)?;
+    std::future::pending().await
+}
+
+/// A line asks to finish; the end asks to end.
+fn listen(finishing: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            if line.is_err() {
+                break;
+            }
+            finishing.store(true, Ordering::Relaxed);
+        }
+        std::process::exit(0);
+    });
+}
+
+struct Service {
+    handfast: Handfast,
+    resources: [Resource; DATABASES],
+    products: [Product; DATABASES],
+    next: AtomicU64,
+}
+
+impl Service {
+    async fn start(script: &Script) -> Result<Self> {
+        let handfast = keep_trying(async || {
+            let handfast = Handfast::connect(&script.endpoint).application("service");
+            let deadline = Duration::from_millis(script.request_deadline_ms);
+            let handfast = handfast.request_deadline(deadline);
+            let handfast = handfast.rollback_wait(Duration::from_secs(1));
+            handfast.back_off(Duration::from_millis(20), Duration::from_millis(500)).await
+        });
+        let handfast = handfast.await;
+        let connections = u32::try_from(script.workers)? + 2;
+        let mut resources = Vec::new();
+        for place in &script.databases {
+            let pool = Pool::new(place, connections)?;
+            resources.push(keep_trying(async || pool.join(&handfast).await).await);
+        }
+        let resources = resources.try_into().expect("a resource for each database");
+        let products = script.databases.clone().map(|place| place.product);
+        let next = AtomicU64::new(script.process * OPERATIONS_PER_PROCESS + 1);
+        Ok(Self { handfast, resources, products, next })
+    }
+
+    /// Runs one operation from its choice to its end, and tells of it before and after.
+    async fn operate(&self, workload: Workload, random: &mut StdRng) -> Result<()> {
+        let operation = self.next.fetch_add(1, Ordering::Relaxed);
+        let window = i64::try_from(now() / WINDOW_NANOSECONDS)?;
+        let what = What::choose(workload, window, random);
+        // Few: who waits in the explicit form holds up everybody else until a timeout.
+        let form = if random.random_bool(0.95) { Form::Closure } else { Form::Explicit };
+        tell(&Told::Began { operation, at: now(), what: what.clone() })?;
+        let Ended { outcome, why, seen } = self.run(operation, &what, form).await?;
+        tell(&Told::Ended { operation, at: now(), outcome, why, seen })
+    }
+
+    async fn run(&self, operation: u64, what: &What, form: Form) -> Result<Ended> {
+        let new = self.handfast.transaction("operation").timeout(TIMEOUT);
+        let new = if what.reads_committed() { new.read_committed() } else { new };
+        let global = match new.begin().await {
+            Ok(global) => global,
+            Err(error) => return Ok(Ended::in_nothing(format!("{}: {error}", error.code()))),
+        };
+        tell(&Told::Begun { operation, xid: global.xid().to_string() })?;
+        let work = self.work(operation, what, form);
+        match Box::pin(global.scope(work)).await {
+            Ok(rows) => {
+                let (outcome, why) = outcome_of(global.commit().await);
+                Ok(Ended { outcome, why, seen: what.seen(&rows) })
+            }
+            Err(error) => Ok(roll_back(global, error).await),
+        }
+    }
+
+    async fn work(
+        &self,
+        operation: u64,
+        what: &What,
+        form: Form,
+    ) -> Result<Vec<(usize, Row)>, sqlx::Error> {
+        let mut read = Vec::new();
+        for branch in what.branches(operation, self.products) {
+            let rows = self.resources[branch.database].run(form, &branch.steps).await?;
+            read.extend(rows.into_iter().map(|row| (branch.database, row)));
+        }
+        Ok(read)
+    }
+}
+
+struct Ended {
+    outcome: Outcome,
+    why: String,
+    seen: Seen,
+}
+
+impl Ended {
+    fn in_nothing(why: String) -> Self {
+        Self { outcome: Outcome::RolledBack, why, seen: Seen::default() }
+    }
+}
+
+/// However far the rollback has come: it was asked for, and never a commit.
+async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
+    let code = code_of(&cause);
+    let why = match global.rollback("a branch failed").await {
+        Ok(()) => format!("{code}: {cause}"),
+        Err(error) => format!("{code}: {cause}, then {error}"),
+    };
+    Ended::in_nothing(why)
+}
+
+fn outcome_of(committed: Result<(), EndError>) -> (Outcome, String) {
+    let Err(error) = committed else { return (Outcome::Committed, String::new()) };
+    let outcome = match &error {
+        EndError::RolledBack { .. }
+        | EndError::RollingBack { .. }
+        | EndError::NeedsOperator { .. }
+        | EndError::Forgotten { .. }
+        | EndError::NotBegun(_) => Outcome::RolledBack,
+        // Besides `Unknown` itself, none comes of a commit without an operator.
+        EndError::Unknown { .. } | EndError::Committed { .. } | EndError::Application(_) | _ => {
+            Outcome::Unknown
+        }
+    };
+    (outcome, format!("{}: {error}", error.code()))
+}
+
+/// Ours, the database's, or none.
+fn code_of(error: &sqlx::Error) -> String {
+    if let Some(ours) = AtError::of(error) {
+        return ours.code().to_owned();
+    }
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.map_or_else(|| "connection".to_owned(), |code| format!("SQL {code}"))
+}
+
+/// A service comes up in its own time, whatever else is down.
+async fn keep_trying<T, E>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
+    loop {
+        if let Ok(done) = attempt().await {
+            return done;
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+}

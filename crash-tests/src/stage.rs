@@ -1,0 +1,384 @@
+//! Coordinator, databases, services and the wires between them, and how faults are done to them.
+
+mod record;
+mod services;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use handfast::Handfast;
+use handfast_test_services::{DatabaseServer, Kind, Place as Servers};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::coordinator::Coordinator;
+use crate::database::{Place, Pool};
+use crate::fault::{End, Fault};
+use crate::namespace::Host;
+use crate::process::Program;
+use crate::wire::{State, Wire};
+use crate::work::{DATABASES, Product, Workload};
+
+pub use record::{Done, Record};
+use services::ServiceSlot;
+
+/// Shorter than the longest outages, so that they show as answers that never came.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
+
+/// How long a crash point may take to be reached.
+const CRASH_WITHIN: Duration = Duration::from_secs(30);
+/// How long everything may take to work again after a fault.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What is on stage.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who plays the coordinator and the services.
+    pub program: Program,
+    /// The databases.
+    pub products: [Product; DATABASES],
+    /// How many service processes run.
+    pub services: usize,
+    /// How many operations each runs at a time.
+    pub workers: u64,
+    /// What they do.
+    pub workload: Workload,
+    /// Chooses operations.
+    pub seed: u64,
+    /// How long a service waits for an answer of the coordinator.
+    pub request_deadline: Duration,
+    /// Where the coordinator keeps its records; a temporary directory unless given.
+    pub data_dir: Option<PathBuf>,
+    /// The host that the services are on, if it is not this one. They then reach the coordinator
+    /// over its link, and not over a wire.
+    pub host: Option<Arc<Host>>,
+}
+
+/// The whole system, running.
+#[derive(Debug)]
+pub struct Stage {
+    settings: Settings,
+    /// The coordinator.
+    pub coordinator: Coordinator,
+    /// Connections of our own to the databases, past the wires.
+    pub pools: [Pool; DATABASES],
+    servers: [Option<DatabaseServer>; DATABASES],
+    services: Vec<ServiceSlot>,
+    processes: u64,
+    started: Instant,
+    /// What the services have told.
+    pub record: Arc<Record>,
+    /// How often each fault was done.
+    pub faults: BTreeMap<String, u64>,
+    // Last: everything else has its files here.
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Starts everything and waits until the services work.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn start(settings: Settings) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("handfast-crash-").tempdir()?;
+        let data_dir = settings.data_dir.clone().unwrap_or_else(|| folder.path().join("data"));
+        let log = folder.path().join("coordinator.log");
+        let listen = settings.host.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), |host| host.here());
+        let coordinator = Coordinator::start(&settings.program, &data_dir, &log, listen).await?;
+        let servers = start_servers(settings.products).await?;
+        let places = [0, 1].map(|database| place(&folder, &servers, database, None));
+        let pools = [Pool::new(&places[0], 4)?, Pool::new(&places[1], 4)?];
+        let mut stage = Self {
+            settings,
+            coordinator,
+            pools,
+            servers,
+            services: Vec::new(),
+            processes: 0,
+            started: Instant::now(),
+            record: Arc::new(Record::default()),
+            faults: BTreeMap::new(),
+            folder,
+        };
+        stage.make_tables().await?;
+        for _ in 0..stage.settings.services {
+            let slot = stage.new_slot().await?;
+            stage.services.push(slot);
+        }
+        for service in 0..stage.services.len() {
+            stage.start_service(service, None).await?;
+        }
+        stage.until_progress().await.context("the services begin to work")?;
+        Ok(stage)
+    }
+
+    /// Another client of the coordinator, past the wires.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer.
+    pub async fn observer(&self) -> Result<Handfast> {
+        Ok(Handfast::connect(self.coordinator.endpoint()).application("observer").await?)
+    }
+
+    async fn make_tables(&self) -> Result<()> {
+        let observer = self.observer().await?;
+        for pool in &self.pools {
+            pool.make_tables(&observer).await?;
+        }
+        observer.close().await;
+        Ok(())
+    }
+
+    /// Which databases are servers.
+    #[must_use]
+    pub fn server_numbers(&self) -> Vec<usize> {
+        (0..DATABASES).filter(|database| self.servers[*database].is_some()).collect()
+    }
+
+    /// What chose the operations.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
+    /// How long the stage has been up.
+    #[must_use]
+    pub fn lasted(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// How many services run.
+    #[must_use]
+    pub fn service_count(&self) -> usize {
+        self.services.len()
+    }
+
+    /// Does a fault, puts it right, and waits until work is done again.
+    ///
+    /// # Errors
+    /// When the fault cannot be done, or nothing works afterwards.
+    pub async fn suffer(&mut self, fault: &Fault) -> Result<()> {
+        let happened = self.do_fault(fault).await.with_context(|| fault.to_string())?;
+        if happened {
+            *self.faults.entry(fault.to_string()).or_default() += 1;
+        }
+        self.until_progress().await.with_context(|| format!("after: {fault}"))
+    }
+
+    /// False: a crash point was not reached in time.
+    async fn do_fault(&mut self, fault: &Fault) -> Result<bool> {
+        match fault {
+            Fault::KillCoordinator => self.coordinator.restart(None).await?,
+            Fault::CrashCoordinator { point, pass } => {
+                self.coordinator.restart(Some(&format!("{point}:{pass}"))).await?;
+                let crashed = self.coordinator.running()?.crashed(CRASH_WITHIN).await?;
+                self.coordinator.restart(None).await?;
+                return Ok(crashed);
+            }
+            Fault::PauseCoordinator(lasting) => {
+                self.coordinator.running()?.pause()?;
+                sleep(*lasting).await;
+                self.coordinator.running()?.go_on()?;
+            }
+            Fault::KillService(service) => self.start_service(*service, None).await?,
+            Fault::CrashService { service, point, pass } => {
+                let point_and_pass = format!("{point}:{pass}");
+                self.start_service(*service, Some(("HANDFAST_CRASH_POINT", point_and_pass)))
+                    .await?;
+                let crashed = self.services[*service].crashed_at(point, CRASH_WITHIN).await?;
+                self.start_service(*service, None).await?;
+                return Ok(crashed);
+            }
+            Fault::PauseService(service, lasting) => {
+                self.services[*service].running()?.pause()?;
+                sleep(*lasting).await;
+                self.services[*service].running()?.go_on()?;
+            }
+            Fault::StopService { service, point, lasting } => {
+                self.start_service(*service, Some(("HANDFAST_STOP_POINT", (*point).to_owned())))
+                    .await?;
+                let process = self.services[*service].running()?;
+                process.stopped(CRASH_WITHIN).await?;
+                sleep(*lasting).await;
+                process.go_on()?;
+            }
+            Fault::KillDatabase(database) => self.restart_server(*database).await?,
+            Fault::PauseDatabase(database, lasting) => {
+                self.server(*database)?.pause();
+                sleep(*lasting).await;
+                self.server(*database)?.go_on();
+            }
+            Fault::Wire { service, to, state, lasting } => {
+                let wire = self.services[*service].wire(*to)?;
+                wire.set(*state);
+                sleep(*lasting).await;
+                wire.set(State::Sound);
+            }
+            Fault::CutHost(lasting) => {
+                let host = self.settings.host.as_ref().context("the services are on this host")?;
+                host.cut()?;
+                sleep(*lasting).await;
+                host.heal()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until an operation that begins from here on has committed.
+    ///
+    /// # Errors
+    /// When none does.
+    pub async fn until_progress(&self) -> Result<()> {
+        self.record.until_commit_of_what_begins(PROGRESS_WITHIN).await
+    }
+
+    /// Lets the services finish what they do; they stay, to finish branches.
+    ///
+    /// # Errors
+    /// When one does not come to an end.
+    pub async fn finish_services(&mut self) -> Result<()> {
+        for slot in &mut self.services {
+            slot.finish().await?;
+        }
+        Ok(())
+    }
+
+    fn server(&self, database: usize) -> Result<&DatabaseServer> {
+        self.servers[database].as_ref().context("the database is a file")
+    }
+
+    async fn restart_server(&mut self, database: usize) -> Result<()> {
+        let mut server = self.servers[database].take().context("the database is a file")?;
+        // It blocks until the server answers.
+        let restarted = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
+        self.servers[database] = Some(restarted.await??);
+        Ok(())
+    }
+
+    async fn new_slot(&self) -> Result<ServiceSlot> {
+        let coordinator = Wire::to(self.coordinator.address()).await?;
+        let mut wires = Vec::new();
+        for server in &self.servers {
+            wires.push(match server {
+                Some(server) => Some(Wire::to(server.address()).await?),
+                None => None,
+            });
+        }
+        let databases = wires.try_into().expect("a wire or none for each database");
+        Ok(ServiceSlot::new(coordinator, databases))
+    }
+
+    /// Starts a service, or another in the place of the one that is killed for it. A variable can
+    /// name a point for it to die or to stop at.
+    async fn start_service(&mut self, service: usize, point: Option<(&str, String)>) -> Result<()> {
+        self.processes += 1;
+        let slot = &mut self.services[service];
+        let places = [0, 1]
+            .map(|database| place(&self.folder, &self.servers, database, slot.address(database)));
+        let log = self.folder.path().join(format!("service-{service}.log"));
+        let host = self.settings.host.as_ref();
+        let prefix = host.map_or_else(Vec::new, |host| host.prefix().to_vec());
+        let mut command = self.settings.program.part_after(&prefix, "service", &log)?;
+        let endpoint = match host {
+            Some(_) => self.coordinator.address(),
+            None => slot.coordinator.address(),
+        };
+        command.arg(slot.script(&self.settings, self.processes, endpoint, places)?);
+        command.envs(point);
+        slot.restart(command, Arc::clone(&self.record)).await
+    }
+
+    /// Stops everything in order.
+    ///
+    /// # Errors
+    /// When a part does not stop.
+    pub async fn stop(mut self) -> Result<()> {
+        for slot in &mut self.services {
+            slot.kill().await?;
+        }
+        self.coordinator.kill().await?;
+        // They block until they have stopped.
+        let servers = self.servers;
+        tokio::task::spawn_blocking(move || drop(servers)).await?;
+        Ok(())
+    }
+}
+
+/// Starts the private servers that the products ask for, at the same time.
+async fn start_servers(products: [Product; DATABASES]) -> Result<[Option<DatabaseServer>; 2]> {
+    let kinds = products.map(|product| match product {
+        Product::Postgres => Some(Kind::Postgres),
+        Product::MariaDb => Some(Kind::MariaDb),
+        Product::Sqlite => None,
+    });
+    let place = Servers::new()?;
+    let starting = kinds.map(|kind| {
+        let place = Arc::clone(&place);
+        tokio::task::spawn_blocking(move || {
+            kind.map(|kind| DatabaseServer::start(kind, &place, &|| Ok(()))).transpose()
+        })
+    });
+    let [first, second] = starting;
+    let servers = [first.await??, second.await??];
+    for server in servers.iter().flatten() {
+        make_database(server).await?;
+    }
+    Ok(servers)
+}
+
+/// MariaDB has none in the beginning.
+async fn make_database(server: &DatabaseServer) -> Result<()> {
+    if server.kind() == Kind::MariaDb {
+        let place = Place { product: Product::MariaDb, url: server.url() };
+        Pool::new(&place, 1)?.execute("CREATE DATABASE handfast CHARACTER SET utf8mb4").await?;
+    }
+    Ok(())
+}
+
+/// Where a database is, for us or through a wire.
+fn place(
+    folder: &TempDir,
+    servers: &[Option<DatabaseServer>; DATABASES],
+    database: usize,
+    through: Option<std::net::SocketAddr>,
+) -> Place {
+    let Some(server) = &servers[database] else {
+        let file = folder.path().join(format!("database-{database}.sqlite"));
+        return Place { product: Product::Sqlite, url: file.display().to_string() };
+    };
+    let url = server.url_through(through.unwrap_or(server.address()));
+    match server.kind() {
+        Kind::Postgres => {
+            Place { product: Product::Postgres, url: format!("{url}?sslmode=disable") }
+        }
+        Kind::MariaDb => {
+            Place { product: Product::MariaDb, url: format!("{url}/handfast?ssl-mode=DISABLED") }
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what types do not.
+    ///
+    /// # Errors
+    /// When nobody would work.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.services > 0 && self.workers > 0, "somebody must work");
+        Ok(())
+    }
+}
+
+impl ServiceSlot {
+    fn wire(&self, end: End) -> Result<&Wire> {
+        match end {
+            End::Coordinator => Ok(&self.coordinator),
+            End::Database(database) => {
+                self.databases[database].as_ref().context("the database is a file")
+            }
+        }
+    }
+}

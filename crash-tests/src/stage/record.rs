@@ -1,0 +1,120 @@
+//! Everything that the services have told.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::sync::watch;
+
+use crate::history::{Operation, Outcome};
+use crate::told::{Seen, Told, now};
+use crate::work::What;
+
+/// The operations of all services, by number.
+#[derive(Debug)]
+pub struct Record {
+    operations: Mutex<BTreeMap<u64, Done>>,
+    /// When the operation began that committed last.
+    committed: watch::Sender<u64>,
+}
+
+/// An operation as far as it was told.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// What it was to do.
+    pub what: What,
+    /// When it began.
+    pub began: u64,
+    /// When it was over, if that was told.
+    pub ended: Option<u64>,
+    /// How.
+    pub outcome: Outcome,
+    /// Why it did not commit.
+    pub why: String,
+    /// Its global, if it got that far and told it.
+    pub xid: Option<String>,
+    /// What it read.
+    pub seen: Seen,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self { operations: Mutex::default(), committed: watch::channel(0).0 }
+    }
+}
+
+impl Record {
+    /// Notes what was told.
+    pub fn note(&self, told: Told) {
+        let mut operations = self.lock();
+        match told {
+            Told::Began { operation, at, what } => {
+                let (outcome, seen) = (Outcome::Unknown, Seen::default());
+                let (why, xid, ended) = (String::new(), None, None);
+                let done = Done { what, began: at, ended, outcome, why, xid, seen };
+                operations.insert(operation, done);
+            }
+            Told::Begun { operation, xid } => {
+                if let Some(done) = operations.get_mut(&operation) {
+                    done.xid = Some(xid);
+                }
+            }
+            Told::Ended { operation, at, outcome, why, seen } => {
+                let Some(done) = operations.get_mut(&operation) else { return };
+                (done.ended, done.outcome, done.why, done.seen) = (Some(at), outcome, why, seen);
+                if outcome == Outcome::Committed {
+                    let began = done.began;
+                    drop(operations);
+                    self.committed.send_modify(|last| *last = began.max(*last));
+                }
+            }
+            Told::Ready | Told::Finished => {}
+        }
+    }
+
+    /// Waits until an operation that begins from here on has committed.
+    pub(super) async fn until_commit_of_what_begins(&self, within: Duration) -> Result<()> {
+        let (start, mut committed) = (now(), self.committed.subscribe());
+        let commit = committed.wait_for(|began| *began > start);
+        let in_time = tokio::time::timeout(within, commit).await.is_ok();
+        ensure!(in_time, "nothing commits any more:\n{}", self.last_reasons());
+        Ok(())
+    }
+
+    /// What is known of every operation.
+    #[must_use]
+    pub fn operations(&self) -> BTreeMap<u64, Done> {
+        self.lock().clone()
+    }
+
+    /// Why operations failed of late.
+    fn last_reasons(&self) -> String {
+        let operations = self.lock();
+        let reasons = operations.values().rev().filter(|done| !done.why.is_empty());
+        reasons.take(5).map(|done| format!("  {}\n", done.why)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Done>> {
+        self.operations.lock().expect("no holder of the record panics")
+    }
+}
+
+impl Done {
+    /// As the judge of histories wants it.
+    #[must_use]
+    pub fn operation(&self, element: u64) -> Operation {
+        let appends = match &self.what {
+            What::Append { appends, .. } => appends.clone(),
+            What::Transfer { .. } | What::Total | What::Read { .. } => [].into(),
+        };
+        Operation {
+            element,
+            began: self.began,
+            ended: self.ended,
+            outcome: self.outcome,
+            appends,
+            reads: self.seen.lists.clone(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A service's place on stage: its wires stay, the process in it comes and goes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{ChildStdout, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{Record, Settings};
+use crate::database::Place;
+use crate::process::Process;
+use crate::service::Script;
+use crate::told::Told;
+use crate::wire::Wire;
+use crate::work::DATABASES;
+
+/// How long a service may take to finish its last operations.
+const FINISHED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The point that only a COMMIT leads to that got no answer.
+const AFTER_A_BROKEN_COMMIT: &str = "before-phase-one-report";
+const BREAK_EVERY: Duration = Duration::from_millis(300);
+
+/// One service's place.
+#[derive(Debug)]
+pub(super) struct ServiceSlot {
+    pub(super) coordinator: Wire,
+    /// None to a file.
+    pub(super) databases: [Option<Wire>; DATABASES],
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    /// Whether it has told that it is finished.
+    finished: watch::Receiver<bool>,
+    /// Ends when the process does.
+    listening: JoinHandle<Result<()>>,
+}
+
+impl ServiceSlot {
+    pub(super) fn new(coordinator: Wire, databases: [Option<Wire>; DATABASES]) -> Self {
+        Self { coordinator, databases, running: None }
+    }
+
+    /// Where the service finds a database that is a server.
+    pub(super) fn address(&self, database: usize) -> Option<SocketAddr> {
+        self.databases[database].as_ref().map(Wire::address)
+    }
+
+    /// What the process gets to play.
+    pub(super) fn script(
+        &self,
+        settings: &Settings,
+        process: u64,
+        endpoint: SocketAddr,
+        databases: [Place; DATABASES],
+    ) -> Result<String> {
+        let script = Script {
+            process,
+            endpoint: format!("http://{endpoint}"),
+            databases,
+            request_deadline_ms: u64::try_from(settings.request_deadline.as_millis())?,
+            workers: settings.workers,
+            workload: settings.workload,
+            seed: settings.seed,
+        };
+        Ok(serde_json::to_string(&script)?)
+    }
+
+    /// Kills the process that is there and puts another in its place.
+    pub(super) async fn restart(&mut self, command: Command, record: Arc<Record>) -> Result<()> {
+        self.kill().await?;
+        let (process, stdout) = Process::start(command)?;
+        let (sender, finished) = watch::channel(false);
+        let listening = tokio::spawn(listen(stdout, record, sender));
+        self.running = Some(Running { process, finished, listening });
+        Ok(())
+    }
+
+    /// Kills the process, and reads what it told before.
+    pub(super) async fn kill(&mut self) -> Result<()> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        running.process.kill().await?;
+        running.listening.await?
+    }
+
+    pub(super) fn running(&mut self) -> Result<&mut Process> {
+        let running = self.running.as_mut().context("the service is down")?;
+        Ok(&mut running.process)
+    }
+
+    /// Waits for the process to die at a point; helps it to come there. False: it never did.
+    pub(super) async fn crashed_at(&mut self, point: &str, within: Duration) -> Result<bool> {
+        let running = self.running.as_mut().context("the service is down")?;
+        let died = running.process.crashed(within);
+        if point != AFTER_A_BROKEN_COMMIT {
+            return died.await;
+        }
+        let breaking = async {
+            let mut every = tokio::time::interval(BREAK_EVERY);
+            loop {
+                every.tick().await;
+                for wire in self.databases.iter().flatten() {
+                    wire.break_all();
+                }
+            }
+        };
+        tokio::select! {
+            died = died => died,
+            () = breaking => unreachable!("it goes on for ever"),
+        }
+    }
+
+    /// Asks for no more operations and waits until the last one has ended.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        let running = self.running.as_mut().context("the service is down")?;
+        running.process.say("finish").await?;
+        let finished = running.finished.wait_for(|finished| *finished);
+        let in_time = tokio::time::timeout(FINISHED_WITHIN, finished).await;
+        ensure!(in_time.is_ok_and(|told| told.is_ok()), "a service does not come to an end");
+        Ok(())
+    }
+}
+
+/// Notes everything that the process tells.
+async fn listen(
+    stdout: ChildStdout,
+    record: Arc<Record>,
+    finished: watch::Sender<bool>,
+) -> Result<()> {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Some(line) = lines.next_line().await? {
+        // The last line of a process that was killed while it told something is cut off.
+        let Ok(told) = serde_json::from_str::<Told>(&line) else { continue };
+        match told {
+            Told::Finished => drop(finished.send_replace(true)),
+            told @ (Told::Ready | Told::Began { .. } | Told::Begun { .. } | Told::Ended { .. }) => {
+                record.note(told);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! A wire between a service and a server, carried by this process, that can be cut or go silent.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::Result;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What a wire does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Carries everything.
+    Sound,
+    /// Breaks every connection and takes none.
+    Cut,
+    /// Keeps connections and carries nothing, as a network does that loses every packet. What was
+    /// sent meanwhile arrives afterwards.
+    Silent,
+    /// Carries what the client says, and none of the answers.
+    Deaf,
+}
+
+/// A wire to one server.
+#[derive(Debug)]
+pub struct Wire {
+    address: SocketAddr,
+    state: watch::Sender<State>,
+    /// Counts how often every connection was broken.
+    breaks: watch::Sender<u64>,
+    listening: JoinHandle<()>,
+}
+
+impl Wire {
+    /// Lays a wire to a server.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn to(server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let (state, watched) = watch::channel(State::Sound);
+        let (breaks, broken) = watch::channel(0);
+        let listening = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                // In this order: a cut is set first and breaks connections then.
+                let mut broken = broken.clone();
+                broken.mark_unchanged();
+                if *watched.borrow() != State::Cut {
+                    tokio::spawn(carry(client, server, watched.clone(), broken));
+                }
+            }
+        });
+        Ok(Self { address, state, breaks, listening })
+    }
+
+    /// Where the client finds the server.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Changes what it does, for connections that are there and that come.
+    pub fn set(&self, state: State) {
+        self.state.send_replace(state);
+        if state == State::Cut {
+            self.break_all();
+        }
+    }
+
+    /// Breaks every connection that is there.
+    pub fn break_all(&self) {
+        self.breaks.send_modify(|breaks| *breaks += 1);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.listening.abort();
+        self.set(State::Cut);
+    }
+}
+
+/// Carries one connection until either side ends it or the wire is cut.
+async fn carry(
+    client: TcpStream,
+    server: SocketAddr,
+    state: watch::Receiver<State>,
+    mut broken: watch::Receiver<u64>,
+) {
+    let both = async {
+        let Ok(server) = TcpStream::connect(server).await else { return };
+        // What is small and late is what the tests are about.
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let asking = one_way(from_client, to_server, state.clone(), |state| {
+            matches!(state, State::Sound | State::Deaf)
+        });
+        let answering = one_way(from_server, to_client, state, |state| state == State::Sound);
+        tokio::join!(asking, answering);
+    };
+    tokio::select! {
+        () = both => {}
+        _ = broken.changed() => {}
+    }
+}
+
+/// Carries one direction; the end of what comes in is passed on.
+async fn one_way(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<State>,
+    passes: impl Fn(State) -> bool,
+) {
+    let mut bytes = vec![0; 16 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut bytes).await {
+        if state.wait_for(|state| passes(*state)).await.is_err() {
+            return;
+        }
+        if to.write_all(&bytes[..read]).await.is_err() {
+            return;
+        }
+    }
+    // The other end may be gone already.
+    let _ = to.shutdown().await;
+}

@@ -1,0 +1,37 @@
+//! The coordinator's disk fills up under work, is as good as full at a start, and has room again.
+
+use std::time::Duration;
+
+use handfast_crash_tests::stage::{Settings, Stage};
+use handfast_crash_tests::tmpfs::SmallDisk;
+
+use crate::stages::{FILES, assert_sound, not_run, settings};
+
+/// More than the store's first files take, and little enough to be filled at once.
+const DISK_BYTES: u64 = 256 << 20;
+const EXIT_STORE_FAILED: i32 = 8;
+/// How often it meets the end of the disk.
+const ENDS: usize = 3;
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_whose_disk_is_full_stops_and_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount(DISK_BYTES).unwrap() else {
+        return not_run("this process may not mount a tmpfs to fill");
+    };
+    let data_dir = Some(disk.path().join("data"));
+    let mut stage = Stage::start(Settings { data_dir, ..settings(FILES, 41) }).await.unwrap();
+    for _ in 0..ENDS {
+        disk.fill().unwrap();
+        // What it cannot store it does not answer: it ends, and says why.
+        let ended = stage.coordinator.running().unwrap().exited(ENDS_WITHIN).await.unwrap();
+        assert_eq!(ended.code(), Some(EXIT_STORE_FAILED));
+        // A write that did not fit is cut off at the start, which may make room for some others,
+        // or for none.
+        stage.coordinator.spawn(None).await.unwrap();
+    }
+    disk.free().unwrap();
+    stage.coordinator.restart(None).await.unwrap();
+    stage.until_progress().await.unwrap();
+    assert_sound(stage).await;
+}

@@ -1,0 +1,56 @@
+//! Death at each named point, while money moves and lists grow.
+
+use std::time::Duration;
+
+use handfast_crash_tests::fault::{COORDINATOR_POINTS, Fault, SERVICE_POINTS};
+use handfast_crash_tests::stage::{Settings, Stage};
+
+use crate::stages::{FILES, MIXED, assert_sound, settings};
+
+/// Which pass of a point: not the first, which some points meet before there is any work.
+const PASS: u32 = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
+    let request_deadline = Duration::from_secs(60);
+    let settings = Settings { request_deadline, ..settings(FILES, 11) };
+    let mut stage = Stage::start(settings).await.unwrap();
+    for point in COORDINATOR_POINTS {
+        // It leads once in its life.
+        let pass = if point == "after-lead" { 1 } else { PASS };
+        stage.suffer(&Fault::CrashCoordinator { point, pass }).await.unwrap();
+    }
+    // Between decision and disk, where nobody may have been told: often enough to meet commits.
+    for pass in 4..12 {
+        stage.suffer(&Fault::CrashCoordinator { point: "before-write", pass }).await.unwrap();
+    }
+    assert_all_reached(&stage, &COORDINATOR_POINTS);
+    let report = assert_sound(stage).await;
+    // Requests that had no answer were sent again: a restart is a delay and no error.
+    assert_eq!(report.verdict.reasons.get("HF-TM-UNANSWERED"), None, "{report}");
+    assert_eq!(report.verdict.outcomes.get("unknown"), None, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_dies_at_any_point_leaves_nothing() {
+    let mut stage = Stage::start(settings(MIXED, 12)).await.unwrap();
+    for (service, point) in SERVICE_POINTS.into_iter().enumerate() {
+        let service = service % stage.service_count();
+        // Two operations must meet for a repetition.
+        let pass = if point == "before-replay" { 1 } else { PASS };
+        stage.suffer(&Fault::CrashService { service, point, pass }).await.unwrap();
+    }
+    // Often enough to meet rollbacks there, and not commits alone.
+    for pass in 1..6 {
+        let point = "in-phase-two-before-commit";
+        stage.suffer(&Fault::CrashService { service: 0, point, pass }).await.unwrap();
+    }
+    assert_all_reached(&stage, &SERVICE_POINTS);
+    assert_sound(stage).await;
+}
+
+fn assert_all_reached(stage: &Stage, points: &[&str]) {
+    let reached = |point: &str| stage.faults.keys().any(|fault| fault.ends_with(point));
+    let missed: Vec<&&str> = points.iter().filter(|point| !reached(point)).collect();
+    assert!(missed.is_empty(), "nobody came to {missed:?}");
+}

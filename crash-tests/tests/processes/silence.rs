@@ -1,0 +1,56 @@
+//! Processes that are stopped, and wires that carry nothing, for longer than anybody's patience.
+
+use std::time::Duration;
+
+use handfast_crash_tests::fault::{End, Fault, LONGER_THAN_EVERY_TIMEOUT};
+use handfast_crash_tests::stage::Stage;
+use handfast_crash_tests::wire::State;
+
+use crate::stages::{FILES, SERVERS, assert_sound, settings};
+
+/// Whoever was stopped goes on with what it was at when its globals are long decided.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_stopped_for_longer_than_every_timeout_does_no_harm() {
+    let mut stage = Stage::start(settings(FILES, 21)).await.unwrap();
+    stage.suffer(&Fault::PauseCoordinator(LONGER_THAN_EVERY_TIMEOUT)).await.unwrap();
+    stage.suffer(&Fault::PauseService(0, LONGER_THAN_EVERY_TIMEOUT)).await.unwrap();
+    assert_sound(stage).await;
+}
+
+/// A branch that is registered and not committed when its global is rolled back meets the guard row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_between_registration_and_commit_comes_too_late() {
+    let mut stage = Stage::start(settings(SERVERS, 24)).await.unwrap();
+    for service in 0..stage.service_count() {
+        let (point, lasting) = ("after-register", Duration::from_secs(6));
+        stage.suffer(&Fault::StopService { service, point, lasting }).await.unwrap();
+    }
+    assert_sound(stage).await;
+}
+
+/// A database is killed, and stopped with all its children, and a wire to it is cut or loses
+/// everything, in either direction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_away_does_no_harm() {
+    let mut stage = Stage::start(settings(SERVERS, 22)).await.unwrap();
+    let lasting = Duration::from_secs(3);
+    for database in 0..2 {
+        stage.suffer(&Fault::KillDatabase(database)).await.unwrap();
+        stage.suffer(&Fault::PauseDatabase(database, lasting)).await.unwrap();
+        for state in [State::Cut, State::Silent, State::Deaf] {
+            let to = End::Database(database);
+            stage.suffer(&Fault::Wire { service: 0, to, state, lasting }).await.unwrap();
+        }
+    }
+    assert_sound(stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coordinator_that_is_cut_off_does_no_harm() {
+    let mut stage = Stage::start(settings(FILES, 23)).await.unwrap();
+    for (service, state) in [State::Cut, State::Silent, State::Deaf].into_iter().enumerate() {
+        let (service, to, lasting) = (service % 2, End::Coordinator, Duration::from_secs(4));
+        stage.suffer(&Fault::Wire { service, to, state, lasting }).await.unwrap();
+    }
+    assert_sound(stage).await;
+}

@@ -1,0 +1,45 @@
+//! Stages for tests.
+
+use std::io::Write;
+
+use handfast_crash_tests::process::Program;
+use handfast_crash_tests::run::Report;
+use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings, Stage};
+use handfast_crash_tests::work::{Product, Workload};
+
+pub(crate) const FILES: [Product; 2] = [Product::Sqlite, Product::Sqlite];
+pub(crate) const MIXED: [Product; 2] = [Product::Sqlite, Product::MariaDb];
+pub(crate) const SERVERS: [Product; 2] = [Product::Postgres, Product::MariaDb];
+
+/// Two services that run three operations each at a time.
+pub(crate) fn settings(products: [Product; 2], seed: u64) -> Settings {
+    Settings {
+        program: Program::new(env!("CARGO_BIN_EXE_handfast-crash-tests")),
+        products,
+        services: 2,
+        workers: 3,
+        workload: Workload::Both,
+        seed,
+        request_deadline: REQUEST_DEADLINE,
+        data_dir: None,
+        host: None,
+    }
+}
+
+/// Says that this machine does not allow what a test is about, where it cannot be overlooked. With
+/// `HANDFAST_TEST_EVERY_FAULT` set it is a failure.
+pub(crate) fn not_run(why: &str) {
+    // Past the test runner, which keeps what tests print for those that fail.
+    let mut terminal = std::io::stderr();
+    writeln!(terminal, "NOT RUN: {why}").unwrap();
+    assert!(std::env::var_os("HANDFAST_TEST_EVERY_FAULT").is_none(), "not run: {why}");
+}
+
+/// Everything has ended well, and something has happened.
+pub(crate) async fn assert_sound(mut stage: Stage) -> Report {
+    let report = stage.report().await.unwrap();
+    stage.stop().await.unwrap();
+    report.require_sound().unwrap();
+    assert!(report.verdict.totals + report.verdict.list_reads > 0, "something was read: {report}");
+    report
+}

@@ -1,0 +1,170 @@
+//! The client before a coordinator with TLS and tokens: who gets in, and what the others are told.
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::time::Duration;
+
+use handfast::{Connect, Error, Handfast};
+use handfast_server::config::Config;
+use handfast_server::security::{NewToken, Role};
+use handfast_server::serve::{RunningServer, Server};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// Long enough for several attempts on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A coordinator that encrypts and asks for tokens.
+struct Secured {
+    server: RunningServer,
+    directory: TempDir,
+    authority: String,
+    token: String,
+}
+
+/// An authority, and a certificate for `localhost` that it signed with its key.
+struct Signed {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Signed {
+    fn make() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        Self {
+            authority: authority.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+}
+
+impl Secured {
+    async fn start() -> Self {
+        let (signed, directory) = (Signed::make(), TempDir::new().unwrap());
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let orders = NewToken::draw("orders", Role::Client).unwrap();
+        let mut config = Config::tiny();
+        config.tls.certificate = write("certificate.pem", &signed.certificate);
+        config.tls.private_key = write("key.pem", &signed.key);
+        config.security.tokens = write("tokens", &orders.line);
+        let server = Server::start(config).await.unwrap();
+        Self { server, directory, authority: signed.authority, token: orders.token }
+    }
+
+    /// Puts these lines in the place of the tokens file.
+    fn let_in(&self, lines: &str) {
+        std::fs::write(self.directory.path().join("tokens"), lines).unwrap();
+        self.server.reload_tokens().unwrap().unwrap();
+    }
+
+    fn connect(&self) -> Connect {
+        let port = self.server.grpc_address.port();
+        Handfast::connect(format!("https://localhost:{port}"))
+            .tls_ca(&self.authority)
+            .connect_timeout(PATIENCE)
+    }
+}
+
+fn unauthenticated(connected: Result<Handfast, Error>) -> String {
+    let error = connected.unwrap_err();
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error:?}");
+    assert_eq!(error.code(), "HF-TM-UNAUTHENTICATED");
+    error.to_string()
+}
+
+fn unreachable(connected: Result<Handfast, Error>) -> String {
+    let error = connected.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn the_authority_and_a_token_get_in() {
+    let secured = Secured::start().await;
+    let handfast = secured.connect().token(&secured.token).await.unwrap();
+    let done = handfast.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
+    assert_eq!(done.unwrap(), 7);
+    handfast.close().await;
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_told_at_once() {
+    let secured = Secured::start().await;
+    // Patience would be in vain: another attempt with the same token ends the same.
+    let connect = || secured.connect().connect_timeout(Duration::from_secs(3_600));
+    let said = unauthenticated(connect().await);
+    assert!(said.contains("a known token is needed"), "{said}");
+    let said = unauthenticated(connect().token("hft_of_nobody").await);
+    assert!(said.contains("a known token is needed"), "{said}");
+    assert!(!said.contains("hft_of_nobody"), "{said}");
+    let viewer = NewToken::draw("grafana", Role::Viewer).unwrap();
+    secured.let_in(&viewer.line);
+    let said = unauthenticated(connect().token(&viewer.token).await);
+    assert!(said.contains("the role of `grafana` does not allow this"), "{said}");
+}
+
+#[tokio::test]
+async fn a_wrong_authority_or_scheme_is_told_by_name() {
+    let secured = Secured::start().await;
+    let port = secured.server.grpc_address.port();
+    let stranger = Signed::make().authority;
+    let wrong_authority = secured.connect().token(&secured.token).tls_ca(stranger);
+    let plain_to_tls = Handfast::connect(format!("http://localhost:{port}"))
+        .token(&secured.token)
+        .connect_timeout(PATIENCE);
+    let open = Server::start(Config::tiny()).await.unwrap();
+    let tls_to_plain = Handfast::connect(format!("https://localhost:{}", open.grpc_address.port()))
+        .tls_ca(&secured.authority)
+        .connect_timeout(PATIENCE);
+    let (authority, plain, tls) = tokio::join!(
+        wrong_authority.into_future(),
+        plain_to_tls.into_future(),
+        tls_to_plain.into_future(),
+    );
+    let said = unreachable(authority);
+    assert!(said.contains("invalid peer certificate"), "{said}");
+    let said = unreachable(plain);
+    assert!(said.contains("https"), "{said}");
+    let said = unreachable(tls);
+    assert!(said.contains("http://"), "{said}");
+}
+
+#[tokio::test]
+async fn an_authority_that_is_none_is_told_before_dialling() {
+    let no_pem = Handfast::connect("https://localhost:1").tls_ca("/etc/ca.pem").await;
+    let error = no_pem.unwrap_err();
+    assert_eq!(error.code(), "HF-CFG-CLIENT");
+    assert!(error.to_string().contains("the text of the file"), "{error}");
+    let missing = Handfast::connect("https://localhost:1").await.unwrap_err();
+    assert!(missing.to_string().contains("see tls_ca"), "{missing}");
+}
+
+// A coordinator that reads its tokens again ends the stream; who is still let in goes on.
+#[tokio::test]
+async fn a_client_outlives_the_change_of_other_tokens_and_not_of_its_own() {
+    let secured = Secured::start().await;
+    let file = std::fs::read_to_string(secured.directory.path().join("tokens")).unwrap();
+    let other = NewToken::draw("stock", Role::Client).unwrap();
+    secured.let_in(&format!("{file}\n{}", other.line));
+    let deadline = Duration::from_secs(60);
+    let back_off = Duration::from_millis(1);
+    let connect = || secured.connect().back_off(back_off, back_off);
+    let orders = connect().token(&secured.token).request_deadline(deadline).await.unwrap();
+    let stock = connect().token(&other.token).request_deadline(PATIENCE).await.unwrap();
+
+    secured.let_in(&file);
+    let done = orders.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
+    assert_eq!(done.unwrap(), 7);
+    let refused = stock.transaction("restock").begin().await.unwrap_err();
+    assert!(refused.to_string().contains("a known token is needed"), "{refused}");
+}

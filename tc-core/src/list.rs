@@ -1,0 +1,247 @@
+//! Lists for operators: globals and locks that pass a filter, page by page.
+//!
+//! A call looks at no more than it is told to, whatever passes: whoever lists what is rare asks
+//! again where the last call stopped, and lets others ask in between (BOUNDED).
+
+use std::sync::Arc;
+
+use crate::coordinator::Coordinator;
+use crate::global::Global;
+use crate::lock::{Holder, LockId};
+use crate::name::Space;
+use crate::outcome::StatusKind;
+use crate::record::GlobalRecord;
+use crate::view::{GlobalSummary, LockView};
+use crate::{Timestamp, Xid};
+
+/// How far one call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageBounds {
+    /// Entries returned.
+    pub items_max: usize,
+    /// Entries looked at, those included that do not pass.
+    pub scanned_max: usize,
+}
+
+impl PageBounds {
+    /// To the end of the list: for tests.
+    pub const NONE: Self = Self { items_max: usize::MAX, scanned_max: usize::MAX };
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T, C> {
+    /// What passes; perhaps nothing, although the list goes on.
+    pub items: Vec<T>,
+    /// Where the list goes on, unless it is at its end.
+    pub next: Option<C>,
+}
+
+/// Which globals to list; `None` lets all pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GlobalFilter {
+    /// Those that stand so.
+    pub status: Option<StatusKind>,
+    /// Those begun by this application.
+    pub application: Option<String>,
+    /// Those of this name.
+    pub name: Option<String>,
+    /// Those begun before this point in time.
+    pub begun_before: Option<Timestamp>,
+}
+
+/// Which locks to list; `None` lets all pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockFilter {
+    /// Those of this resource.
+    pub resource: Option<String>,
+    /// Those of tables of this name.
+    pub table: Option<String>,
+    /// Those of this canonical key.
+    pub key: Option<Box<[u8]>>,
+    /// Those that this global holds.
+    pub holder: Option<Xid>,
+}
+
+/// A place in the list of locks, which goes on behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LockCursor {
+    /// A global.
+    pub holder: Xid,
+    /// The place of one of its branches.
+    pub sequence: u32,
+    /// How many of that branch's rows come before.
+    pub rows: usize,
+}
+
+impl Coordinator {
+    /// Globals, unfinished and remembered, newest first. For the next page pass this one's `next`
+    /// as `before`.
+    #[must_use]
+    pub fn globals(
+        &self,
+        filter: &GlobalFilter,
+        before: Option<Xid>,
+        bounds: PageBounds,
+    ) -> Page<GlobalSummary, Xid> {
+        let newest = before.unwrap_or(Xid(u64::MAX));
+        let mut unfinished = self.globals.newest_before(newest).peekable();
+        let mut finished = self.history.newest_before(newest).peekable();
+        let newest = std::iter::from_fn(move || match (unfinished.peek(), finished.peek()) {
+            (Some(one), Some(other)) if one.xid > other.xid => unfinished.next().map(Listed::Open),
+            (_, Some(_)) => finished.next().map(Listed::Finished),
+            (_, None) => unfinished.next().map(Listed::Open),
+        });
+        let entries = newest.map(|global| {
+            let xid = global.xid();
+            (xid, Some(global).filter(|global| global.passes(filter)).map(Listed::summary))
+        });
+        page(entries, before, bounds)
+    }
+
+    /// Locked rows in the order of their oldest holder, and as its branches took them. For the next
+    /// page pass this one's `next` as `after`. A filter that names resource, table and key shows
+    /// the row also if it is only waited for.
+    #[must_use]
+    pub fn locks(
+        &self,
+        filter: &LockFilter,
+        after: Option<LockCursor>,
+        bounds: PageBounds,
+    ) -> Page<LockView, LockCursor> {
+        if let LockFilter { resource: Some(resource), table: Some(table), key: Some(key), .. } =
+            filter
+        {
+            let found = self.one_lock(resource, table, key, filter.holder);
+            let items = found.into_iter().filter(|_| after.is_none()).collect();
+            return Page { items, next: None };
+        }
+        let start = after.unwrap_or_default();
+        let start = start.max(LockCursor { holder: filter.holder.unwrap_or_default(), ..start });
+        let globals = self.globals.oldest_from(start.holder);
+        let globals =
+            globals.take_while(|global| filter.holder.is_none_or(|xid| xid == global.xid));
+        let places = globals.flat_map(|global| places(global, start));
+        let entries = places.map(|(at, lock)| {
+            let listed = lock.filter(|&lock| self.is_listed(lock, at, filter));
+            (at, listed.map(|lock| self.lock_view(lock)))
+        });
+        page(entries, after, bounds)
+    }
+
+    fn one_lock(
+        &self,
+        resource: &str,
+        table: &str,
+        key: &[u8],
+        holder: Option<Xid>,
+    ) -> Option<LockView> {
+        let space = Space::new(Arc::from(resource), Arc::from(table));
+        let view = self.lock_view(self.locks.find(&space, key)?);
+        let held_by = |xid| view.holders.iter().any(|it| it.xid == xid);
+        holder.is_none_or(held_by).then_some(view)
+    }
+
+    /// A row that many hold is listed once: under the oldest holder that is asked for.
+    fn is_listed(&self, lock: LockId, at: LockCursor, filter: &LockFilter) -> bool {
+        let asked_for = |holder: &Holder| filter.holder.is_none_or(|xid| xid == holder.xid);
+        let older = |it: Holder| (it.xid, it.sequence) < (at.holder, at.sequence);
+        filter.passes(self.locks.space(lock), self.locks.key(lock))
+            && !self.locks.holders(lock).filter(asked_for).any(older)
+    }
+}
+
+/// The places of one global behind a cursor: itself, its branches, and their locks. Globals and
+/// branches without a lock are places too, or a call could pass over any number of them.
+fn places(
+    global: &Global,
+    after: LockCursor,
+) -> impl Iterator<Item = (LockCursor, Option<LockId>)> + '_ {
+    let holder = global.xid;
+    let start =
+        if after.holder == holder { after } else { LockCursor { holder, ..Default::default() } };
+    let first = global.branches.partition_point(|branch| branch.sequence < start.sequence);
+    let locks = global.branches[first..].iter().flat_map(move |branch| {
+        let sequence = branch.sequence;
+        let skipped = if sequence == start.sequence { start.rows } else { 0 };
+        let at = move |rows| LockCursor { holder, sequence, rows };
+        let locks = branch.locks.as_slice().iter().enumerate().skip(skipped);
+        let locks = locks.map(move |(row, &lock)| (at(row + 1), Some(lock)));
+        std::iter::once((at(skipped), None)).chain(locks)
+    });
+    std::iter::once((start, None)).chain(locks)
+}
+
+/// Takes entries, each with its place, until a bound is reached.
+fn page<T, C: Copy>(
+    entries: impl Iterator<Item = (C, Option<T>)>,
+    start: Option<C>,
+    bounds: PageBounds,
+) -> Page<T, C> {
+    let mut page = Page { items: Vec::new(), next: start };
+    let mut entries = entries.peekable();
+    // At least one, so that every call gets on.
+    for _ in 0..bounds.scanned_max.max(1) {
+        if page.items.len() >= bounds.items_max {
+            break;
+        }
+        let Some((at, item)) = entries.next() else { break };
+        page.next = Some(at);
+        page.items.extend(item);
+    }
+    if entries.peek().is_none() {
+        page.next = None;
+    }
+    page
+}
+
+impl LockFilter {
+    fn passes(&self, space: &Space, key: &[u8]) -> bool {
+        self.resource.as_deref().is_none_or(|resource| resource == &*space.resource)
+            && self.table.as_deref().is_none_or(|table| table == &*space.table)
+            && self.key.as_deref().is_none_or(|wanted| wanted == key)
+    }
+}
+
+enum Listed<'a> {
+    Open(&'a Global),
+    Finished(&'a GlobalRecord),
+}
+
+impl Listed<'_> {
+    fn xid(&self) -> Xid {
+        match self {
+            Self::Open(global) => global.xid,
+            Self::Finished(global) => global.xid,
+        }
+    }
+
+    fn passes(&self, filter: &GlobalFilter) -> bool {
+        let (status, application, name, begun_at) = match self {
+            Self::Open(global) => {
+                let origin = &global.origin;
+                (global.status(), &origin.application, &origin.name, global.begun_at)
+            }
+            Self::Finished(global) => {
+                (global.status(), &global.application, &global.name, global.begun_at)
+            }
+        };
+        filter.status.is_none_or(|wanted| wanted == status.kind())
+            && filter.application.as_deref().is_none_or(|wanted| wanted == &**application)
+            && filter.name.as_deref().is_none_or(|wanted| wanted == &**name)
+            && filter.begun_before.is_none_or(|before| begun_at < before)
+    }
+
+    fn summary(self) -> GlobalSummary {
+        match self {
+            Self::Open(global) => {
+                let (status, branches) = (global.status(), global.branches.len());
+                GlobalSummary { record: global.record(), status, branches }
+            }
+            Self::Finished(global) => {
+                let (status, branches) = (global.status(), global.finished_branches.len());
+                GlobalSummary { record: global.clone(), status, branches }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Lists page by page: together the pages are the list, and no call looks further than it may.
+
+use std::sync::Arc;
+
+use handfast_core::{
+    BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter, Holding,
+    Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page, PageBounds,
+    Reply, ReplyWhen, Request, RowLock, Timestamp, What, Xid,
+};
+
+const GLOBALS: usize = 500;
+const BOUNDS: PageBounds = PageBounds { items_max: 7, scanned_max: 10 };
+
+#[test]
+fn a_rare_global_is_found_in_small_turns() {
+    let coordinator = many_globals();
+    let filter = GlobalFilter { name: Some("rare".to_owned()), ..GlobalFilter::default() };
+    let look = |before, bounds| coordinator.globals(&filter, before, bounds);
+    let found = in_turns(GLOBALS, look);
+    assert_eq!(found.len(), 5);
+    assert_eq!(found, look(None, PageBounds::NONE).items);
+}
+
+#[test]
+fn a_rare_lock_is_found_in_small_turns() {
+    let coordinator = many_globals();
+    for table in ["rare", "item", "nowhere"] {
+        let filter = LockFilter { table: Some(table.to_owned()), ..LockFilter::default() };
+        let look = |after, bounds| coordinator.locks(&filter, after, bounds);
+        assert_eq!(in_turns(coordinator.counts().locks, look), look(None, PageBounds::NONE).items);
+    }
+}
+
+/// A row that two globals read is listed under the older one, wherever a page ends.
+#[test]
+fn a_shared_row_is_listed_once() {
+    let mut coordinator = empty();
+    for _ in 0..3 {
+        let xid = begin(&mut coordinator, "read");
+        register(&mut coordinator, xid, 1, vec![row("item", 1, LockMode::Shared)]);
+        register(&mut coordinator, xid, 2, vec![row("item", 1, LockMode::Shared)]);
+    }
+    let look = |after, bounds| coordinator.locks(&LockFilter::default(), after, bounds);
+    assert_eq!(in_turns(1, look).len(), 1);
+    let last = coordinator.globals(&GlobalFilter::default(), None, PageBounds::NONE);
+    let last = last.items.first().map(|global| global.record.xid);
+    let filter = LockFilter { holder: last, ..LockFilter::default() };
+    let look = |after, bounds| coordinator.locks(&filter, after, bounds);
+    assert_eq!(in_turns(1, look).len(), 1);
+}
+
+/// A list that goes on behind a global that is gone meanwhile goes on with the next one.
+#[test]
+fn a_list_goes_on_where_its_last_lock_was() {
+    let mut coordinator = many_globals();
+    let filter = LockFilter { table: Some("item".to_owned()), ..LockFilter::default() };
+    let first = coordinator.locks(&filter, None, BOUNDS);
+    let LockCursor { holder, .. } = first.next.expect("there is more");
+    let rest = coordinator.locks(&filter, first.next, PageBounds::NONE);
+    let kept: Vec<_> =
+        rest.items.iter().filter(|lock| lock.holders[0].xid != holder).cloned().collect();
+    end(&mut coordinator, holder);
+    let rest = coordinator.locks(&filter, first.next, PageBounds::NONE).items;
+    assert_eq!(rest, kept);
+}
+
+/// Follows a list to its end; each turn looks at no more entries than it may.
+fn in_turns<T, C>(entries: usize, look: impl Fn(Option<C>, PageBounds) -> Page<T, C>) -> Vec<T>
+where
+    C: Copy + PartialEq + std::fmt::Debug,
+{
+    let (mut found, mut start, mut turns) = (Vec::new(), None, 0);
+    loop {
+        let page = look(start, BOUNDS);
+        assert!(page.items.len() <= BOUNDS.items_max);
+        assert!(page.next.is_none() || page.next != start, "a turn gets on");
+        found.extend(page.items);
+        turns += 1;
+        if page.next.is_none() {
+            break;
+        }
+        start = page.next;
+    }
+    assert!(turns >= entries / BOUNDS.scanned_max, "{turns} turns for {entries} entries");
+    found
+}
+
+/// Every hundredth has another name and holds a row of another table.
+fn many_globals() -> Coordinator {
+    let mut coordinator = empty();
+    for number in 0..GLOBALS {
+        let is_rare = number % 100 == 50;
+        let xid = begin(&mut coordinator, if is_rare { "rare" } else { "place-order" });
+        let table = if is_rare { "rare" } else { "item" };
+        let rows = [2 * number, 2 * number + 1].map(|key| row(table, key, LockMode::Exclusive));
+        register(&mut coordinator, xid, 1, rows.into());
+    }
+    coordinator
+}
+
+fn empty() -> Coordinator {
+    Coordinator::load(Epoch(1), "tc".into(), Limits::default(), []).expect("no records")
+}
+
+fn begin(coordinator: &mut Coordinator, name: &str) -> Xid {
+    let (application, name) = ("shop".into(), name.into());
+    let reply = ask(coordinator, What::Begin { application, name, timeout_ms: None });
+    let Reply::Begun { xid, .. } = reply else { panic!("not begun: {reply:?}") };
+    xid
+}
+
+fn register(coordinator: &mut Coordinator, xid: Xid, id: u64, rows: Vec<RowLock>) {
+    let branch = NewBranch {
+        id: BranchId(id),
+        resource: "stock".into(),
+        mode: Mode::At,
+        rows,
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+    let reply = ask(coordinator, What::RegisterBranch { xid, branch, wait });
+    assert!(matches!(reply, Reply::Registered { .. }), "{reply:?}");
+}
+
+fn end(coordinator: &mut Coordinator, xid: Xid) {
+    let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
+    ask(coordinator, What::End { xid, decision, by, reason: "".into(), reply_when });
+}
+
+fn ask(coordinator: &mut Coordinator, what: What) -> Reply {
+    let mut out = Outcome::default();
+    let request = Request { reply_to: Some(Correlation(1)), what };
+    coordinator.decide(Timestamp(1), request, &mut out);
+    let reply = out.effects.into_iter().find_map(|effect| match effect {
+        Effect::Reply { reply, .. } => Some(reply),
+        Effect::PhaseTwo(_) | Effect::Hold { .. } => None,
+    });
+    reply.expect("it is answered at once")
+}
+
+fn row(table: &str, key: usize, mode: LockMode) -> RowLock {
+    let key = format!("4:{key:04}").into_bytes().into();
+    RowLock { table: Arc::from(table), key, mode }
+}
+
+/// A branch that reads as many rows as it may and then writes them all. Rows in a stronger mode
+/// were counted as more rows, and refused; and each was searched for among all of the branch.
+#[test]
+fn very_many_rows_are_raised() {
+    let mut coordinator = empty();
+    let xid = begin(&mut coordinator, "count-everything");
+    let rows = |mode| (0..100_000).map(|key| row("item", key, mode)).collect::<Vec<_>>();
+    for mode in [LockMode::Shared, LockMode::Exclusive] {
+        for part in rows(mode).chunks(10_000) {
+            register(&mut coordinator, xid, 1, part.to_vec());
+        }
+    }
+    let view = coordinator.global(xid).expect("it is there");
+    assert_eq!(view.branches[0].rows.len(), 100_000);
+    assert!(view.branches[0].rows.iter().all(|row| row.mode == LockMode::Exclusive));
+}

@@ -1,0 +1,97 @@
+//! A model of registration, decision, lock hand-over and change of leadership, checked
+//! exhaustively at small sizes.
+//!
+//! The rules are not written down a second time: a state of the model holds real coordinators,
+//! leaders that may not know yet that they are deposed, over one store of records. Its steps are
+//! requests, sent to any of them in any order; batches written or lost; the next leader loading the
+//! records; branches answering; and time. `witness` says what may never be seen from outside,
+//! `healing` that everything ends once the faults stop.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod healing;
+mod request;
+mod step;
+mod system;
+mod witness;
+
+use handfast_core::Decision::{Commit, RollBack};
+use handfast_core::{Decision, Holding};
+use stateright::{Checker, Model};
+
+use crate::request::{BranchPlan, GlobalPlan};
+use crate::system::{Seen, Setup};
+
+/// Three globals pass two rows on to each other; one of them wants both at once.
+#[test]
+fn rows_are_handed_over() {
+    let (one, other) = (plan(&[&[0]], &[RollBack]), plan(&[&[1]], &[Commit]));
+    let globals = vec![one, plan(&[&[0, 1]], &[Commit, RollBack]), other];
+    let setup = Setup { globals, ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.granted_later.get() && seen.expired.get()));
+}
+
+/// Two globals take the same two rows in opposite order, a row at a time.
+#[test]
+fn cycles_are_refused() {
+    let globals = vec![plan(&[&[0], &[1]], &[Commit]), plan(&[&[1], &[0]], &[RollBack])];
+    let setup = Setup { globals, ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.deadlock.get() && seen.granted_later.get()));
+}
+
+/// Requesters that hold database locks do not wait for a global that rolls back.
+#[test]
+fn holders_of_database_locks_fail_fast() {
+    let (one, other) = (plan(&[&[0]], &[RollBack, Commit]), plan(&[&[1]], &[Commit]));
+    let globals = [one, plan(&[&[0, 1]], &[RollBack]), other];
+    let globals = globals.map(|plan| GlobalPlan { holding: Holding::DatabaseLocks, ..plan });
+    let setup = Setup { globals: globals.into(), ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.failed_fast.get() && seen.granted_later.get()));
+}
+
+/// Leadership changes hands, and every request is sent twice, to the old leader or the next.
+#[test]
+fn leaders_are_fenced() {
+    let globals = vec![plan(&[&[0]], &[Commit, RollBack])];
+    let setup = Setup { globals, sends_max: 2, epochs_max: 2, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.fenced.get() && seen.lost_decision.get()));
+}
+
+/// The row that one global holds and another waits for, when leadership changes hands.
+#[test]
+fn locks_outlive_their_leader() {
+    let globals = vec![plan(&[&[0]], &[Commit, RollBack]), plan(&[&[0]], &[RollBack])];
+    let setup = Setup { globals, epochs_max: 2, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.fenced.get() && seen.granted_later.get()));
+}
+
+/// One global, three leaders in a row, and time running out.
+#[test]
+fn decisions_survive_two_changes_of_leadership() {
+    let globals = vec![plan(&[&[0]], &[Commit, RollBack])];
+    let setup = Setup { globals, epochs_max: 3, ticks_max: 1, ..Setup::default() };
+    println!("{}", check(setup, |seen| seen.fenced.get() && seen.lost_decision.get()));
+}
+
+/// A global whose branches want these rows, and the decisions that are asked for.
+fn plan(branches: &[&[usize]], ends: &[Decision]) -> GlobalPlan {
+    let branch = |rows: &&[usize]| BranchPlan { rows: rows.to_vec() };
+    let branches = branches.iter().map(branch).collect();
+    GlobalPlan { branches, ends: ends.to_vec(), holding: Holding::Nothing }
+}
+
+/// Visits every state there is, and wants the events that make the set-up worth its time. Tells how
+/// much there was to visit.
+fn check(setup: Setup, wanted: impl Fn(&Seen) -> bool) -> String {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let checker = setup.checker().threads(threads).spawn_bfs().join();
+    if let Some((property, path)) = checker.discoveries().into_iter().next() {
+        let (last, broken) = (path.last_state(), path.last_state().witness.broken);
+        let steps = path.clone().into_actions();
+        panic!("not held: {property}; {broken:?}, after {steps:#?}\n{last:#?}");
+    }
+    let seen = &checker.model().seen;
+    assert!(wanted(seen), "the set-up never reached what it is for: {seen:?}");
+    format!("{} steps, {} states", checker.state_count(), checker.unique_state_count())
+}

@@ -1,0 +1,208 @@
+//! What each step does to the system.
+
+use std::collections::VecDeque;
+
+use handfast_core::{
+    Change, Coordinator, Correlation, Effect, Outcome, PhaseTwoOutcome, Rejection, Reply, Request,
+    What,
+};
+
+use crate::request::Ask;
+use crate::support::{held, views};
+use crate::system::{Call, Leader, Setup, Step, System, xid_of};
+
+impl System {
+    pub(crate) fn take(&mut self, setup: &Setup, step: Step) {
+        match step {
+            Step::Send { leader, global, ask } => self.send(setup, leader, global, ask),
+            Step::Write { leader } => self.write(setup, leader),
+            Step::WriteAndDie { leader } => {
+                self.store_next_batch(leader);
+                self.leaders.retain(|it| it.epoch != leader);
+            }
+            Step::Lead => self.lead(setup),
+            Step::Answer { leader, call } => self.answer(setup, leader, call),
+            Step::Tick { leader } => self.tick(setup, leader),
+        }
+    }
+
+    fn send(&mut self, setup: &Setup, leader: u64, global: usize, ask: Ask) {
+        let plan = &setup.globals[global];
+        let place = plan.asks().position(|it| it == ask).expect("an ask of the plan");
+        self.sent[global][place] += 1;
+        let number = (global * 16 + place) * 16 + usize::from(self.sent[global][place]);
+        let reply_to = Correlation(number as u64);
+        let request = plan.request(xid_of(global), ask, reply_to);
+        let before = self.leader(leader).coordinator.clone();
+        let out = self.decide(setup, leader, request);
+        match (ask, reply_of(&out, reply_to)) {
+            (Ask::Register(_), Some(Reply::Rejected(_))) => {
+                self.check_nothing_left(leader, &before, &out);
+            }
+            (Ask::Register(branch), None) => {
+                let rows = plan.branches[branch].rows.clone();
+                self.leader_mut(leader).waiting.push((reply_to, rows));
+            }
+            (Ask::Register(branch), Some(Reply::Registered { .. })) => {
+                let rows = &plan.branches[branch].rows;
+                let mut waiting = self.leader(leader).waiting.iter().flat_map(|(_, rows)| rows);
+                if waiting.any(|row| rows.contains(row)) {
+                    self.witness.blame("a request overtakes one that waits for the row");
+                }
+            }
+            (Ask::Register(_) | Ask::End(_), _) => {}
+        }
+    }
+
+    /// A refused registration leaves nothing: no change, no lock, no place in a queue, no branch.
+    fn check_nothing_left(&mut self, leader: u64, before: &Coordinator, out: &Outcome) {
+        let after = &self.leader(leader).coordinator;
+        let shown = |it: &Coordinator| (views(it), held(it), it.counts());
+        if !out.changes.is_empty() || shown(before) != shown(after) {
+            self.witness.blame("a refused registration left something");
+        }
+    }
+
+    fn answer(&mut self, setup: &Setup, leader: u64, call: Call) {
+        let (xid, branch, decision) = call;
+        self.witness.see_carried_out(call);
+        let outcome = PhaseTwoOutcome::Done;
+        let what = What::FinishPhaseTwo { xid, branch, decision, outcome };
+        self.decide(setup, leader, Request { reply_to: None, what });
+    }
+
+    fn tick(&mut self, setup: &Setup, leader: u64) {
+        self.ticks += 1;
+        let due = self.leader(leader).coordinator.next_deadline();
+        self.now = self.now.max(due.expect("only leaders with something due tick"));
+        self.decide(setup, leader, Request { reply_to: None, what: What::Tick });
+    }
+
+    fn decide(&mut self, setup: &Setup, epoch: u64, request: Request) -> Outcome {
+        let (now, asker) = (self.now, request.reply_to);
+        let leader = self.leader_mut(epoch);
+        let mut out = Outcome::default();
+        leader.coordinator.decide(now, request, &mut out);
+        note(setup, asker, &out);
+        if !leader.answers_in_order(&out) {
+            self.witness.blame("a request is granted a row before one that came first");
+        }
+        let leader = self.leader_mut(epoch);
+        if out != Outcome::default() {
+            leader.undurable.push_back(out.clone());
+            if setup.epochs_max == 1 {
+                // No leader can lose it.
+                self.write(setup, epoch);
+            }
+        }
+        out
+    }
+
+    // ---- leadership ----
+
+    pub(crate) fn lead(&mut self, setup: &Setup) {
+        self.epoch += 1;
+        let loaded = self.store.load(self.epoch, &setup.limits);
+        let coordinator = loaded.expect("RECORDED: the records fit together");
+        let mut owed = Outcome::default();
+        coordinator.owed(&mut owed);
+        self.let_out(&owed);
+        let (epoch, undurable, waiting) = (self.epoch, VecDeque::new(), Vec::new());
+        self.leaders.push(Leader { epoch, coordinator, undurable, waiting });
+    }
+
+    /// DURABLE-FIRST and the fence: a batch with changes is written under the store's epoch, or
+    /// its leader ends with everything that it has not written. One without is durable already.
+    fn write(&mut self, setup: &Setup, leader: u64) {
+        let batch = self.leader(leader).undurable.front().expect("only what is there is written");
+        if leader != self.epoch && !batch.changes.is_empty() {
+            setup.seen.fenced.set();
+            self.note_lost_decisions(setup, leader);
+            self.leaders.retain(|it| it.epoch != leader);
+            return;
+        }
+        let batch = self.store_next_batch(leader);
+        self.let_out(&batch);
+    }
+
+    fn store_next_batch(&mut self, leader: u64) -> Outcome {
+        let batch = self.leader_mut(leader).undurable.pop_front();
+        let batch = batch.expect("only what is there is written");
+        self.witness.see_changes(&self.store, &batch.changes);
+        self.store.apply(&batch.changes);
+        batch
+    }
+
+    fn let_out(&mut self, batch: &Outcome) {
+        for effect in &batch.effects {
+            self.witness.see(effect);
+            if let Effect::PhaseTwo(call) = effect {
+                self.calls.insert((call.xid, call.branch, call.decision));
+            }
+        }
+    }
+
+    fn note_lost_decisions(&self, setup: &Setup, leader: u64) {
+        let lost = self.leader(leader).undurable.iter().flat_map(|batch| &batch.changes);
+        let decides = |change: &Change| crate::witness::decision_stored(change).is_some();
+        if lost.into_iter().any(decides) {
+            setup.seen.lost_decision.set();
+        }
+    }
+
+    fn leader(&self, epoch: u64) -> &Leader {
+        self.leaders.iter().find(|it| it.epoch == epoch).expect("a leader that lives")
+    }
+
+    fn leader_mut(&mut self, epoch: u64) -> &mut Leader {
+        self.leaders.iter_mut().find(|it| it.epoch == epoch).expect("a leader that lives")
+    }
+}
+
+impl Leader {
+    /// FIFO: of the requests that wait for a row, the first that came is granted it first.
+    fn answers_in_order(&mut self, out: &Outcome) -> bool {
+        let mut in_order = true;
+        for effect in &out.effects {
+            let Effect::Reply { to, reply } = effect else { continue };
+            let Some(place) = self.waiting.iter().position(|(known, _)| known == to) else {
+                continue;
+            };
+            let (_, rows) = self.waiting.remove(place);
+            let mut earlier = self.waiting[..place].iter().flat_map(|(_, rows)| rows);
+            let is_granted = matches!(reply, Reply::Registered { .. });
+            in_order &= !is_granted || !earlier.any(|row| rows.contains(row));
+        }
+        in_order
+    }
+}
+
+fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {
+    out.effects.iter().find_map(|effect| match effect {
+        Effect::Reply { to, reply } if *to == asker => Some(reply),
+        Effect::Reply { .. } | Effect::PhaseTwo(_) | Effect::Hold { .. } => None,
+    })
+}
+
+/// Notes what a decision shows of the events that set-ups are for.
+fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
+    for effect in &out.effects {
+        let Effect::Reply { to, reply } = effect else { continue };
+        let later = Some(*to) != asker;
+        match reply {
+            Reply::Registered { .. } if later => setup.seen.granted_later.set(),
+            Reply::Rejected(Rejection::RowLocked { holder_rolling_back: true, .. }) => {
+                setup.seen.failed_fast.set();
+            }
+            Reply::Rejected(Rejection::RowLocked { .. }) if later => setup.seen.expired.set(),
+            Reply::Rejected(Rejection::Deadlock { .. }) => setup.seen.deadlock.set(),
+            Reply::Begun { .. }
+            | Reply::Registered { .. }
+            | Reply::Reported
+            | Reply::Unlocked
+            | Reply::Status(_)
+            | Reply::Operated
+            | Reply::Rejected(_) => {}
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The model's states and steps, as `stateright` wants them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::{self, Write};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use handfast_core::{
+    BranchId, Coordinator, Correlation, Decision, Epoch, GlobalStatus, Holding, Limits, LockFilter,
+    Outcome, PageBounds, Request, Timestamp, What, Xid,
+};
+use stateright::{Model, Property};
+
+use crate::healing;
+use crate::request::{Ask, GlobalPlan};
+use crate::support::{Store, recorded};
+use crate::witness::{self, Witness};
+
+/// The undecided globals' timeout.
+const TIMEOUT_MS: u64 = 1_000;
+
+/// What is to be explored, and what came up on the way.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) globals: Vec<GlobalPlan>,
+    /// How often each request is sent: a message lost, doubled or sent again.
+    pub(crate) sends_max: u8,
+    /// How many leaders there are, one after the other.
+    pub(crate) epochs_max: u64,
+    /// How often time passes.
+    pub(crate) ticks_max: u8,
+    pub(crate) limits: Limits,
+    pub(crate) seen: Arc<Seen>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            globals: Vec::new(),
+            sends_max: 1,
+            epochs_max: 1,
+            ticks_max: 0,
+            limits: Limits::default(),
+            seen: Arc::default(),
+        }
+    }
+}
+
+/// Events that some set-up must reach, or it does not check what it is for.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) granted_later: Flag,
+    pub(crate) expired: Flag,
+    pub(crate) deadlock: Flag,
+    pub(crate) failed_fast: Flag,
+    pub(crate) fenced: Flag,
+    pub(crate) lost_decision: Flag,
+}
+
+/// Set once and for all.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One state of everything.
+#[derive(Clone, Debug)]
+pub(crate) struct System {
+    pub(crate) store: Store,
+    /// The epoch that the store lets write.
+    pub(crate) epoch: u64,
+    pub(crate) now: Timestamp,
+    /// Oldest first. All but the last are deposed and do not know it yet.
+    pub(crate) leaders: Vec<Leader>,
+    /// By global, then by request: how often it was sent.
+    pub(crate) sent: Vec<Vec<u8>>,
+    pub(crate) ticks: u8,
+    /// Phase-two calls that were let out; each may be answered at any time, again and again.
+    pub(crate) calls: BTreeSet<Call>,
+    pub(crate) witness: Witness,
+}
+
+pub(crate) type Call = (Xid, BranchId, Decision);
+
+/// A coordinator and what it decided that is not durable yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Leader {
+    pub(crate) epoch: u64,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) undurable: VecDeque<Outcome>,
+    /// The registrations that wait, in the order in which they came, with their rows.
+    pub(crate) waiting: Vec<(Correlation, Vec<usize>)>,
+}
+
+/// What can happen next. Leaders are named by their epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A request reaches a leader, which decides it.
+    Send { leader: u64, global: usize, ask: Ask },
+    /// A batch is written, and its effects leave; or the fence stops it, and the leader with it.
+    Write { leader: u64 },
+    /// A batch is written, and the leader dies before any effect leaves.
+    WriteAndDie { leader: u64 },
+    /// The next leader loads the records. The one before it may live on.
+    Lead,
+    /// A branch carries phase two out, and the answer reaches a leader.
+    Answer { leader: u64, call: Call },
+    /// Time passes until something is due at a leader.
+    Tick { leader: u64 },
+}
+
+impl Model for Setup {
+    type State = System;
+    type Action = Step;
+
+    /// Every global is begun, and nothing is stored yet.
+    fn init_states(&self) -> Vec<System> {
+        let mut system = System {
+            store: Store::default(),
+            epoch: 0,
+            now: Timestamp(0),
+            leaders: Vec::new(),
+            sent: self.globals.iter().map(|plan| vec![0; plan.asks().count()]).collect(),
+            ticks: 0,
+            calls: BTreeSet::new(),
+            witness: Witness::default(),
+        };
+        system.lead(self);
+        for _ in &self.globals {
+            let (application, name) = ("shop".into(), "place-order".into());
+            let what = What::Begin { application, name, timeout_ms: Some(TIMEOUT_MS) };
+            let request = Request { reply_to: Some(Correlation(0)), what };
+            let mut out = Outcome::default();
+            system.leaders[0].coordinator.decide(system.now, request, &mut out);
+        }
+        vec![system]
+    }
+
+    fn actions(&self, system: &System, steps: &mut Vec<Step>) {
+        for leader in &system.leaders {
+            let epoch = leader.epoch;
+            self.sends(system, epoch, steps);
+            steps.extend(system.calls.iter().map(|&call| Step::Answer { leader: epoch, call }));
+            if !leader.undurable.is_empty() {
+                steps.push(Step::Write { leader: epoch });
+                let writes = leader.undurable.front().is_some_and(|it| !it.changes.is_empty());
+                if writes && epoch == system.epoch && epoch < self.epochs_max {
+                    steps.push(Step::WriteAndDie { leader: epoch });
+                }
+            }
+            if system.ticks < self.ticks_max && leader.is_due() {
+                steps.push(Step::Tick { leader: epoch });
+            }
+        }
+        if system.epoch < self.epochs_max {
+            steps.push(Step::Lead);
+        }
+    }
+
+    fn next_state(&self, system: &System, step: Step) -> Option<System> {
+        let mut next = system.clone();
+        next.take(self, step);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("nothing forbidden is seen", |_, it: &System| {
+                it.witness.broken.is_none()
+            }),
+            Property::always("the coordinators agree with themselves", |_, it: &System| {
+                it.is_sound()
+            }),
+            Property::always("what was acknowledged is stored", |_, it| {
+                witness::acknowledged_is_stored(it)
+            }),
+            Property::always(
+                "nobody with database locks waits for a rollback",
+                |setup: &Self, it: &System| {
+                    setup.globals.iter().all(|plan| plan.holding == Holding::Nothing)
+                        || it.leaders.iter().all(Leader::lets_roll_back)
+                },
+            ),
+            Property::always("RECORDED", |setup, it: &System| it.is_recorded(setup)),
+            Property::always("everything ends once faults stop", healing::everything_ends),
+        ]
+    }
+}
+
+impl Setup {
+    fn sends(&self, system: &System, leader: u64, steps: &mut Vec<Step>) {
+        for (global, plan) in self.globals.iter().enumerate() {
+            for (ask, &sent) in plan.asks().zip(&system.sent[global]) {
+                if sent < self.sends_max {
+                    steps.push(Step::Send { leader, global, ask });
+                }
+            }
+        }
+    }
+}
+
+impl System {
+    fn is_sound(&self) -> bool {
+        self.leaders.iter().all(|leader| leader.coordinator.check_invariants().is_ok())
+    }
+
+    /// RECORDED: a leader that has nothing left to write is what its records make.
+    fn is_recorded(&self, setup: &Setup) -> bool {
+        let Some(leader) = self.current().filter(|it| it.undurable.is_empty()) else {
+            return true;
+        };
+        let loaded = self.store.load(self.epoch + 1, &setup.limits);
+        loaded.is_ok_and(|loaded| recorded(&leader.coordinator) == recorded(&loaded))
+    }
+
+    /// The leader that the store lets write, unless it has died.
+    pub(crate) fn current(&self) -> Option<&Leader> {
+        self.leaders.last().filter(|leader| leader.epoch == self.epoch)
+    }
+}
+
+/// The XID that the first leader gave to a global of the set-up.
+pub(crate) fn xid_of(global: usize) -> Xid {
+    Xid((Epoch(1).0 << 40) | (global as u64 + 1))
+}
+
+impl Leader {
+    fn lets_roll_back(&self) -> bool {
+        let locks = self.coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items;
+        let is_active = |xid| self.coordinator.status(xid) == GlobalStatus::Active;
+        let waited_for = locks.iter().filter(|lock| !lock.queue.is_empty());
+        waited_for.flat_map(|lock| &lock.holders).all(|holder| is_active(holder.xid))
+    }
+
+    /// Whether a request or a global can expire; that the finished are forgotten is left out.
+    fn is_due(&self) -> bool {
+        self.coordinator.next_deadline().is_some_and(|due| due <= Timestamp(TIMEOUT_MS))
+    }
+}
+
+impl PartialEq for System {
+    fn eq(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Hash for System {
+    /// By its debug form, which shows every field of the real coordinators that decides anything.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        write!(Hashing(state), "{self:?}").expect("a hasher takes all");
+    }
+}
+
+struct Hashing<'a, H>(&'a mut H);
+
+impl<H: Hasher> Write for Hashing<'_, H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! What the world outside has been told and has done, and what it must never see.
+//!
+//! It knows nothing of the lock table: a row is taken when a registration is acknowledged, and free
+//! when the commit is durable or the branch has put its rows back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use handfast_core::{
+    BranchId, Change, Decision, Effect, FencingToken, GlobalRecord, GlobalState, GlobalStatus,
+    PhaseTwoCall, Record, RecordKey, Rejection, Reply, Xid,
+};
+
+use crate::support::Store;
+use crate::system::{Call, System};
+
+/// A row by its key; the model has one table.
+type Row = Box<[u8]>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Witness {
+    /// What anybody was told, or asked to carry out.
+    decided: BTreeMap<Xid, Decision>,
+    /// The durable registrations, and whether their tokens have been handed out.
+    granted: BTreeMap<(Xid, BranchId), Grant>,
+    /// Who may change each row.
+    owners: BTreeMap<Row, Xid>,
+    tokens: BTreeMap<Row, FencingToken>,
+    carried_out: BTreeMap<(Xid, BranchId), Decision>,
+    /// The first thing seen that must not be.
+    pub(crate) broken: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+struct Grant {
+    token: FencingToken,
+    rows: Vec<Row>,
+    is_acknowledged: bool,
+}
+
+impl Witness {
+    pub(crate) fn blame(&mut self, what: &'static str) {
+        self.broken.get_or_insert(what);
+    }
+
+    /// Sees something leave a coordinator.
+    pub(crate) fn see(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Reply { reply: Reply::Registered { token }, .. } => self.see_grant(*token),
+            Effect::PhaseTwo(PhaseTwoCall { xid, decision, .. }) => {
+                self.see_decision(*xid, *decision)
+            }
+            Effect::Reply {
+                reply: Reply::Rejected(Rejection::AlreadyDecided { xid, status }),
+                ..
+            } => {
+                if let Some(decision) = decision_of(*status) {
+                    self.see_decision(*xid, decision);
+                }
+            }
+            Effect::Reply { .. } | Effect::Hold { .. } => {}
+        }
+    }
+
+    /// Sees what becomes durable, before it is applied.
+    pub(crate) fn see_changes(&mut self, store: &Store, changes: &[Change]) {
+        for change in changes {
+            if let Some((xid, decision)) = decision_stored(change) {
+                let before = store.records.get(&RecordKey::Global(xid)).and_then(stored_decision);
+                if before.is_some_and(|before| before != decision) {
+                    self.blame("DECIDED-ONCE: a stored decision changes");
+                }
+                if decision == Decision::Commit {
+                    self.owners.retain(|_, owner| *owner != xid);
+                }
+            }
+            if let Change::Put(Record::Branch(branch)) = change {
+                let rows = branch.rows.iter().map(|row| row.key.clone()).collect();
+                let grant = Grant { token: branch.token, rows, is_acknowledged: false };
+                let known = self.granted.entry((branch.xid, branch.id)).or_insert(grant.clone());
+                if known.token != grant.token {
+                    *known = grant;
+                }
+            }
+        }
+    }
+
+    /// Sees a branch carry phase two out.
+    pub(crate) fn see_carried_out(&mut self, (xid, branch, decision): Call) {
+        self.carried_out.insert((xid, branch), decision);
+        let of_global = self.carried_out.range((xid, BranchId(0))..=(xid, BranchId(u64::MAX)));
+        if of_global.into_iter().any(|(_, other)| *other != decision) {
+            self.blame("a global is carried out in part only");
+        }
+        let rows = self.granted.get(&(xid, branch)).map(|grant| grant.rows.clone());
+        for row in rows.unwrap_or_default() {
+            if self.owners.get(&row) == Some(&xid) {
+                self.owners.remove(&row);
+            }
+        }
+    }
+
+    /// Sees a token, which names its grant. A grant that was told before is not made again.
+    fn see_grant(&mut self, token: FencingToken) {
+        let grant = self.granted.iter_mut().find(|(_, grant)| grant.token == token);
+        let Some((&(xid, branch), grant)) = grant else {
+            return self.blame("DURABLE-FIRST: a registration is acknowledged that is not stored");
+        };
+        if std::mem::replace(&mut grant.is_acknowledged, true) {
+            return;
+        }
+        // Told late, by a leader that is deposed: the rows have gone on.
+        let is_over = self.decided.get(&xid) == Some(&Decision::Commit)
+            || self.carried_out.contains_key(&(xid, branch));
+        for row in if is_over { Vec::new() } else { grant.rows.clone() } {
+            self.take(row, xid, token);
+        }
+    }
+
+    fn take(&mut self, row: Row, xid: Xid, token: FencingToken) {
+        if self.owners.insert(row.clone(), xid).is_some_and(|owner| owner != xid) {
+            self.blame("a row is locked for two globals");
+        }
+        if self.tokens.insert(row, token) >= Some(token) {
+            self.blame("the token of a row does not grow");
+        }
+    }
+
+    fn see_decision(&mut self, xid: Xid, decision: Decision) {
+        if *self.decided.entry(xid).or_insert(decision) != decision {
+            self.blame("DECIDED-ONCE: two answers");
+        }
+    }
+}
+
+/// Decisions that anybody was told of, and registrations that were acknowledged, are in the store.
+pub(crate) fn acknowledged_is_stored(system: &System) -> bool {
+    let records = &system.store.records;
+    let decision = |xid| records.get(&RecordKey::Global(xid)).and_then(stored_decision);
+    let is_finished = |xid| match records.get(&RecordKey::Global(xid)) {
+        Some(Record::Global(global)) => global.finished_at().is_some(),
+        Some(Record::Branch(_)) | None => false,
+    };
+    let Witness { decided, granted, .. } = &system.witness;
+    let registered: BTreeSet<_> =
+        granted.iter().filter(|(_, grant)| grant.is_acknowledged).map(|(&key, _)| key).collect();
+    decided.iter().all(|(&xid, &told)| decision(xid) == Some(told))
+        && registered.into_iter().all(|(xid, branch)| {
+            records.contains_key(&RecordKey::Branch(xid, branch)) || is_finished(xid)
+        })
+}
+
+/// The decision that a change stores.
+pub(crate) fn decision_stored(change: &Change) -> Option<(Xid, Decision)> {
+    match change {
+        Change::Put(record @ Record::Global(GlobalRecord { xid, .. })) => {
+            stored_decision(record).map(|decision| (*xid, decision))
+        }
+        Change::Put(Record::Branch(_)) | Change::Delete(_) => None,
+    }
+}
+
+fn stored_decision(record: &Record) -> Option<Decision> {
+    match record {
+        Record::Global(GlobalRecord { state: GlobalState::Active, .. }) | Record::Branch(_) => None,
+        Record::Global(GlobalRecord { state, .. }) => match state {
+            GlobalState::Committing | GlobalState::Committed(_) => Some(Decision::Commit),
+            GlobalState::Active | GlobalState::RollingBack(_) | GlobalState::RolledBack(..) => {
+                Some(Decision::RollBack)
+            }
+        },
+    }
+}
+
+fn decision_of(status: GlobalStatus) -> Option<Decision> {
+    match status {
+        GlobalStatus::Unknown | GlobalStatus::Active => None,
+        GlobalStatus::Committing | GlobalStatus::Committed => Some(Decision::Commit),
+        GlobalStatus::RollingBack(_)
+        | GlobalStatus::RolledBack(_)
+        | GlobalStatus::NeedsOperator(_) => Some(Decision::RollBack),
+    }
+}

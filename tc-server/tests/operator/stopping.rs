@@ -1,0 +1,87 @@
+//! The end of a coordinator that many wait for.
+
+use std::collections::BTreeSet;
+
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, ServerFrame};
+use handfast_server::admin::model::ServerStatus;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use crate::application::{Application, registration};
+use crate::port::Admin;
+use crate::serving::Coordinator;
+
+/// Below what HTTP/2 lets a client ask at a time.
+const UNARY: u64 = 100;
+const STREAMED: u64 = 400;
+
+/// Each asks in a call of its own.
+async fn wait_one_by_one(application: &mut Application) -> JoinSet<Result<(), Status>> {
+    let mut waiting = JoinSet::new();
+    for _ in 0..UNARY {
+        let xid = application.begin("place-order").await;
+        let mut client = application.client.clone();
+        waiting.spawn(async move {
+            client.register_branch(registration(&xid, 8, "2:42", 60_000)).await.map(drop)
+        });
+    }
+    waiting
+}
+
+/// All ask on one stream, in the frame after the hello.
+async fn wait_together(
+    application: &mut Application,
+) -> (mpsc::Sender<ClientFrame>, Streaming<ServerFrame>) {
+    let hello = Ask::Hello(Hello { client_id: "client-2".to_owned(), ..Hello::default() });
+    let mut messages = vec![ClientMessage { id: 1_000, body: Some(hello) }];
+    for id in 0..STREAMED {
+        let xid = application.begin("place-order").await;
+        let ask = Ask::RegisterBranch(registration(&xid, 9, "2:42", 60_000));
+        messages.push(ClientMessage { id, body: Some(ask) });
+    }
+    let (frames, sent) = mpsc::channel(1);
+    frames.send(ClientFrame { messages }).await.unwrap();
+    let stream = application.client.connect(ReceiverStream::new(sent)).await.unwrap();
+    (frames, stream.into_inner())
+}
+
+/// The ids of the requests that are refused because the coordinator stops, up to the stream's end.
+async fn refused_as_stopping(mut stream: Streaming<ServerFrame>) -> BTreeSet<u64> {
+    let mut refused = BTreeSet::new();
+    while let Some(frame) = stream.message().await.expect("a clean end") {
+        for message in frame.messages {
+            if let Some(Answer::Rejected(rejection)) = message.body {
+                assert_eq!(rejection.code, "HF-TC-STOPPING");
+                assert!(refused.insert(message.id), "{} is answered twice", message.id);
+            }
+        }
+    }
+    refused
+}
+
+// A waiter without an answer would hold its database locks until its own deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn everyone_who_waits_is_told_that_the_coordinator_stops() {
+    let coordinator = Coordinator::start(&["--store", "memory"]);
+    let mut application = Application::connect(coordinator.grpc).await;
+    let holder = application.begin("place-order").await;
+    application.register(&holder, 7, "2:42").await.unwrap();
+    let mut waiting = wait_one_by_one(&mut application).await;
+    let (_frames, stream) = wait_together(&mut application).await;
+    let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
+    let waiters = usize::try_from(UNARY + STREAMED).unwrap();
+    while admin.get::<ServerStatus>("/api/v1/status").await.waiters < waiters {}
+    drop((admin, application));
+    coordinator.signal("-TERM");
+    while let Some(ended) = waiting.join_next().await {
+        let refusal = ended.unwrap().unwrap_err();
+        assert_eq!(refusal.metadata().get("handfast-code").unwrap(), "HF-TC-STOPPING");
+    }
+    assert_eq!(refused_as_stopping(stream).await, (0..STREAMED).collect());
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}

@@ -1,0 +1,88 @@
+//! Tokens that change while the coordinator runs.
+
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+use handfast_proto::v1::server_message::Body;
+use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, ServerFrame, client_message};
+use handfast_server::security::{NewToken, Role};
+use handfast_server::serve::{RunningServer, Server};
+use http::Method;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::port::{Admin, TokensFile, roomy};
+use crate::serving::Coordinator;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_lets_in_and_shuts_out_and_a_bad_file_changes_nothing() {
+    let tokens = TokensFile::draw();
+    let path = tokens.path();
+    let arguments = ["--store", "memory", "--tokens", path.to_str().unwrap()];
+    let mut coordinator = Coordinator::start(&arguments);
+    let base = format!("http://{}", coordinator.admin);
+    let asks = async |token: &str| {
+        let admin = Admin::new(&base, Some(token.to_owned()));
+        admin.send(Method::GET, "/api/v1/status", None).await.0.as_u16()
+    };
+    let bob = NewToken::draw("bob", Role::Viewer).unwrap();
+    std::fs::write(&path, &bob.line).unwrap();
+    assert_eq!((asks(&tokens.viewer).await, asks(&bob.token).await), (200, 401));
+    coordinator.signal("-HUP");
+    coordinator.read_until("tokens reloaded");
+    assert_eq!((asks(&tokens.viewer).await, asks(&bob.token).await), (401, 200));
+    std::fs::write(&path, "bob viewer and more").unwrap();
+    coordinator.signal("-HUP");
+    coordinator.read_until("tokens not reloaded");
+    assert_eq!(asks(&bob.token).await, 200);
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+/// The client's half of a stream, which must be kept, and the server's.
+type Stream = (mpsc::Sender<ClientFrame>, Streaming<ServerFrame>);
+
+async fn open(server: &RunningServer, token: &str) -> Result<Stream, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc_address)).unwrap();
+    let mut client = CoordinatorClient::new(endpoint.connect().await.unwrap());
+    let hello = Hello { client_id: token.to_owned(), ..Hello::default() };
+    let body = Some(client_message::Body::Hello(hello));
+    let (frames, sent) = mpsc::channel(1);
+    frames.send(ClientFrame { messages: vec![ClientMessage { id: 1, body }] }).await.unwrap();
+    let mut request = Request::new(ReceiverStream::new(sent));
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let mut received = client.connect(request).await?.into_inner();
+    let greeting = received.message().await?.unwrap();
+    assert!(matches!(greeting.messages[0].body, Some(Body::Hello(_))), "{greeting:?}");
+    Ok((frames, received))
+}
+
+// Whoever has taken a token could go on with the stream that was opened with it.
+#[tokio::test]
+async fn a_token_that_is_shut_out_loses_its_streams() {
+    let tokens = TokensFile::draw();
+    let mut config = roomy();
+    config.security.tokens = Some(tokens.path());
+    let server = Server::start(config).await.unwrap();
+    let (_frames, mut stream) = open(&server, &tokens.client).await.unwrap();
+
+    let carol = NewToken::draw("carol", Role::Client).unwrap();
+    let more = std::fs::read_to_string(tokens.path()).unwrap() + "\n" + &carol.line;
+    std::fs::write(tokens.path(), more).unwrap();
+    let reloaded = server.reload_tokens().unwrap().unwrap();
+    assert_eq!((reloaded.tokens, reloaded.shut_out), (4, 0));
+    let (_frames, _carols) = open(&server, &carol.token).await.unwrap();
+
+    std::fs::write(tokens.path(), &carol.line).unwrap();
+    let reloaded = server.reload_tokens().unwrap().unwrap();
+    assert_eq!((reloaded.tokens, reloaded.shut_out), (1, 3));
+    // The first thing that this stream hears of: letting somebody in has not touched it.
+    let last = stream.message().await.unwrap().unwrap();
+    assert!(matches!(last.messages[0].body, Some(Body::GoAway(_))), "{last:?}");
+    assert_eq!(stream.message().await.unwrap(), None);
+    let refused = open(&server, &tokens.client).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    open(&server, &carol.token).await.unwrap();
+}

@@ -1,0 +1,277 @@
+//! A service's process: the real link protocol, and around it models of what needs sockets, sqlx
+//! or tokio in the product.
+//!
+//! | here | stands for |
+//! | --- | --- |
+//! | this file | `link/shell.rs`: carries out what the real `Protocol` decides |
+//! | [`at`] | `at/commit.rs`, `at/replay.rs`, `at/running.rs` |
+//! | [`phase_two`] | `link/lanes.rs`, `at/phase_two.rs`, `at/rollback.rs`, `at/restore.rs` |
+//! | [`global`] | `tm/global.rs`, `coordinator.rs` |
+//! | [`business`] | the application, and calls from service to service |
+
+mod at;
+mod business;
+mod global;
+mod phase_two;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use handfast::Error;
+use handfast::link::{ConnectionId, Event, Failure, Moment, Protocol, RequestId, Settings};
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
+
+use crate::cluster::Cluster;
+use crate::network::Connection;
+use crate::world::{MS, Owner, World};
+use at::AtResource;
+use phase_two::Lane;
+
+pub(crate) use at::{BranchError, Edit};
+pub(crate) use business::Shop;
+
+/// How long a request may go unanswered.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+
+/// One life of a service's process.
+pub(crate) struct ClientProcess {
+    world: Arc<World>,
+    cluster: Arc<Cluster>,
+    index: usize,
+    /// Which life of this service it is.
+    life: u64,
+    started_at: u64,
+    alive: AtomicBool,
+    resources: Vec<Arc<AtResource>>,
+    lanes: Vec<Lane>,
+    state: Mutex<State>,
+}
+
+struct State {
+    protocol: Protocol,
+    waiters: BTreeMap<RequestId, oneshot::Sender<Result<Answer, Error>>>,
+    connection: Option<(ConnectionId, Arc<Connection>)>,
+    /// When the protocol is ticked next.
+    alarm: Option<u64>,
+}
+
+impl ClientProcess {
+    /// A process that wants to connect, with every database as its resource.
+    pub(crate) fn start(cluster: &Arc<Cluster>, index: usize, life: u64) -> Arc<Self> {
+        let world = &cluster.world;
+        let settings = Settings {
+            client_id: format!("client-{index}-{life}"),
+            application: format!("service-{index}"),
+            endpoints: (0..cluster.servers.len()).map(|server| format!("sim:{server}")).collect(),
+            connect_timeout: Duration::from_secs(2),
+            back_off_base: Duration::from_millis(50),
+            back_off_max: Duration::from_secs(1),
+            requests_max: 1_000,
+        };
+        let seed = world.draw(crate::random::Random::draw);
+        let resources = cluster.databases.iter().map(|it| AtResource::new(it, index, life));
+        let state = State {
+            protocol: Protocol::new(settings, seed),
+            waiters: BTreeMap::new(),
+            connection: None,
+            alarm: None,
+        };
+        let process = Arc::new(Self {
+            world: Arc::clone(world),
+            cluster: Arc::clone(cluster),
+            index,
+            life,
+            started_at: world.now(),
+            alive: AtomicBool::new(true),
+            resources: resources.collect(),
+            lanes: cluster.databases.iter().map(|_| Lane::default()).collect(),
+            state: Mutex::new(state),
+        });
+        process.world.log(process.owner(), || format!("starts, life {life}"));
+        for resource in &process.resources {
+            let id = resource.database.resource_id();
+            let label = format!("{:?}", resource.database.flavour);
+            let wire = Resource { id, mode: Mode::At.into(), label };
+            process.step(|protocol, _| protocol.register_resource(wire));
+        }
+        process.step(|protocol, now| protocol.tick(now));
+        process
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::Client(self.index)
+    }
+
+    /// The process is no more: nothing that arrives finds it. Its tasks are killed by its owner.
+    pub(crate) fn die(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+        let mut state = self.lock();
+        (state.connection, state.alarm) = (None, None);
+        drop(std::mem::take(&mut state.waiters));
+    }
+
+    /// A frame has arrived.
+    pub(crate) fn receive(self: &Arc<Self>, connection: ConnectionId, frame: ServerFrame) {
+        self.on_own_task(move |process| {
+            process.step(|protocol, now| protocol.receive(now, connection, frame));
+        });
+    }
+
+    /// A connection is gone.
+    pub(crate) fn disconnected(self: &Arc<Self>, connection: ConnectionId, failure: Failure) {
+        self.on_own_task(move |process| {
+            process.step(|protocol, now| protocol.disconnected(now, connection, failure));
+        });
+    }
+
+    /// Sends a request and waits for its answer, for the request deadline plus `wait`.
+    ///
+    /// # Errors
+    /// As the product's: no answer, or a refusal.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        name: &'static str,
+        ask: Ask,
+        wait: Duration,
+    ) -> Result<Answer, Error> {
+        let (waiter, answer) = oneshot::channel();
+        let patience = REQUEST_DEADLINE.saturating_add(wait);
+        let id = self.step(|protocol, now| protocol.submit(name, ask, now.after(patience)))?;
+        self.lock().waiters.insert(id, waiter);
+        let answer = answer.await.unwrap_or(Err(Error::Closed))?;
+        if let Answer::Rejected(rejection) = answer {
+            return Err(handfast::Rejection::from(rejection).into());
+        }
+        Ok(answer)
+    }
+
+    /// Tells the coordinator what became of branches in phase two.
+    fn finished(self: &Arc<Self>, outcomes: Vec<BranchOutcome>) {
+        self.step(|protocol, _| protocol.finished(outcomes));
+    }
+
+    /// What the world does to a process happens on a task of that process, so that a frozen one
+    /// notices when it goes on.
+    fn on_own_task(self: &Arc<Self>, act: impl FnOnce(&Arc<Self>) + Send + 'static) {
+        if self.alive.load(Ordering::Relaxed) {
+            let process = Arc::clone(self);
+            self.world.spawn(self.owner(), async move { act(&process) });
+        }
+    }
+
+    /// One step of the protocol, and everything that follows from it at once.
+    fn step<R>(self: &Arc<Self>, step: impl FnOnce(&mut Protocol, Moment) -> R) -> R {
+        let now = Moment(Duration::from_micros(self.world.now() - self.started_at));
+        let result = step(&mut self.lock().protocol, now);
+        loop {
+            let Some(event) = self.lock().protocol.next_event() else { break };
+            self.carry_out(event);
+        }
+        self.send();
+        self.set_alarm();
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Dial { connection, endpoint } => {
+                let dialling = Arc::clone(self).dial(connection, endpoint);
+                self.world.spawn(self.owner(), dialling);
+            }
+            Event::HangUp { connection } => {
+                let hung_up = self.lock().connection.take_if(|(id, _)| *id == connection);
+                if let Some((_, connection)) = hung_up {
+                    connection.hang_up();
+                }
+            }
+            Event::Greeted { hello } => {
+                self.world.log(self.owner(), || format!("greeted, epoch {}", hello.epoch));
+            }
+            Event::Parted { failure, .. } => {
+                self.world.log(self.owner(), || format!("parted: {failure:?}"));
+            }
+            Event::Complete { id, result } => {
+                let waiter = self.lock().waiters.remove(&id);
+                if let Some(waiter) = waiter {
+                    // Whoever asked may have given up.
+                    let _gone = waiter.send(result);
+                }
+            }
+            Event::PhaseTwo(call) => self.put_in_lane(call),
+            Event::ResourcesRefused(refusal) => {
+                self.world.violate("total", format!("resources refused: {}", refusal.message));
+            }
+        }
+    }
+
+    async fn dial(self: Arc<Self>, connection: ConnectionId, endpoint: usize) {
+        self.world.sleep(self.world.between(100, 3 * MS)).await;
+        let process = self.cluster.servers[endpoint].process();
+        let refused = || tonic::Status::unavailable("connection refused");
+        let connected = process.ok_or_else(refused).and_then(|process| {
+            self.cluster.network.connect(&self, connection, endpoint, &process)
+        });
+        match connected {
+            Ok(wire) => {
+                self.lock().connection = Some((connection, wire));
+                self.step(|protocol, _| protocol.connected(connection));
+            }
+            Err(status) => {
+                let failure = Failure::Passing(status.message().into());
+                self.step(|protocol, now| protocol.disconnected(now, connection, failure));
+            }
+        }
+    }
+
+    fn send(&self) {
+        loop {
+            let mut state = self.lock();
+            let Some((id, connection)) = state.connection.clone() else { return };
+            let Some(frame) = state.protocol.next_frame(id) else { return };
+            drop(state);
+            connection.send(&frame);
+        }
+    }
+
+    /// Wakes the protocol when it wants to be.
+    fn set_alarm(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let Some(Moment(next)) = state.protocol.next_deadline() else { return };
+        // Rounded up: a tick a moment too early would find nothing due.
+        let next = u64::try_from(next.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX);
+        let at = self.started_at.saturating_add(next);
+        if state.alarm.is_some_and(|alarm| alarm <= at) {
+            return;
+        }
+        state.alarm = Some(at);
+        drop(state);
+        let process = Arc::clone(self);
+        let sleep = self.world.sleep_until(at);
+        self.world.spawn(self.owner(), async move {
+            sleep.await;
+            process.lock().alarm.take_if(|alarm| *alarm == at);
+            process.step(|protocol, now| protocol.tick(now));
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ClientProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (index, life) = (self.index, self.life);
+        write!(f, "client {index}, life {life}")
+    }
+}

@@ -1,0 +1,165 @@
+//! `handfast-sim`: runs seeds, reports, and shrinks what fails. `cargo xtask sim` calls it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Parser;
+use handfast_sim::{Fault, Faults, Outcome, Plan, run, run_logged, shrink};
+
+/// Failing seeds that are shrunk; more would only be more of the same.
+const SHRUNK_MAX: usize = 3;
+
+/// Simulates coordinators, services and databases, from seeds.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How many seeds.
+    #[arg(long, default_value_t = 2_000)]
+    seeds: u64,
+    /// The first one.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// This one alone, or a whole plan such as `seed=7 clients=2`.
+    #[arg(long)]
+    seed: Option<String>,
+    /// Prints the log of a run with `--seed`.
+    #[arg(long)]
+    log: bool,
+    /// Threads.
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    /// Stops at the first seed that fails, and reports it as it is.
+    #[arg(long)]
+    until_failure: bool,
+    /// Reports failing plans as they are.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+fn main() -> ExitCode {
+    match start(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // There is nowhere left to say that it cannot be said.
+            drop(writeln!(io::stderr(), "error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every invariant held.
+fn start(arguments: &Arguments) -> Result<bool> {
+    // A panic of a simulated process is a finding of the run, and is told with it.
+    std::panic::set_hook(Box::new(|_| {}));
+    match &arguments.seed {
+        Some(text) => one(arguments, text),
+        None => many(arguments),
+    }
+}
+
+fn one(arguments: &Arguments, text: &str) -> Result<bool> {
+    let text = if text.contains('=') { text.to_owned() } else { format!("seed={text}") };
+    let plan: Plan = text.parse()?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{plan}")?;
+    let outcome = if arguments.log { run_logged(&plan) } else { run(&plan) };
+    for line in &outcome.log {
+        writeln!(out, "{line}")?;
+    }
+    let mut totals = Totals::default();
+    totals.add(&plan, outcome);
+    totals.report(&mut out)?;
+    Ok(totals.failed.is_empty())
+}
+
+fn many(arguments: &Arguments) -> Result<bool> {
+    let started = Instant::now();
+    let (first, end) = (arguments.from, arguments.from.saturating_add(arguments.seeds));
+    let mut out = io::stdout().lock();
+    writeln!(out, "seeds {first} to {}", end.saturating_sub(1))?;
+    out.flush()?;
+    let (next, totals) = (AtomicU64::new(first), Mutex::new(Totals::default()));
+    thread::scope(|scope| {
+        for _ in 0..arguments.threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    let plan = Plan::of_seed(seed);
+                    let outcome = run(&plan);
+                    if arguments.until_failure && !outcome.violations.is_empty() {
+                        next.fetch_max(end, Ordering::Relaxed);
+                    }
+                    if let Ok(mut totals) = totals.lock() {
+                        totals.add(&plan, outcome);
+                    }
+                }
+            });
+        }
+    });
+    let mut totals = totals.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    totals.failed.sort_by_key(|(plan, _)| plan.seed);
+    totals.report(&mut out)?;
+    writeln!(out, "{:.1} s", started.elapsed().as_secs_f64())?;
+    if !arguments.no_shrink && !arguments.until_failure {
+        for (plan, _) in totals.failed.iter().take(SHRUNK_MAX) {
+            writeln!(out, "seed {} shrinks to: {}", plan.seed, shrink(plan))?;
+        }
+    }
+    Ok(totals.failed.is_empty())
+}
+
+/// What many runs came to.
+#[derive(Debug, Default)]
+struct Totals {
+    runs: u64,
+    simulated: u64,
+    globals: u64,
+    committed: u64,
+    checks: u64,
+    violations: u64,
+    faults: Faults,
+    failed: Vec<(Plan, Outcome)>,
+}
+
+impl Totals {
+    fn add(&mut self, plan: &Plan, outcome: Outcome) {
+        self.runs += 1;
+        self.simulated += outcome.simulated;
+        self.globals += outcome.globals;
+        self.committed += outcome.committed;
+        self.checks += outcome.checks;
+        self.violations += outcome.violations.len() as u64;
+        self.faults.add(&outcome.faults);
+        if !outcome.violations.is_empty() {
+            self.failed.push((plan.clone(), outcome));
+        }
+    }
+
+    fn report(&self, out: &mut impl Write) -> io::Result<()> {
+        for (plan, outcome) in &self.failed {
+            writeln!(out, "FAILED {plan}")?;
+            for violation in outcome.violations.iter().take(3) {
+                let at_ms = violation.at / 1_000;
+                writeln!(out, "  at {at_ms} ms: {violation}")?;
+            }
+        }
+        let hours = self.simulated as f64 / 3.6e9;
+        writeln!(out, "{:>12} seeds, {} failed", self.runs, self.failed.len())?;
+        writeln!(out, "{hours:>12.1} simulated hours")?;
+        writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
+        writeln!(out, "{:>12} faults:", self.faults.total())?;
+        for fault in Fault::ALL {
+            writeln!(out, "{:>24}  {fault}", self.faults.of(fault))?;
+        }
+        writeln!(out, "{:>12} invariant checks", self.checks)?;
+        writeln!(out, "{:>12} violations", self.violations)
+    }
+}

@@ -1,0 +1,176 @@
+//! Polls what is ready, in order; lets time jump when nothing is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{Owner, Task, World};
+
+/// Polls after which a run counts as one that never ends.
+const POLLS_MAX: u64 = 5_000_000;
+
+/// How the main task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By itself.
+    Done,
+    /// It waits for something that will never come.
+    Stuck,
+    /// A task panicked, or there was no end to the work.
+    Broken,
+}
+
+type TaskId = u64;
+
+#[derive(Debug, Default)]
+struct Ready {
+    queue: Mutex<VecDeque<TaskId>>,
+}
+
+struct TaskWaker {
+    ready: Arc<Ready>,
+    task: TaskId,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.ready.push(self.task);
+    }
+}
+
+impl Ready {
+    fn push(&self, task: TaskId) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if !queue.contains(&task) {
+            queue.push_back(task);
+        }
+    }
+
+    fn pop(&self) -> Option<TaskId> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+struct Known {
+    owner: Owner,
+    task: Task,
+    waker: Waker,
+}
+
+struct Executor<'w> {
+    world: &'w Arc<World>,
+    tasks: BTreeMap<TaskId, Known>,
+    ready: Arc<Ready>,
+    task_last: TaskId,
+    polls: u64,
+}
+
+impl World {
+    /// Runs a task and everything that it starts, until it ends.
+    pub(crate) fn run(self: &Arc<Self>, main: impl Future<Output = ()> + Send + 'static) -> Ended {
+        let ready = Arc::new(Ready::default());
+        let mut executor =
+            Executor { world: self, tasks: BTreeMap::new(), ready, task_last: 0, polls: 0 };
+        let main = executor.admit(Owner::World, Box::pin(main));
+        let ended = executor.run(main);
+        // Dropped before the world is: their ends may look at it.
+        executor.tasks.clear();
+        self.lock().spawned.clear();
+        ended
+    }
+}
+
+impl Executor<'_> {
+    fn run(&mut self, main: TaskId) -> Ended {
+        while self.tasks.contains_key(&main) {
+            self.bury();
+            self.admit_all();
+            let polled = match self.ready.pop() {
+                Some(task) => self.poll(task),
+                None if self.let_time_pass() => Ok(()),
+                None => return Ended::Stuck,
+            };
+            if let Err(what) = polled {
+                self.world.violate("total", what);
+                return Ended::Broken;
+            }
+        }
+        Ended::Done
+    }
+
+    fn admit_all(&mut self) {
+        let spawned = std::mem::take(&mut self.world.lock().spawned);
+        for (owner, task) in spawned {
+            self.admit(owner, task);
+        }
+    }
+
+    fn admit(&mut self, owner: Owner, task: Task) -> TaskId {
+        self.task_last += 1;
+        let id = self.task_last;
+        let waker = Waker::from(Arc::new(TaskWaker { ready: Arc::clone(&self.ready), task: id }));
+        self.tasks.insert(id, Known { owner, task, waker });
+        self.ready.push(id);
+        id
+    }
+
+    /// Drops the tasks of the killed. Whatever starts at their ends starts after.
+    fn bury(&mut self) {
+        let killed = std::mem::take(&mut self.world.lock().killed);
+        if !killed.is_empty() {
+            self.tasks.retain(|_, known| !killed.contains(&known.owner));
+        }
+    }
+
+    fn poll(&mut self, id: TaskId) -> Result<(), String> {
+        let Some(known) = self.tasks.get_mut(&id) else { return Ok(()) };
+        if let Some(until) = self.world.thawed_at(known.owner) {
+            self.world.lock().timers.put(until, known.waker.clone());
+            return Ok(());
+        }
+        self.polls += 1;
+        if self.polls > POLLS_MAX {
+            return Err("the work never ends".to_owned());
+        }
+        let context = &mut Context::from_waker(&known.waker);
+        match catch_unwind(AssertUnwindSafe(|| known.task.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Ok(()),
+            Ok(Poll::Ready(())) => {
+                self.tasks.remove(&id);
+                Ok(())
+            }
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                let owner = known.owner;
+                self.tasks.remove(&id);
+                Err(format!("{owner} panicked: {}", text.unwrap_or_default()))
+            }
+        }
+    }
+
+    fn let_time_pass(&self) -> bool {
+        let next = self.world.lock().timers.pop();
+        let Some((at, waker)) = next else { return false };
+        let mut state = self.world.lock();
+        state.now = state.now.max(at);
+        drop(state);
+        waker.wake();
+        true
+    }
+}
+
+impl World {
+    /// When a frozen owner goes on.
+    fn thawed_at(&self, owner: Owner) -> Option<u64> {
+        let mut state = self.lock();
+        let until = *state.frozen.get(&owner)?;
+        if until <= state.now {
+            state.frozen.remove(&owner);
+            return None;
+        }
+        Some(until)
+    }
+}

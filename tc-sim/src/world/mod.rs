@@ -1,0 +1,210 @@
+//! Virtual time, tasks, chance and the log: everything that a simulated process stands on.
+//!
+//! One queue of tasks that are ready and one of timers, both in a fixed order. Nothing waits for a
+//! real clock, socket or thread: when no task is ready, time jumps to the next timer. A process is
+//! the set of tasks of one [`Owner`]; killing it drops them between two polls, and freezing it
+//! keeps them from being polled.
+
+mod executor;
+mod log;
+mod timer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::fault::{Fault, Faults};
+use crate::oracle::{Observation, Oracle, Violation};
+use crate::plan::Plan;
+use crate::random::Random;
+
+pub(crate) use executor::Ended;
+pub(crate) use log::Log;
+pub(crate) use timer::Sleep;
+
+/// A millisecond of virtual time, which counts microseconds.
+pub(crate) const MS: u64 = 1_000;
+/// A second of virtual time.
+pub(crate) const SECOND: u64 = 1_000 * MS;
+
+/// Whose task it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    /// The network, the faults, the judge: never killed.
+    World,
+    /// A coordinator's process.
+    Server(usize),
+    /// A service's process.
+    Client(usize),
+    /// A database's process.
+    Database(usize),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::World => f.write_str("world"),
+            Self::Server(index) => write!(f, "server {index}"),
+            Self::Client(index) => write!(f, "client {index}"),
+            Self::Database(index) => write!(f, "database {index}"),
+        }
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What every simulated thing can reach.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    state: Mutex<State>,
+    oracle: Mutex<Oracle>,
+}
+
+struct State {
+    now: u64,
+    random: Random,
+    timers: timer::Timers,
+    log: Log,
+    faults: Faults,
+    spawned: Vec<(Owner, Task)>,
+    killed: BTreeSet<Owner>,
+    frozen: BTreeMap<Owner, u64>,
+    faulty: bool,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan, log: Log) -> Arc<Self> {
+        let state = State {
+            now: 0,
+            // Not the sequence that the plan was drawn from: a smaller plan draws the same chances.
+            random: Random::new(plan.seed ^ 0x5EED_0F7A_11E0_0001),
+            timers: timer::Timers::default(),
+            log,
+            faults: Faults::default(),
+            spawned: Vec::new(),
+            killed: BTreeSet::new(),
+            frozen: BTreeMap::new(),
+            faulty: true,
+        };
+        Arc::new(Self { plan, state: Mutex::new(state), oracle: Mutex::new(Oracle::new()) })
+    }
+
+    /// Microseconds since the start of the run.
+    pub(crate) fn now(&self) -> u64 {
+        self.lock().now
+    }
+
+    /// Draws from the run's sequence.
+    pub(crate) fn draw<T>(&self, draw: impl FnOnce(&mut Random) -> T) -> T {
+        draw(&mut self.lock().random)
+    }
+
+    /// A number from `low` to `high`.
+    pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
+        self.draw(|random| random.between(low, high))
+    }
+
+    /// Whether a fault strikes here. Draws only where the plan has the fault.
+    pub(crate) fn strikes(&self, fault: Fault) -> bool {
+        let mut state = self.lock();
+        let permille = self.plan.permille(fault);
+        let strikes = permille > 0 && state.faulty && state.random.happens(permille);
+        if strikes {
+            state.faults.count(fault);
+        }
+        strikes
+    }
+
+    /// Counts a fault that was done on purpose.
+    pub(crate) fn inject(&self, fault: Fault) {
+        self.lock().faults.count(fault);
+    }
+
+    /// From here on no fault strikes.
+    pub(crate) fn heal(&self) {
+        let mut state = self.lock();
+        state.faulty = false;
+        state.frozen.clear();
+    }
+
+    pub(crate) fn faulty(&self) -> bool {
+        self.lock().faulty
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.lock().faults.clone()
+    }
+
+    /// Writes a line to the log; the text is made only where somebody reads it.
+    pub(crate) fn log(&self, who: Owner, what: impl FnOnce() -> String) {
+        let mut state = self.lock();
+        let now = state.now;
+        state.log.line(now, who, what);
+    }
+
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        self.lock().log.take()
+    }
+
+    /// Runs a task until it ends or its owner is killed.
+    pub(crate) fn spawn(&self, owner: Owner, task: impl Future<Output = ()> + Send + 'static) {
+        self.lock().spawned.push((owner, Box::pin(task)));
+    }
+
+    /// Drops every task of the owner, before anything else is polled.
+    pub(crate) fn kill(&self, owner: Owner) {
+        let mut state = self.lock();
+        state.killed.insert(owner);
+        state.frozen.remove(&owner);
+        state.spawned.retain(|(of, _)| *of != owner);
+    }
+
+    /// Keeps the owner's tasks from running for so long.
+    pub(crate) fn freeze(&self, owner: Owner, duration: u64) {
+        let mut state = self.lock();
+        let until = state.now + duration;
+        state.frozen.insert(owner, until);
+    }
+
+    /// Ends after so many microseconds.
+    pub(crate) fn sleep(self: &Arc<Self>, duration: u64) -> Sleep {
+        Sleep::until(self, self.now().saturating_add(duration))
+    }
+
+    /// Ends when that point in time has come.
+    pub(crate) fn sleep_until(self: &Arc<Self>, at: u64) -> Sleep {
+        Sleep::until(self, at)
+    }
+
+    /// Shows the judge what happened.
+    pub(crate) fn observe(&self, observation: &Observation<'_>) {
+        let now = self.now();
+        let found = self.oracle().observe(now, observation);
+        for violation in found {
+            self.log(Owner::World, || format!("VIOLATION {violation}"));
+        }
+    }
+
+    /// Reports something that no invariant's file looks for, such as a panic.
+    pub(crate) fn violate(&self, invariant: &'static str, what: String) {
+        let violation = Violation { invariant, at: self.now(), what };
+        self.log(Owner::World, || format!("VIOLATION {violation}"));
+        self.oracle().accuse(violation);
+    }
+
+    pub(crate) fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,38 @@
+//! Where the servers of one run keep their data.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use crate::guard::Guard;
+
+/// A temporary directory and a guard that removes it, and ends the servers in it, if nobody else
+/// can. It goes with the last server that lives in it.
+#[derive(Debug)]
+pub struct Place {
+    // Dropped in this order: the guard goes last.
+    folder: TempDir,
+    pub(crate) guard: Guard,
+}
+
+impl Place {
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// When it cannot be made, or there is no `sh`.
+    pub fn new() -> Result<Arc<Self>> {
+        let folder = tempfile::Builder::new().prefix("handfast-services-").tempdir()?;
+        // The servers run under accounts of their own and must get through to their data.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
+        let guard = Guard::start(folder.path())?;
+        Ok(Arc::new(Self { folder, guard }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}

@@ -1,0 +1,215 @@
+//! A database server that can be killed, stopped, and started again on its data.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use nix::sys::signal::Signal;
+use nix::unistd::User;
+
+use crate::place::Place;
+use crate::process::{
+    PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
+};
+use crate::programs::Programs;
+use crate::{mariadb, postgres};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Which product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB.
+    MariaDb,
+}
+
+impl Kind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Postgres, Self::MariaDb];
+
+    /// What must be installed.
+    #[must_use]
+    pub fn programs(self) -> &'static Programs {
+        match self {
+            Self::Postgres => &postgres::PROGRAMS,
+            Self::MariaDb => &mariadb::PROGRAMS,
+        }
+    }
+
+    fn account(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::MariaDb => "mysql",
+        }
+    }
+
+    /// The signal for a fast orderly shutdown. PostgreSQL's SIGTERM would wait for its clients.
+    fn stop(self) -> Signal {
+        match self {
+            Self::Postgres => Signal::SIGINT,
+            Self::MariaDb => Signal::SIGTERM,
+        }
+    }
+}
+
+/// A running server. Dropping it stops it; its data goes with the [`Place`].
+#[derive(Debug)]
+pub struct DatabaseServer {
+    kind: Kind,
+    // Dropped before the place, which holds its data.
+    process: Option<Process>,
+    seat: Seat,
+    log: PathBuf,
+    place: Arc<Place>,
+}
+
+/// What stays the same through restarts.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) home: PathBuf,
+    pub(crate) account: Option<User>,
+    pub(crate) port: u16,
+}
+
+impl Seat {
+    /// A command that runs under the server's account in its home.
+    pub(crate) fn command(&self, programs: &Programs, name: &str) -> Result<Command> {
+        Ok(command_as(&programs.require(name)?, self.account.as_ref(), &self.home))
+    }
+}
+
+impl DatabaseServer {
+    /// Makes an empty server and waits until it answers. `may_go_on` is asked again and again
+    /// meanwhile; its error ends the wait.
+    ///
+    /// # Errors
+    /// What the server says, when it does not start.
+    pub fn start(
+        kind: Kind,
+        place: &Arc<Place>,
+        may_go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Self> {
+        let account = account(kind.account())?;
+        let name = kind.programs().name.to_lowercase();
+        // Several of a kind live side by side.
+        let port = free_port()?;
+        let home = place.path().join(format!("{name}-{port}"));
+        make_folder(&home, account.as_ref())?;
+        let seat = Seat { home, account, port };
+        match kind {
+            Kind::Postgres => postgres::initialise(&seat)?,
+            Kind::MariaDb => mariadb::initialise(&seat)?,
+        }
+        let log = seat.home.with_extension("log");
+        let mut server = Self { kind, process: None, seat, log, place: Arc::clone(place) };
+        server.serve(may_go_on)?;
+        Ok(server)
+    }
+
+    /// Which product it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.seat.port))
+    }
+
+    /// Its address, with a user who may create databases.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url_through(self.address())
+    }
+
+    /// Its address for somebody who reaches it elsewhere than where it listens.
+    #[must_use]
+    pub fn url_through(&self, address: SocketAddr) -> String {
+        match self.kind {
+            Kind::Postgres => postgres::url(address),
+            Kind::MariaDb => mariadb::url(address),
+        }
+    }
+
+    /// Kills the server as `kill -9` does. PostgreSQL's backends notice and end.
+    ///
+    /// # Errors
+    /// When it cannot be killed.
+    pub fn kill(&mut self) -> Result<()> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.kill()?;
+        self.place.guard.remove(process.id());
+        Ok(())
+    }
+
+    /// Starts a killed server again, on the same port and data, and waits until it answers.
+    ///
+    /// # Errors
+    /// What the server says, when it does not start.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kill()?;
+        self.serve(&|| Ok(()))
+    }
+
+    /// Stops the server and its children where they are, until [`go_on`](Self::go_on).
+    pub fn pause(&self) {
+        self.process.iter().for_each(|process| process.signal_all(Signal::SIGSTOP));
+    }
+
+    /// Lets a stopped server go on.
+    pub fn go_on(&self) {
+        self.process.iter().for_each(|process| process.signal_all(Signal::SIGCONT));
+    }
+
+    fn serve(&mut self, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            match self.try_to_serve(started, may_go_on) {
+                // The last backend of a killed PostgreSQL may still hold its memory.
+                Err(error) if started.elapsed() > READY_WITHIN => return Err(error),
+                Err(_) => may_go_on()?,
+                Ok(()) => return Ok(()),
+            }
+            thread::sleep(PROBE_EVERY);
+        }
+    }
+
+    /// Starts the process once and waits until it answers or ends.
+    fn try_to_serve(&mut self, started: Instant, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        let mut command = match self.kind {
+            Kind::Postgres => postgres::serve(&self.seat)?,
+            Kind::MariaDb => mariadb::serve(&self.seat)?,
+        };
+        let name = self.kind.programs().name;
+        let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
+        self.place.guard.add(process.id())?;
+        while !self.answers() {
+            may_go_on()?;
+            if let Some(status) = process.ended()? {
+                self.place.guard.remove(process.id());
+                bail!("{name} ended with {status}:\n{}", last_lines(&self.log));
+            }
+            if started.elapsed() > READY_WITHIN {
+                bail!("{name} does not answer:\n{}", last_lines(&self.log));
+            }
+            thread::sleep(PROBE_EVERY);
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn answers(&self) -> bool {
+        match self.kind {
+            Kind::Postgres => postgres::answers(self.seat.port),
+            Kind::MariaDb => mariadb::answers(self.seat.port),
+        }
+    }
+}

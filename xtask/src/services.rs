@@ -1,0 +1,98 @@
+//! Private database servers for one run, installed if need be.
+//!
+//! A server that the caller names in the environment is used instead of a private one.
+
+use std::env;
+
+use anyhow::{Context, Result};
+
+use crate::install::{Installer, Needed, install_missing};
+use crate::interrupt::Interrupts;
+use crate::say::say;
+use handfast_test_services::{DatabaseServer, Kind, Place};
+
+/// Names the PostgreSQL server that tests use, with the right to create databases.
+pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
+/// Names the MySQL or MariaDB server that tests use, with the right to create databases.
+pub(crate) const MYSQL_VARIABLE: &str = "HANDFAST_TEST_MYSQL";
+
+/// The running servers. Dropping it stops them and removes their data.
+#[derive(Debug)]
+pub(crate) struct Services {
+    variables: Vec<(&'static str, String)>,
+    _servers: Vec<DatabaseServer>,
+}
+
+impl Services {
+    /// Installs and starts what the environment does not name already.
+    pub(crate) fn start(interrupts: &Interrupts) -> Result<Self> {
+        let own: Vec<Kind> =
+            Kind::ALL.into_iter().filter(|kind| env::var_os(variable(*kind)).is_none()).collect();
+        install(interrupts, &own)?;
+        let place = Place::new()?;
+        let (mut variables, mut servers) = (Vec::new(), Vec::new());
+        for kind in own {
+            interrupts.check()?;
+            let server = DatabaseServer::start(kind, &place, &|| interrupts.check())?;
+            say(format_args!("{} runs at {}", kind.programs().name, server.url()));
+            variables.push((variable(kind), server.url()));
+            servers.push(server);
+        }
+        Ok(Self { variables, _servers: servers })
+    }
+
+    /// What tests find in their environment.
+    pub(crate) fn variables(&self) -> &[(&'static str, String)] {
+        &self.variables
+    }
+
+    /// The address of every server, private or named by the caller.
+    pub(crate) fn urls(&self) -> Result<Vec<String>> {
+        Kind::ALL.into_iter().map(|kind| self.url(variable(kind))).collect()
+    }
+
+    fn url(&self, variable: &'static str) -> Result<String> {
+        match self.variables.iter().find(|(name, _)| *name == variable) {
+            Some((_, url)) => Ok(url.clone()),
+            None => env::var(variable).context(variable),
+        }
+    }
+}
+
+/// Makes sure that these servers' programs are on this machine.
+pub(crate) fn install(interrupts: &Interrupts, kinds: &[Kind]) -> Result<()> {
+    let needed = kinds.iter().map(|kind| {
+        let packages = match kind {
+            Kind::Postgres => postgres_packages,
+            Kind::MariaDb => mariadb_packages,
+        };
+        Needed { programs: kind.programs(), packages }
+    });
+    install_missing(interrupts, &needed.collect::<Vec<_>>())
+}
+
+fn variable(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Postgres => POSTGRES_VARIABLE,
+        Kind::MariaDb => MYSQL_VARIABLE,
+    }
+}
+
+fn postgres_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        Installer::Apt => &["postgresql"],
+        Installer::Dnf => &["postgresql-server"],
+        Installer::Apk => &["postgresql"],
+        Installer::Brew => &["postgresql@17"],
+    }
+}
+
+fn mariadb_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        // Without the service of its own that `mariadb-server` would start.
+        Installer::Apt => &["mariadb-server-core", "mariadb-client-core"],
+        Installer::Dnf => &["mariadb-server"],
+        Installer::Apk => &["mariadb"],
+        Installer::Brew => &["mariadb"],
+    }
+}
