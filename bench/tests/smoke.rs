@@ -139,8 +139,8 @@ fn branches_and_globals_run_on_every_database() {
 #[test]
 fn hot_rows_are_queued_for_and_polled_for() {
     let report = bench(&["at", "--hot", "--clients", "3", "--database", "postgres"], SHORT);
-    assert_eq!(report.rows.len(), 9);
-    let queued = report.rows.iter().step_by(3);
+    assert_eq!(report.rows.len(), 12);
+    let queued = report.rows.iter().step_by(4);
     for row in queued {
         assert_load(row);
         assert!(row.figures["share of 1 / hold time"].median > 0.0, "{row:?}");

@@ -146,6 +146,8 @@ impl Server {
         let advertised = config.advertised_address.clone();
         let advertised = advertised.unwrap_or_else(|| doors.grpc_address.to_string());
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+        // Before the works, which look up what they measure when they start.
+        metrics::recorder();
         let works = start_works(&config, &clock, &advertised).await?;
         let store = config.store.name();
         let about = About { store, advertised_address: advertised, started_at: clock.now() };

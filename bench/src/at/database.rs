@@ -52,7 +52,8 @@ pub(crate) trait BenchDatabase: AtDatabase + Sized {
     /// `DROP DATABASE`, where there is a server to send it to.
     const DROP: Option<&'static str>;
 
-    /// A fresh database on the server at the URL, or in a file below the folder.
+    /// A fresh database on the server at the URL, or in a file below the folder. Its connections
+    /// are all made at once: some servers have a process for each, whose cost is looked at.
     fn create<'q>(
         url: &'q str,
         folder: &'q Path,
@@ -200,6 +201,7 @@ impl BenchDatabase for MySql {
             server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
             server.close().await?;
             let pool = sqlx::mysql::MySqlPoolOptions::new()
+                .min_connections(connections)
                 .max_connections(connections)
                 .test_before_acquire(false);
             Ok(Fresh::new(pool.connect_with(options.database(&name)).await?, name, None))
@@ -247,6 +249,7 @@ impl BenchDatabase for Postgres {
             server.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
             server.close().await?;
             let pool = sqlx::postgres::PgPoolOptions::new()
+                .min_connections(connections)
                 .max_connections(connections)
                 .test_before_acquire(false);
             Ok(Fresh::new(pool.connect_with(options.database(&name)).await?, name, None))
@@ -296,6 +299,7 @@ impl BenchDatabase for Sqlite {
                 .synchronous(sqlx::sqlite::SqliteSynchronous::Full)
                 .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal);
             let pool = sqlx::sqlite::SqlitePoolOptions::new()
+                .min_connections(connections)
                 .max_connections(connections)
                 .test_before_acquire(false);
             Ok(Fresh::new(pool.connect_with(options).await?, String::new(), Some(directory)))

@@ -79,6 +79,8 @@ struct State {
     queue: Queue,
     connected: BTreeMap<ProcessId, Connected>,
     id_last: u64,
+    /// What the timer sleeps for.
+    alarm: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl Dispatcher {
         seed: u64,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
-        let state = State { queue, connected: BTreeMap::new(), id_last: 0 };
+        let state = State { queue, connected: BTreeMap::new(), id_last: 0, alarm: None };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
         let timer = dispatcher.clone().let_time_pass();
@@ -173,8 +175,12 @@ impl Dispatcher {
 
     async fn let_time_pass(self) {
         loop {
-            let due = self.lock().queue.next_deadline();
             let moved = self.shared.moved.notified();
+            let due = {
+                let mut state = self.lock();
+                state.alarm = state.queue.next_deadline();
+                state.alarm
+            };
             let Some(due) = due else {
                 moved.await;
                 continue;
@@ -191,7 +197,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends what can be sent and lets the timer look again.
+    /// Sends what can be sent, and wakes the timer if it sleeps for too long.
     fn pump(&self, state: &mut State) {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
@@ -199,7 +205,10 @@ impl Dispatcher {
                 crash_point("mid-dispatch");
             }
         }
-        self.shared.moved.notify_one();
+        let sleeps_past = |due| state.alarm.is_none_or(|alarm| due < alarm);
+        if state.queue.next_deadline().is_some_and(sleeps_past) {
+            self.shared.moved.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

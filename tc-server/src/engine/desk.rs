@@ -3,9 +3,11 @@
 //! Keeps the destination of every unanswered request, hands out what a durable batch lets go, and
 //! measures how long each request took. BOUNDED by the inbox and by the core's limit on waiters.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
+
+use hashbrown::HashMap;
+use metrics::Histogram;
 
 use handfast_core::{Correlation, Decision, Effect, What};
 
@@ -19,6 +21,16 @@ use crate::dispatch::PhaseTwo;
 pub(crate) struct Desk {
     unanswered: HashMap<Correlation, Unanswered>,
     phase_two: Arc<dyn PhaseTwo>,
+    histograms: Histograms,
+}
+
+/// Looked up once: a look-up costs more than what is noted.
+#[derive(Debug)]
+struct Histograms {
+    begin: Histogram,
+    register: Histogram,
+    commit: Histogram,
+    lock_wait: Histogram,
 }
 
 #[derive(Debug)]
@@ -41,7 +53,7 @@ enum Kind {
 
 impl Desk {
     pub(crate) fn new(phase_two: Arc<dyn PhaseTwo>) -> Self {
-        Self { unanswered: HashMap::new(), phase_two }
+        Self { unanswered: HashMap::new(), phase_two, histograms: Histograms::find() }
     }
 
     /// Remembers where a reply goes.
@@ -105,7 +117,7 @@ impl Desk {
     fn answer(&mut self, to: Correlation, answered: Answered, filled: &mut Vec<Arc<dyn Mailbox>>) {
         // Without a destination: the requester went away, which `forget` noted.
         let Some(unanswered) = self.unanswered.remove(&to) else { return };
-        unanswered.measure();
+        self.histograms.record(&unanswered);
         match unanswered.destination {
             // The caller may have gone away a moment ago.
             Destination::Caller(sender) => drop(sender.send(answered)),
@@ -119,17 +131,26 @@ impl Desk {
     }
 }
 
-impl Unanswered {
-    fn measure(&self) {
-        let elapsed = self.taken_at.elapsed();
-        match self.kind {
-            Kind::Begin => metrics::histogram!("handfast_begin_seconds").record(elapsed),
-            Kind::Register => metrics::histogram!("handfast_register_seconds").record(elapsed),
-            Kind::Commit => metrics::histogram!("handfast_commit_seconds").record(elapsed),
+impl Histograms {
+    fn find() -> Self {
+        Self {
+            begin: metrics::histogram!("handfast_begin_seconds"),
+            register: metrics::histogram!("handfast_register_seconds"),
+            commit: metrics::histogram!("handfast_commit_seconds"),
+            lock_wait: metrics::histogram!("handfast_lock_wait_seconds"),
+        }
+    }
+
+    fn record(&self, answered: &Unanswered) {
+        let elapsed = answered.taken_at.elapsed();
+        match answered.kind {
+            Kind::Begin => self.begin.record(elapsed),
+            Kind::Register => self.register.record(elapsed),
+            Kind::Commit => self.commit.record(elapsed),
             Kind::CheckLocks | Kind::Other => {}
         }
-        if self.waits && matches!(self.kind, Kind::Register | Kind::CheckLocks) {
-            metrics::histogram!("handfast_lock_wait_seconds").record(elapsed);
+        if answered.waits && matches!(answered.kind, Kind::Register | Kind::CheckLocks) {
+            self.lock_wait.record(elapsed);
         }
     }
 }

@@ -3,9 +3,10 @@
 //! No task, no socket, no disk and no clock: the engine's loop drives this value in production and
 //! a simulator can drive it step by step.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::mem;
+
+use hashbrown::{HashMap, HashSet};
 
 use handfast_core::{Change, Coordinator, Effect, Outcome, Record, RecordKey, Request, Timestamp};
 
@@ -117,7 +118,12 @@ pub enum Decided {
 
 /// The last change of each key, which is all that a reader of the whole batch can see.
 fn coalesced(changes: Vec<Change>) -> Vec<Change> {
-    let mut places: HashMap<RecordKey, usize> = HashMap::with_capacity(changes.len());
+    let keys: HashSet<RecordKey> = changes.iter().map(key).collect();
+    // Records are large, and most batches change each of theirs once.
+    if keys.len() == changes.len() {
+        return changes;
+    }
+    let mut places: HashMap<RecordKey, usize> = HashMap::with_capacity(keys.len());
     let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
     for change in changes {
         let place = *places.entry(key(&change)).or_insert(kept.len());

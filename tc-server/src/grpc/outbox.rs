@@ -4,12 +4,13 @@
 //! queued leaves in one frame. BOUNDED: a client that does not read is cut off when the queue is
 //! full.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
 use handfast_core::Correlation;
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
+use hashbrown::HashMap;
 use prost::Message;
 use tokio::sync::Notify;
 use tonic::Status;
