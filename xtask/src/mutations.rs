@@ -1,12 +1,14 @@
 //! Patches that break a rule on purpose, and the checks that must notice.
 //!
-//! Each patch is applied alone to a copy of the tree. Above its first `diff --git` line it says, in
-//! lines of `Name: value`, what it breaks and which check must fail:
+//! Each patch is applied alone to a copy of the tree. Above its first `diff --git` or `---` line it
+//! says, in lines of `Name: value`, what it breaks and which check must fail:
 //!
 //! ```text
 //! Breaks: replies leave before the batch is durable
 //! Check: cargo test -p handfast-core --test scripts     (without this line: the simulator)
 //! ```
+//!
+//! Checks find test servers running, as in `cargo xtask test`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,11 +19,12 @@ use tempfile::TempDir;
 
 use crate::interrupt::Interrupts;
 use crate::say::say;
+use crate::services::Services;
 use crate::test::cargo;
 use crate::tree::{root, source_files};
 
 /// Where the patches are.
-const FOLDER: &str = "tc-sim/mutations";
+const FOLDER: &str = "mutations";
 /// How many seeds the simulator may take to notice.
 const SEEDS: &str = "2000";
 
@@ -38,6 +41,7 @@ struct Mutation {
 struct Copy {
     folder: TempDir,
     target: PathBuf,
+    services: Option<Services>,
 }
 
 /// Applies each patch whose name holds `name` and shows what notices; one that nobody notices is an
@@ -45,7 +49,8 @@ struct Copy {
 pub(crate) fn run_all(interrupts: &Interrupts, name: Option<&str>) -> Result<()> {
     let wanted = |mutation: &Mutation| name.is_none_or(|name| mutation.name.contains(name));
     let mutations: Vec<Mutation> = mutations()?.into_iter().filter(wanted).collect();
-    let copy = Copy::make()?;
+    let checked = mutations.iter().any(|mutation| mutation.check.is_some());
+    let copy = Copy::make(checked.then(|| Services::start(interrupts)).transpose()?)?;
     let mut unnoticed = Vec::new();
     for mutation in &mutations {
         interrupts.check()?;
@@ -78,7 +83,7 @@ fn mutations() -> Result<Vec<Mutation>> {
 fn read(patch: PathBuf) -> Result<Mutation> {
     let text = fs::read_to_string(&patch).with_context(|| patch.display().to_string())?;
     let field = |name: &str| {
-        let head = text.lines().take_while(|line| !line.starts_with("diff --git"));
+        let head = text.lines().take_while(|line| !is_first_of_diff(line));
         let mut values = head.filter_map(|line| line.strip_prefix(name));
         values.next().map(|value| value.trim().to_owned())
     };
@@ -88,11 +93,11 @@ fn read(patch: PathBuf) -> Result<Mutation> {
 }
 
 impl Copy {
-    fn make() -> Result<Self> {
+    fn make(services: Option<Services>) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("handfast-mutations-").tempdir()?;
         let target = std::env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| root().join("target"), PathBuf::from);
-        let copy = Self { folder, target };
+        let copy = Self { folder, target, services };
         copy.restore()?;
         Ok(copy)
     }
@@ -125,11 +130,7 @@ impl Copy {
         let mut git = Command::new("git");
         // So that it does not look for a repository around the copy.
         git.arg("apply").arg(patch).env("GIT_CEILING_DIRECTORIES", std::env::temp_dir());
-        let output = git.current_dir(self.folder.path()).output().context("git apply")?;
-        if !output.status.success() {
-            bail!("does not apply: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
+        must_apply(git.current_dir(self.folder.path()))
     }
 
     fn simulate(&self) -> Result<Option<String>> {
@@ -169,8 +170,22 @@ impl Copy {
         let mut command = cargo();
         command.args(arguments).current_dir(self.folder.path());
         command.env("CARGO_TARGET_DIR", &self.target);
+        let variables = self.services.iter().flat_map(Services::variables);
+        command.envs(variables.cloned());
         command
     }
+}
+
+fn must_apply(git: &mut Command) -> Result<()> {
+    let output = git.output().context("git apply")?;
+    if !output.status.success() {
+        bail!("does not apply: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+fn is_first_of_diff(line: &str) -> bool {
+    line.starts_with("diff --git") || line.starts_with("--- ")
 }
 
 /// The invariant of a line such as `  at 17 ms: row_lock: ...`.
@@ -183,8 +198,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_patch_says_what_it_breaks() {
-        assert!(mutations().unwrap().len() >= 15);
+    fn every_patch_says_what_it_breaks_and_applies() {
+        let mutations = mutations().unwrap();
+        assert!(mutations.len() >= 15);
+        for Mutation { name, patch, .. } in mutations {
+            let mut git = Command::new("git");
+            git.args(["apply", "--check"]).arg(patch).current_dir(root());
+            must_apply(&mut git).with_context(|| name).unwrap();
+        }
     }
 
     #[test]

@@ -18,11 +18,12 @@ async fn who_is_stopped_for_longer_than_every_timeout_does_no_harm() {
     assert_sound(stage).await;
 }
 
-/// A branch that is registered and not committed when its global is rolled back meets the guard row.
+/// A branch that is registered and not committed when its global is rolled back meets the guard
+/// row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_stops_between_registration_and_commit_comes_too_late() {
-    // PostgreSQL shows nobody the undo row of an open transaction, so that the guard row alone is in
-    // its way. Transfers, since a branch that only reads leaves nothing to find.
+    // PostgreSQL shows nobody the undo row of an open transaction, so that the guard row alone is
+    // in its way. Transfers, since a branch that only reads leaves nothing to find.
     let products = [Product::Postgres, Product::Postgres];
     let settings = Settings { workload: Workload::Bank, ..settings(products, 24) };
     let mut stage = Stage::start(settings).await.unwrap();
