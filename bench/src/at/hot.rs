@@ -229,14 +229,7 @@ impl Way {
 
 /// The coordinator's or library's code of what a global failed over.
 fn code(error: &TransactionError<sqlx::Error>) -> Option<String> {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        if let Some(of) = error.downcast_ref::<sqlx::Error>() {
-            return AtError::of(of).map(|error| error.code().to_owned());
-        }
-        source = error.source();
-    }
-    None
+    error.application().and_then(AtError::of).map(|error| error.code().to_owned())
 }
 
 #[cfg(test)]
