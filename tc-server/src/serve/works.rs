@@ -1,5 +1,6 @@
 //! What works behind the ports: dispatcher and engine, started in that order.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,9 +46,11 @@ impl Works {
 /// Opens the embedded store. Opening waits for the disk, which must not hold up the runtime of
 /// whoever embeds us.
 pub(crate) async fn open_directory(directory: PathBuf) -> Result<Arc<dyn Store>, StoreError> {
-    match tokio::task::spawn_blocking(move || EmbeddedStore::open(&directory)).await {
+    let opened = directory.clone();
+    match tokio::task::spawn_blocking(move || EmbeddedStore::open(&opened)).await {
         Ok(store) => Ok(Arc::new(store?)),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        // The storage engine may panic where the disk is full: that is its way to fail.
+        Err(error) => Err(StoreError::Open { directory, source: io::Error::other(error) }),
     }
 }
 

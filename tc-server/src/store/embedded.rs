@@ -87,13 +87,12 @@ impl Store for EmbeddedStore {
 }
 
 impl Drop for EmbeddedStore {
-    /// Waits for the writer, so that the directory is free when this returns.
+    /// Waits for the writer, so that the directory is free when this returns. If the storage engine
+    /// panicked, as it may on a full disk, whoever asked has been told that the write failed.
     fn drop(&mut self) {
         self.jobs = None;
-        if let Some(Err(panic)) = self.writer.take().map(thread::JoinHandle::join)
-            && !thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
+        if let Some(Err(_)) = self.writer.take().map(thread::JoinHandle::join) {
+            tracing::error!(directory = %self.directory.display(), "the store's thread panicked");
         }
     }
 }
