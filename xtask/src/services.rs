@@ -16,6 +16,8 @@ pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
 /// Names the MySQL or MariaDB server that tests use, with the right to create databases.
 pub(crate) const MYSQL_VARIABLE: &str = "HANDFAST_TEST_MYSQL";
 
+const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES and HANDFAST_TEST_MYSQL to servers of your own";
+
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
 pub(crate) struct Services {
@@ -62,11 +64,11 @@ impl Services {
 /// Makes sure that these servers' programs are on this machine.
 pub(crate) fn install(interrupts: &Interrupts, kinds: &[Kind]) -> Result<()> {
     let needed = kinds.iter().map(|kind| {
-        let packages = match kind {
-            Kind::Postgres => postgres_packages,
-            Kind::MariaDb => mariadb_packages,
+        let (is_installed, packages): (fn() -> bool, fn(Installer) -> _) = match kind {
+            Kind::Postgres => (|| Kind::Postgres.programs().are_installed(), postgres_packages),
+            Kind::MariaDb => (|| Kind::MariaDb.programs().are_installed(), mariadb_packages),
         };
-        Needed { programs: kind.programs(), packages }
+        Needed { name: kind.programs().name, is_installed, packages, otherwise: OTHERWISE }
     });
     install_missing(interrupts, &needed.collect::<Vec<_>>())
 }
