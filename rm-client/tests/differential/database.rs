@@ -8,7 +8,7 @@ use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use handfast::at::plan::Dialect;
-use handfast::{AtDatabase, AtTransaction};
+use handfast::{AtDatabase, AtError, AtTransaction};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{
     AssertSqlSafe, Column as _, ConnectOptions, Decode, Executor, MySql, Pool, Postgres, Row,
@@ -55,12 +55,18 @@ pub(crate) trait Twin: AtDatabase {
     /// Leaves the server as it was found.
     fn end(ours: &Pool<Self>) -> BoxFuture<'_, ()>;
 
-    /// Whether the library may find only after a statement that it is not exact. Where MySQL gives
-    /// a row its number and no unique column tells it from others (NULL was bound), no read finds
-    /// it.
-    fn may_withdraw(statement: &Statement) -> bool {
+    /// Whether the library may find only while a statement runs that it is not exact. Where MySQL
+    /// gives a row its number and no unique column tells it from others (NULL was bound), no read
+    /// finds it. A text of SQLite need not be UTF-8.
+    fn may_withdraw(statement: &Statement, error: &AtError) -> bool {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
-        Self::SPEAKS == Dialect::MySql && upserts.contains(&statement.kind)
+        match Self::SPEAKS {
+            Dialect::MySql => {
+                upserts.contains(&statement.kind) && matches!(error, AtError::RowsDiffer { .. })
+            }
+            Dialect::Sqlite => matches!(error, AtError::Value { .. }),
+            Dialect::Postgres => false,
+        }
     }
 
     /// An expression whose text tells any two values of a column apart.

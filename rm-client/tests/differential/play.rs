@@ -9,7 +9,7 @@ use crate::finding::{Finding, differences};
 use crate::scene::{Scene, Shown, Snapshot, plain_in};
 use crate::schema::Schema;
 use crate::script::{BranchEnd, End, Script, Step};
-use crate::statement::Statement;
+use crate::statement::{Kind, Statement};
 use crate::tally::{Came, Tally};
 use crate::witness::Watch;
 use crate::{after, script};
@@ -138,7 +138,7 @@ impl<DB: Twin> Play<'_, DB> {
                 pair.watch.expect_nothing_since(mark, "a refused statement changes a row")?;
                 return Ok(Went::On);
             }
-            Err(error) if DB::may_withdraw(statement) && is_withdrawal(&error) => {
+            Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
                 self.tally.count(statement.kind, Came::Withdrawn);
                 return Ok(Went::Wrong);
             }
@@ -243,11 +243,6 @@ async fn shielded_plain<DB: Twin>(
     answer
 }
 
-/// Whether the statement ran and was then found not to be exact.
-fn is_withdrawal(error: &sqlx::Error) -> bool {
-    matches!(AtError::of(error), Some(AtError::RowsDiffer { .. }))
-}
-
 fn is_refusal(error: &sqlx::Error) -> bool {
     matches!(AtError::of(error), Some(AtError::Refused(_)))
 }
@@ -263,6 +258,10 @@ fn alike(
         // SQLite counts what was changed last, for reads too.
         (Ok(ours), Ok(plain)) if statement.reads() && ours.rows == plain.rows => Ok(Came::Done),
         (Err(ours), Err(plain)) if code(ours) == code(plain) => Ok(Came::Failed),
+        // The image meets the condition of all rows before the first is changed.
+        (Err(ours), Err(_)) if statement.kind == Kind::Update && overflows(ours) => {
+            Ok(Came::Failed)
+        }
         _ => Err(Finding::new(
             "a statement is answered differently",
             format!("{}\n  with Handfast: {ours:?}\n  without: {plain:?}", statement.sql),
@@ -273,6 +272,11 @@ fn alike(
 fn code(error: &sqlx::Error) -> Option<String> {
     let error = error.as_database_error()?;
     error.code().map(|code| code.into_owned())
+}
+
+/// Whether SQLite's `abs` met the smallest number.
+fn overflows(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message() == "integer overflow")
 }
 
 /// Plays a whole script, also when something panics in between.

@@ -35,7 +35,7 @@ pub(crate) enum Came {
     Failed,
     /// Refused before it ran.
     Refused,
-    /// Found not to be exact when it had run: the local transaction could only be rolled back.
+    /// Found not to be exact while it ran: the local transaction could only be rolled back.
     Withdrawn,
 }
 
