@@ -16,6 +16,7 @@ pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
 /// Names the MySQL or MariaDB server that tests use, with the right to create databases.
 pub(crate) const MYSQL_VARIABLE: &str = "HANDFAST_TEST_MYSQL";
 
+/// What else can be done about a server that is missing.
 const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES and HANDFAST_TEST_MYSQL to servers of your own";
 
 /// The running servers. Dropping it stops them and removes their data.
@@ -63,14 +64,26 @@ impl Services {
 
 /// Makes sure that these servers' programs are on this machine.
 pub(crate) fn install(interrupts: &Interrupts, kinds: &[Kind]) -> Result<()> {
-    let needed = kinds.iter().map(|kind| {
-        let (is_installed, packages): (fn() -> bool, fn(Installer) -> _) = match kind {
-            Kind::Postgres => (|| Kind::Postgres.programs().are_installed(), postgres_packages),
-            Kind::MariaDb => (|| Kind::MariaDb.programs().are_installed(), mariadb_packages),
-        };
-        Needed { name: kind.programs().name, is_installed, packages, otherwise: OTHERWISE }
-    });
-    install_missing(interrupts, &needed.collect::<Vec<_>>())
+    let needed: Vec<Needed> = kinds.iter().map(|kind| needed(*kind)).collect();
+    install_missing(interrupts, &needed)
+}
+
+fn needed(kind: Kind) -> Needed {
+    let name = kind.programs().name;
+    match kind {
+        Kind::Postgres => Needed {
+            name,
+            is_installed: || Kind::Postgres.programs().are_installed(),
+            packages: postgres_packages,
+            otherwise: OTHERWISE,
+        },
+        Kind::MariaDb => Needed {
+            name,
+            is_installed: || Kind::MariaDb.programs().are_installed(),
+            packages: mariadb_packages,
+            otherwise: OTHERWISE,
+        },
+    }
 }
 
 fn variable(kind: Kind) -> &'static str {

@@ -1,15 +1,16 @@
 //! SQLite's own word on the rows that change, held against what the library recorded of them.
 //!
 //! With the feature `pre-update-hook` SQLite reports every row of the library's database that is
-//! inserted, updated or deleted, before and after, while statements run. It judges
+//! inserted, updated or deleted, before and after, while statements run. Judged is
 //!
-//! | when | what has to hold |
-//! | --- | --- |
-//! | a statement was refused, or reads | nothing was reported |
-//! | a statement ran | only rows of the tables of the set were reported |
-//! | a local transaction has committed | the undo log played forward over the rows as the hook first showed them gives, step by step, the rows as it last showed them, column by column; it names no row that was not reported |
-//! | the same | each row that was reported, changed in the end or not, is locked exclusively under a key that means it |
-//! | a global has committed | phase two changed no row of the tables |
+//! - of a statement that was refused, or reads, that nothing was reported;
+//! - of a statement that ran, that only rows of the tables of the set were;
+//! - of a local transaction that has committed, that its undo log, played forward over the rows as
+//!   they were first reported, meets its before images on the way and ends with the rows as they
+//!   were last reported, column by column, and that it names no row that was not reported;
+//! - of each row reported, also one that ends as it began, that it is locked exclusively under a
+//!   key that means it;
+//! - of a global that has committed, that phase two changed no row of the tables.
 //!
 //! The hook is silent when a savepoint or a failed statement is rolled back; what was reported
 //! since is forgotten here, and a row that is then not as it was last shown is a finding. Not
@@ -98,11 +99,11 @@ impl Witness {
         Watch { witness: self.clone(), savepoints: Vec::new() }
     }
 
-    /// Nothing was written from here on but the client's own tables.
+    /// Nothing was written since [`forget`](Self::forget) but the client's own tables.
     pub(crate) fn expect_own_tables_only(&self, schema: &Schema) -> Result<(), Finding> {
         let reported = self.reported();
-        let foreign = reported.iter().find(|change| rows::table(schema, change).is_ok());
-        match foreign {
+        let of_the_set = reported.iter().find(|change| rows::table(schema, change).is_ok());
+        match of_the_set {
             None => Ok(()),
             Some(change) => Err(Finding::new("phase two of a commit changes a row", change)),
         }
