@@ -73,7 +73,8 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
     let Some(installer) = installer() else {
         bail!(
             "{} missing, and none of apt-get, dnf, apk and brew is here: install it by hand, or \
-             set HANDFAST_TEST_POSTGRES and HANDFAST_TEST_MYSQL to servers of your own",
+             set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL and HANDFAST_TEST_REDIS to servers \
+             of your own",
             names.join(" and ")
         );
     };
