@@ -236,6 +236,14 @@ impl Stage {
         self.record.until_commit_of_what_begins(PROGRESS_WITHIN).await
     }
 
+    /// Waits until a global that reads a total or a list has committed.
+    ///
+    /// # Errors
+    /// When none does.
+    pub async fn until_read(&self) -> Result<()> {
+        self.record.until_read(PROGRESS_WITHIN).await
+    }
+
     /// Lets the services finish what they do; they stay, to finish branches.
     ///
     /// # Errors
