@@ -60,7 +60,7 @@ fn run_example(interrupts: &Interrupts) -> Result<()> {
     let services = Services::start(interrupts)?;
     interrupts.run(&mut example(&[]))?;
     interrupts.run(&mut example(&["--crash-coordinator", CRASHES]))?;
-    for url in services.urls()? {
+    for url in services.sql_urls()? {
         interrupts.run(&mut example(&["--database", &url]))?;
     }
     Ok(())
