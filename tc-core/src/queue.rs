@@ -221,9 +221,10 @@ impl Coordinator {
             let mut after = None;
             while let Some((place, claim)) = self.locks.next_claim(lock, after) {
                 after = Some(place);
+                let newcomer = matches!(place.rank, Rank::Newcomer(_));
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if claim.mode == LockMode::Exclusive && matches!(place.rank, Rank::Newcomer(_)) {
+                } else if newcomer && claim.mode == LockMode::Exclusive {
                     // Behind it are newcomers alone, and it is in the way of each.
                     break;
                 }
