@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -57,6 +58,11 @@ pub mod link;
 pub mod propagation;
 mod status;
 mod tm;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(dead_code, unused_imports, reason = "without a database nothing calls what is common")
+)]
+mod twophase;
 mod xid;
 
 pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
@@ -67,6 +73,7 @@ pub use status::{GlobalStatus, RollbackReason};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
+pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 
 /// The pages for users: their fragments are compiled as they stand.
@@ -77,4 +84,8 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../docs/xa.md")]
+    struct TwoPhaseCommit;
 }
