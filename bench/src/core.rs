@@ -55,22 +55,18 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
             report.push(Row::of_figures(&format!("core, {open} open"), &figures));
             continue;
         }
-        let history = options.history;
         let time = options.measure.length();
         let name = format!("core, decide and encode, {open} open");
-        report.push(options.measure.row(&name, async || measure(open, history, time)).await?);
+        // Filled once: memory that is freed and filled again says nothing.
+        let (mut core, filled) = Core::filled(open, options.history)?;
+        let run = async || measure(&mut core, open, filled, time);
+        report.push(options.measure.row(&name, run).await?);
     }
     Ok(report)
 }
 
-fn measure(open: usize, history: usize, time: Duration) -> Result<(Sample, f64)> {
+fn measure(core: &mut Core, open: usize, filled: u64, time: Duration) -> Result<(Sample, f64)> {
     let own = Process::own();
-    let resident_before = own.resident_bytes()?;
-    let mut core = Core::new(open, history);
-    while core.open.len() < open {
-        core.begin()?;
-    }
-    let filled = own.resident_bytes()?.saturating_sub(resident_before);
     let (watch, cpu_before, bytes_before) = (Watch::start()?, own.cpu()?, core.bytes);
     let started = Instant::now();
     let mut ended = 0_u64;
@@ -130,6 +126,18 @@ impl Core {
             bytes: 0,
             names,
         }
+    }
+
+    /// With so many open globals, and what they occupy.
+    fn filled(open: usize, history: usize) -> Result<(Self, u64)> {
+        let own = Process::own();
+        let resident_before = own.resident_bytes()?;
+        let mut core = Self::new(open, history);
+        while core.open.len() < open {
+            core.begin()?;
+        }
+        let filled = own.resident_bytes()?.saturating_sub(resident_before);
+        Ok((core, filled))
     }
 
     /// Begins one and, when there are enough, ends the oldest, phase two included.

@@ -28,9 +28,14 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use crate::cli::{Cli, Command};
 use crate::report::Report;
+
+/// The coordinator that is measured has the allocator of the program `handfast`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> Result<ExitCode> {
     let Cli { command, output } = Cli::parse();

@@ -236,6 +236,14 @@ impl Stage {
         self.record.until_commit_of_what_begins(PROGRESS_WITHIN).await
     }
 
+    /// Waits until a global that reads a total or a list has committed.
+    ///
+    /// # Errors
+    /// When none does.
+    pub async fn until_read(&self) -> Result<()> {
+        self.record.until_read(PROGRESS_WITHIN).await
+    }
+
     /// Lets the services finish what they do; they stay, to finish branches.
     ///
     /// # Errors
@@ -358,6 +366,7 @@ fn place(
         Kind::MariaDb => {
             Place { product: Product::MariaDb, url: format!("{url}/handfast?ssl-mode=DISABLED") }
         }
+        Kind::Redis => unreachable!("every product has SQL"),
     }
 }
 

@@ -57,6 +57,14 @@ pub struct Seen {
     pub lists: Vec<Read>,
 }
 
+impl Seen {
+    /// Whether a total or a list was read.
+    #[must_use]
+    pub fn is_something(&self) -> bool {
+        self.total.is_some() || !self.lists.is_empty()
+    }
+}
+
 /// Writes the line.
 ///
 /// # Errors

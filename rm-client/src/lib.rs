@@ -33,6 +33,7 @@
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
+//! | let each operation of a branch take effect once | [`fence`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -53,6 +54,7 @@ mod connect;
 mod context;
 mod coordinator;
 mod error;
+pub mod fence;
 #[doc(hidden)]
 pub mod link;
 pub mod propagation;
@@ -88,4 +90,8 @@ mod pages {
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]
     struct TwoPhaseCommit;
+
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/fence.md")]
+    struct FencePage;
 }

@@ -15,6 +15,12 @@ impl Timestamp {
     pub fn after_ms(self, duration_ms: u64) -> Self {
         Self(self.0.saturating_add(duration_ms))
     }
+
+    /// The point `duration_ms` milliseconds earlier, at least the smallest representable one.
+    #[must_use]
+    pub fn before_ms(self, duration_ms: u64) -> Self {
+        Self(self.0.saturating_sub(duration_ms))
+    }
 }
 
 /// The term of one leader: greater than that of every leader before it.

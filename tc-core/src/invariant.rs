@@ -9,7 +9,7 @@ use crate::branch::Branch;
 use crate::coordinator::Coordinator;
 use crate::counts::{Counts, Share};
 use crate::global::{Global, Phase};
-use crate::lock::{LockId, Purpose, Rank};
+use crate::lock::{LockId, Purpose};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
@@ -88,8 +88,9 @@ impl Coordinator {
         let blocked = self.blocker(waiter.xid, &waiter.rows, id).is_some();
         ensure(blocked, || format!("QUEUE: waiter {id:?} waits for nothing"))?;
         for row in &waiter.rows {
-            let held = self.locks.holds(row.lock, waiter.xid);
-            ensure((row.rank == Rank::Holder) == held, || format!("waiter {id:?}: wrong rank"))?;
+            let waits_from = self.waits_from(waiter.xid, waiter.since);
+            let rank = self.locks.rank(row.lock, waiter.xid, waits_from);
+            ensure(row.rank == rank, || format!("waiter {id:?}: wrong rank"))?;
             let mut queue = self.locks.queue(row.lock);
             let queued = queue.any(|(place, claim)| {
                 place == row.place(id)

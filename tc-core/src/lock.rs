@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::Xid;
 use crate::held::HeldLocks;
 use crate::index::{Index, hash_of};
 use crate::key::Key;
 use crate::name::Space;
 use crate::request::LockMode;
 use crate::wait::WaitId;
+use crate::{Timestamp, Xid};
 
 /// A slot of the table, valid while its row is held or waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +37,15 @@ pub(crate) struct Place {
     pub(crate) id: WaitId,
 }
 
-/// Whether the waiting global holds the row already.
-///
-/// A holder stands before all others, since they wait for it to let go: behind them it would wait
-/// for them in turn, for ever.
+/// What decides on a place in a row's queue before the order of arrival does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// The global holds the row already. It stands before all others, since they wait for it to let
+    /// go: behind them it would wait for them in turn, for ever.
     Holder,
-    Newcomer,
+    /// The time from which a newcomer to the row counts as waiting. A global that holds other rows
+    /// gets a head start (`queue`).
+    Newcomer(Timestamp),
 }
 
 /// What a request in the queue asks of the row.
@@ -231,6 +232,11 @@ impl LockTable {
     /// Whether the global holds the row in any mode.
     pub(crate) fn holds(&self, lock: LockId, xid: Option<Xid>) -> bool {
         self.holders(lock).any(|holder| Some(holder.xid) == xid)
+    }
+
+    /// The rank of a request of the global that would count as waiting from then on.
+    pub(crate) fn rank(&self, lock: LockId, xid: Option<Xid>, waits_from: Timestamp) -> Rank {
+        if self.holds(lock, xid) { Rank::Holder } else { Rank::Newcomer(waits_from) }
     }
 
     /// Whether the global holds the row in this mode or a stronger one.

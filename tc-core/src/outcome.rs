@@ -28,6 +28,17 @@ pub enum Change {
     Delete(RecordKey),
 }
 
+impl Change {
+    /// Which record it changes.
+    #[must_use]
+    pub fn key(&self) -> RecordKey {
+        match self {
+            Self::Put(record) => record.key(),
+            Self::Delete(key) => *key,
+        }
+    }
+}
+
 /// Something that leaves the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {

@@ -2,7 +2,7 @@
 //!
 //! A request takes all its rows at once or none. It is its turn when no other global holds one of
 //! them in a conflicting mode and no request before it in a row's queue, its own global's included,
-//! wants to. Nobody waits for a check, which takes nothing. QUEUE: when `settle` is done, no
+//! wants to. A queue is in order of arrival, but for a head start of globals that hold rows. Nobody waits for a check, which takes nothing. QUEUE: when `settle` is done, no
 //! request whose turn it is waits.
 
 use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
@@ -11,6 +11,11 @@ use crate::outcome::{Outcome, Rejection, Reply};
 use crate::request::{Holding, LockMode, LockWait};
 use crate::wait::{WaitId, Waiter, Want, WantedRow, WantedRows};
 use crate::{Correlation, Timestamp, Xid};
+
+/// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
+/// globals that lock rows in opposite order are refused one after the other; too long: who comes
+/// with nothing waits for as long.
+const HEAD_START_MS: u64 = 1_000;
 
 /// A row that a request cannot have yet, and who is in the way.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,18 @@ impl Coordinator {
             claim.xid.map(|by| Blocker { lock: row.lock, by })
         };
         rows.iter().find_map(holder).or_else(|| rows.iter().find_map(waiter))
+    }
+
+    /// From when on a request that came at `since` counts as waiting.
+    ///
+    /// A global that holds rows has others waiting for it, and one that wants the row at hand is
+    /// soon done: before those who hold nothing it can finish. Behind them it would wait for all of
+    /// them, and each of them that wants one of its rows next would close a cycle. The head start
+    /// is a length of time, so that whoever holds nothing has its turn as well.
+    pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
+        let global = xid.and_then(|xid| self.globals.get(xid));
+        let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
+        if holds_rows { since.before_ms(HEAD_START_MS) } else { since }
     }
 
     /// Puts a blocked request into the queues of its rows, or refuses it and leaves nothing behind.
@@ -205,7 +222,7 @@ impl Coordinator {
                 after = Some(place);
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if claim.mode == LockMode::Exclusive && place.rank == Rank::Newcomer {
+                } else if claim.mode == LockMode::Exclusive && matches!(place.rank, Rank::Newcomer(_)) {
                     // Behind it are newcomers alone, and it is in the way of each.
                     break;
                 }
@@ -256,11 +273,12 @@ impl Coordinator {
     }
 
     fn rank_again(&mut self, xid: Xid, id: WaitId, touched: &mut Touched) {
+        let Some(since) = self.waits.get(id).map(|waiter| waiter.since) else { return };
+        let waits_from = self.waits_from(Some(xid), since);
         let Some(waiter) = self.waits.get_mut(id) else { return };
         for place in 0..waiter.rows.len() {
             let row = waiter.rows[place];
-            let held = self.locks.holds(row.lock, Some(xid));
-            let rank = if held { Rank::Holder } else { Rank::Newcomer };
+            let rank = self.locks.rank(row.lock, Some(xid), waits_from);
             if rank != row.rank {
                 let claim = waiter.claim(row.mode);
                 self.locks.step_out(row.lock, row.place(id));

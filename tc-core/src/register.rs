@@ -9,7 +9,7 @@ use crate::branch::{Branch, Rare, Stage};
 use crate::coordinator::{Answer, Coordinator, check_limit};
 use crate::global::Global;
 use crate::held::HeldLocks;
-use crate::lock::{Holder, LockId, LockTable, Rank};
+use crate::lock::{Holder, LockId, LockTable};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
 use crate::record::Record;
 use crate::request::{LockMode, LockWait, NewBranch, RowLock};
@@ -30,7 +30,7 @@ impl Coordinator {
         let joining = Joining { id, resource: self.names.name(&resource), mode, application_data };
         self.admit(xid, &joining)?;
         let rows = self.distinct_rows(rows)?;
-        let wanted = self.wanted_rows(Some(xid), &joining.resource, &rows)?;
+        let wanted = self.wanted_rows(now, Some(xid), &joining.resource, &rows)?;
         if let Some(blocker) = self.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
             let want = Want::Join(xid, joining);
             return self.wait_or_refuse(now, to, want, wanted, wait, blocker);
@@ -56,7 +56,7 @@ impl Coordinator {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
         // A check is compatible like a shared lock: it reads.
         let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
-        let wanted = self.wanted_rows(xid, resource, &rows)?;
+        let wanted = self.wanted_rows(now, xid, resource, &rows)?;
         if let Some(blocker) = self.blocker(xid, &wanted, WaitId(u64::MAX)) {
             return self.wait_or_refuse(now, to, Want::Check(xid), wanted, wait, blocker);
         }
@@ -98,19 +98,19 @@ impl Coordinator {
     /// The slots of the rows.
     fn wanted_rows(
         &mut self,
+        now: Timestamp,
         xid: Option<Xid>,
         resource: &Arc<str>,
         rows: &[RowLock],
     ) -> Result<WantedRows, Rejection> {
         self.check_room(resource, rows)?;
+        let waits_from = self.waits_from(xid, now);
         let mut wanted = WantedRows::with_capacity(rows.len());
         for of_table in rows.chunk_by(|one, next| one.table == next.table) {
             let space = self.names.space(resource, &of_table[0].table);
             wanted.extend(of_table.iter().map(|row| {
                 let lock = self.locks.find_or_insert(&space, &row.key);
-                let held = self.locks.holds(lock, xid);
-                let rank = if held { Rank::Holder } else { Rank::Newcomer };
-                WantedRow { lock, mode: row.mode, rank }
+                WantedRow { lock, mode: row.mode, rank: self.locks.rank(lock, xid, waits_from) }
             }));
         }
         Ok(wanted)

@@ -2,9 +2,10 @@
 //!
 //! It takes the requests that have arrived, decides each, gives all their changes to the store as
 //! one batch (group commit) and lets the effects out, in order, when the batch is durable
-//! (DURABLE-FIRST). While a batch is being written the next one is being decided. A batch that
-//! fails leaves memory ahead of the store, so nothing more is answered from that state: after lost
-//! leadership the engine leads again from the records, after any other failure it ends.
+//! (DURABLE-FIRST). While a batch is being written the next one is being decided. What nobody waits
+//! for lingers, to be written with what comes next. A batch that fails leaves memory ahead of the
+//! store, so nothing more is answered from that state: after lost leadership the engine leads again
+//! from the records, after any other failure it ends.
 
 mod desk;
 mod handle;
@@ -239,7 +240,7 @@ impl Running {
         loop {
             // Not left to an idle moment: under load there is always something that has arrived.
             self.tick_if_due(&mut term.step);
-            if writing.is_none() {
+            if writing.is_none() && (!open || self.is_to_be_sealed(&term.step)) {
                 writing = self.seal(term);
             }
             if writing.is_none() && !open {
@@ -247,7 +248,8 @@ impl Running {
             }
             let takes = open && term.step.requests() < self.settings.batch_max;
             let room = self.settings.batch_max - term.step.requests().min(self.settings.batch_max);
-            let due = term.step.coordinator().next_deadline();
+            let sealing = if writing.is_none() { term.step.seal_due() } else { None };
+            let due = earlier(term.step.coordinator().next_deadline(), sealing);
             let woken = tokio::select! {
                 biased;
                 () = &mut deposed => Woken::Deposed,
@@ -268,6 +270,11 @@ impl Running {
                 Woken::Deposed => return Err(StoreError::LostLeadership),
             }
         }
+    }
+
+    fn is_to_be_sealed(&self, step: &Step) -> bool {
+        let is_full = step.requests() >= self.settings.batch_max;
+        is_full || step.seal_due().is_some_and(|due| due.0 == 0 || due <= self.clock.now())
     }
 
     /// Starts writing what has been decided; without changes it is durable already, and true if
@@ -305,6 +312,10 @@ impl Running {
                 Work::View(view) => step.view(view),
             }
         }
+        let at_once = step.take_at_once();
+        if !at_once.is_empty() {
+            self.desk.let_out(at_once);
+        }
     }
 
     fn decide(
@@ -340,6 +351,10 @@ impl Running {
             self.clock.reach(due).await;
         }
     }
+}
+
+fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    one.into_iter().chain(other).min()
 }
 
 async fn write(writing: &mut Option<Writing>) -> Result<(), StoreError> {

@@ -3,6 +3,13 @@
 use std::io::{stderr, stdout};
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+
+/// Requests, replies and records are many small pieces of memory: the system's allocator took a
+/// fifth of the server's time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
 fn main() -> ExitCode {
     handfast_server::cli::run(std::env::args_os(), &mut stdout(), &mut stderr()).into()
 }

@@ -17,6 +17,8 @@ pub struct Record {
     operations: Mutex<BTreeMap<u64, Done>>,
     /// When the operation began that committed last.
     committed: watch::Sender<u64>,
+    /// How many operations that read a total or a list have committed.
+    reads: watch::Sender<u64>,
 }
 
 /// An operation as far as it was told.
@@ -40,7 +42,8 @@ pub struct Done {
 
 impl Default for Record {
     fn default() -> Self {
-        Self { operations: Mutex::default(), committed: watch::channel(0).0 }
+        let (committed, reads) = (watch::channel(0).0, watch::channel(0).0);
+        Self { operations: Mutex::default(), committed, reads }
     }
 }
 
@@ -64,9 +67,10 @@ impl Record {
                 let Some(done) = operations.get_mut(&operation) else { return };
                 (done.ended, done.outcome, done.why, done.seen) = (Some(at), outcome, why, seen);
                 if outcome == Outcome::Committed {
-                    let began = done.began;
+                    let (began, reads) = (done.began, done.seen.is_something());
                     drop(operations);
                     self.committed.send_modify(|last| *last = began.max(*last));
+                    self.reads.send_modify(|count| *count += u64::from(reads));
                 }
             }
             Told::Ready | Told::Finished => {}
@@ -79,6 +83,15 @@ impl Record {
         let commit = committed.wait_for(|began| *began > start);
         let in_time = tokio::time::timeout(within, commit).await.is_ok();
         ensure!(in_time, "nothing commits any more:\n{}", self.last_reasons());
+        Ok(())
+    }
+
+    /// Waits until an operation that reads a total or a list has committed, whenever it began.
+    pub(super) async fn until_read(&self, within: Duration) -> Result<()> {
+        let mut reads = self.reads.subscribe();
+        let in_time =
+            tokio::time::timeout(within, reads.wait_for(|count| *count > 0)).await.is_ok();
+        ensure!(in_time, "nothing is read:\n{}", self.last_reasons());
         Ok(())
     }
 

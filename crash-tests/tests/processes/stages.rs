@@ -35,8 +35,9 @@ pub(crate) fn not_run(why: &str) {
     assert!(std::env::var_os("HANDFAST_TEST_EVERY_FAULT").is_none(), "not run: {why}");
 }
 
-/// Everything has ended well, and something has happened.
+/// Something has been read, and everything ends well.
 pub(crate) async fn assert_sound(mut stage: Stage) -> Report {
+    stage.until_read().await.unwrap();
     let report = stage.report().await.unwrap();
     stage.stop().await.unwrap();
     report.require_sound().unwrap();

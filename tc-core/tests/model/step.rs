@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use handfast_core::{
     Change, Coordinator, Correlation, Effect, Outcome, PhaseTwoOutcome, Rejection, Reply, Request,
-    What,
+    What, Xid,
 };
 
 use crate::request::Ask;
 use crate::support::{held, views};
-use crate::system::{Call, Leader, Setup, Step, System, xid_of};
+use crate::system::{Call, Leader, Setup, Step, System, Waiting, xid_of};
 
 impl System {
     pub(crate) fn take(&mut self, setup: &Setup, step: Step) {
@@ -40,13 +40,14 @@ impl System {
                 self.check_nothing_left(leader, &before, &out);
             }
             (Ask::Register(branch), None) => {
-                let rows = plan.branches[branch].rows.clone();
-                self.leader_mut(leader).waiting.push((reply_to, rows));
+                let (xid, rows) = (xid_of(global), plan.branches[branch].rows.clone());
+                self.leader_mut(leader).waiting.push(Waiting { reply_to, xid, rows });
             }
             (Ask::Register(branch), Some(Reply::Registered { .. })) => {
                 let rows = &plan.branches[branch].rows;
-                let mut waiting = self.leader(leader).waiting.iter().flat_map(|(_, rows)| rows);
-                if waiting.any(|row| rows.contains(row)) {
+                let mut waiting = self.leader(leader).waiting.iter().flat_map(|it| &it.rows);
+                let holds_rows = holds_rows(&before, xid_of(global));
+                if !holds_rows && waiting.any(|row| rows.contains(row)) {
                     self.witness.blame("a request overtakes one that waits for the row");
                 }
             }
@@ -82,9 +83,10 @@ impl System {
         let (now, asker) = (self.now, request.reply_to);
         let leader = self.leader_mut(epoch);
         let mut out = Outcome::default();
+        let before = leader.coordinator.clone();
         leader.coordinator.decide(now, request, &mut out);
         note(setup, asker, &out);
-        if !leader.answers_in_order(&out) {
+        if !leader.answers_in_order(&before, &out) {
             self.witness.blame("a request is granted a row before one that came first");
         }
         let leader = self.leader_mut(epoch);
@@ -160,21 +162,27 @@ impl System {
 }
 
 impl Leader {
-    /// FIFO: of the requests that wait for a row, the first that came is granted it first.
-    fn answers_in_order(&mut self, out: &Outcome) -> bool {
+    /// Of the requests that wait for a row, the first that came is granted it first, unless it is
+    /// overtaken by one of a global that holds rows.
+    fn answers_in_order(&mut self, before: &Coordinator, out: &Outcome) -> bool {
         let mut in_order = true;
         for effect in &out.effects {
             let Effect::Reply { to, reply } = effect else { continue };
-            let Some(place) = self.waiting.iter().position(|(known, _)| known == to) else {
+            let Some(place) = self.waiting.iter().position(|it| it.reply_to == *to) else {
                 continue;
             };
-            let (_, rows) = self.waiting.remove(place);
-            let mut earlier = self.waiting[..place].iter().flat_map(|(_, rows)| rows);
+            let Waiting { xid, rows, .. } = self.waiting.remove(place);
+            let mut earlier = self.waiting[..place].iter().flat_map(|it| &it.rows);
             let is_granted = matches!(reply, Reply::Registered { .. });
-            in_order &= !is_granted || !earlier.any(|row| rows.contains(row));
+            let may_overtake = || holds_rows(before, xid);
+            in_order &= !is_granted || may_overtake() || !earlier.any(|row| rows.contains(row));
         }
         in_order
     }
+}
+
+fn holds_rows(coordinator: &Coordinator, xid: Xid) -> bool {
+    held(coordinator).iter().any(|lock| lock.holders.iter().any(|holder| holder.xid == xid))
 }
 
 fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {

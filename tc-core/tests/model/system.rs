@@ -98,7 +98,15 @@ pub(crate) struct Leader {
     pub(crate) coordinator: Coordinator,
     pub(crate) undurable: VecDeque<Outcome>,
     /// The registrations that wait, in the order in which they came, with their rows.
-    pub(crate) waiting: Vec<(Correlation, Vec<usize>)>,
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+/// A registration that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) reply_to: Correlation,
+    pub(crate) xid: Xid,
+    pub(crate) rows: Vec<usize>,
 }
 
 /// What can happen next. Leaders are named by their epoch.

@@ -8,9 +8,13 @@ use std::mem;
 
 use hashbrown::{HashMap, HashSet};
 
-use handfast_core::{Change, Coordinator, Effect, Outcome, Record, RecordKey, Request, Timestamp};
+use handfast_core::{Change, Coordinator, Effect, Outcome, RecordKey, Request, Timestamp, What};
 
 use super::inbox::{Answer, View};
+
+/// How long changes that nobody waits for may wait to be written together with others, in
+/// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
+const LINGER_MS: u64 = 5;
 
 /// Something that may leave once the batch it belongs to is durable.
 pub enum Emission {
@@ -46,14 +50,23 @@ pub struct Step {
     coordinator: Coordinator,
     outcome: Outcome,
     gathered: Batch,
+    /// Since when there are changes that nobody waits for.
+    lingering_since: Option<Timestamp>,
+    /// What may leave without the batch.
+    at_once: Vec<Emission>,
 }
 
 impl Step {
     /// Takes over a coordinator; what its phase two owes comes first.
     #[must_use]
     pub fn new(coordinator: Coordinator) -> Self {
-        let mut step =
-            Self { coordinator, outcome: Outcome::default(), gathered: Batch::default() };
+        let mut step = Self {
+            coordinator,
+            outcome: Outcome::default(),
+            gathered: Batch::default(),
+            lingering_since: None,
+            at_once: Vec::new(),
+        };
         step.coordinator.owed(&mut step.outcome);
         step.gather();
         step
@@ -68,13 +81,22 @@ impl Step {
     /// Decides one request; tells whether it has been answered, or waits.
     pub fn decide(&mut self, now: Timestamp, request: Request) -> Decided {
         let asker = request.reply_to;
+        let begins = matches!(request.what, What::Begin { .. });
         self.coordinator.decide(now, request, &mut self.outcome);
         let answered = self.outcome.effects.iter().any(|effect| match effect {
             Effect::Reply { to, .. } => Some(*to) == asker,
             Effect::PhaseTwo(_) | Effect::Hold { .. } => false,
         });
         self.gathered.requests += 1;
+        if begins && self.outcome.changes.is_empty() {
+            self.at_once.extend(self.outcome.effects.drain(..).map(Emission::Effect));
+        }
         self.gather();
+        self.lingering_since = match self.lingering_since {
+            _ if self.gathered.changes.is_empty() => None,
+            None => Some(now),
+            since => since,
+        };
         if answered || asker.is_none() { Decided::Answered } else { Decided::Waits }
     }
 
@@ -90,12 +112,31 @@ impl Step {
         self.gathered.requests
     }
 
+    /// What leaves without waiting for a batch. A begin is stored nowhere and tells nothing of what
+    /// is (`docs/decisions/0002-begin-is-not-stored.md`), so that its reply has nothing to wait for.
+    #[must_use]
+    pub fn take_at_once(&mut self) -> Vec<Emission> {
+        mem::take(&mut self.at_once)
+    }
+
+    /// When the batch should be sealed, if there is anything in it: at once if somebody waits for
+    /// it, otherwise after a while. What nobody waits for, such as that a branch is finished, may
+    /// be lost by a crash, since it is then found out again (EFFECTS-REPEAT).
+    #[must_use]
+    pub fn seal_due(&self) -> Option<Timestamp> {
+        if !self.gathered.emissions.is_empty() {
+            return Some(Timestamp(0));
+        }
+        self.lingering_since.map(|since| since.after_ms(LINGER_MS))
+    }
+
     /// Ends the batch, if there is anything in it.
     pub fn seal(&mut self) -> Option<Batch> {
         if self.gathered.changes.is_empty() && self.gathered.emissions.is_empty() {
             self.gathered.requests = 0;
             return None;
         }
+        self.lingering_since = None;
         let mut batch = mem::take(&mut self.gathered);
         batch.changes = coalesced(batch.changes);
         Some(batch)
@@ -118,7 +159,7 @@ pub enum Decided {
 
 /// The last change of each key, which is all that a reader of the whole batch can see.
 fn coalesced(changes: Vec<Change>) -> Vec<Change> {
-    let keys: HashSet<RecordKey> = changes.iter().map(key).collect();
+    let keys: HashSet<RecordKey> = changes.iter().map(Change::key).collect();
     // Records are large, and most batches change each of theirs once.
     if keys.len() == changes.len() {
         return changes;
@@ -126,18 +167,11 @@ fn coalesced(changes: Vec<Change>) -> Vec<Change> {
     let mut places: HashMap<RecordKey, usize> = HashMap::with_capacity(keys.len());
     let mut kept: Vec<Change> = Vec::with_capacity(changes.len());
     for change in changes {
-        let place = *places.entry(key(&change)).or_insert(kept.len());
+        let place = *places.entry(change.key()).or_insert(kept.len());
         match kept.get_mut(place) {
             Some(earlier) => *earlier = change,
             None => kept.push(change),
         }
     }
     kept
-}
-
-fn key(change: &Change) -> RecordKey {
-    match change {
-        Change::Put(record) => Record::key(record),
-        Change::Delete(key) => *key,
-    }
 }

@@ -4,12 +4,14 @@
 //! cannot be read is an error with its reason, never a guess and never a panic.
 
 mod branch;
+mod fields;
 mod global;
 
 use handfast_core::{BranchId, Change, Record, RecordKey, Xid};
 use prost::Message;
 
 use branch::StoredBranch;
+use fields::Fields;
 use global::StoredGlobal;
 
 /// The version that is written.
@@ -55,10 +57,22 @@ pub fn encode_change(change: &Change) -> (Vec<u8>, Option<Vec<u8>>) {
 /// The bytes under which a record is stored.
 #[must_use]
 pub fn encode_key(key: RecordKey) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append_key(key, &mut bytes);
+    bytes
+}
+
+/// As [`encode_key`], behind what is in the buffer.
+pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
     match key {
-        RecordKey::Global(xid) => [&[GLOBAL][..], &xid.0.to_be_bytes()].concat(),
+        RecordKey::Global(xid) => {
+            bytes.push(GLOBAL);
+            bytes.extend_from_slice(&xid.0.to_be_bytes());
+        }
         RecordKey::Branch(xid, branch) => {
-            [&[BRANCH][..], &xid.0.to_be_bytes(), &branch.0.to_be_bytes()].concat()
+            bytes.push(BRANCH);
+            bytes.extend_from_slice(&xid.0.to_be_bytes());
+            bytes.extend_from_slice(&branch.0.to_be_bytes());
         }
     }
 }
@@ -66,12 +80,19 @@ pub fn encode_key(key: RecordKey) -> Vec<u8> {
 /// The bytes of a record; its ids are in the key.
 #[must_use]
 pub fn encode(record: &Record) -> Vec<u8> {
-    let mut bytes = vec![VERSION];
-    match record {
-        Record::Global(global) => append(&StoredGlobal::from(global), &mut bytes),
-        Record::Branch(branch) => append(&StoredBranch::from(branch), &mut bytes),
-    }
+    let mut bytes = Vec::new();
+    append(record, &mut bytes);
     bytes
+}
+
+/// As [`encode`], behind what is in the buffer.
+pub fn append(record: &Record, bytes: &mut Vec<u8>) {
+    bytes.push(VERSION);
+    let mut fields = Fields::behind(bytes);
+    match record {
+        Record::Global(global) => global::write(global, &mut fields),
+        Record::Branch(branch) => branch::write(branch, &mut fields),
+    }
 }
 
 /// The record that was stored under this key.
@@ -108,11 +129,6 @@ fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
 
 fn array(bytes: &[u8]) -> Option<[u8; 8]> {
     bytes.try_into().ok()
-}
-
-fn append(message: &impl Message, bytes: &mut Vec<u8>) {
-    bytes.reserve(message.encoded_len());
-    message.encode_raw(bytes);
 }
 
 fn unknown(field: &'static str, value: impl Into<i64>) -> CodecError {

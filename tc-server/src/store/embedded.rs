@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::oneshot;
@@ -138,39 +138,46 @@ impl Writer {
 
     fn lead(&mut self) -> Result<(Epoch, Vec<Record>), StoreError> {
         let epoch = Epoch(self.epoch.0 + 1);
-        self.write([(EPOCH_KEY.to_vec(), Some(epoch.0.to_be_bytes().to_vec()))])?;
+        let mut batch = self.database.batch();
+        batch.insert(&self.records, EPOCH_KEY, epoch.0.to_be_bytes());
+        self.write(batch)?;
         self.epoch = epoch;
         Ok((epoch, self.read()?))
     }
 
-    fn commit(&mut self, epoch: Epoch, batch: &[Change]) -> Result<(), StoreError> {
+    fn commit(&mut self, epoch: Epoch, changes: &[Change]) -> Result<(), StoreError> {
         if epoch != self.epoch {
             return Err(StoreError::LostLeadership);
         }
         crash_point("before-write");
-        let written = self.write(batch.iter().map(codec::encode_change));
+        let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), changes.len());
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for change in changes {
+            key.clear();
+            codec::append_key(change.key(), &mut key);
+            match change {
+                Change::Put(record) => {
+                    value.clear();
+                    codec::append(record, &mut value);
+                    batch.insert(&self.records, key.as_slice(), value.as_slice());
+                }
+                Change::Delete(_) => batch.remove(&self.records, key.as_slice()),
+            }
+        }
+        let written = self.write(batch);
         crash_point("after-write");
         written
     }
 
     /// Writes all or nothing, synced.
-    fn write(
-        &mut self,
-        changes: impl IntoIterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
-    ) -> Result<(), StoreError> {
+    fn write(&mut self, batch: OwnedWriteBatch) -> Result<(), StoreError> {
         let failed =
             |source| StoreError::Write { directory: self.lock.directory().to_owned(), source };
         if self.failed {
             return Err(failed(io::Error::other("an earlier write failed")));
         }
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
-        for (key, value) in changes {
-            match value {
-                Some(value) => batch.insert(&self.records, key, value),
-                None => batch.remove(&self.records, key),
-            }
-        }
-        let written = batch.commit().map_err(|error| failed(io_error(error)));
+        let synced = batch.durability(Some(PersistMode::SyncData));
+        let written = synced.commit().map_err(|error| failed(io_error(error)));
         self.failed = written.is_err();
         written
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
-    LockMode, LockWait, Mode, NewBranch, Record, Reply, ReplyWhen, RollbackReason, RowLock,
-    Timestamp, What, Xid,
+    LockMode, LockWait, Mode, NewBranch, PhaseTwoOutcome, Record, Reply, ReplyWhen, RollbackReason,
+    RowLock, Timestamp, What, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::PhaseTwo;
@@ -169,6 +169,78 @@ async fn nothing_leaves_before_its_batch_is_durable() {
     batch.verdict.send(Ok(())).unwrap();
     assert_eq!(committing.await.unwrap(), Ok(Reply::Status(GlobalStatus::Committing)));
     assert!(matches!(noted.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
+}
+
+/// It is stored nowhere, and waits for nothing that is.
+#[tokio::test]
+async fn a_begin_is_answered_while_a_batch_is_being_written() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let mut registering = Box::pin(engine.handle.call(register(xid, 1)));
+    let batch = tokio::select! {
+        batch = held.recv() => batch.unwrap(),
+        reply = &mut registering => panic!("{reply:?} left before its batch"),
+    };
+    assert_ne!(begin(&engine.handle).await, xid);
+    assert!((&mut registering).now_or_never().is_none());
+    batch.verdict.send(Ok(())).unwrap();
+    assert!(matches!(registering.await, Ok(Reply::Registered { .. })));
+}
+
+/// That a branch is finished would be found out again after a crash: it is written with what comes
+/// next, so that no sync of its own delays anybody.
+#[tokio::test]
+async fn what_nobody_waits_for_is_written_with_what_comes_next() {
+    let (store, mut held) = HeldStore::new();
+    let clock = Arc::new(SetClock::default());
+    let phase_two = Arc::new(Noted::default());
+    let settings = Settings::new("tc");
+    let engine = Engine::start(store, clock, settings, phase_two).await.unwrap();
+    let (first, second) = (begin(&engine.handle).await, begin(&engine.handle).await);
+    let ask = |what| tokio::spawn(ask(engine.handle.clone(), what));
+    for what in [register(first, 1), commit(first)] {
+        let asked = ask(what);
+        held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
+        asked.await.unwrap().unwrap();
+    }
+    engine.handle.tell(vec![finished(first)]).await.unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        assert!(held.try_recv().is_err(), "nobody waits for it");
+    }
+    let asked = ask(register(second, 2));
+    let batch = held.recv().await.unwrap();
+    assert_eq!(batch.changes.len(), 4, "of both globals: {:?}", batch.changes);
+    batch.verdict.send(Ok(())).unwrap();
+    asked.await.unwrap().unwrap();
+}
+
+/// Also when nothing comes next.
+#[tokio::test]
+async fn what_nobody_waits_for_is_written_after_a_while() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    for what in [register(xid, 1), commit(xid)] {
+        let asked = tokio::spawn(ask(engine.handle.clone(), what));
+        held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
+        asked.await.unwrap().unwrap();
+    }
+    engine.handle.tell(vec![finished(xid)]).await.unwrap();
+    let batch = held.recv().await.unwrap();
+    assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
+    batch.verdict.send(Ok(())).unwrap();
+}
+
+/// The first branch's phase two is done.
+fn finished(xid: Xid) -> What {
+    let (branch, decision) = (BranchId(1), Decision::Commit);
+    What::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
+}
+
+async fn ask(engine: EngineHandle, what: What) -> Answered {
+    engine.call(what).await
 }
 
 #[tokio::test]

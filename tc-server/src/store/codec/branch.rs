@@ -5,6 +5,7 @@ use handfast_core::{
     RowLock, Timestamp, Xid,
 };
 
+use super::fields::Fields;
 use super::{CodecError, mode, mode_number, unknown};
 
 const REGISTERED: u32 = 1;
@@ -88,25 +89,67 @@ struct StoredDirtyColumn {
     current: Option<String>,
 }
 
-impl From<&BranchRecord> for StoredBranch {
-    fn from(branch: &BranchRecord) -> Self {
-        let mut stored = Self {
-            sequence: branch.sequence,
-            resource: branch.resource.as_ref().to_owned(),
-            mode: mode_number(branch.mode),
-            rows: stored_rows(&branch.rows),
-            token: branch.token.0,
-            registered_at: branch.registered_at.0,
-            application_data: branch.application_data.to_vec(),
-            attempts: branch.attempts,
-            last_failure: branch
-                .last_failure
-                .as_ref()
-                .map(|(at, error)| StoredFailure { at: at.0, error: error.as_ref().to_owned() }),
-            ..Self::default()
-        };
-        stored.put_state(&branch.state);
-        stored
+/// Writes what [`StoredBranch`] reads.
+pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
+    fields.number(1, branch.sequence);
+    fields.text(2, &branch.resource);
+    fields.number(3, mode_number(branch.mode));
+    write_rows(&branch.rows, fields);
+    fields.number(5, branch.token.0);
+    fields.number(6, branch.registered_at.0);
+    fields.bytes(7, &branch.application_data);
+    fields.number(8, state_number(&branch.state));
+    match &branch.state {
+        BranchState::Refused(error, rows) => {
+            fields.text(9, error);
+            for row in rows.iter() {
+                fields.message(10, |fields| write_dirty_row(row, fields));
+            }
+        }
+        BranchState::Finished(at) => fields.number(11, at.0),
+        BranchState::Registered | BranchState::PhaseOneDone | BranchState::Resolved(_) => {}
+    }
+    fields.number(12, branch.attempts);
+    if let Some((at, error)) = &branch.last_failure {
+        fields.message(13, |fields| {
+            fields.number(1, at.0);
+            fields.text(2, error);
+        });
+    }
+}
+
+/// Runs of rows of one table and lock mode, as [`StoredRows`].
+fn write_rows(rows: &[RowLock], fields: &mut Fields<'_>) {
+    for run in rows.chunk_by(|one, next| one.table == next.table && one.mode == next.mode) {
+        fields.message(4, |fields| {
+            fields.text(1, &run[0].table);
+            fields.number(2, lock_mode_number(run[0].mode));
+            run.iter().for_each(|row| fields.item(3, &row.key));
+        });
+    }
+}
+
+fn write_dirty_row(row: &DirtyRow, fields: &mut Fields<'_>) {
+    fields.text(1, &row.table);
+    fields.text(2, &row.key);
+    for column in &row.columns {
+        fields.message(3, |fields| {
+            fields.text(1, &column.name);
+            fields.optional(2, column.before.as_deref());
+            fields.optional(3, column.after.as_deref());
+            fields.optional(4, column.current.as_deref());
+        });
+    }
+}
+
+fn state_number(state: &BranchState) -> u32 {
+    match state {
+        BranchState::Registered => REGISTERED,
+        BranchState::PhaseOneDone => PHASE_ONE_DONE,
+        BranchState::Refused(..) => REFUSED,
+        BranchState::Resolved(Resolution::AcceptCurrent) => RESOLVED_ACCEPT_CURRENT,
+        BranchState::Resolved(Resolution::ForceBefore) => RESOLVED_FORCE_BEFORE,
+        BranchState::Finished(_) => FINISHED,
     }
 }
 
@@ -130,24 +173,6 @@ impl StoredBranch {
         })
     }
 
-    fn put_state(&mut self, state: &BranchState) {
-        self.state = match state {
-            BranchState::Registered => REGISTERED,
-            BranchState::PhaseOneDone => PHASE_ONE_DONE,
-            BranchState::Refused(error, rows) => {
-                self.refusal = error.as_ref().to_owned();
-                self.dirty_rows = rows.iter().map(StoredDirtyRow::from).collect();
-                REFUSED
-            }
-            BranchState::Resolved(Resolution::AcceptCurrent) => RESOLVED_ACCEPT_CURRENT,
-            BranchState::Resolved(Resolution::ForceBefore) => RESOLVED_FORCE_BEFORE,
-            BranchState::Finished(at) => {
-                self.finished_at = at.0;
-                FINISHED
-            }
-        };
-    }
-
     fn take_state(&mut self) -> Result<BranchState, CodecError> {
         match self.state {
             REGISTERED => Ok(BranchState::Registered),
@@ -165,18 +190,6 @@ impl StoredBranch {
     }
 }
 
-impl From<&DirtyRow> for StoredDirtyRow {
-    fn from(row: &DirtyRow) -> Self {
-        let columns = row.columns.iter().map(|column| StoredDirtyColumn {
-            name: column.name.clone(),
-            before: column.before.clone(),
-            after: column.after.clone(),
-            current: column.current.clone(),
-        });
-        Self { table: row.table.clone(), key: row.key.clone(), columns: columns.collect() }
-    }
-}
-
 impl StoredDirtyRow {
     fn read(self) -> DirtyRow {
         let columns = self.columns.into_iter().map(|column| DirtyColumn {
@@ -187,16 +200,6 @@ impl StoredDirtyRow {
         });
         DirtyRow { table: self.table, key: self.key, columns: columns.collect() }
     }
-}
-
-fn stored_rows(rows: &[RowLock]) -> Vec<StoredRows> {
-    let runs = rows.chunk_by(|one, next| one.table == next.table && one.mode == next.mode);
-    runs.map(|run| StoredRows {
-        table: run[0].table.as_ref().to_owned(),
-        mode: lock_mode_number(run[0].mode),
-        keys: run.iter().map(|row| row.key.to_vec()).collect(),
-    })
-    .collect()
 }
 
 fn rows(stored: Vec<StoredRows>) -> Result<Vec<RowLock>, CodecError> {

@@ -4,6 +4,7 @@ use handfast_core::{
     BranchId, Event, FinishedBranch, GlobalRecord, GlobalState, RollbackReason, Timestamp, Xid,
 };
 
+use super::fields::Fields;
 use super::{CodecError, mode, mode_number, unknown};
 
 const ACTIVE: u32 = 1;
@@ -66,23 +67,24 @@ struct StoredFinishedBranch {
     attempts: u32,
 }
 
-impl From<&GlobalRecord> for StoredGlobal {
-    fn from(global: &GlobalRecord) -> Self {
-        let (state, reason, finished_at) = state_numbers(global.state);
-        Self {
-            address: global.address.as_ref().to_owned(),
-            application: global.application.as_ref().to_owned(),
-            name: global.name.as_ref().to_owned(),
-            begun_at: global.begun_at.0,
-            deadline: global.deadline.0,
-            state,
-            reason,
-            finished_at,
-            paused: global.paused,
-            rollback_only: global.rollback_only,
-            events: global.events.iter().map(StoredEvent::from).collect(),
-            finished_branches: global.finished_branches.iter().map(Into::into).collect(),
-        }
+/// Writes what [`StoredGlobal`] reads.
+pub(super) fn write(global: &GlobalRecord, fields: &mut Fields<'_>) {
+    let (state, reason, finished_at) = state_numbers(global.state);
+    fields.text(1, &global.address);
+    fields.text(2, &global.application);
+    fields.text(3, &global.name);
+    fields.number(4, global.begun_at.0);
+    fields.number(5, global.deadline.0);
+    fields.number(6, state);
+    fields.number(7, reason);
+    fields.number(8, finished_at);
+    fields.number(9, global.paused);
+    fields.number(10, global.rollback_only);
+    for event in global.events.iter() {
+        fields.message(11, |fields| write_event(event, fields));
+    }
+    for branch in global.finished_branches.iter() {
+        fields.message(12, |fields| write_finished_branch(branch, fields));
     }
 }
 
@@ -118,10 +120,9 @@ impl StoredGlobal {
     }
 }
 
-impl From<&Event> for StoredEvent {
-    fn from(event: &Event) -> Self {
-        Self { at: event.at.0, what: event.what.as_ref().to_owned() }
-    }
+fn write_event(event: &Event, fields: &mut Fields<'_>) {
+    fields.number(1, event.at.0);
+    fields.text(2, &event.what);
 }
 
 impl StoredEvent {
@@ -130,17 +131,13 @@ impl StoredEvent {
     }
 }
 
-impl From<&FinishedBranch> for StoredFinishedBranch {
-    fn from(branch: &FinishedBranch) -> Self {
-        Self {
-            id: branch.id.0,
-            resource: branch.resource.as_ref().to_owned(),
-            mode: mode_number(branch.mode),
-            registered_at: branch.registered_at.0,
-            finished_at: branch.finished_at.0,
-            attempts: branch.attempts,
-        }
-    }
+fn write_finished_branch(branch: &FinishedBranch, fields: &mut Fields<'_>) {
+    fields.number(1, branch.id.0);
+    fields.text(2, &branch.resource);
+    fields.number(3, mode_number(branch.mode));
+    fields.number(4, branch.registered_at.0);
+    fields.number(5, branch.finished_at.0);
+    fields.number(6, branch.attempts);
 }
 
 impl StoredFinishedBranch {

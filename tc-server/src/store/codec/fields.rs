@@ -1,0 +1,64 @@
+//! Protobuf fields written straight from what a record borrows: no copy is made first.
+//!
+//! Writes what `prost` writes for the messages that `global` and `branch` read: fields in the order
+//! of their numbers, without those that hold the default.
+
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+
+/// The fields of one message, at the end of a buffer.
+#[derive(Debug)]
+pub(super) struct Fields<'a> {
+    bytes: &'a mut Vec<u8>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn behind(bytes: &'a mut Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    pub(super) fn number(&mut self, tag: u32, value: impl Into<u64>) {
+        let value = value.into();
+        if value != 0 {
+            encode_key(tag, WireType::Varint, self.bytes);
+            encode_varint(value, self.bytes);
+        }
+    }
+
+    pub(super) fn bytes(&mut self, tag: u32, value: &[u8]) {
+        if !value.is_empty() {
+            self.item(tag, value);
+        }
+    }
+
+    pub(super) fn text(&mut self, tag: u32, value: &str) {
+        self.bytes(tag, value.as_bytes());
+    }
+
+    /// A field that is written even when it is empty, if it is there at all.
+    pub(super) fn optional(&mut self, tag: u32, value: Option<&str>) {
+        if let Some(value) = value {
+            self.item(tag, value.as_bytes());
+        }
+    }
+
+    /// One of the values of a repeated field.
+    pub(super) fn item(&mut self, tag: u32, value: &[u8]) {
+        encode_key(tag, WireType::LengthDelimited, self.bytes);
+        encode_varint(value.len() as u64, self.bytes);
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// A message within the message.
+    pub(super) fn message(&mut self, tag: u32, write: impl FnOnce(&mut Fields<'_>)) {
+        encode_key(tag, WireType::LengthDelimited, self.bytes);
+        // Most are short: one byte is kept for the length, and widened where it is too little.
+        let place = self.bytes.len();
+        self.bytes.push(0);
+        write(&mut Fields { bytes: self.bytes });
+        let length = (self.bytes.len() - place - 1) as u64;
+        let mut varint = [0; 10];
+        let width = encoded_len_varint(length);
+        encode_varint(length, &mut &mut varint[..]);
+        self.bytes.splice(place..=place, varint[..width].iter().copied());
+    }
+}
