@@ -46,8 +46,19 @@ pub trait TwoPhase: Backend {
     /// Begins a branch.
     fn start(name: &BranchName) -> String;
 
-    /// What the open branch has done so far. Fails if it cannot be prepared any more.
-    fn deed(connection: &mut Self::Connection) -> BoxFuture<'_, Result<Deed, sqlx::Error>>;
+    /// How much the session has written, if the answer to [`start`](Self::start) tells.
+    fn written(steps: &Steps<Self>) -> Result<Option<i64>, sqlx::Error>;
+
+    /// What the open branch has done so far. Fails if it cannot be prepared any more. `begun` is
+    /// what [`written`](Self::written) told; `only_reads`, what the texts look like.
+    fn deed(
+        connection: &mut Self::Connection,
+        begun: Option<i64>,
+        only_reads: bool,
+    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>>;
+
+    /// Ends an open branch that has only read.
+    fn end_reading(name: &BranchName) -> String;
 
     /// Ends the work of a branch and prepares it.
     fn prepare(name: &BranchName) -> String;

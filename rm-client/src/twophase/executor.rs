@@ -27,9 +27,9 @@ fn failed<T: Send + 'static>(error: sqlx::Error) -> BoxStream<'static, Result<T,
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Takes a query apart, unless it would end the transaction.
-    fn admit<'q, E: Execute<'q, DB>>(&self, query: E) -> Result<Captured<DB>, sqlx::Error> {
+    fn take<'q, E: Execute<'q, DB>>(&mut self, query: E) -> Result<Captured<DB>, sqlx::Error> {
         let query = Captured::take(query)?;
-        self.refuse_control(&query)?;
+        self.admit(&query)?;
         Ok(query)
     }
 }
@@ -39,7 +39,7 @@ impl<DB: XaDatabase> XaResource<DB> {
     async fn run_alone(&self, query: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
         let shared = Arc::clone(&self.shared);
         let mut local = XaTransaction::begin(shared, context::current()).await?;
-        local.refuse_control(&query)?;
+        local.admit(&query)?;
         match DB::steps(&mut local.session, query).await {
             Ok(steps) => {
                 local.commit().await?;
@@ -65,7 +65,7 @@ macro_rules! impl_executor {
                 'c: 'e,
                 E: 'q + Execute<'q, $db>,
             {
-                match self.admit(query) {
+                match self.take(query) {
                     Ok(query) => (&mut *self.session).fetch_many(query),
                     Err(error) => failed(error),
                 }
@@ -79,7 +79,7 @@ macro_rules! impl_executor {
                 'c: 'e,
                 E: 'q + Execute<'q, $db>,
             {
-                match self.admit(query) {
+                match self.take(query) {
                     Ok(query) => (&mut *self.session).fetch_optional(query),
                     Err(error) => future::ready(Err(error)).boxed(),
                 }

@@ -14,10 +14,16 @@ use super::error::XaError;
 use super::name::{BranchName, Node};
 use super::verdict::{Answer, Trace};
 use crate::at::AtError;
-use crate::at::database::{Backend, rows};
+use crate::at::database::{Backend, Steps, rows};
 
 /// "Hand" in ASCII: the format of our names, in the id of a branch.
 const FORMAT: i64 = 0x4861_6e64;
+/// Tells how many rows the session has written. What was rolled back counts too; then a branch is
+/// prepared that need not be.
+const WRITTEN: &str = r"SHOW SESSION STATUS LIKE 'Handler\_%e'";
+/// Those of its counters that count rows which last. MySQL counts rows of its own temporary tables
+/// with them, so that there every branch has written.
+const COUNTERS: [&str; 3] = ["Handler_delete", "Handler_update", "Handler_write"];
 /// A name is cut into the two parts of an id, which the server limits separately.
 const PART_BYTES_MAX: usize = 64;
 
@@ -48,12 +54,41 @@ impl TwoPhase for MySql {
     }
 
     fn start(name: &BranchName) -> String {
-        format!("XA START {}", id(name))
+        format!("XA START {}; {WRITTEN}", id(name))
     }
 
-    fn deed(_: &mut MySqlConnection) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
-        // Not told: a branch that only reads is prepared like any other.
-        async { Ok(Deed::Wrote(None)) }.boxed()
+    fn written(steps: &Steps<Self>) -> Result<Option<i64>, sqlx::Error> {
+        let mut total = None;
+        for row in steps.iter().filter_map(|step| step.as_ref().right()) {
+            if !COUNTERS.contains(&Self::text(row, 0)?.unwrap_or_default().as_str()) {
+                continue;
+            }
+            let count = Self::text(row, 1)?.and_then(|text| text.parse::<i64>().ok());
+            // What cannot be read is no number that any later one is equal to.
+            let Some(count) = count else { return Ok(None) };
+            total = Some(total.unwrap_or(0) + count);
+        }
+        Ok(total)
+    }
+
+    fn deed(
+        connection: &mut MySqlConnection,
+        begun: Option<i64>,
+        only_reads: bool,
+    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+        async move {
+            if !only_reads || begun.is_none() {
+                return Ok(Deed::Wrote(None));
+            }
+            let now = Self::written(&send::<Self>(connection, WRITTEN.to_owned()).await?)?;
+            Ok(if now == begun { Deed::ReadOnly } else { Deed::Wrote(None) })
+        }
+        .boxed()
+    }
+
+    fn end_reading(name: &BranchName) -> String {
+        let id = id(name);
+        format!("XA END {id}; XA COMMIT {id} ONE PHASE")
     }
 
     fn prepare(name: &BranchName) -> String {

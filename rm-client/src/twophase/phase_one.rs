@@ -19,7 +19,7 @@ use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
 use super::error::XaError;
 use super::name::BranchName;
 use super::resource::Shared;
-use super::transaction::XaTransaction;
+use super::transaction::{Branch, XaTransaction};
 use super::verdict::{Phase, of_prepare};
 use crate::at::crash_point::crash_point;
 use crate::at::database::Steps;
@@ -37,10 +37,12 @@ pub(super) struct Note {
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
-    pub(super) async fn prepare(mut self, name: BranchName) -> Result<(), sqlx::Error> {
-        let number = match DB::deed(&mut self.session).await {
+    pub(super) async fn prepare(mut self, branch: Branch) -> Result<(), sqlx::Error> {
+        let deed = DB::deed(&mut self.session, branch.begun, branch.only_reads).await;
+        let name = branch.name;
+        let number = match deed {
             Ok(Deed::Wrote(number)) => number,
-            Ok(Deed::ReadOnly) => return self.end("COMMIT".to_owned()).await,
+            Ok(Deed::ReadOnly) => return self.end(DB::end_reading(&name)).await,
             Err(error) => {
                 // Rolled back in any case: with its session, if it cannot be asked to.
                 let _ = self.abandon(&name).await;
@@ -48,9 +50,13 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
         };
         crash_point("xa-before-register");
-        self.register(&name, number).await?;
-        crash_point("xa-after-register");
         let mut in_doubt = InDoubt::new(&self.shared, &name);
+        if let Err(error) = self.register(&name, number).await {
+            in_doubt.settled();
+            return Err(error);
+        }
+        crash_point("xa-after-register");
+        in_doubt.may_be_prepared();
         let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
         crash_point("xa-after-prepare");
         let ended = self.settle(name, prepared).await;
@@ -76,9 +82,10 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());
         };
-        let rolled_back = self.abandon(name).await;
+        // Rolled back in any case: with its session, if it cannot be asked to.
+        let _ = self.abandon(name).await;
         // An unanswered registration may have arrived.
-        if matches!(error, Error::Unanswered { .. }) && rolled_back.is_ok() {
+        if matches!(error, Error::Unanswered { .. }) {
             report(&self.shared, name, v1::PhaseOneOutcome::Failed).await;
         }
         Err(XaError::from(error).into())
@@ -141,15 +148,22 @@ async fn report<DB: XaDatabase>(
     }
 }
 
-/// Reports a branch as unknown if its PREPARE is cut off by a dropped future: whether the database
-/// got it cannot be known, so the global must not commit.
+/// Reports a branch whose future is dropped on the way. Before PREPARE is sent it is rolled back
+/// with its session, and an unanswered registration may have arrived. After that, whether the
+/// database got PREPARE cannot be known, so the global must not commit.
 struct InDoubt<DB: XaDatabase> {
     pending: Option<(Arc<Shared<DB>>, BranchName)>,
+    outcome: v1::PhaseOneOutcome,
 }
 
 impl<DB: XaDatabase> InDoubt<DB> {
     fn new(shared: &Arc<Shared<DB>>, name: &BranchName) -> Self {
-        Self { pending: Some((Arc::clone(shared), name.clone())) }
+        let pending = Some((Arc::clone(shared), name.clone()));
+        Self { pending, outcome: v1::PhaseOneOutcome::Failed }
+    }
+
+    fn may_be_prepared(&mut self) {
+        self.outcome = v1::PhaseOneOutcome::Unknown;
     }
 
     fn settled(&mut self) {
@@ -161,6 +175,7 @@ impl<DB: XaDatabase> Drop for InDoubt<DB> {
     fn drop(&mut self) {
         let Some((shared, name)) = self.pending.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move { report(&shared, &name, v1::PhaseOneOutcome::Unknown).await });
+        let outcome = self.outcome;
+        runtime.spawn(async move { report(&shared, &name, outcome).await });
     }
 }

@@ -12,7 +12,7 @@ use super::database::{Deed, Sessions, TwoPhase};
 use super::error::XaError;
 use super::name::{BranchName, Node};
 use super::verdict::{Answer, Trace};
-use crate::at::database::{Backend, rows};
+use crate::at::database::{Backend, Steps, rows};
 
 /// Also tells whether the transaction can still be prepared: PREPARE TRANSACTION of a failed one is
 /// answered like a success, by a silent ROLLBACK, and this query fails in its place. Only a
@@ -43,7 +43,15 @@ impl TwoPhase for Postgres {
         "BEGIN".to_owned()
     }
 
-    fn deed(connection: &mut PgConnection) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    fn written(_: &Steps<Self>) -> Result<Option<i64>, sqlx::Error> {
+        Ok(None)
+    }
+
+    fn deed(
+        connection: &mut PgConnection,
+        _: Option<i64>,
+        _: bool,
+    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
         async {
             let found = rows::<Self>(connection, DEED.to_owned(), PgArguments::default()).await?;
             let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -51,6 +59,10 @@ impl TwoPhase for Postgres {
             Ok(number.map_or(Deed::ReadOnly, |number| Deed::Wrote(Some(number))))
         }
         .boxed()
+    }
+
+    fn end_reading(_: &BranchName) -> String {
+        "COMMIT".to_owned()
     }
 
     fn prepare(name: &BranchName) -> String {

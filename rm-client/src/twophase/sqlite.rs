@@ -10,6 +10,7 @@ use super::database::{Deed, Sessions, TwoPhase};
 use super::error::XaError;
 use super::name::{BranchName, Node};
 use super::verdict::{Answer, Trace};
+use crate::at::database::Steps;
 
 fn refusal() -> XaError {
     XaError::Unsupported { product: "SQLite" }
@@ -26,8 +27,20 @@ impl TwoPhase for Sqlite {
         String::new()
     }
 
-    fn deed(_: &mut SqliteConnection) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
+    fn written(_: &Steps<Self>) -> Result<Option<i64>, sqlx::Error> {
+        Ok(None)
+    }
+
+    fn deed(
+        _: &mut SqliteConnection,
+        _: Option<i64>,
+        _: bool,
+    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
         async { Err(refusal().into()) }.boxed()
+    }
+
+    fn end_reading(_: &BranchName) -> String {
+        String::new()
     }
 
     fn prepare(_: &BranchName) -> String {

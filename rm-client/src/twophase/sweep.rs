@@ -20,7 +20,7 @@ use super::resource::Shared;
 use super::verdict::{Sweep, Verdict, of_sweep};
 use crate::status::GlobalStatus;
 
-/// How many branches one sweep looks at; the next one goes on (BOUNDED).
+/// How many branches one sweep looks at (BOUNDED); those that it finishes make room for others.
 pub(super) const BRANCHES_MAX: usize = 1_000;
 /// A hold is looked at so many times until its limit.
 const LOOKS_PER_HOLD: u32 = 4;

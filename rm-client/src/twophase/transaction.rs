@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::control::refuse_control;
+use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
 use super::error::XaError;
 use super::name::BranchName;
@@ -24,9 +24,19 @@ pub struct XaTransaction<'t, DB: XaDatabase> {
     pub(super) session: Session<DB>,
     pub(super) shared: Arc<Shared<DB>>,
     /// `None`: a plain local transaction.
-    pub(super) branch: Option<BranchName>,
+    pub(super) branch: Option<Branch>,
     /// So that a closure may borrow what lives as long as the resource.
     scope: PhantomData<&'t ()>,
+}
+
+/// A branch that is not prepared yet.
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub(super) name: BranchName,
+    /// How much its session had written when it began, where the database tells in this way.
+    pub(super) begun: Option<i64>,
+    /// By the texts of its statements, which do not tell what a function does.
+    pub(super) only_reads: bool,
 }
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
@@ -34,20 +44,21 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         shared: Arc<Shared<DB>>,
         context: Option<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let branch = context.map(|context| shared.name_branch(context.xid));
-        if let Some(name) = &branch {
+        let name = context.map(|context| shared.name_branch(context.xid));
+        if let Some(name) = &name {
             name.check_length(DB::NAME_BYTES_MAX)?;
         }
         let mut session = Session::acquire(&shared.pool).await?;
-        let start = branch.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
-        send::<DB>(&mut session, start).await?;
+        let start = name.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
+        let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
+        let branch = name.map(|name| Branch { name, begun, only_reads: true });
         Ok(Self { session, shared, branch, scope: PhantomData })
     }
 
     /// The global that this is a branch of.
     #[must_use]
     pub fn xid(&self) -> Option<&Xid> {
-        self.branch.as_ref().map(|name| &name.xid)
+        self.branch.as_ref().map(|branch| &branch.name.xid)
     }
 
     /// Commits: phase one, if this is a branch. What it wrote stays locked in the database until
@@ -58,7 +69,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// back, unless it is [`XaError::PrepareUnknown`].
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         match self.branch.take() {
-            Some(name) => self.prepare(name).await,
+            Some(branch) => self.prepare(branch).await,
             None => self.end("COMMIT".to_owned()).await,
         }
     }
@@ -69,7 +80,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// What the database says. It rolls back all the same: the connection is closed then.
     pub async fn rollback(mut self) -> Result<(), sqlx::Error> {
         match self.branch.take() {
-            Some(name) => self.abandon(&name).await,
+            Some(branch) => self.abandon(&branch.name).await,
             None => self.end("ROLLBACK".to_owned()).await,
         }
     }
@@ -96,8 +107,13 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         }
     }
 
-    pub(super) fn refuse_control(&self, query: &Captured<DB>) -> Result<(), XaError> {
-        refuse_control(DB::DIALECT, query.sql().as_str())
+    /// Lets a statement pass unless it would end the transaction.
+    pub(super) fn admit(&mut self, query: &Captured<DB>) -> Result<(), XaError> {
+        let effect = admit(DB::DIALECT, query.sql().as_str())?;
+        if let Some(branch) = &mut self.branch {
+            branch.only_reads &= effect == Effect::Reads;
+        }
+        Ok(())
     }
 }
 

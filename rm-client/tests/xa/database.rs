@@ -7,14 +7,13 @@ use sqlx::pool::PoolOptions;
 use sqlx::{AssertSqlSafe, MySql, Pool, Postgres, Row};
 
 use crate::at::TestDatabase;
+use crate::child::PATIENCE;
 use crate::commit_wire::Wired;
 
 /// A database that can prepare.
 pub(crate) trait XaTestDatabase: Wired + TestDatabase + XaDatabase {
     /// What only a text that prepares a branch holds.
     const PREPARE: &'static [u8];
-    /// Whether a prepared branch belongs to its session.
-    const SESSIONS_STAY: bool;
 
     /// Executes SQL in a local transaction.
     fn run_xa<'q>(
@@ -101,7 +100,6 @@ pub(crate) async fn lone<DB: TestDatabase>(pool: &Pool<DB>) -> Pool<DB> {
 
 impl XaTestDatabase for Postgres {
     const PREPARE: &'static [u8] = b"PREPARE TRANSACTION";
-    const SESSIONS_STAY: bool = false;
 
     xa_basics!();
 
@@ -142,7 +140,6 @@ impl XaTestDatabase for Postgres {
 
 impl XaTestDatabase for MySql {
     const PREPARE: &'static [u8] = b"XA PREPARE";
-    const SESSIONS_STAY: bool = true;
 
     xa_basics!();
 
@@ -169,7 +166,14 @@ impl XaTestDatabase for MySql {
             for sql in [&xa("START"), sql, &xa("END"), &xa("PREPARE")] {
                 Self::raw(&session, sql).await?;
             }
+            let id = "SELECT CAST(CONNECTION_ID() AS CHAR)";
+            let id = Self::raw_rows(&session, id).await?.remove(0).remove(0).unwrap();
             session.close().await;
+            // The branch is free for others once the server has ended its session.
+            let still = "SELECT CAST(ID AS CHAR) FROM information_schema.PROCESSLIST";
+            let still = format!("{still} WHERE ID = {id}");
+            let gone = async { while !Self::raw_rows(pool, &still).await.unwrap().is_empty() {} };
+            tokio::time::timeout(PATIENCE, gone).await.expect("the session ends");
             Ok(())
         }
         .boxed()

@@ -7,6 +7,7 @@
 
 #[path = "../at/mod.rs"]
 mod at;
+mod by_hand;
 #[path = "../at_faults/child.rs"]
 #[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod child;
@@ -19,9 +20,11 @@ mod commit_wire;
 mod coordinator;
 mod database;
 mod ends;
+mod everything;
 mod hold;
 mod killed;
 mod lost;
+mod refused;
 mod restarted;
 mod scene;
 mod sweep;

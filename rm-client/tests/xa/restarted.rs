@@ -18,13 +18,18 @@ async fn postgres_keeps_a_prepared_branch() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_keeps_a_prepared_branch() {
     let server = start(Kind::MariaDb).await;
-    let pool = <MySql as Wired>::open(server.url()).await;
-    sqlx::raw_sql("CREATE DATABASE bank").execute(&pool).await.unwrap();
-    let pool = <MySql as Wired>::open(format!("{}/bank", server.url())).await;
+    let pool = bank(&server).await;
     a_restarted_database_keeps_prepared_branches(server, pool).await;
 }
 
-async fn start(kind: Kind) -> DatabaseServer {
+/// A database of its own, for the URL of a server of MySQL names none.
+pub(crate) async fn bank(server: &DatabaseServer) -> Pool<MySql> {
+    let pool = <MySql as Wired>::open(server.url()).await;
+    sqlx::raw_sql("CREATE DATABASE bank").execute(&pool).await.unwrap();
+    <MySql as Wired>::open(format!("{}/bank", server.url())).await
+}
+
+pub(crate) async fn start(kind: Kind) -> DatabaseServer {
     let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }

@@ -18,6 +18,14 @@ pub(crate) const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id =
 /// Of another account.
 pub(crate) const OTHER_DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 2";
 
+/// Makes the tables.
+pub(crate) async fn lay_out<DB: XaTestDatabase>(handfast: &Handfast, pool: &Pool<DB>) {
+    handfast.migrate(pool).await.unwrap();
+    for sql in TABLES {
+        DB::raw(pool, sql).await.unwrap();
+    }
+}
+
 /// A coordinator and a database.
 pub(crate) struct Scene<DB: XaTestDatabase> {
     pub(crate) coordinator: Coordinator,
@@ -38,10 +46,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
         let coordinator = Coordinator::start().await;
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
         let handfast = handfast.await.unwrap();
-        handfast.migrate(&pool).await.unwrap();
-        for sql in TABLES {
-            DB::raw(&pool, sql).await.unwrap();
-        }
+        lay_out(&handfast, &pool).await;
         let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
         Self { coordinator, handfast, pool, node }
     }
@@ -66,9 +71,19 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// A child that does a branch of a global, and begins its own if none is given.
     pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientPart {
+        self.client_of(&self.pool, xid, sql)
+    }
+
+    /// The same, of another database.
+    pub(crate) fn client_of<Other: XaTestDatabase>(
+        &self,
+        pool: &Pool<Other>,
+        xid: Option<&Xid>,
+        sql: &str,
+    ) -> ClientPart {
         ClientPart {
-            database: DB::NAME_IN_TESTS.to_owned(),
-            url: self.pool.connect_options().to_url_lossy().to_string(),
+            database: Other::NAME_IN_TESTS.to_owned(),
+            url: pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
             node: self.node.clone(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
@@ -78,8 +93,14 @@ impl<DB: XaTestDatabase> Scene<DB> {
 
     /// What an account holds, as everybody sees it.
     pub(crate) async fn cents(&self, id: i64) -> i64 {
-        let sql = format!("SELECT CAST(cents AS {}) FROM account WHERE id = {id}", DB::TEXT);
-        let rows = DB::raw_rows(&self.pool, &sql).await.unwrap();
+        self.cents_of(&self.pool, id).await
+    }
+
+    /// The same, of another database.
+    pub(crate) async fn cents_of<Other: XaTestDatabase>(&self, pool: &Pool<Other>, id: i64) -> i64 {
+        let text = Other::TEXT;
+        let sql = format!("SELECT CAST(cents AS {text}) FROM account WHERE id = {id}");
+        let rows = Other::raw_rows(pool, &sql).await.unwrap();
         rows[0][0].as_deref().unwrap().parse().unwrap()
     }
 

@@ -9,6 +9,8 @@ use crate::database::{Name, XaTestDatabase, on_both};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
 
 on_both!(
+    the_sweep_comes_at_start,
+    the_sweep_comes_again,
     a_branch_that_nobody_knows_is_rolled_back_when_it_is_old,
     an_undecided_branch_is_left,
     a_decided_branch_is_finished,
@@ -38,6 +40,26 @@ impl<DB: XaTestDatabase> Scene<DB> {
 /// A name of this node, of a global that the coordinator never began.
 fn orphan(node: &str) -> Name {
     Name::Ours(format!("hf1/{node}/00000000000000aa/127.0.0.1:1:7"))
+}
+
+async fn the_sweep_comes_at_start<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+    let _resource = scene.swept_by_hand(Duration::ZERO).await;
+    scene.until_prepared(0).await;
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn the_sweep_comes_again<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
+    let resource = resource.sweep_every(Duration::from_millis(20));
+    let _resource = resource.orphan_after(Duration::from_millis(100)).await.unwrap();
+    for _ in 0..2 {
+        DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+        scene.until_prepared(0).await;
+    }
+    scene.assert_clean([1000, 1000]).await;
 }
 
 async fn a_branch_that_nobody_knows_is_rolled_back_when_it_is_old<DB: XaTestDatabase>() {
