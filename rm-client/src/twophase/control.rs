@@ -1,8 +1,8 @@
 //! Finds texts that would begin or end a transaction past the library, and those that only read.
 //!
 //! PostgreSQL would carry out a COMMIT in the middle of a branch, and what it committed could never
-//! be taken back. MySQL refuses it inside of a branch by itself; here both are refused alike, before
-//! they are sent.
+//! be taken back. MySQL refuses it inside of a branch by itself; here both are refused alike and
+//! before they are sent.
 
 use sqlparser::dialect::{GenericDialect, MySqlDialect, PostgreSqlDialect};
 use sqlparser::tokenizer::{Token, Tokenizer};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use handfast_proto::v1::Decision;
 
 use super::database::{XaDatabase, answer_of, send};
+use super::lease::Lease;
 use super::name::BranchName;
 use super::resource::Shared;
-use super::session::Session;
 use super::verdict::{Answer, Verdict, of_phase_two};
 use crate::at::with_causes;
 
@@ -22,7 +22,7 @@ pub(super) struct Finished {
 #[derive(Debug)]
 pub(super) struct Finisher<DB: XaDatabase> {
     shared: Arc<Shared<DB>>,
-    session: Option<Session<DB>>,
+    session: Option<Lease<DB>>,
 }
 
 impl<DB: XaDatabase> Finisher<DB> {
@@ -75,13 +75,13 @@ impl<DB: XaDatabase> Finisher<DB> {
     }
 
     /// The branch's own session if it is held here, else the one used last, else one of the pool.
-    async fn session(&mut self, name: &BranchName) -> Result<Session<DB>, sqlx::Error> {
+    async fn session(&mut self, name: &BranchName) -> Result<Lease<DB>, sqlx::Error> {
         if let Some(held) = self.shared.held.take(name) {
             return Ok(held);
         }
         match self.session.take() {
             Some(session) => Ok(session),
-            None => Session::acquire(&self.shared.pool).await,
+            None => Lease::acquire(&self.shared.pool).await,
         }
     }
 }

@@ -13,13 +13,13 @@ use std::time::Duration;
 use sqlx::Database;
 use tokio::time::Instant;
 
+use super::lease::Lease;
 use super::name::BranchName;
-use super::session::Session;
 
 /// The sessions held by one resource.
 #[derive(Debug)]
 pub(super) struct Held<DB: Database> {
-    sessions: Mutex<HashMap<BranchName, (Instant, Session<DB>)>>,
+    sessions: Mutex<HashMap<BranchName, (Instant, Lease<DB>)>>,
     sessions_max: usize,
     pub(super) limit: Duration,
 }
@@ -30,7 +30,7 @@ impl<DB: Database> Held<DB> {
     }
 
     /// Holds the session of a branch that is prepared. Without room it is dropped, which closes it.
-    pub(super) fn hold(&self, name: BranchName, session: Session<DB>) {
+    pub(super) fn hold(&self, name: BranchName, session: Lease<DB>) {
         let mut sessions = self.lock();
         if sessions.len() < self.sessions_max && !self.limit.is_zero() {
             sessions.insert(name, (Instant::now(), session));
@@ -38,7 +38,7 @@ impl<DB: Database> Held<DB> {
     }
 
     /// The session of a branch, for the one who finishes it.
-    pub(super) fn take(&self, name: &BranchName) -> Option<Session<DB>> {
+    pub(super) fn take(&self, name: &BranchName) -> Option<Lease<DB>> {
         self.lock().remove(name).map(|(_, session)| session)
     }
 
@@ -48,7 +48,7 @@ impl<DB: Database> Held<DB> {
         self.lock().retain(|_, (since, _)| !overdue(since));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<BranchName, (Instant, Session<DB>)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<BranchName, (Instant, Lease<DB>)>> {
         // Every change is one call, so a panic elsewhere leaves nothing half done.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

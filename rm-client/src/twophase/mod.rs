@@ -12,6 +12,7 @@ mod error;
 mod executor;
 mod finish;
 mod hold;
+mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod name;
@@ -20,7 +21,6 @@ mod phase_two;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod resource;
-mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod sweep;

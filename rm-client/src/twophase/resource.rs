@@ -112,9 +112,9 @@ pub struct Xa<DB: Database> {
 
 impl<DB: XaDatabase> Xa<DB> {
     /// Whose the branches are, in the names that the database knows them by: 1 to 32 letters,
-    /// digits, `-`, `_` and `.`. Default: the application's name. Processes with one node id recover
-    /// each other's branches, so all processes of a service may share one. Services that use other
-    /// coordinators must not: theirs know nothing of these branches, and roll them back.
+    /// digits, `-`, `_` and `.`. Default: the application's name. Processes with one node id
+    /// recover each other's branches, so all processes of a service may share one. Services that
+    /// use other coordinators must not: theirs know nothing of these branches, and roll them back.
     pub fn node(mut self, id: impl Into<String>) -> Self {
         self.node = id.into();
         self
@@ -210,7 +210,8 @@ impl<DB: XaDatabase> XaResource<DB> {
     /// closure runs once.
     ///
     /// ```no_run
-    /// # async fn example(ledger: handfast::XaResource<sqlx::Postgres>) -> Result<(), sqlx::Error> {
+    /// # use handfast::XaResource;
+    /// # async fn example(ledger: XaResource<sqlx::Postgres>) -> Result<(), sqlx::Error> {
     /// let left: i64 = ledger
     ///     .transaction(|local| {
     ///         Box::pin(async {

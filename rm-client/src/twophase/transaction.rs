@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::control::{Effect, admit};
 use super::database::{XaDatabase, send};
 use super::error::XaError;
+use super::lease::Lease;
 use super::name::BranchName;
 use super::resource::Shared;
-use super::session::Session;
 use crate::at::captured::Captured;
 use crate::context::Context;
 use crate::xid::Xid;
@@ -21,7 +21,7 @@ use crate::xid::Xid;
 /// rolled back, with its connection.
 #[must_use = "a local transaction that is dropped is rolled back"]
 pub struct XaTransaction<'t, DB: XaDatabase> {
-    pub(super) session: Session<DB>,
+    pub(super) session: Lease<DB>,
     pub(super) shared: Arc<Shared<DB>>,
     /// `None`: a plain local transaction.
     pub(super) branch: Option<Branch>,
@@ -48,7 +48,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         if let Some(name) = &name {
             name.check_length(DB::NAME_BYTES_MAX)?;
         }
-        let mut session = Session::acquire(&shared.pool).await?;
+        let mut session = Lease::acquire(&shared.pool).await?;
         let start = name.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
         let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
         let branch = name.map(|name| Branch { name, begun, only_reads: true });

@@ -1,5 +1,5 @@
-//! Everything is killed between prepare and commit: the processes, the coordinator and both database
-//! servers. After a restart nothing is prepared in either database, and both have the same.
+//! Everything is killed between prepare and commit: the processes, the coordinator and both
+//! database servers. After a restart nothing is prepared in either, and both have the same.
 
 use std::time::Duration;
 
