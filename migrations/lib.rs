@@ -46,14 +46,20 @@ pub struct Exclusion {
     pub abandon: &'static str,
 }
 
-const POSTGRES: &[Migration] =
-    &[Migration { number: 1, name: "client", text: include_str!("postgres/0001_client.sql") }];
+const POSTGRES: &[Migration] = &[
+    Migration { number: 1, name: "client", text: include_str!("postgres/0001_client.sql") },
+    Migration { number: 2, name: "fence", text: include_str!("postgres/0002_fence.sql") },
+];
 
-const MYSQL: &[Migration] =
-    &[Migration { number: 1, name: "client", text: include_str!("mysql/0001_client.sql") }];
+const MYSQL: &[Migration] = &[
+    Migration { number: 1, name: "client", text: include_str!("mysql/0001_client.sql") },
+    Migration { number: 2, name: "fence", text: include_str!("mysql/0002_fence.sql") },
+];
 
-const SQLITE: &[Migration] =
-    &[Migration { number: 1, name: "client", text: include_str!("sqlite/0001_client.sql") }];
+const SQLITE: &[Migration] = &[
+    Migration { number: 1, name: "client", text: include_str!("sqlite/0001_client.sql") },
+    Migration { number: 2, name: "fence", text: include_str!("sqlite/0002_fence.sql") },
+];
 
 /// The steps that make the client tables, in the order in which they are applied.
 ///
@@ -73,11 +79,14 @@ pub fn client_migrations(database: Database) -> &'static [Migration] {
     }
 }
 
-/// The tables that must be there before a database can take part in global transactions.
+/// The tables that must be there before a database can take part in global transactions in AT mode.
 #[must_use]
 pub fn client_tables() -> &'static [&'static str] {
     &["undo_log", "handfast_identity"]
 }
+
+/// The table that must be there before a database can take part in the other modes.
+pub const FENCE_TABLE: &str = "branch_fence";
 
 /// Makes the table that remembers which steps were applied, if it is missing. Its columns are
 /// `number`, `name`, `checksum` and `applied_at`; the last one fills itself.
@@ -176,7 +185,7 @@ mod tests {
     #[test]
     fn every_client_table_is_made_on_every_database() {
         for database in DATABASES {
-            for table in client_tables() {
+            for table in client_tables().iter().chain([&FENCE_TABLE]) {
                 let opening = format!("CREATE TABLE IF NOT EXISTS {table} (");
                 let made = client_migrations(database)
                     .iter()

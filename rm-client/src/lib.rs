@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | let each operation of a branch take effect once | [`fence`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -52,6 +53,7 @@ mod connect;
 mod context;
 mod coordinator;
 mod error;
+pub mod fence;
 #[doc(hidden)]
 pub mod link;
 pub mod propagation;
@@ -77,4 +79,8 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/fence.md")]
+    struct FencePage;
 }

@@ -1,4 +1,4 @@
-//! Private database servers for tests: free ports, data in a temporary directory, all gone
+//! Private servers for tests: free ports, data in a temporary directory, all gone
 //! afterwards, also when the one who started them is killed.
 //!
 //! Durability is real (every commit is synced), so that tests meet the timing that users meet;
@@ -12,6 +12,7 @@ mod postgres;
 mod probe;
 mod process;
 mod programs;
+mod redis;
 mod server;
 
 pub use place::Place;

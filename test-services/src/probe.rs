@@ -26,6 +26,11 @@ pub(crate) fn mysql_answers(port: u16) -> bool {
     first_bytes::<5>(port, &[]).is_some_and(|greeting| greeting[4] == MYSQL_PROTOCOL)
 }
 
+/// Whether Redis answers: one that still loads its data answers a PING with an error.
+pub(crate) fn redis_answers(port: u16) -> bool {
+    first_bytes::<5>(port, b"PING\r\n") == Some(*b"+PONG")
+}
+
 fn first_bytes<const COUNT: usize>(port: u16, message: &[u8]) -> Option<[u8; COUNT]> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;

@@ -16,7 +16,7 @@ use crate::process::{
     PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
 };
 use crate::programs::Programs;
-use crate::{mariadb, postgres};
+use crate::{mariadb, postgres, redis};
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -27,11 +27,15 @@ pub enum Kind {
     Postgres,
     /// MariaDB.
     MariaDb,
+    /// Redis.
+    Redis,
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Postgres, Self::MariaDb];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Postgres, Self::MariaDb, Self::Redis];
+    /// Those with SQL.
+    pub const SQL: [Self; 2] = [Self::Postgres, Self::MariaDb];
 
     /// What must be installed.
     #[must_use]
@@ -39,6 +43,7 @@ impl Kind {
         match self {
             Self::Postgres => &postgres::PROGRAMS,
             Self::MariaDb => &mariadb::PROGRAMS,
+            Self::Redis => &redis::PROGRAMS,
         }
     }
 
@@ -46,6 +51,7 @@ impl Kind {
         match self {
             Self::Postgres => "postgres",
             Self::MariaDb => "mysql",
+            Self::Redis => "redis",
         }
     }
 
@@ -53,7 +59,7 @@ impl Kind {
     fn stop(self) -> Signal {
         match self {
             Self::Postgres => Signal::SIGINT,
-            Self::MariaDb => Signal::SIGTERM,
+            Self::MariaDb | Self::Redis => Signal::SIGTERM,
         }
     }
 }
@@ -105,6 +111,8 @@ impl DatabaseServer {
         match kind {
             Kind::Postgres => postgres::initialise(&seat)?,
             Kind::MariaDb => mariadb::initialise(&seat)?,
+            // It makes what it needs.
+            Kind::Redis => {}
         }
         let log = seat.home.with_extension("log");
         let mut server = Self { kind, process: None, seat, log, place: Arc::clone(place) };
@@ -136,6 +144,7 @@ impl DatabaseServer {
         match self.kind {
             Kind::Postgres => postgres::url(address),
             Kind::MariaDb => mariadb::url(address),
+            Kind::Redis => redis::url(address),
         }
     }
 
@@ -187,6 +196,7 @@ impl DatabaseServer {
         let mut command = match self.kind {
             Kind::Postgres => postgres::serve(&self.seat)?,
             Kind::MariaDb => mariadb::serve(&self.seat)?,
+            Kind::Redis => redis::serve(&self.seat)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -210,6 +220,7 @@ impl DatabaseServer {
         match self.kind {
             Kind::Postgres => postgres::answers(self.seat.port),
             Kind::MariaDb => mariadb::answers(self.seat.port),
+            Kind::Redis => redis::answers(self.seat.port),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::differential;
 use crate::interrupt::Interrupts;
 use crate::services::Services;
 use crate::sim;
@@ -12,6 +13,8 @@ use crate::tidy;
 
 /// How many seeds are simulated.
 const SEEDS: &str = "2000";
+/// How many statements are held against SQLite's pre-update hook.
+const HOOK_CASES: usize = 5_000;
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
 
@@ -38,6 +41,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
         run_tests(interrupts, &[])?;
     }
     sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
+    differential::run_with_hook(interrupts, HOOK_CASES)?;
     run_example(interrupts)
 }
 
@@ -56,7 +60,7 @@ fn run_example(interrupts: &Interrupts) -> Result<()> {
     let services = Services::start(interrupts)?;
     interrupts.run(&mut example(&[]))?;
     interrupts.run(&mut example(&["--crash-coordinator", CRASHES]))?;
-    for url in services.urls()? {
+    for url in services.sql_urls()? {
         interrupts.run(&mut example(&["--database", &url]))?;
     }
     Ok(())

@@ -21,7 +21,7 @@ pub(crate) struct Options {
 
 /// Installs the database servers if need be and runs `handfast-crash-tests`.
 pub(crate) fn run_faults(interrupts: &Interrupts, options: &Options) -> Result<()> {
-    install(interrupts, &Kind::ALL)?;
+    install(interrupts, &Kind::SQL)?;
     let mut command = cargo();
     command.args(["run", "--quiet", "-p", "handfast-crash-tests", "--features", "crash-points"]);
     command.args(["--", "run", "--minutes", &options.minutes.to_string()]);

@@ -1,9 +1,13 @@
-//! The long run of AT mode against the databases themselves. The short one is part of the tests.
+//! The long run of AT mode against the databases themselves, and the run against SQLite's
+//! pre-update hook. The short run without the hook is part of the tests.
+
+use std::process::Command;
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::interrupt::Interrupts;
+use crate::libclang;
 use crate::services::Services;
 use crate::test::cargo;
 
@@ -22,19 +26,49 @@ pub(crate) struct Options {
     /// One database alone: sqlite, postgres or mysql.
     #[arg(long)]
     only: Option<String>,
+    /// SQLite alone, which reports every row that changes. Installs libclang, to build that.
+    #[arg(long, conflicts_with = "only")]
+    pre_update_hook: bool,
 }
 
-/// Runs it with servers of its own.
+/// The whole workspace, so that SQLite's driver and what stands on it is all that is built again:
+/// a package alone would have its dependencies with other features.
+const WITH_HOOK: [&str; 5] =
+    ["--workspace", "--features", "handfast/pre-update-hook", "--test", "differential"];
+
+/// Runs it, with servers of its own if it needs any.
 pub(crate) fn run_statements(interrupts: &Interrupts, options: &Options) -> Result<()> {
+    if options.pre_update_hook {
+        return run(interrupts, options, with_hook(interrupts, "test")?.args(["--", "sqlite"]));
+    }
     let services = Services::start(interrupts)?;
     let mut command = cargo();
     command.args(["test", "-p", "handfast", "--test", "differential", "--"]);
-    command.args(&options.only).arg("--nocapture");
+    command.args(&options.only);
     command.envs(services.variables().iter().cloned());
-    command.env("HANDFAST_DIFFERENTIAL_CASES", options.cases.to_string());
-    command.env("HANDFAST_DIFFERENTIAL_SEED", options.seed.to_string());
+    run(interrupts, options, &mut command)
+}
+
+/// The short run with the hook: CI's.
+pub(crate) fn run_with_hook(interrupts: &Interrupts, cases: usize) -> Result<()> {
+    let mut clippy = with_hook(interrupts, "clippy")?;
+    interrupts.run(clippy.args(["--", "-D", "warnings"]))?;
+    let options = Options { cases, seed: 1, set: None, only: None, pre_update_hook: true };
+    run_statements(interrupts, &options)
+}
+
+fn with_hook(interrupts: &Interrupts, verb: &str) -> Result<Command> {
+    let mut command = cargo();
+    command.arg(verb).args(WITH_HOOK).envs(libclang::install(interrupts)?);
+    Ok(command)
+}
+
+fn run(interrupts: &Interrupts, options: &Options, test: &mut Command) -> Result<()> {
+    test.arg("--nocapture");
+    test.env("HANDFAST_DIFFERENTIAL_CASES", options.cases.to_string());
+    test.env("HANDFAST_DIFFERENTIAL_SEED", options.seed.to_string());
     if let Some(set) = options.set {
-        command.env("HANDFAST_DIFFERENTIAL_SET", set.to_string());
+        test.env("HANDFAST_DIFFERENTIAL_SET", set.to_string());
     }
-    interrupts.run(&mut command)
+    interrupts.run(test)
 }

@@ -1,4 +1,4 @@
-//! Installs the servers that are missing with the system's package manager.
+//! Installs what is missing, servers above all, with the system's package manager.
 //!
 //! Everything it is about to install is said before it is done.
 
@@ -10,15 +10,18 @@ use nix::unistd::Uid;
 
 use crate::interrupt::Interrupts;
 use crate::say::say;
-use handfast_test_services::Programs;
 
-/// A server that tests need.
+/// Something that tests need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needed {
-    /// What must be there.
-    pub(crate) programs: &'static Programs,
+    /// What people call it.
+    pub(crate) name: &'static str,
+    /// Whether it is on this machine.
+    pub(crate) is_installed: fn() -> bool,
     /// The packages, by package manager.
     pub(crate) packages: fn(Installer) -> &'static [&'static str],
+    /// What else can be done where no package manager is.
+    pub(crate) otherwise: &'static str,
 }
 
 /// The package managers that we can drive.
@@ -62,23 +65,20 @@ impl Installer {
     }
 }
 
-/// Makes sure that the servers' programs are on this machine.
+/// Makes sure that what is needed is on this machine.
 pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Result<()> {
-    let missing: Vec<&Needed> =
-        needed.iter().filter(|server| !server.programs.are_installed()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<&str> = missing.iter().map(|server| server.programs.name).collect();
+    let missing: Vec<&Needed> = needed.iter().filter(|needed| !(needed.is_installed)()).collect();
+    let Some(first) = missing.first() else { return Ok(()) };
+    let names: Vec<&str> = missing.iter().map(|needed| needed.name).collect();
     let Some(installer) = installer() else {
         bail!(
-            "{} missing, and none of apt-get, dnf, apk and brew is here: install it by hand, or \
-             set HANDFAST_TEST_POSTGRES and HANDFAST_TEST_MYSQL to servers of your own",
-            names.join(" and ")
+            "{} missing, and none of apt-get, dnf, apk and brew is here: install it by hand, or {}",
+            names.join(" and "),
+            first.otherwise
         );
     };
     let packages: Vec<&str> =
-        missing.iter().flat_map(|server| (server.packages)(installer)).copied().collect();
+        missing.iter().flat_map(|needed| (needed.packages)(installer)).copied().collect();
     say(format_args!(
         "{} missing: installing {} with {}",
         names.join(" and "),
@@ -86,10 +86,8 @@ pub(crate) fn install_missing(interrupts: &Interrupts, needed: &[Needed]) -> Res
         installer.program()
     ));
     install(interrupts, installer, &packages)?;
-    match missing.iter().find(|server| !server.programs.are_installed()) {
-        Some(server) => {
-            bail!("{} is still missing after the installation", server.programs.name)
-        }
+    match missing.iter().find(|needed| !(needed.is_installed)()) {
+        Some(needed) => bail!("{} is still missing after the installation", needed.name),
         None => Ok(()),
     }
 }

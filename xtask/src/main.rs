@@ -8,6 +8,7 @@ mod differential;
 mod fuzz;
 mod install;
 mod interrupt;
+mod libclang;
 mod mutations;
 mod say;
 mod services;

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use crate::interrupt::Interrupts;
+use crate::libclang;
 use crate::say::say;
 use crate::services::Services;
 use crate::test::cargo;
@@ -27,6 +28,8 @@ use crate::tree::{root, source_files};
 const FOLDER: &str = "mutations";
 /// How many seeds the simulator may take to notice.
 const SEEDS: &str = "2000";
+/// Named by checks that need libclang.
+const HOOK: &str = "pre-update-hook";
 
 /// A patch and what it says of itself.
 struct Mutation {
@@ -42,6 +45,8 @@ struct Copy {
     folder: TempDir,
     target: PathBuf,
     services: Option<Services>,
+    /// What checks find in their environment besides.
+    variables: Vec<(&'static str, String)>,
 }
 
 /// Applies each patch whose name holds `name` and shows what notices; one that nobody notices is an
@@ -50,7 +55,12 @@ pub(crate) fn run_all(interrupts: &Interrupts, name: Option<&str>) -> Result<()>
     let wanted = |mutation: &Mutation| name.is_none_or(|name| mutation.name.contains(name));
     let mutations: Vec<Mutation> = mutations()?.into_iter().filter(wanted).collect();
     let checked = mutations.iter().any(|mutation| mutation.check.is_some());
-    let copy = Copy::make(checked.then(|| Services::start(interrupts)).transpose()?)?;
+    let hooked =
+        |mutation: &Mutation| mutation.check.as_ref().is_some_and(|check| check.contains(HOOK));
+    let hooked = mutations.iter().any(hooked);
+    let services = checked.then(|| Services::start(interrupts)).transpose()?;
+    let variables = hooked.then(|| libclang::install(interrupts)).transpose()?;
+    let copy = Copy::make(services, variables.unwrap_or_default())?;
     let mut unnoticed = Vec::new();
     for mutation in &mutations {
         interrupts.check()?;
@@ -93,11 +103,11 @@ fn read(patch: PathBuf) -> Result<Mutation> {
 }
 
 impl Copy {
-    fn make(services: Option<Services>) -> Result<Self> {
+    fn make(services: Option<Services>, variables: Vec<(&'static str, String)>) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("handfast-mutations-").tempdir()?;
         let target = std::env::var_os("CARGO_TARGET_DIR");
         let target = target.map_or_else(|| root().join("target"), PathBuf::from);
-        let copy = Self { folder, target, services };
+        let copy = Self { folder, target, services, variables };
         copy.restore()?;
         Ok(copy)
     }
@@ -171,7 +181,7 @@ impl Copy {
         command.args(arguments).current_dir(self.folder.path());
         command.env("CARGO_TARGET_DIR", &self.target);
         let variables = self.services.iter().flat_map(Services::variables);
-        command.envs(variables.cloned());
+        command.envs(variables.cloned()).envs(self.variables.iter().cloned());
         command
     }
 }

@@ -1,4 +1,4 @@
-//! Private database servers for one run, installed if need be.
+//! Private servers for one run, installed if need be.
 //!
 //! A server that the caller names in the environment is used instead of a private one.
 
@@ -15,6 +15,12 @@ use handfast_test_services::{DatabaseServer, Kind, Place};
 pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
 /// Names the MySQL or MariaDB server that tests use, with the right to create databases.
 pub(crate) const MYSQL_VARIABLE: &str = "HANDFAST_TEST_MYSQL";
+/// Names the Redis server that tests use, whose database 0 is theirs.
+pub(crate) const REDIS_VARIABLE: &str = "HANDFAST_TEST_REDIS";
+
+/// What else can be done about a server that is missing.
+const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL and \
+    HANDFAST_TEST_REDIS to servers of your own";
 
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
@@ -46,9 +52,9 @@ impl Services {
         &self.variables
     }
 
-    /// The address of every server, private or named by the caller.
-    pub(crate) fn urls(&self) -> Result<Vec<String>> {
-        Kind::ALL.into_iter().map(|kind| self.url(variable(kind))).collect()
+    /// The address of every server with SQL, private or named by the caller.
+    pub(crate) fn sql_urls(&self) -> Result<Vec<String>> {
+        Kind::SQL.into_iter().map(|kind| self.url(variable(kind))).collect()
     }
 
     fn url(&self, variable: &'static str) -> Result<String> {
@@ -61,20 +67,39 @@ impl Services {
 
 /// Makes sure that these servers' programs are on this machine.
 pub(crate) fn install(interrupts: &Interrupts, kinds: &[Kind]) -> Result<()> {
-    let needed = kinds.iter().map(|kind| {
-        let packages = match kind {
-            Kind::Postgres => postgres_packages,
-            Kind::MariaDb => mariadb_packages,
-        };
-        Needed { programs: kind.programs(), packages }
-    });
-    install_missing(interrupts, &needed.collect::<Vec<_>>())
+    let needed: Vec<Needed> = kinds.iter().map(|kind| needed(*kind)).collect();
+    install_missing(interrupts, &needed)
+}
+
+fn needed(kind: Kind) -> Needed {
+    let name = kind.programs().name;
+    match kind {
+        Kind::Postgres => Needed {
+            name,
+            is_installed: || Kind::Postgres.programs().are_installed(),
+            packages: postgres_packages,
+            otherwise: OTHERWISE,
+        },
+        Kind::MariaDb => Needed {
+            name,
+            is_installed: || Kind::MariaDb.programs().are_installed(),
+            packages: mariadb_packages,
+            otherwise: OTHERWISE,
+        },
+        Kind::Redis => Needed {
+            name,
+            is_installed: || Kind::Redis.programs().are_installed(),
+            packages: redis_packages,
+            otherwise: OTHERWISE,
+        },
+    }
 }
 
 fn variable(kind: Kind) -> &'static str {
     match kind {
         Kind::Postgres => POSTGRES_VARIABLE,
         Kind::MariaDb => MYSQL_VARIABLE,
+        Kind::Redis => REDIS_VARIABLE,
     }
 }
 
@@ -94,5 +119,12 @@ fn mariadb_packages(installer: Installer) -> &'static [&'static str] {
         Installer::Dnf => &["mariadb-server"],
         Installer::Apk => &["mariadb"],
         Installer::Brew => &["mariadb"],
+    }
+}
+
+fn redis_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        Installer::Apt => &["redis-server"],
+        Installer::Dnf | Installer::Apk | Installer::Brew => &["redis"],
     }
 }

@@ -34,7 +34,10 @@ mod undo_table;
 mod value;
 mod work;
 
+pub(crate) use captured::Captured;
 pub use database::AtDatabase;
+pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
+pub(crate) use plan::Dialect;
 pub use resource::{At, AtResource};
 pub use transaction::AtTransaction;

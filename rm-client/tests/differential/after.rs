@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use handfast::at::plan::Dialect;
 use handfast::{AtError, Global, GlobalStatus, Xid};
 use handfast_core::{
-    BranchState, LockFilter, LockMode, OperatorAction, PageBounds, Resolution, What,
+    BranchState, LockFilter, LockMode, LockView, OperatorAction, PageBounds, Resolution, What,
 };
 
 use crate::database::{TextRow, Twin};
@@ -37,19 +37,10 @@ pub(crate) async fn rows_are_locked<DB: Twin>(
     before: &Snapshot,
     after: &Snapshot,
 ) -> Result<(), Finding> {
-    let holder = number(xid);
-    let view = scene.server.engine().view(move |coordinator| {
-        let filter = LockFilter { holder: Some(holder), ..LockFilter::default() };
-        coordinator.locks(&filter, None, PageBounds::NONE).items
-    });
-    let locks = view.await.unwrap();
+    let locks = exclusive_locks(scene, xid).await;
     for (at, table) in schema.tables.iter().enumerate() {
         let name = format!(".{}", table.name);
-        let own = locks.iter().filter(|lock| lock.table.ends_with(&name));
-        let held = own.filter(|lock| {
-            lock.holders.iter().any(|it| it.xid == holder && it.mode == LockMode::Exclusive)
-        });
-        let held = held.count();
+        let held = locks.iter().filter(|lock| lock.table.ends_with(&name)).count();
         for (one, other) in [(&before[at], &after[at]), (&after[at], &before[at])] {
             let keys: BTreeSet<_> =
                 gone(one, other).into_iter().map(|row| key_of(table, row)).collect();
@@ -60,6 +51,20 @@ pub(crate) async fn rows_are_locked<DB: Twin>(
         }
     }
     Ok(())
+}
+
+/// The rows that a global holds exclusively.
+pub(crate) async fn exclusive_locks<DB: Twin>(scene: &Scene<DB>, xid: &Xid) -> Vec<LockView> {
+    let holder = number(xid);
+    let view = scene.server.engine().view(move |coordinator| {
+        let filter = LockFilter { holder: Some(holder), ..LockFilter::default() };
+        coordinator.locks(&filter, None, PageBounds::NONE).items
+    });
+    let mut locks = view.await.unwrap();
+    locks.retain(|lock| {
+        lock.holders.iter().any(|it| it.xid == holder && it.mode == LockMode::Exclusive)
+    });
+    locks
 }
 
 fn key_of(table: &Table, row: &TextRow) -> Vec<Option<String>> {

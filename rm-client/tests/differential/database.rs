@@ -8,7 +8,8 @@ use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use handfast::at::plan::Dialect;
-use handfast::{AtDatabase, AtTransaction};
+use handfast::{AtDatabase, AtError, AtTransaction};
+use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{
     AssertSqlSafe, Column as _, ConnectOptions, Decode, Executor, MySql, Pool, Postgres, Row,
     Sqlite, Transaction, TypeInfo, ValueRef,
@@ -16,6 +17,7 @@ use sqlx::{
 
 use crate::columns::{mysql, postgres, sqlite};
 use crate::statement::{Bound, Kind, Statement};
+use crate::witness::Witness;
 
 /// A row as texts; `None` is NULL.
 pub(crate) type TextRow = Vec<Option<String>>;
@@ -33,6 +35,8 @@ pub(crate) struct Twins<DB: AtDatabase> {
     pub(crate) ours: Pool<DB>,
     pub(crate) plain: Pool<DB>,
     pub(crate) directory: Option<tempfile::TempDir>,
+    /// What the first one reports of itself.
+    pub(crate) witness: Witness,
 }
 
 /// A database that two of a kind can be made of.
@@ -51,12 +55,18 @@ pub(crate) trait Twin: AtDatabase {
     /// Leaves the server as it was found.
     fn end(ours: &Pool<Self>) -> BoxFuture<'_, ()>;
 
-    /// Whether the library may find only after a statement that it is not exact. Where MySQL gives
-    /// a row its number and no unique column tells it from others (NULL was bound), no read finds
-    /// it.
-    fn may_withdraw(statement: &Statement) -> bool {
+    /// Whether the library may find only while a statement runs that it is not exact. Where MySQL
+    /// gives a row its number and no unique column tells it from others (NULL was bound), no read
+    /// finds it. A text of SQLite need not be UTF-8.
+    fn may_withdraw(statement: &Statement, error: &AtError) -> bool {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
-        Self::SPEAKS == Dialect::MySql && upserts.contains(&statement.kind)
+        match Self::SPEAKS {
+            Dialect::MySql => {
+                upserts.contains(&statement.kind) && matches!(error, AtError::RowsDiffer { .. })
+            }
+            Dialect::Sqlite => matches!(error, AtError::Value { .. }),
+            Dialect::Postgres => false,
+        }
     }
 
     /// An expression whose text tells any two values of a column apart.
@@ -273,7 +283,7 @@ impl Twin for Postgres {
             }
             let options = options.options([("search_path", "twin,public")]);
             let plain = pool().connect_with(options).await.unwrap();
-            Twins { ours, plain, directory: None }
+            Twins { ours, plain, directory: None, witness: Witness::default() }
         }
         .boxed()
     }
@@ -305,7 +315,7 @@ impl Twin for MySql {
         async {
             let (ours, plain) = (mysql_database().await, mysql_database().await);
             Self::raw(&ours, "SET GLOBAL innodb_flush_log_at_trx_commit = 0").await.unwrap();
-            Twins { ours, plain, directory: None }
+            Twins { ours, plain, directory: None, witness: Witness::default() }
         }
         .boxed()
     }
@@ -338,9 +348,11 @@ impl Twin for Sqlite {
     fn create() -> BoxFuture<'static, Twins<Self>> {
         async {
             let directory = tempfile::tempdir().unwrap();
-            let ours = sqlite_file(&directory.path().join("ours.db")).await;
-            let plain = sqlite_file(&directory.path().join("plain.db")).await;
-            Twins { ours, plain, directory: Some(directory) }
+            let (witness, pool) = (Witness::default(), SqlitePoolOptions::new().max_connections(4));
+            let ours = witness.listen(pool.clone());
+            let ours = sqlite_file(ours, &directory.path().join("ours.db")).await;
+            let plain = sqlite_file(pool, &directory.path().join("plain.db")).await;
+            Twins { ours, plain, directory: Some(directory), witness }
         }
         .boxed()
     }
@@ -381,13 +393,12 @@ async fn mysql_database() -> Pool<MySql> {
     pool.connect_with(options.database(&name)).await.unwrap()
 }
 
-async fn sqlite_file(path: &Path) -> Pool<Sqlite> {
+async fn sqlite_file(pool: SqlitePoolOptions, path: &Path) -> Pool<Sqlite> {
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(true)
         .busy_timeout(Duration::from_secs(60))
         .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
         .synchronous(sqlx::sqlite::SqliteSynchronous::Off);
-    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(4);
     pool.connect_with(options).await.unwrap()
 }

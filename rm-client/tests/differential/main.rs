@@ -3,7 +3,8 @@
 //!
 //! A statement is refused before it runs, or undone exactly. A committed one leaves what it leaves
 //! without the library, and answers the same rows, counts and errors. When a global has ended there
-//! is no undo row and no lock.
+//! is no undo row and no lock. Built with the feature `pre-update-hook`, SQLite also reports every
+//! row that changes, and each has to be in the undo log and locked: see `witness`.
 //!
 //! One case is one generated statement, executed once in one local transaction with one end of its
 //! global, whatever came of it: done, failed on both sides alike, or refused. The rows that tables
@@ -36,6 +37,7 @@ mod script;
 mod statement;
 mod table;
 mod tally;
+mod witness;
 
 use run::run;
 

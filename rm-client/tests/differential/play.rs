@@ -9,8 +9,9 @@ use crate::finding::{Finding, differences};
 use crate::scene::{Scene, Shown, Snapshot, plain_in};
 use crate::schema::Schema;
 use crate::script::{BranchEnd, End, Script, Step};
-use crate::statement::Statement;
+use crate::statement::{Kind, Statement};
 use crate::tally::{Came, Tally};
+use crate::witness::Watch;
 use crate::{after, script};
 
 /// A run over one set of tables.
@@ -32,6 +33,8 @@ enum Went {
 struct Pair<'p, DB: Twin> {
     ours: &'p mut AtTransaction<'static, DB>,
     plain: &'p mut Transaction<'static, DB>,
+    /// What SQLite reports of the first.
+    watch: &'p mut Watch,
 }
 
 impl<DB: Twin> Play<'_, DB> {
@@ -70,17 +73,22 @@ impl<DB: Twin> Play<'_, DB> {
             DB::control(plain, "SAVEPOINT whole_branch").await.unwrap();
             let ours = global.scope(self.scene.resource.begin()).await;
             let mut ours = ours.unwrap();
+            let mut watch = self.scene.witness.watch();
             let mut end = branch.end;
             for step in &branch.steps {
-                if self.step(step, Pair { ours: &mut ours, plain }).await? == Went::Wrong {
+                let pair = Pair { ours: &mut ours, plain, watch: &mut watch };
+                if self.step(step, pair).await? == Went::Wrong {
                     end = BranchEnd::RollBack;
                     break;
                 }
             }
             match end {
                 BranchEnd::Commit => {
+                    let rows = watch.rows(self.schema)?;
                     let committed = ours.commit().await;
                     committed.map_err(|error| Finding::new("a branch does not commit", error))?;
+                    let judged = watch.judge(self.scene, self.schema, global.xid(), &rows);
+                    self.tally.witnessed += judged.await?;
                 }
                 BranchEnd::RollBack => {
                     ours.rollback().await.unwrap();
@@ -96,14 +104,17 @@ impl<DB: Twin> Play<'_, DB> {
             Step::Statement(statement) => return self.statement(statement, pair).await,
             Step::Savepoint(name) => {
                 pair.ours.savepoint(name).await.unwrap();
+                pair.watch.savepoint(name);
                 format!("SAVEPOINT {name}")
             }
             Step::RollBackTo(name) => {
                 pair.ours.rollback_to(name).await.unwrap();
+                pair.watch.roll_back_to(name);
                 format!("ROLLBACK TO SAVEPOINT {name}")
             }
             Step::Release(name) => {
                 pair.ours.release_savepoint(name).await.unwrap();
+                pair.watch.release(name);
                 format!("RELEASE SAVEPOINT {name}")
             }
         };
@@ -117,15 +128,17 @@ impl<DB: Twin> Play<'_, DB> {
         statement: &Statement,
         mut pair: Pair<'_, DB>,
     ) -> Result<Went, Finding> {
+        let mark = pair.watch.mark();
         let ours = shielded(&mut pair, statement).await;
         let ours = match ours {
             Err(error) if is_refusal(&error) => {
                 let code = AtError::of(&error).map_or_else(String::new, |e| e.code().to_owned());
                 *self.tally.refusals.entry(code).or_default() += 1;
                 self.tally.count(statement.kind, Came::Refused);
+                pair.watch.expect_nothing_since(mark, "a refused statement changes a row")?;
                 return Ok(Went::On);
             }
-            Err(error) if DB::may_withdraw(statement) && is_withdrawal(&error) => {
+            Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
                 self.tally.count(statement.kind, Came::Withdrawn);
                 return Ok(Went::Wrong);
             }
@@ -136,6 +149,11 @@ impl<DB: Twin> Play<'_, DB> {
         }
         let plain = shielded_plain(pair.plain, statement).await;
         let came = alike(statement, &ours, &plain)?;
+        if came == Came::Failed {
+            pair.watch.forget_since(mark);
+        } else if statement.reads() {
+            pair.watch.expect_nothing_since(mark, "a read changes a row")?;
+        }
         self.tally.count(statement.kind, came);
         Ok(Went::On)
     }
@@ -146,10 +164,12 @@ impl<DB: Twin> Play<'_, DB> {
         plain: Transaction<'static, DB>,
     ) -> Result<(), Finding> {
         let xid = global.xid().clone();
+        self.scene.witness.forget();
         global.commit().await.unwrap();
         plain.commit().await.unwrap();
         let status = self.scene.await_status(&xid, |s| s == GlobalStatus::Committed).await;
         status.map_err(|status| Finding::new("a global does not commit", status))?;
+        self.scene.witness.expect_own_tables_only(self.schema)?;
         let ours = self.scene.ours(self.schema, Shown::Alike).await;
         let plain = self.scene.plain(self.schema, Shown::Alike).await;
         self.tally.committed += 1;
@@ -223,11 +243,6 @@ async fn shielded_plain<DB: Twin>(
     answer
 }
 
-/// Whether the statement ran and was then found not to be exact.
-fn is_withdrawal(error: &sqlx::Error) -> bool {
-    matches!(AtError::of(error), Some(AtError::RowsDiffer { .. }))
-}
-
 fn is_refusal(error: &sqlx::Error) -> bool {
     matches!(AtError::of(error), Some(AtError::Refused(_)))
 }
@@ -243,6 +258,10 @@ fn alike(
         // SQLite counts what was changed last, for reads too.
         (Ok(ours), Ok(plain)) if statement.reads() && ours.rows == plain.rows => Ok(Came::Done),
         (Err(ours), Err(plain)) if code(ours) == code(plain) => Ok(Came::Failed),
+        // The image meets the condition of all rows before the first is changed.
+        (Err(ours), Err(_)) if statement.kind == Kind::Update && overflows(ours) => {
+            Ok(Came::Failed)
+        }
         _ => Err(Finding::new(
             "a statement is answered differently",
             format!("{}\n  with Handfast: {ours:?}\n  without: {plain:?}", statement.sql),
@@ -253,6 +272,11 @@ fn alike(
 fn code(error: &sqlx::Error) -> Option<String> {
     let error = error.as_database_error()?;
     error.code().map(|code| code.into_owned())
+}
+
+/// Whether SQLite's `abs` met the smallest number.
+fn overflows(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.message() == "integer overflow")
 }
 
 /// Plays a whole script, also when something panics in between.

@@ -51,6 +51,8 @@ pub(crate) async fn run<DB: Twin>(cases: usize) {
     DB::end(&scene.ours).await;
     say(&format!("{}: {tally}", DB::TITLE));
     assert!(findings.is_empty(), "{}", findings.join("\n\n"));
+    let reports = cfg!(feature = "pre-update-hook") && DB::SPEAKS == Dialect::Sqlite;
+    assert_eq!(reports, tally.witnessed.rows > 0, "a hook that is silent judges nothing");
 }
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {

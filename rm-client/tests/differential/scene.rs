@@ -10,6 +10,7 @@ use sqlx::{Pool, Transaction};
 use crate::database::{TextRow, Twin, Twins};
 use crate::schema::{Schema, TABLES_MAX, trusted_triggers};
 use crate::table::{Role, Table};
+use crate::witness::Witness;
 
 /// What a run plays on.
 pub(crate) struct Scene<DB: Twin> {
@@ -20,6 +21,8 @@ pub(crate) struct Scene<DB: Twin> {
     pub(crate) rival: AtResource<DB>,
     pub(crate) ours: Pool<DB>,
     pub(crate) plain: Pool<DB>,
+    /// What the library's database reports of itself.
+    pub(crate) witness: Witness,
     _directory: Option<tempfile::TempDir>,
 }
 
@@ -45,14 +48,14 @@ impl<DB: Twin> Scene<DB> {
         let server = server.start().await.unwrap();
         let endpoint = format!("http://{}", server.address());
         let handfast = Handfast::connect(endpoint).application("differential").await.unwrap();
-        let Twins { ours, plain, directory } = DB::create().await;
+        let Twins { ours, plain, directory, witness } = DB::create().await;
         handfast.migrate(&ours).await.unwrap();
         // The last one registered is the one that phase two is asked of: it has to know which
         // branches have ended.
         let rival = trusting(handfast.at(ours.clone()).lock_timeout(Duration::ZERO));
         let rival = rival.await.unwrap();
         let resource = trusting(handfast.at(ours.clone())).await.unwrap();
-        Self { server, handfast, resource, rival, ours, plain, _directory: directory }
+        Self { server, handfast, resource, rival, ours, plain, witness, _directory: directory }
     }
 
     pub(crate) async fn begin(&self) -> Global {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::statement::Kind;
+use crate::witness::Judged;
 
 /// Counts of one run.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Tally {
     pub(crate) kept_from: usize,
     /// Rows put back, taken away or restored by rollbacks.
     pub(crate) rows_undone: usize,
+    /// What SQLite reported of itself.
+    pub(crate) witnessed: Judged,
 }
 
 /// What the library answered.
@@ -32,7 +35,7 @@ pub(crate) enum Came {
     Failed,
     /// Refused before it ran.
     Refused,
-    /// Found not to be exact when it had run: the local transaction could only be rolled back.
+    /// Found not to be exact while it ran: the local transaction could only be rolled back.
     Withdrawn,
 }
 
@@ -61,6 +64,13 @@ impl fmt::Display for Tally {
             self.dirtied,
             self.kept_from,
         )?;
+        if self.witnessed.changes > 0 {
+            let Judged { changes, rows, items } = self.witnessed;
+            writeln!(
+                f,
+                "  SQLite reported {changes} changes of {rows} rows, explained by {items} undo items"
+            )?;
+        }
         for ((kind, came), count) in &self.statements {
             writeln!(f, "  {kind:?} {came:?}: {count}")?;
         }

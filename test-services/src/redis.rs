@@ -1,0 +1,49 @@
+//! How Redis is started.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::probe::redis_answers;
+use crate::programs::Programs;
+use crate::server::Seat;
+
+pub(crate) const PROGRAMS: Programs = Programs {
+    name: "Redis",
+    programs: &["redis-server"],
+    folders: &["/opt/homebrew/opt/redis/bin", "/usr/local/opt/redis/bin"],
+};
+
+/// Small, but durable: every write is synced before it is answered.
+const SETTINGS: &[&str] = &[
+    "--bind",
+    "127.0.0.1",
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+    "--save",
+    "",
+    "--maxmemory",
+    "64mb",
+    "--maxmemory-policy",
+    "noeviction",
+];
+
+/// Names no database: number 0.
+pub(crate) fn url(address: SocketAddr) -> String {
+    format!("redis://{address}")
+}
+
+pub(crate) fn answers(port: u16) -> bool {
+    redis_answers(port)
+}
+
+pub(crate) fn serve(seat: &Seat) -> Result<Command> {
+    let mut command = seat.command(&PROGRAMS, "redis-server")?;
+    command.args(["--port", &seat.port.to_string()]);
+    command.arg("--dir").arg(&seat.home);
+    command.args(SETTINGS);
+    Ok(command)
+}
