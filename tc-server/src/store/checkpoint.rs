@@ -1,78 +1,52 @@
-//! Carries sealed segments of the journal over into the records, on a thread of its own.
+//! Carries a sealed segment of the journal over into the records, on a thread of its own.
 //!
 //! One at a time: there are two segments, and the other one is being written. It reads the segment
 //! as a start after a crash does.
 
 use std::fs;
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvError, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 
 use super::journal::{Sealed, frame};
 use super::records::Records;
 use crate::crash_point::crash_point;
 
-/// The thread, and whether it is at work.
-#[derive(Debug)]
-pub(super) struct Checkpointer {
-    /// `None` only while dropping.
-    sealed: Option<Sender<Sealed>>,
-    done: Receiver<io::Result<()>>,
-    is_at_work: bool,
-    thread: Option<JoinHandle<()>>,
+/// The checkpoint that is under way, if one is.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Checkpointer {
-    /// Starts the thread.
-    pub(super) fn start(records: Records) -> io::Result<Self> {
-        let (sealed, segments) = mpsc::channel::<Sealed>();
-        let (tell, done) = mpsc::channel();
-        let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
-            for sealed in segments {
-                // Whoever waited may have gone.
-                drop(tell.send(carry_over(&records, &sealed)));
-            }
-        })?;
-        Ok(Self { sealed: Some(sealed), done, is_at_work: false, thread: Some(thread) })
+impl Checkpoint {
+    /// Has a segment carried over. The one before it must be: whoever begins has seen `finish`
+    /// succeed.
+    pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
+        let records = records.clone();
+        let carry_over = move || carry_over(&records, &sealed);
+        self.thread = Some(thread::Builder::new().name("checkpoint".to_owned()).spawn(carry_over)?);
+        Ok(())
     }
 
-    /// Has a segment carried over; the one before it must be done.
-    pub(super) fn begin(&mut self, sealed: Sealed) {
-        // A thread that has ended says so when it is asked for the result.
-        self.is_at_work = self.sealed.as_ref().is_some_and(|to| to.send(sealed).is_ok());
-    }
-
-    /// Waits until the segment is carried over, if one is being.
+    /// Waits until the segment is carried over, if one is being. Only after `Ok` may it be written
+    /// again.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        if !self.is_at_work {
-            return Ok(());
-        }
-        let done = self.done.recv().unwrap_or_else(|RecvError| Err(ended()));
-        self.is_at_work = false;
-        done
+        let panicked = |_| Err(io::Error::other("the storage engine panicked in a checkpoint"));
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
     }
 
     /// Whether something has gone wrong, without waiting.
     pub(super) fn look(&mut self) -> io::Result<()> {
-        if !self.is_at_work {
-            return Ok(());
-        }
-        match self.done.try_recv() {
-            Err(TryRecvError::Empty) => Ok(()),
-            Err(TryRecvError::Disconnected) => Err(ended()),
-            Ok(done) => {
-                self.is_at_work = false;
-                done
-            }
-        }
+        let is_over = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        if is_over { self.finish() } else { Ok(()) }
     }
 }
 
-impl Drop for Checkpointer {
+impl Drop for Checkpoint {
+    /// Waits, so that nothing is written any more when the directory is let go. What could not be
+    /// carried over is in the journal still.
     fn drop(&mut self) {
-        self.sealed = None;
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the checkpoint's thread panicked");
+        if let Err(error) = self.finish() {
+            tracing::error!(%error, "the last checkpoint failed");
         }
     }
 }
@@ -88,8 +62,4 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     records.take_over(frames, sealed.last)?;
     crash_point("after-checkpoint");
     Ok(())
-}
-
-fn ended() -> io::Error {
-    io::Error::other("the checkpoint's thread has ended")
 }

@@ -20,7 +20,7 @@ use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::oneshot;
 
-use super::checkpoint::Checkpointer;
+use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::{self, Appended, Journal};
 use super::records::{Records, io_error, open_error};
@@ -120,7 +120,7 @@ impl Drop for EmbeddedStore {
 /// be free only when the others are closed.
 struct Writer {
     journal: Journal,
-    checkpointer: Checkpointer,
+    checkpoint: Checkpoint,
     records: Records,
     epoch: Epoch,
     /// After a failed write nothing is known about the next.
@@ -136,8 +136,9 @@ impl Writer {
         let applied = recover(directory, &records)?;
         let epoch = records.epoch(directory)?;
         let journal = Journal::open(directory, segment_bytes, applied).map_err(failed)?;
-        let checkpointer = Checkpointer::start(records.clone()).map_err(failed)?;
-        Ok(Self { journal, checkpointer, records, epoch, failed: false, lock })
+        // Before the first batch is in the journal: with a number a missing segment is damage.
+        records.set_applied(applied).map_err(|error| open_error(directory, error))?;
+        Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
     fn run(&mut self, job: Job) {
@@ -185,7 +186,7 @@ impl Writer {
 
     /// Makes a batch durable, all of it or nothing.
     fn write(&mut self, batch: &[Change]) -> io::Result<()> {
-        self.checkpointer.look()?;
+        self.checkpoint.look()?;
         loop {
             match self.journal.append(batch)? {
                 Appended::Durable => return Ok(()),
@@ -199,12 +200,12 @@ impl Writer {
         }
     }
 
-    /// Goes on with the other segment as soon as that is carried over.
+    /// Goes on with the other segment as soon as that is carried over: what is not yet among the
+    /// records never takes more than two segments (BOUNDED).
     fn seal(&mut self) -> io::Result<()> {
-        self.checkpointer.finish()?;
+        self.checkpoint.finish()?;
         let sealed = self.journal.switch();
-        self.checkpointer.begin(sealed);
-        Ok(())
+        self.checkpoint.begin(&self.records, sealed)
     }
 
     /// Waits until all of the journal is among the records.
@@ -212,17 +213,21 @@ impl Writer {
         if !self.journal.is_empty() {
             self.seal()?;
         }
-        self.checkpointer.finish()
+        self.checkpoint.finish()
     }
 }
 
 /// Carries over what an earlier process left in the journal; the number of its last batch.
 fn recover(directory: &Path, records: &Records) -> Result<u64, StoreError> {
     let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-    let applied = records.applied(directory)?;
-    let segments = journal::read(directory).map_err(failed)?;
-    let frames = journal::unapplied(&segments, applied)
-        .map_err(|reason| StoreError::Journal { directory: directory.to_owned(), reason })?;
+    let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
+    // Without a number no batch has ever been in a journal here.
+    let Some(applied) = records.applied(directory)? else { return Ok(0) };
+    let segments = journal::read(directory).map_err(|(name, error)| match error.kind() {
+        io::ErrorKind::NotFound => damaged(format!("{name} is missing")),
+        _ => failed(error),
+    })?;
+    let frames = journal::unapplied(&segments, applied).map_err(damaged)?;
     let Some(last) = frames.last().map(|frame| frame.number) else { return Ok(applied) };
     tracing::info!(batches = frames.len(), "carrying over the journal");
     records.take_over(frames, last).map_err(failed)?;

@@ -50,12 +50,9 @@ pub(super) enum Appended {
     TooLarge,
 }
 
-/// The segments that there are, as bytes; those that are missing are empty.
-pub(super) fn read(directory: &Path) -> io::Result<[Vec<u8>; 2]> {
-    let read = |name| match fs::read(directory.join(name)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        other => other,
-    };
+/// The segments as bytes; `Err` with the name of one that cannot be read.
+pub(super) fn read(directory: &Path) -> Result<[Vec<u8>; 2], (&'static str, io::Error)> {
+    let read = |name| fs::read(directory.join(name)).map_err(|error| (name, error));
     Ok([read(SEGMENTS[0])?, read(SEGMENTS[1])?])
 }
 

@@ -38,24 +38,34 @@ impl Records {
 
     /// The epoch of the last leader.
     pub(super) fn epoch(&self, directory: &Path) -> Result<Epoch, StoreError> {
-        self.number(directory, EPOCH_KEY).map(Epoch)
+        Ok(Epoch(self.number(directory, EPOCH_KEY)?.unwrap_or(0)))
     }
 
-    /// The number of the last batch of the journal that is here for certain.
-    pub(super) fn applied(&self, directory: &Path) -> Result<u64, StoreError> {
+    /// The number of the last batch of the journal that is here for certain; `None` before there
+    /// was a journal.
+    pub(super) fn applied(&self, directory: &Path) -> Result<Option<u64>, StoreError> {
         self.number(directory, APPLIED_KEY)
     }
 
-    fn number(&self, directory: &Path, key: &[u8]) -> Result<u64, StoreError> {
+    fn number(&self, directory: &Path, key: &[u8]) -> Result<Option<u64>, StoreError> {
         let stored = self.keyspace.get(key).map_err(|error| open_error(directory, error))?;
-        let Some(bytes) = stored else { return Ok(0) };
-        let number = bytes.as_ref().try_into().map(u64::from_be_bytes);
-        number.map_err(|_| damaged(directory, CodecError::Key(key.to_vec())))
+        let number = stored.map(|bytes| bytes.as_ref().try_into().map(u64::from_be_bytes));
+        number.transpose().map_err(|_| damaged(directory, CodecError::Key(key.to_vec())))
     }
 
     /// Makes the epoch durable.
     pub(super) fn set_epoch(&self, epoch: Epoch) -> Result<(), fjall::Error> {
-        self.keyspace.insert(EPOCH_KEY, epoch.0.to_be_bytes())?;
+        self.set_number(EPOCH_KEY, epoch.0)
+    }
+
+    /// Makes everything durable that was written before, and then says so: no batch of the journal
+    /// up to this one is needed any more.
+    pub(super) fn set_applied(&self, number: u64) -> Result<(), fjall::Error> {
+        self.set_number(APPLIED_KEY, number)
+    }
+
+    fn set_number(&self, key: &[u8], number: u64) -> Result<(), fjall::Error> {
+        self.keyspace.insert(key, number.to_be_bytes())?;
         self.database.persist(PersistMode::SyncAll)
     }
 
@@ -97,8 +107,7 @@ impl Records {
             batch.commit().map_err(io_error)?;
             crash_point("mid-checkpoint");
         }
-        let applied = self.keyspace.insert(APPLIED_KEY, last.to_be_bytes());
-        applied.and_then(|()| self.database.persist(PersistMode::SyncAll)).map_err(io_error)
+        self.set_applied(last).map_err(io_error)
     }
 
     /// Everything there is.
