@@ -1,11 +1,17 @@
 //! The journal before the records: what makes a batch durable.
 //!
 //! Two files of a fixed size that are written full of zeroes once, then overwritten in turn. A sync
-//! of bytes that are there already changes nothing of the file system's own, which is what makes
-//! most of the time of one that grows a file (`docs/decisions/0007-journal.md`). A full segment is
-//! sealed, carried over into the records (`checkpoint`), and used again.
+//! of bytes that are there already changes nothing of the file system's own, which is what takes
+//! most of the time where a file grows (`docs/decisions/0007-journal.md`). A full segment is sealed,
+//! carried over into the records (`checkpoint`), and used again.
+//!
+//! Batches are numbered through for as long as the directory lives, and one is written after the
+//! one before it is synced. So only the last can be there in part, which nobody was told of; and
+//! what is left of an earlier use of a segment has numbers that are among the records.
 
 pub(super) mod frame;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

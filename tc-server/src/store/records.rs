@@ -118,7 +118,8 @@ impl Records {
             if [EPOCH_KEY, APPLIED_KEY].contains(&key.as_ref()) {
                 continue;
             }
-            let record = codec::decode(&key, &value).map_err(|source| damaged(directory, source))?;
+            let record =
+                codec::decode(&key, &value).map_err(|source| damaged(directory, source))?;
             records.push(record);
         }
         Ok(records)

@@ -9,6 +9,7 @@ use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
     LockMode, Mode, Record, RowLock, Timestamp, Xid,
 };
+use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
 
 /// Tells the child process which directory to write to.
@@ -153,9 +154,36 @@ async fn a_damaged_journal_is_refused() {
     let error = EmbeddedStore::open(directory.path()).unwrap_err();
     assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
     assert!(error.to_string().contains("batch 1 cannot be read"), "{error}");
+    std::fs::remove_file(&segment).unwrap();
+    let error = EmbeddedStore::open(directory.path()).unwrap_err();
+    assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
+    assert!(error.to_string().contains("journal-0 is missing"), "{error}");
     std::fs::write(&segment, &sound).unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
     assert_eq!(store.lead().await.unwrap().1.len(), 6);
+}
+
+/// What was written before there was a journal is found, and from then on there is one.
+#[tokio::test]
+async fn a_directory_without_a_journal_gets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = records(1, 2);
+    {
+        let database = fjall::Database::builder(directory.path().join("records")).open().unwrap();
+        let keyspace = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
+        for record in &old {
+            keyspace.insert(encode_key(record.key()), encode(record)).unwrap();
+        }
+        keyspace.insert("epoch", 7_u64.to_be_bytes()).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+    let (epoch, found) = store.lead().await.unwrap();
+    assert_eq!((epoch, sorted(found)), (Epoch(8), sorted(old)));
+    store.commit(epoch, puts(&records(2, 0))).await.unwrap();
+    drop(store);
+    let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+    assert_eq!(store.lead().await.unwrap().1.len(), 4);
 }
 
 #[test]
