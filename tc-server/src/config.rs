@@ -33,9 +33,9 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Which store keeps the records.
     pub store: StoreKind,
-    /// The size of each of the two files of the embedded store's journal, in bytes. Too small: they
-    /// are carried over into the records all the time; too large: a start after a crash takes
-    /// longer, and so does a commit that waits for a file to be carried over.
+    /// The size of each of the two files of the embedded store's journal, in bytes. Too small: the
+    /// store is busy with carrying them over, and batches wait for it. Too large: they take up disk,
+    /// and a start takes longer.
     pub journal_segment_bytes: u64,
     /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
     /// Too short: clients see broken streams and ask again after the restart. Too long: a dead
@@ -313,6 +313,7 @@ impl Config {
         let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
             store: StoreKind::Memory,
+            journal_segment_bytes: 16 << 10,
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
             admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },

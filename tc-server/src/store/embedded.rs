@@ -55,8 +55,7 @@ impl EmbeddedStore {
     }
 
     /// As [`EmbeddedStore::open`], with segments of the journal of so many bytes: two are always
-    /// there. Small ones are carried over more often; large ones take longer to be carried over,
-    /// also at a start.
+    /// there. Small ones are carried over often; large ones take up disk, and a start takes longer.
     ///
     /// # Errors
     ///
