@@ -34,8 +34,8 @@ pub struct Config {
     /// Which store keeps the records.
     pub store: StoreKind,
     /// The size of each of the two files of the embedded store's journal, in bytes. Too small: the
-    /// store is busy with carrying them over, and batches wait for it. Too large: they take up disk,
-    /// and a start takes longer.
+    /// store is busy with carrying them over, and batches wait for it. Too large: they take up
+    /// disk, and a start takes longer.
     pub journal_segment_bytes: u64,
     /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
     /// Too short: clients see broken streams and ask again after the restart. Too long: a dead

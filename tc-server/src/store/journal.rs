@@ -2,8 +2,8 @@
 //!
 //! Two files of a fixed size that are written full of zeroes once, then overwritten in turn. A sync
 //! of bytes that are there already changes nothing of the file system's own, which is what takes
-//! most of the time where a file grows (`docs/decisions/0007-journal.md`). A full segment is sealed,
-//! carried over into the records (`checkpoint`), and used again.
+//! most of the time where a file grows (`docs/decisions/0007-journal.md`). A full segment is
+//! sealed, carried over into the records (`checkpoint`), and used again.
 //!
 //! Batches are numbered through for as long as the directory lives, and one is written after the
 //! one before it is synced. So only the last can be there in part, which nobody was told of; and
