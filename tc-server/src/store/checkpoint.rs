@@ -54,12 +54,12 @@ impl Drop for Checkpoint {
 fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     crash_point("after-seal");
     let segment = fs::read(&sealed.path)?;
-    let (frames, _) = frame::scan(&segment);
-    if frames.last().map(|frame| frame.number) != Some(sealed.last) {
+    let (frames, _) = frame::scan(&segment, sealed.mark.seed);
+    if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
         let name = sealed.path.display();
         return Err(io::Error::other(format!("{name} does not hold what was written to it")));
     }
-    records.take_over(frames, sealed.last)?;
+    records.take_over(frames, sealed.mark)?;
     crash_point("after-checkpoint");
     Ok(())
 }

@@ -22,7 +22,8 @@ use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
-use super::journal::{self, Appended, Journal};
+use super::journal::frame::Seed;
+use super::journal::{self, Appended, Journal, Mark};
 use super::records::{Records, io_error, open_error};
 use super::{Store, StoreError};
 use crate::crash_point::crash_point;
@@ -132,11 +133,11 @@ impl Writer {
         let directory = lock.directory();
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
         let records = Records::open(directory).map_err(|error| open_error(directory, error))?;
-        let applied = recover(directory, &records)?;
+        let mark = recover(directory, &records)?;
         let epoch = records.epoch(directory)?;
-        let journal = Journal::open(directory, segment_bytes, applied).map_err(failed)?;
-        // Before the first batch is in the journal: with a number a missing segment is damage.
-        records.set_applied(applied).map_err(|error| open_error(directory, error))?;
+        let journal = Journal::open(directory, segment_bytes, mark).map_err(failed)?;
+        // Before the first batch is in the journal: with a mark a missing segment is damage.
+        records.set_mark(mark).map_err(|error| open_error(directory, error))?;
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
@@ -216,19 +217,22 @@ impl Writer {
     }
 }
 
-/// Carries over what an earlier process left in the journal; the number of its last batch.
-fn recover(directory: &Path, records: &Records) -> Result<u64, StoreError> {
+/// Carries over what an earlier process left in the journal.
+fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
     let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
-    // Without a number no batch has ever been in a journal here.
-    let Some(applied) = records.applied(directory)? else { return Ok(0) };
-    let segments = journal::read(directory).map_err(|(name, error)| match error.kind() {
-        io::ErrorKind::NotFound => damaged(format!("{name} is missing")),
-        _ => failed(error),
+    let Some(mark) = records.mark(directory)? else {
+        // Without a mark no batch has ever been in a journal here.
+        return Ok(Mark { applied: 0, seed: Seed(rand::random()) });
+    };
+    let segments = journal::read(directory).map_err(|(name, error)| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        if is_missing { damaged(format!("{name} is missing")) } else { failed(error) }
     })?;
-    let frames = journal::unapplied(&segments, applied).map_err(damaged)?;
-    let Some(last) = frames.last().map(|frame| frame.number) else { return Ok(applied) };
+    let frames = journal::unapplied(&segments, mark).map_err(damaged)?;
+    let Some(last) = frames.last() else { return Ok(mark) };
+    let mark = Mark { applied: last.number, ..mark };
     tracing::info!(batches = frames.len(), "carrying over the journal");
-    records.take_over(frames, last).map_err(failed)?;
-    Ok(last)
+    records.take_over(frames, mark).map_err(failed)?;
+    Ok(mark)
 }

@@ -20,9 +20,18 @@ use std::path::{Path, PathBuf};
 
 use handfast_core::Change;
 
-use frame::Frame;
+use frame::{Frame, Seed};
 
 const SEGMENTS: [&str; 2] = ["journal-0", "journal-1"];
+
+/// What the records know of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The number of the last batch that is among the records for certain.
+    pub(super) applied: u64,
+    /// Drawn once for a directory.
+    pub(super) seed: Seed,
+}
 
 /// The segments and where the next batch goes.
 #[derive(Debug)]
@@ -33,6 +42,7 @@ pub(super) struct Journal {
     active: usize,
     offset: u64,
     next_number: u64,
+    seed: Seed,
     frame: Vec<u8>,
 }
 
@@ -41,8 +51,8 @@ pub(super) struct Journal {
 pub(super) struct Sealed {
     /// Where it is.
     pub(super) path: PathBuf,
-    /// The number of its last batch.
-    pub(super) last: u64,
+    /// What the records know when it is carried over.
+    pub(super) mark: Mark,
 }
 
 /// What became of a batch.
@@ -62,9 +72,10 @@ pub(super) fn read(directory: &Path) -> Result<[Vec<u8>; 2], (&'static str, io::
     Ok([read(SEGMENTS[0])?, read(SEGMENTS[1])?])
 }
 
-/// The batches above `applied`, in order; `Err` with the reason if one is missing or damaged.
-pub(super) fn unapplied(segments: &[Vec<u8>; 2], applied: u64) -> Result<Vec<Frame<'_>>, String> {
-    let scanned = segments.each_ref().map(|segment| frame::scan(segment));
+/// The batches that are not among the records, in order; `Err` with the reason if one is missing or damaged.
+pub(super) fn unapplied(segments: &[Vec<u8>; 2], mark: Mark) -> Result<Vec<Frame<'_>>, String> {
+    let Mark { applied, seed } = mark;
+    let scanned = segments.each_ref().map(|segment| frame::scan(segment, seed));
     let frames = scanned.iter().flat_map(|(frames, _)| frames);
     let mut frames: Vec<Frame<'_>> = frames.filter(|it| it.number > applied).copied().collect();
     frames.sort_unstable_by_key(|frame| frame.number);
@@ -75,16 +86,16 @@ pub(super) fn unapplied(segments: &[Vec<u8>; 2], applied: u64) -> Result<Vec<Fra
     }
     let last = frames.last().map_or(applied, |frame| frame.number);
     let mut read_to_the_end = segments.iter().zip(&scanned);
-    if read_to_the_end.any(|(segment, (_, end))| frame::has_later(segment, *end, last)) {
+    if read_to_the_end.any(|(segment, (_, end))| frame::has_later(segment, *end, last, seed)) {
         return Err(format!("batch {} cannot be read, and there are later ones", last + 1));
     }
     Ok(frames)
 }
 
 impl Journal {
-    /// Makes the segments, or overwrites those that are there: everything up to `applied` must be
-    /// among the records.
-    pub(super) fn open(directory: &Path, segment_bytes: u64, applied: u64) -> io::Result<Self> {
+    /// Makes the segments, or overwrites those that are there: all that is in them must be among the
+    /// records.
+    pub(super) fn open(directory: &Path, segment_bytes: u64, mark: Mark) -> io::Result<Self> {
         let paths = SEGMENTS.map(|name| directory.join(name));
         let segments = [zeroed(&paths[0], segment_bytes)?, zeroed(&paths[1], segment_bytes)?];
         File::open(directory)?.sync_all()?;
@@ -94,14 +105,15 @@ impl Journal {
             segment_bytes,
             active: 0,
             offset: 0,
-            next_number: applied + 1,
+            next_number: mark.applied + 1,
+            seed: mark.seed,
             frame: Vec::new(),
         })
     }
 
     /// Writes a batch and waits until it is durable.
     pub(super) fn append(&mut self, changes: &[Change]) -> io::Result<Appended> {
-        let encoded = frame::encode(changes, self.next_number, &mut self.frame);
+        let encoded = frame::encode(changes, self.next_number, self.seed, &mut self.frame);
         let length = self.frame.len() as u64;
         if encoded.is_none() || length > self.segment_bytes {
             return Ok(Appended::TooLarge);
@@ -124,7 +136,8 @@ impl Journal {
 
     /// Goes on with the other segment, which must have been carried over.
     pub(super) fn switch(&mut self) -> Sealed {
-        let sealed = Sealed { path: self.paths[self.active].clone(), last: self.next_number - 1 };
+        let mark = Mark { applied: self.next_number - 1, seed: self.seed };
+        let sealed = Sealed { path: self.paths[self.active].clone(), mark };
         (self.active, self.offset) = (1 - self.active, 0);
         sealed
     }

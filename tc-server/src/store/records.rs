@@ -11,12 +11,13 @@ use handfast_core::{Change, Epoch, Record};
 
 use super::StoreError;
 use super::codec::{self, CodecError};
-use super::journal::frame::Frame;
+use super::journal::Mark;
+use super::journal::frame::{Frame, Seed};
 use crate::crash_point::crash_point;
 
-/// Under which numbers of the store's own are kept; no record key begins like one of them.
+/// Where the store keeps what is its own; no record key begins like one of them.
 const EPOCH_KEY: &[u8] = b"epoch";
-const APPLIED_KEY: &[u8] = b"journal";
+const MARK_KEY: &[u8] = b"journal";
 
 /// Changes written at a time.
 const CHANGES_AT_A_TIME: usize = 1_000;
@@ -36,36 +37,45 @@ impl Records {
         Ok(Self { database, keyspace })
     }
 
-    /// The epoch of the last leader.
+    /// The epoch of the last leader; 0 before there was one.
     pub(super) fn epoch(&self, directory: &Path) -> Result<Epoch, StoreError> {
-        Ok(Epoch(self.number(directory, EPOCH_KEY)?.unwrap_or(0)))
+        let epoch = self.own(directory, EPOCH_KEY, |bytes| bytes.try_into().ok())?;
+        Ok(Epoch(epoch.map_or(0, u64::from_be_bytes)))
     }
 
-    /// The number of the last batch of the journal that is here for certain; `None` before there
-    /// was a journal.
-    pub(super) fn applied(&self, directory: &Path) -> Result<Option<u64>, StoreError> {
-        self.number(directory, APPLIED_KEY)
+    /// How far the journal is carried over; `None` before there was one.
+    pub(super) fn mark(&self, directory: &Path) -> Result<Option<Mark>, StoreError> {
+        self.own(directory, MARK_KEY, |bytes| {
+            let (applied, seed) = bytes.split_first_chunk()?;
+            let seed = Seed(u64::from_be_bytes(seed.try_into().ok()?));
+            Some(Mark { applied: u64::from_be_bytes(*applied), seed })
+        })
     }
 
-    fn number(&self, directory: &Path, key: &[u8]) -> Result<Option<u64>, StoreError> {
+    fn own<T>(
+        &self,
+        directory: &Path,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
         let stored = self.keyspace.get(key).map_err(|error| open_error(directory, error))?;
-        let number = stored.map(|bytes| bytes.as_ref().try_into().map(u64::from_be_bytes));
-        number.transpose().map_err(|_| damaged(directory, CodecError::Key(key.to_vec())))
+        let Some(bytes) = stored else { return Ok(None) };
+        let value =
+            read(&bytes).ok_or_else(|| damaged(directory, CodecError::Key(key.to_vec())))?;
+        Ok(Some(value))
     }
 
     /// Makes the epoch durable.
     pub(super) fn set_epoch(&self, epoch: Epoch) -> Result<(), fjall::Error> {
-        self.set_number(EPOCH_KEY, epoch.0)
+        self.keyspace.insert(EPOCH_KEY, epoch.0.to_be_bytes())?;
+        self.database.persist(PersistMode::SyncAll)
     }
 
-    /// Makes everything durable that was written before, and then says so: no batch of the journal
-    /// up to this one is needed any more.
-    pub(super) fn set_applied(&self, number: u64) -> Result<(), fjall::Error> {
-        self.set_number(APPLIED_KEY, number)
-    }
-
-    fn set_number(&self, key: &[u8], number: u64) -> Result<(), fjall::Error> {
-        self.keyspace.insert(key, number.to_be_bytes())?;
+    /// Makes everything durable that was written before, and says so behind it: no batch of the
+    /// journal up to this mark is needed any more.
+    pub(super) fn set_mark(&self, mark: Mark) -> Result<(), fjall::Error> {
+        let value = [mark.applied.to_be_bytes(), mark.seed.0.to_be_bytes()].concat();
+        self.keyspace.insert(MARK_KEY, value)?;
         self.database.persist(PersistMode::SyncAll)
     }
 
@@ -82,12 +92,12 @@ impl Records {
         batch.commit()
     }
 
-    /// Takes over batches of the journal, all of those up to `last` that are not here yet; durable
+    /// Takes over batches of the journal, all of those up to the mark that are not here yet; durable
     /// when this returns. A crash in between leaves some: taken over again they change nothing.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,
-        last: u64,
+        mark: Mark,
     ) -> io::Result<()> {
         // Most records are gone again when their segment is full: the last change counts.
         let mut newest: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
@@ -107,7 +117,7 @@ impl Records {
             batch.commit().map_err(io_error)?;
             crash_point("mid-checkpoint");
         }
-        self.set_applied(last).map_err(io_error)
+        self.set_mark(mark).map_err(io_error)
     }
 
     /// Everything there is.
@@ -115,7 +125,7 @@ impl Records {
         let mut records = Vec::new();
         for stored in self.keyspace.iter() {
             let (key, value) = stored.into_inner().map_err(|error| open_error(directory, error))?;
-            if [EPOCH_KEY, APPLIED_KEY].contains(&key.as_ref()) {
+            if [EPOCH_KEY, MARK_KEY].contains(&key.as_ref()) {
                 continue;
             }
             let record =

@@ -13,6 +13,10 @@ const SEGMENT_BYTES: u64 = 2 << 10;
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
+fn mark(applied: u64) -> Mark {
+    Mark { applied, seed: Seed(77) }
+}
+
 /// A journal, and what is among the records.
 struct Written {
     directory: tempfile::TempDir,
@@ -26,7 +30,7 @@ struct Written {
 impl Written {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let journal = Journal::open(directory.path(), SEGMENT_BYTES, 0).unwrap();
+        let journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
         Self { directory, journal, applied: 0, last: 0, sealed: None }
     }
 
@@ -41,7 +45,7 @@ impl Written {
         let batch: Vec<Change> = xids.map(delete).collect();
         while self.journal.append(&batch).unwrap() == Appended::Full {
             self.applied = self.sealed.take().unwrap_or(self.applied);
-            self.sealed = Some(self.journal.switch().last);
+            self.sealed = Some(self.journal.switch().mark.applied);
         }
         self.last += 1;
         let start = usize::try_from(self.journal.offset).unwrap() - self.journal.frame.len();
@@ -55,13 +59,14 @@ impl Written {
         let segments = self.segments();
         assert_eq!(numbers(&segments, self.applied).unwrap().end, self.last + 1);
         (self.applied, self.sealed) = (self.last, None);
-        self.journal = Journal::open(self.directory.path(), SEGMENT_BYTES, self.last).unwrap();
+        self.journal =
+            Journal::open(self.directory.path(), SEGMENT_BYTES, mark(self.last)).unwrap();
     }
 }
 
 /// The numbers of what is not among the records.
 fn numbers(segments: &[Vec<u8>; 2], applied: u64) -> Result<Range<u64>, String> {
-    let frames = unapplied(segments, applied)?;
+    let frames = unapplied(segments, mark(applied))?;
     Ok(applied + 1..frames.last().map_or(applied, |frame| frame.number) + 1)
 }
 
@@ -138,7 +143,7 @@ proptest! {
         let mut segments = written.segments();
         let at = range.start + place.index(range.len());
         segments[segment][at] ^= 1 << bit;
-        let reason = unapplied(&segments, written.applied).unwrap_err();
+        let reason = unapplied(&segments, mark(written.applied)).unwrap_err();
         prop_assert!(reason.starts_with(&format!("batch {number} ")), "{}", reason);
     }
 }
@@ -147,7 +152,7 @@ proptest! {
 fn a_segment_that_was_made_in_part_is_made_again() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join(SEGMENTS[0]), [0; 100]).unwrap();
-    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, 41).unwrap();
+    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(41)).unwrap();
     assert_eq!(journal.append(&[]).unwrap(), Appended::Durable);
     let segments = read(directory.path()).unwrap();
     assert_eq!(segments.each_ref().map(|segment| segment.len() as u64), [SEGMENT_BYTES; 2]);
@@ -157,7 +162,7 @@ fn a_segment_that_was_made_in_part_is_made_again() {
 #[test]
 fn a_batch_that_no_segment_has_room_for_is_not_written() {
     let directory = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, 0).unwrap();
+    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
     let delete = |xid| Change::Delete(RecordKey::Global(Xid(xid)));
     let batch: Vec<Change> = (0..SEGMENT_BYTES / 8).map(delete).collect();
     assert_eq!(journal.append(&batch).unwrap(), Appended::TooLarge);
