@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
@@ -59,6 +60,11 @@ pub mod link;
 pub mod propagation;
 mod status;
 mod tm;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(dead_code, unused_imports, reason = "without a database nothing calls what is common")
+)]
+mod twophase;
 mod xid;
 
 pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
@@ -69,6 +75,7 @@ pub use status::{GlobalStatus, RollbackReason};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
+pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 
 /// The pages for users: their fragments are compiled as they stand.
@@ -79,6 +86,10 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../docs/xa.md")]
+    struct TwoPhaseCommit;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]
