@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
@@ -58,6 +59,7 @@ pub mod fence;
 pub mod link;
 pub mod propagation;
 mod status;
+mod tcc;
 mod tm;
 mod xid;
 
@@ -66,6 +68,7 @@ pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
 pub use status::{GlobalStatus, RollbackReason};
+pub use tcc::{Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
@@ -79,6 +82,10 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/tcc.md")]
+    struct TccPage;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]

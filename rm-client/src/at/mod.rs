@@ -35,9 +35,11 @@ mod value;
 mod work;
 
 pub(crate) use captured::Captured;
+pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
 pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
+pub(crate) use error::with_causes;
 pub(crate) use plan::Dialect;
 pub use resource::{At, AtResource};
 pub use transaction::AtTransaction;
