@@ -18,6 +18,7 @@ mod phase_two;
 mod resource;
 
 use std::future::Future;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,6 +100,11 @@ pub trait Tcc: Send + Sync + 'static {
     type Input: Serialize + DeserializeOwned + Send + Sync;
     /// Why it could not.
     type Error: std::error::Error + Send + Sync + 'static;
+
+    /// How long a confirm or cancel may take, 20 seconds unless set. Then it is cut off, its local
+    /// transaction rolled back, and it is called again. Too short: slow ones never end. Too long:
+    /// one that hangs keeps others waiting.
+    const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     /// Checks that the action is possible, and holds what it needs. An error rolls the local
     /// transaction back and goes to the caller; nothing is confirmed or cancelled then.

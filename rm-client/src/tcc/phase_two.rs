@@ -2,11 +2,12 @@
 //!
 //! It answers what one attempt came to; when the next one is made is the coordinator's business.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Resolution, Retryable,
@@ -22,8 +23,9 @@ use crate::coordinator::PhaseTwo;
 use crate::fence::{FenceError, Operation, purge};
 use crate::xid::Xid;
 
-/// How many confirms of one call run beside each other. Cancels keep their order.
-const CONFIRMS_MAX: usize = 8;
+/// How many branches of one call are finished beside each other (BOUNDED). Branches whose order
+/// matters are never in one call: the coordinator has the later one cancelled first.
+const AT_A_TIME: usize = 8;
 /// How often rows of finished branches are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
 /// How long the fence of a finished branch is kept: longer than anybody repeats an operation.
@@ -49,7 +51,7 @@ impl<T: Tcc> TccPhaseTwo<T> {
             Decision::RollBack | Decision::Unspecified => Operation::Cancel,
         };
         let result = match TccBranch::of(&branch, &self.shared.name) {
-            Ok(named) => self.attempt(operation, &branch, &named).await,
+            Ok(named) => self.attempt_within_limits(operation, &branch, &named).await,
             Err(error) => Outcome::Retryable(Retryable { error }),
         };
         crash_point("tcc-after-phase-two");
@@ -60,6 +62,23 @@ impl<T: Tcc> TccPhaseTwo<T> {
             decision: decision.into(),
             result: Some(result),
         }
+    }
+
+    /// An action that hangs or panics delays its own branch alone. Cutting it off is safe, in its
+    /// COMMIT too: the fence tells the next attempt what has happened.
+    async fn attempt_within_limits(
+        &self,
+        operation: Operation,
+        branch: &PhaseTwoBranch,
+        named: &TccBranch,
+    ) -> Outcome {
+        let attempt = AssertUnwindSafe(self.attempt(operation, branch, named)).catch_unwind();
+        let error = match tokio::time::timeout(T::TIME_LIMIT, attempt).await {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(_panic)) => format!("{operation}: panicked"),
+            Err(_elapsed) => format!("{operation}: took longer than {:?}", T::TIME_LIMIT),
+        };
+        Outcome::Retryable(Retryable { error })
     }
 
     async fn attempt(
@@ -150,14 +169,12 @@ fn unreadable(resource: &str, error: &serde_json::Error) -> Outcome {
 impl<T: Tcc> PhaseTwo for TccPhaseTwo<T> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let decision = call.decision();
-        let at_a_time = match decision {
-            Decision::Commit => CONFIRMS_MAX,
-            Decision::RollBack => 1,
+        if decision == Decision::Unspecified {
             // Of a later version: nothing is done, and said so by silence.
-            Decision::Unspecified => return Vec::new(),
-        };
+            return Vec::new();
+        }
         let finishing = call.branches.into_iter().map(|b| self.finish_branch(b, decision));
-        let outcomes = stream::iter(finishing).buffered(at_a_time).collect().await;
+        let outcomes = stream::iter(finishing).buffer_unordered(AT_A_TIME).collect().await;
         self.sweep();
         outcomes
     }

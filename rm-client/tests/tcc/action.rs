@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -50,6 +51,8 @@ pub(crate) enum DebitError {
 pub(crate) struct Conduct {
     /// How many more confirms or cancels fail.
     pub(crate) failing: AtomicU32,
+    /// How many more confirms or cancels panic.
+    pub(crate) panicking: AtomicU32,
     /// Whether cancels fail for good.
     pub(crate) is_closed: AtomicBool,
     /// Operations wait here, in their local transaction, for a permit.
@@ -74,9 +77,20 @@ impl Conduct {
 
 impl Default for Conduct {
     fn default() -> Self {
-        let (failing, is_closed) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { failing, is_closed, gate: Semaphore::new(1_000), called: Mutex::default() }
+        Self {
+            failing: AtomicU32::new(0),
+            panicking: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+            gate: Semaphore::new(1_000),
+            called: Mutex::default(),
+        }
     }
+}
+
+/// Whether there was one left.
+fn one_less(left: &AtomicU32) -> bool {
+    let less = |left: u32| left.checked_sub(1);
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
 }
 
 /// The action, on a database.
@@ -110,8 +124,8 @@ impl<DB: LocalDatabase> Debit<DB> {
         DB::write(local, change).await?;
         trace::<DB>(local, branch, operation).await?;
         // Fails after the writes, so that a trace shows if they were not taken back.
-        let less = |left: u32| left.checked_sub(1);
-        if self.conduct.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+        assert!(!one_less(&self.conduct.panicking), "told to panic");
+        if one_less(&self.conduct.failing) {
             return Err(DebitError::OutOfOrder);
         }
         let left = branch.left(local).await?;
@@ -168,6 +182,44 @@ impl<DB: LocalDatabase> Tcc for Debit<DB> {
 
     fn is_hopeless(&self, error: &DebitError) -> bool {
         matches!(error, DebitError::Closed)
+    }
+}
+
+/// The same action, whose second phase may not take long.
+pub(crate) struct HastyDebit<DB>(pub(crate) Debit<DB>);
+
+impl<DB: LocalDatabase> Tcc for HastyDebit<DB> {
+    type Database = DB;
+    type Input = Amount;
+    type Error = DebitError;
+
+    const TIME_LIMIT: Duration = Duration::from_millis(200);
+
+    async fn try_(
+        &self,
+        amount: &Amount,
+        branch: &TccBranch,
+        local: &mut Transaction<'_, DB>,
+    ) -> Result<(), DebitError> {
+        self.0.try_(amount, branch, local).await
+    }
+
+    async fn confirm(
+        &self,
+        amount: &Amount,
+        branch: &TccBranch,
+        local: &mut Transaction<'_, DB>,
+    ) -> Result<(), DebitError> {
+        self.0.confirm(amount, branch, local).await
+    }
+
+    async fn cancel(
+        &self,
+        amount: &Amount,
+        branch: &TccBranch,
+        local: &mut Transaction<'_, DB>,
+    ) -> Result<(), DebitError> {
+        self.0.cancel(amount, branch, local).await
     }
 }
 

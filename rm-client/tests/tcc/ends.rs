@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use handfast::{GlobalStatus, TransactionError};
-use handfast_server::admin::model::{RollbackReason, Status};
+use handfast_server::admin::model::{RollbackReason, Status, TransactionDetail};
 
-use crate::action::LocalDatabase;
-use crate::action::ten_from;
+use crate::action::{Amount, Debit, HastyDebit, LocalDatabase, ten_from};
 use crate::at::on_every_database;
 use crate::scene::{CANCELLED, CONFIRMED, DEBITED, Scene, TRIED, UNTOUCHED, debit, roll_back};
 
@@ -19,6 +18,8 @@ on_every_database!(
     a_try_that_is_dropped_lets_the_global_only_roll_back,
     a_confirm_that_fails_is_asked_for_again,
     a_cancel_that_fails_is_asked_for_again,
+    an_action_that_panics_is_asked_for_again,
+    a_confirm_that_hangs_is_cut_off_and_called_again,
     two_branches_of_one_global_are_two_actions,
 );
 
@@ -72,7 +73,7 @@ async fn a_try_that_fails_is_no_branch<DB: LocalDatabase>() {
     let resource = scene.resource().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
-    let too_much = crate::action::Amount { cents: 1_001, ..ten_from(1) };
+    let too_much = Amount { cents: 1_001, ..ten_from(1) };
     let error = debit(&resource, &global, &too_much).await.unwrap_err();
     assert_eq!((error.code(), error.to_string().as_str()), TOO_LITTLE);
     debit(&resource, &global, &ten_from(2)).await.unwrap();
@@ -141,6 +142,42 @@ async fn a_cancel_that_fails_is_asked_for_again<DB: LocalDatabase>() {
     assert_eq!(scene.account(1).await, UNTOUCHED);
     assert_eq!(scene.traces(&xid).await, ["cancel", "try"]);
     assert_eq!(scene.conduct.called(), ["try", "cancel", "cancel", "cancel", "cancel"]);
+}
+
+async fn an_action_that_panics_is_asked_for_again<DB: LocalDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    debit(&resource, &global, &ten_from(1)).await.unwrap();
+    debit(&resource, &global, &ten_from(2)).await.unwrap();
+    scene.conduct.panicking.store(2, Ordering::SeqCst);
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    assert_eq!([scene.account(1).await, scene.account(2).await], [DEBITED, DEBITED]);
+    assert_eq!(scene.traces(&xid).await, ["confirm", "confirm", "try", "try"]);
+    assert_eq!(scene.conduct.called().len(), 6);
+}
+
+async fn a_confirm_that_hangs_is_cut_off_and_called_again<DB: LocalDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let hasty = HastyDebit(Debit::new(&scene.conduct));
+    let resource = scene.handfast.tcc("hasty-debit", scene.pool.clone(), hasty).await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    let amount = ten_from(1);
+    Box::pin(global.scope(resource.try_(&amount))).await.unwrap();
+    scene.conduct.shut();
+    global.commit().await.unwrap();
+    let cut_off = |detail: &TransactionDetail| detail.branches[0].attempts >= 2;
+    let detail = scene.coordinator.until(xid.as_str(), cut_off).await;
+    let failure = detail.branches[0].last_failure.as_ref().unwrap();
+    assert_eq!(failure.error, "confirm: took longer than 200ms");
+    assert_eq!(scene.account(1).await, TRIED);
+    scene.conduct.open();
+    scene.until_committed(&xid).await;
+    assert_eq!(scene.account(1).await, DEBITED);
+    assert_eq!(scene.traces(&xid).await, ["confirm", "try"]);
 }
 
 async fn two_branches_of_one_global_are_two_actions<DB: LocalDatabase>() {
