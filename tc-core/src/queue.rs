@@ -2,8 +2,9 @@
 //!
 //! A request takes all its rows at once or none. It is its turn when no other global holds one of
 //! them in a conflicting mode and no request before it in a row's queue, its own global's included,
-//! wants to. A queue is in order of arrival, but for a head start of globals that hold rows. Nobody waits for a check, which takes nothing. QUEUE: when `settle` is done, no
-//! request whose turn it is waits.
+//! wants to. A queue is in order of arrival, but for a head start of globals that hold rows. Nobody
+//! waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it
+//! is waits.
 
 use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
 use crate::lock::{LockId, Rank, Touched};
@@ -220,9 +221,10 @@ impl Coordinator {
             let mut after = None;
             while let Some((place, claim)) = self.locks.next_claim(lock, after) {
                 after = Some(place);
+                let newcomer = matches!(place.rank, Rank::Newcomer(_));
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if claim.mode == LockMode::Exclusive && matches!(place.rank, Rank::Newcomer(_)) {
+                } else if newcomer && claim.mode == LockMode::Exclusive {
                     // Behind it are newcomers alone, and it is in the way of each.
                     break;
                 }

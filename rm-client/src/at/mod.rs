@@ -3,11 +3,11 @@
 //! Each write is planned before it runs, its rows are read before and after (the images), and the
 //! images go into `undo_log` in the same local transaction. `plan` decides how, from text alone.
 
-mod captured;
+pub(crate) mod captured;
 mod catalogue;
 mod commit;
-mod crash_point;
-mod database;
+pub(crate) mod crash_point;
+pub(crate) mod database;
 mod dirty;
 mod error;
 mod executor;

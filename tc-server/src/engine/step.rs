@@ -113,7 +113,7 @@ impl Step {
     }
 
     /// What leaves without waiting for a batch. A begin is stored nowhere and tells nothing of what
-    /// is (`docs/decisions/0002-begin-is-not-stored.md`), so that its reply has nothing to wait for.
+    /// is (`docs/decisions/0002-begin-is-not-stored.md`): its reply has nothing to wait for.
     #[must_use]
     pub fn take_at_once(&mut self) -> Vec<Emission> {
         mem::take(&mut self.at_once)
