@@ -83,8 +83,8 @@ impl<T: Tcc> TccResource<T> {
     }
 
     /// Runs the try as a branch of the ambient global: registers the branch with its input, then
-    /// calls [`Tcc::try_`] in a local transaction. When the global commits, the action is confirmed,
-    /// when it rolls back, cancelled.
+    /// calls [`Tcc::try_`] in a local transaction. When the global commits, the action is
+    /// confirmed, when it rolls back, cancelled.
     ///
     /// The try may be called several times, if the database ends its local transaction in favour of
     /// others; it takes effect once. Dropping the future makes the global one that can only be
