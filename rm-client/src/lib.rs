@@ -33,6 +33,7 @@
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
+//! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
@@ -57,6 +58,7 @@ mod error;
 pub mod fence;
 #[doc(hidden)]
 pub mod link;
+pub mod participant;
 pub mod propagation;
 mod status;
 mod tm;
@@ -90,6 +92,10 @@ mod pages {
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]
     struct TwoPhaseCommit;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/participants.md")]
+    struct Participants;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]
