@@ -35,6 +35,7 @@ mod value;
 mod work;
 
 pub(crate) use captured::Captured;
+pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
 pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;

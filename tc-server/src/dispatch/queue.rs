@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use handfast_core::{BranchId, Effect, PhaseTwoOutcome, Timestamp, Xid};
+use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
 use super::{Backoff, Settings};
@@ -221,8 +221,16 @@ impl Queue {
                 return Some(now.0.saturating_sub(since.0));
             }
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
-            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff)) => self.remove(key),
-            (PhaseTwoOutcome::Retryable { .. }, Some(Then::BackOff)) => self.back_off(now, key),
+            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff))
+                if answer.ask != Ask::Finish(Decision::Commit) =>
+            {
+                self.remove(key);
+            }
+            // A commit cannot be refused, so it is asked for again.
+            (
+                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
+                Some(Then::BackOff),
+            ) => self.back_off(now, key),
             (
                 PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
                 Some(Then::AskAgain),
