@@ -59,16 +59,17 @@ impl Actor {
 }
 
 async fn answer(queue: &Mutex<VecDeque<Answer>>) -> Result<Vote, &'static str> {
-    let answer = queue.lock().unwrap().pop_front();
-    match answer {
-        None => Ok(Vote::Yes),
+    let next = queue.lock().unwrap().front().cloned();
+    // Whoever is held is asked again meanwhile, and must not answer then either.
+    if let Some(Answer::When(held)) = &next {
+        held.waits.notify_one();
+        held.goes_on.notified().await;
+    }
+    queue.lock().unwrap().pop_front();
+    match next {
+        None | Some(Answer::When(_)) => Ok(Vote::Yes),
         Some(Answer::No) => Ok(Vote::No("no room".to_owned())),
         Some(Answer::Fails) => Err("not this time"),
-        Some(Answer::When(held)) => {
-            held.waits.notify_one();
-            held.goes_on.notified().await;
-            Ok(Vote::Yes)
-        }
     }
 }
 
