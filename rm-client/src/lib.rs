@@ -33,6 +33,7 @@
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | let each operation of a branch take effect once | [`fence`] |
+//! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -56,6 +57,7 @@ mod error;
 pub mod fence;
 #[doc(hidden)]
 pub mod link;
+pub mod outbox;
 pub mod propagation;
 mod status;
 mod tm;
@@ -83,4 +85,8 @@ mod pages {
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]
     struct FencePage;
+
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/outbox.md")]
+    struct OutboxPage;
 }

@@ -23,7 +23,7 @@ use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
-use super::undo_table;
+use super::undo_table::{self, Events};
 use crate::error::Error;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -50,13 +50,14 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Everything before a branch's COMMIT. Answers whether the coordinator knows of the branch.
     async fn prepare(&mut self, branch: &Branch) -> Result<bool, sqlx::Error> {
         self.refuse_incomplete()?;
-        if !self.work.items().is_empty() {
+        if !self.work.items().is_empty() || self.work.events == Events::Held {
             crash_point("before-undo-insert");
             self.insert_undo_row(branch).await?;
         } else if DB::COMMIT_HIDES_FAILURE {
             DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
         }
-        if self.work.locks().is_empty() && !branch.registered {
+        let is_idle = self.work.locks().is_empty() && self.work.events == Events::None;
+        if is_idle && !branch.registered {
             return Ok(false);
         }
         crash_point("before-register");
@@ -83,7 +84,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             let (bytes, hint) = (log.len(), DB::UNDO_SIZE_HINT);
             return Err(AtError::UndoTooLarge { bytes, bytes_max, hint }.into());
         }
-        match undo_table::insert::<DB>(&mut self.local, &branch.xid, branch.id, &log).await {
+        let (xid, events) = (&branch.xid, self.work.events);
+        match undo_table::insert::<DB>(&mut self.local, xid, branch.id, &log, events).await {
             Err(error) if undo_table::is_guard_conflict(&error) => {
                 Err(AtError::GlobalFinished { xid: branch.xid.to_string() }.into())
             }

@@ -15,6 +15,9 @@
 //! | `before-phase-one-report` | a branch that committed or did not: its undo row tells |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |
+//! | `before-publish` | claimed events, which another relay publishes when the lease has ended |
+//! | `after-publish` | events at the broker that the outbox takes for new: published again |
+//! | `before-acknowledge` | an effect whose event is delivered again |
 //! | `after-phase-two-commit` | a finished branch that the coordinator takes for unfinished |
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
