@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
@@ -61,6 +62,11 @@ pub mod outbox;
 pub mod propagation;
 mod status;
 mod tm;
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(dead_code, unused_imports, reason = "without a database nothing calls what is common")
+)]
+mod twophase;
 mod xid;
 
 pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
@@ -71,6 +77,7 @@ pub use status::{GlobalStatus, RollbackReason};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
+pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 
 /// The pages for users: their fragments are compiled as they stand.
@@ -81,6 +88,10 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../docs/xa.md")]
+    struct TwoPhaseCommit;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]

@@ -39,6 +39,10 @@ const BORDERS: &[Border] = &[
         forbidden: &["tokio", "sqlx", "SystemTime", "HashMap", "HashSet", "std::net", "std::fs"],
     },
     Border { place: "proto/src/", forbidden: &["handfast_core", "handfast_server", "handfast::"] },
+    Border {
+        place: "seata-wire/src/",
+        forbidden: &["tokio", "std::net", "std::fs", "handfast_core", "handfast_server"],
+    },
     Border { place: "migrations/", forbidden: &["sqlx", "tokio"] },
     Border { place: "examples/", forbidden: &["handfast_core", "handfast_proto"] },
 ];
@@ -47,10 +51,11 @@ const BORDERS: &[Border] = &[
 const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-core", &[]),
     ("handfast-proto", &[]),
+    ("handfast-seata-wire", &[]),
     ("handfast-migrations", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-relay", &["handfast"]),
-    ("handfast-server", &["handfast-core", "handfast-proto"]),
+    ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
     ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("order-payment", &["handfast", "handfast-server"]),

@@ -116,13 +116,14 @@ fn not_published(error: RedisError) -> PublishError {
     let reason = error.to_string();
     // Out of memory, a replica, or a primary without its replicas: true of any other event too.
     let is_everybodys = matches!(error.code(), Some("OOM" | "READONLY" | "NOREPLICAS" | "MISCONF"));
-    match error.kind() {
+    let is_answer = matches!(
+        error.kind(),
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension
-            if !is_everybodys =>
-        {
-            PublishError::Refused { reason }
-        }
-        _ => PublishError::Unavailable { reason },
+    );
+    if is_answer && !is_everybodys {
+        PublishError::Refused { reason }
+    } else {
+        PublishError::Unavailable { reason }
     }
 }
 
