@@ -32,6 +32,7 @@
 //! | run work as a transaction | [`Handfast::transaction`], [`NewTransaction::run`] |
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
+//! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
@@ -61,6 +62,7 @@ pub mod link;
 pub mod outbox;
 pub mod propagation;
 mod status;
+mod tcc;
 mod tm;
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),
@@ -74,6 +76,7 @@ pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
 pub use status::{GlobalStatus, RollbackReason};
+pub use tcc::{Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
@@ -88,6 +91,10 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/tcc.md")]
+    struct TccPage;
 
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]

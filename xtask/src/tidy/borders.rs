@@ -40,6 +40,18 @@ const BORDERS: &[Border] = &[
     },
     Border { place: "proto/src/", forbidden: &["handfast_core", "handfast_server", "handfast::"] },
     Border {
+        place: "locks/src/",
+        forbidden: &[
+            "handfast_core",
+            "handfast_server",
+            "handfast::",
+            "SystemTime",
+            "std::time::Instant",
+        ],
+    },
+    Border { place: "locks/src/machine/", forbidden: &["tokio", "sqlx", "redis", "rand"] },
+    Border { place: "locks/src/memory/table.rs", forbidden: &["tokio", "now()"] },
+    Border {
         place: "seata-wire/src/",
         forbidden: &["tokio", "std::net", "std::fs", "handfast_core", "handfast_server"],
     },
@@ -53,6 +65,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-proto", &[]),
     ("handfast-seata-wire", &[]),
     ("handfast-migrations", &[]),
+    ("handfast-locks", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-relay", &["handfast"]),
     ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
