@@ -1,7 +1,8 @@
 -- The tables that a PostgreSQL database needs for events: what goes out, what has come in.
 
--- One row per event, written in the local transaction that it tells of. `status`: 0 held (its global
--- transaction is not decided), 1 new, 2 published, 3 processed, 4 parked (needs a person), 5 skipped.
+-- One row per event, written in the local transaction that it tells of. `status`: 0 held (its
+-- global transaction is not decided), 1 new, 2 published, 3 processed, 4 parked (needs a person), 5
+-- skipped.
 -- `seq` is the order of events of one key, `key_hash` stands for topic and key, `lane` is its rest.
 -- Times are milliseconds since 1970 by the database's clock; to read one:
 --   SELECT to_timestamp(created_at_ms / 1000.0) FROM event_outbox

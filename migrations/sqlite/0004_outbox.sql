@@ -1,7 +1,8 @@
 -- The tables that a SQLite database needs for events: what goes out, what has come in.
 
--- One row per event, written in the local transaction that it tells of. `status`: 0 held (its global
--- transaction is not decided), 1 new, 2 published, 3 processed, 4 parked (needs a person), 5 skipped.
+-- One row per event, written in the local transaction that it tells of. `status`: 0 held (its
+-- global transaction is not decided), 1 new, 2 published, 3 processed, 4 parked (needs a person), 5
+-- skipped.
 -- `seq` is the order of events of one key and is never used twice, `key_hash` stands for topic and
 -- key, `lane` is its rest. Times are milliseconds since 1970; to read one:
 --   SELECT datetime(created_at_ms / 1000, 'unixepoch') FROM event_outbox

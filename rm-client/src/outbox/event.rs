@@ -55,7 +55,7 @@ impl FromStr for EventId {
 /// ```
 /// use handfast::outbox::Event;
 ///
-/// let event = Event::new("orders", "order-7").header("type", "placed").payload("{\"cents\": 4200}");
+/// let event = Event::new("orders", "order-7").header("type", "placed").payload("4200 cents");
 /// assert_eq!((event.topic(), event.key()), ("orders", "order-7"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

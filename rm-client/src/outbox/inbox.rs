@@ -1,7 +1,7 @@
 //! The consumer's side: the effect of an event happens once, however often it is delivered.
 //!
-//! The row of `event_inbox` comes first in the local transaction of the effect. Its INSERT waits for
-//! another delivery of the same event that is under way, and then finds its row, or does not.
+//! The row of `event_inbox` comes first in the local transaction of the effect. Its INSERT waits
+//! for another delivery of the same event that is under way, and then finds its row, or does not.
 
 use std::fmt;
 use std::future::Future;

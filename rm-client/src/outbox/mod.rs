@@ -14,8 +14,8 @@
 //! | look at events, requeue or skip what is parked | [`list`], [`lag`], [`requeue`], [`skip`] |
 //!
 //! It does not know the coordinator. Whether a held event may leave it reads from the undo row of
-//! its branch (HELD-UNDO): both are written by one local transaction; a commit of the global removes
-//! the undo row alone, a rollback both at once.
+//! its branch (HELD-UNDO): both are written by one local transaction; a commit of the global
+//! removes the undo row alone, a rollback both at once.
 //!
 //! [`AtTransaction::emit`]: crate::AtTransaction::emit
 

@@ -187,8 +187,8 @@ pub async fn purge<DB: AtDatabase>(
 }
 
 /// Removes rows of the inbox that are older than `older_than`, in batches, `rows_max` at most.
-/// Answers how many those were. `older_than` must be longer than a broker may still deliver an event
-/// again: what comes after that takes effect again.
+/// Answers how many those were. `older_than` must be longer than a broker may still deliver an
+/// event again: what comes after that takes effect again.
 ///
 /// # Errors
 /// What the database says; batches that were removed before stay removed.

@@ -3,8 +3,8 @@
 //! An event is looked for only when no earlier one of its key is held, parked or waiting for its
 //! next attempt. What another transaction has locked is skipped, and the rest of its key with it.
 //!
-//! MySQL: the look reads uncommitted rows on purpose. An event of a running writer is seen and, being
-//! locked, not claimed: later events of its key wait for it, other keys go on.
+//! MySQL: the look reads uncommitted rows on purpose. An event of a running writer is seen and,
+//! being locked, not claimed: later events of its key wait for it, other keys go on.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Lanes: which relay sees to which keys. Each lane has one owner at a time, by a lease.
 //!
-//! Relays meet on the rows of `event_lane`, all of which a renewal locks first: who is alive and who
-//! owns what is decided one after the other. Until when a relay may publish it measures by its own
-//! clock from before the renewal, so that it stops before the database lets others in.
+//! Relays meet on the rows of `event_lane`, all of which a renewal locks first: who is alive and
+//! who owns what is decided one after the other. Until when a relay may publish it measures by its
+//! own clock from before the renewal, so that it stops before the database lets others in.
 
 use std::time::Duration;
 
