@@ -42,7 +42,7 @@ impl RedisStreams {
     /// [`OutboxError::BrokerUnavailable`].
     pub async fn connect(url: &str) -> Result<Self, OutboxError> {
         let client = redis::Client::open(url).map_err(unavailable)?;
-        let connection = manager(&client).await.map_err(unavailable)?;
+        let connection = steady_connection(&client).await.map_err(unavailable)?;
         Ok(Self { client, connection, prefix: "handfast:events:".to_owned() })
     }
 
@@ -68,7 +68,7 @@ impl RedisStreams {
         idle: Duration,
     ) -> Result<RedisSubscription, OutboxError> {
         let stream = format!("{}{topic}", self.prefix);
-        let mut connection = manager(&self.client).await.map_err(unavailable)?;
+        let mut connection = steady_connection(&self.client).await.map_err(unavailable)?;
         let mut command = redis::cmd("XGROUP");
         command.arg("CREATE").arg(&stream).arg(group).arg("0").arg("MKSTREAM");
         match command.query_async::<()>(&mut connection).await {
@@ -88,7 +88,7 @@ impl RedisStreams {
 }
 
 /// A connection that comes back by itself, of its own: a read that waits blocks those behind it.
-async fn manager(client: &redis::Client) -> Result<ConnectionManager, RedisError> {
+async fn steady_connection(client: &redis::Client) -> Result<ConnectionManager, RedisError> {
     let config = ConnectionManagerConfig::new()
         .set_response_timeout(Some(ANSWER_MAX))
         .set_connection_timeout(Some(ANSWER_MAX))

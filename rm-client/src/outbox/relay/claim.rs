@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use sqlx::Pool;
+use sqlx::pool::PoolConnection;
 
 use super::super::error::OutboxError;
 use super::super::event::Event;
@@ -44,24 +44,23 @@ pub(super) struct Claimed {
 /// Lets go of events whose global has committed: their branch has no undo row any more
 /// (HELD-UNDO).
 pub(super) async fn release_held<DB: AtDatabase>(
-    pool: &Pool<DB>,
+    connection: &mut PoolConnection<DB>,
     lanes: &[i64],
 ) -> Result<(), OutboxError> {
-    let mut connection = pool.acquire().await?;
     // Never on uncommitted rows: an event is inserted before the undo row of its branch.
-    isolate::<DB>(&mut connection, "READ COMMITTED").await?;
+    isolate::<DB>(connection, "READ COMMITTED").await?;
     let seq = DB::as_number("o.seq");
     let query = Query::<DB>::new(&format!("SELECT {seq} FROM event_outbox o WHERE o.lane IN "));
     let query = query.numbers(lanes).sql(
         " AND o.status = 0 AND NOT EXISTS (SELECT 1 FROM undo_log u WHERE u.xid = o.xid \
          AND u.branch_id = o.branch_id) ORDER BY o.seq LIMIT ",
     );
-    let free = query.number(RELEASE_MAX).rows(&mut connection).await.map_err(explain::<DB>)?;
+    let free = query.number(RELEASE_MAX).rows(connection).await.map_err(explain::<DB>)?;
     let free: Vec<i64> =
         free.iter().map(|row| number_of::<DB>(row, 0)).collect::<Result<_, _>>()?;
     if !free.is_empty() {
         let query = Query::<DB>::new("UPDATE event_outbox SET status = 1 WHERE seq IN ");
-        query.numbers(&free).sql(" AND status = 0").execute(&mut connection).await?;
+        query.numbers(&free).sql(" AND status = 0").execute(connection).await?;
     }
     Ok(())
 }
@@ -70,16 +69,15 @@ impl Claim<'_> {
     /// Claims what may be published, in order.
     pub(super) async fn take<DB: AtDatabase>(
         &self,
-        pool: &Pool<DB>,
+        connection: &mut PoolConnection<DB>,
     ) -> Result<Vec<Claimed>, OutboxError> {
-        let mut connection = pool.acquire().await?;
-        isolate::<DB>(&mut connection, "READ UNCOMMITTED").await?;
-        let candidates = self.look::<DB>(&mut connection).await.map_err(explain::<DB>)?;
+        isolate::<DB>(connection, "READ UNCOMMITTED").await?;
+        let candidates = self.look::<DB>(connection).await.map_err(explain::<DB>)?;
         if candidates.is_empty() {
             return Ok(Vec::new());
         }
-        isolate::<DB>(&mut connection, "READ COMMITTED").await?;
-        let mut local = DB::begin_on(&mut connection).await?;
+        isolate::<DB>(connection, "READ COMMITTED").await?;
+        let mut local = DB::begin_on(connection).await?;
         let mut locked = lock::<DB>(&mut local, &candidates).await?;
         let taken = in_order(&candidates, |seq| locked.contains_key(&seq));
         if taken.is_empty() || !self.write::<DB>(&mut local, &taken).await? {

@@ -28,6 +28,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use sqlx::Pool;
+use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -185,6 +186,8 @@ struct Running<DB: AtDatabase> {
     horizon: Horizon,
     wait: Wait,
     doorbell: Option<BoxStream<'static, ()>>,
+    /// The relay's own, never given back: it would leave a level of isolation to the next user.
+    connection: Option<PoolConnection<DB>>,
     batches: u64,
     purge_due: Instant,
 }
@@ -198,6 +201,7 @@ impl<DB: AtDatabase> Running<DB> {
             horizon: Horizon::default(),
             wait: Wait::new(settings.idle_max),
             doorbell: None,
+            connection: None,
             batches: 0,
             purge_due: Instant::now() + PURGE_EVERY,
             relay,
@@ -211,6 +215,7 @@ impl<DB: AtDatabase> Running<DB> {
             Err(error @ OutboxError::TableMissing { .. }) => Err(error),
             Err(error) => {
                 tracing::warn!(%error, code = error.code(), "relay round failed, to be repeated");
+                self.connection = None;
                 Ok(self.wait.after(Round::Unavailable))
             }
         }
@@ -224,8 +229,16 @@ impl<DB: AtDatabase> Running<DB> {
         }
         self.purge_if_due().await?;
         let Some(deadline) = self.lanes.deadline() else { return Ok(Round::Idle) };
-        claim::release_held(&pool, self.lanes.held()).await?;
         let horizon = self.horizon.advance(&pool).await?;
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            place => {
+                let mut connection = pool.acquire().await?;
+                connection.close_on_drop();
+                place.insert(connection)
+            }
+        };
+        claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
         let claim = claim::Claim {
             relay: self.lanes.name(),
@@ -235,7 +248,7 @@ impl<DB: AtDatabase> Running<DB> {
             batch: self.relay.settings.batch,
             lease: self.relay.settings.lease,
         };
-        let claimed = claim.take(&pool).await?;
+        let claimed = claim.take(connection).await?;
         if claimed.is_empty() {
             return Ok(Round::Idle);
         }
