@@ -133,7 +133,8 @@ pub(crate) async fn find<DB: Backend>(
         Some(NORMAL) => {
             let context = DB::text(row, 2)?.unwrap_or_default();
             let time_zone = context.split_once(TIME_ZONE).map(|(_, zone)| zone.to_owned());
-            let events = context.contains(HOLDS_EVENTS).then_some(Events::Held).unwrap_or_default();
+            let holds = context.contains(HOLDS_EVENTS);
+            let events = if holds { Events::Held } else { Events::None };
             Ok(Some(Found::Log { log: DB::bytes(row, 0)?, time_zone, events }))
         }
         Some(_) | None => Ok(Some(Found::Guard)),

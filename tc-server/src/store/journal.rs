@@ -72,7 +72,8 @@ pub(super) fn read(directory: &Path) -> Result<[Vec<u8>; 2], (&'static str, io::
     Ok([read(SEGMENTS[0])?, read(SEGMENTS[1])?])
 }
 
-/// The batches that are not among the records, in order; `Err` with the reason if one is missing or damaged.
+/// The batches that are not among the records, in order; `Err` with the reason if one is missing or
+/// damaged.
 pub(super) fn unapplied(segments: &[Vec<u8>; 2], mark: Mark) -> Result<Vec<Frame<'_>>, String> {
     let Mark { applied, seed } = mark;
     let scanned = segments.each_ref().map(|segment| frame::scan(segment, seed));
@@ -93,8 +94,8 @@ pub(super) fn unapplied(segments: &[Vec<u8>; 2], mark: Mark) -> Result<Vec<Frame
 }
 
 impl Journal {
-    /// Makes the segments, or overwrites those that are there: all that is in them must be among the
-    /// records.
+    /// Makes the segments, or overwrites those that are there: all that is in them must be among
+    /// the records.
     pub(super) fn open(directory: &Path, segment_bytes: u64, mark: Mark) -> io::Result<Self> {
         let paths = SEGMENTS.map(|name| directory.join(name));
         let segments = [zeroed(&paths[0], segment_bytes)?, zeroed(&paths[1], segment_bytes)?];

@@ -92,8 +92,9 @@ impl Records {
         batch.commit()
     }
 
-    /// Takes over batches of the journal, all of those up to the mark that are not here yet; durable
-    /// when this returns. A crash in between leaves some: taken over again they change nothing.
+    /// Takes over batches of the journal, all of those up to the mark that are not here yet;
+    /// durable when this returns. A crash in between leaves some: taken over again they change
+    /// nothing.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,

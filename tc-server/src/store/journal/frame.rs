@@ -5,9 +5,9 @@
 //! change: length of the key (1) · key · length of the value plus 1, or 0 to delete (4) · value
 //! ```
 //!
-//! All numbers are little-endian. The checksum (XXH3, 64 bits, seeded) covers number and changes, so
-//! that a frame that was written in part, and one of an earlier use of the segment, is told from the
-//! next one. Pure: nothing here reads or writes files.
+//! All numbers are little-endian. The checksum (XXH3, 64 bits, seeded) covers number and changes,
+//! so that a frame that was written in part, and one of an earlier use of the segment, is told from
+//! the next one. Pure: nothing here reads or writes files.
 
 use handfast_core::Change;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -21,7 +21,8 @@ const NUMBER_AT: usize = 16;
 const ALIGNMENT: usize = 8;
 
 /// What every checksum of a journal begins with. Nobody else knows it: whoever sends requests could
-/// otherwise put what looks like a frame into a value, to be read where a later frame ends before it.
+/// otherwise put what looks like a frame into a value, to be read where a later frame ends before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Seed(pub(in crate::store) u64);
 
@@ -209,7 +210,8 @@ mod tests {
             let (frames, end) = scan(&segment, SEED);
             // Padding says nothing.
             prop_assert!(frames.len() == whole || frames.len() == ends.len());
-            let later = has_later(&segment, end, frames.last().map_or(0, |frame| frame.number), SEED);
+            let last = frames.last().map_or(0, |frame| frame.number);
+            let later = has_later(&segment, end, last, SEED);
             prop_assert_eq!(later, frames.len() + 1 < ends.len());
         }
     }
