@@ -108,7 +108,7 @@ fn write_rows(rows: &[EventRow], json: bool) -> Result<()> {
         return Ok(writeln!(out, "{}", serde_json::Value::from(rows))?);
     }
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::NOTHING);
     table.set_header(["EVENT", "TOPIC", "KEY", "STATE", "AGE", "ATTEMPTS", "XID", "LAST ERROR"]);
     for row in rows {
         table.add_row([

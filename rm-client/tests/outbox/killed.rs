@@ -146,7 +146,7 @@ impl<DB: Effect> Played<DB> {
     async fn finish(&self) -> String {
         let broker = connect(&self.prefix).await;
         let relay = start(Relay::new(self.scene.pool().clone(), broker.clone()));
-        let events = broker.subscribe(TOPIC, "payments", "two", IDLE).await.unwrap();
+        let events = broker.subscribe(TOPIC, "payments", "one", IDLE).await.unwrap();
         let consumer = Consumer::new(self.scene.pool().clone(), "payments");
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let consuming = tokio::spawn(async move {
