@@ -34,6 +34,7 @@
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
+//! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
@@ -60,6 +61,7 @@ pub mod fence;
 #[doc(hidden)]
 pub mod link;
 pub mod outbox;
+pub mod participant;
 pub mod propagation;
 mod status;
 mod tcc;
@@ -99,6 +101,10 @@ mod pages {
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]
     struct TwoPhaseCommit;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/participants.md")]
+    struct Participants;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]

@@ -13,13 +13,14 @@ use crate::lock::{LockId, Purpose};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER and QUEUE, and that counts agree with what is counted.
+    /// Checks DEADLINE, LOCK-OWNER, QUEUE and VOTES, and that counts agree with what is counted.
     /// Reads the whole state: for tests.
     ///
     /// # Errors
     /// The first invariant found broken, for people.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
+        self.check_votings()?;
         for lock in self.locks.iter() {
             self.check_lock(lock)?;
         }

@@ -17,6 +17,7 @@ use crate::lock::{Holder, LockTable};
 use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::vote::Votings;
 use crate::wait::Waits;
 use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
 
@@ -98,6 +99,7 @@ impl Coordinator {
             globals: Globals::default(),
             locks: LockTable::new(),
             waits: Waits::default(),
+            votings: Votings::new(),
             history: History::default(),
         };
         let (globals, mut branches) = sort_records(records)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::people::{cycle_for_people, key_for_people, reason_for_people, status_for_people};
 use crate::record::{Record, RecordKey};
-use crate::request::{Decision, Mode, Resolution};
+use crate::request::{Decision, Mode, Question, Resolution};
 use crate::{BranchId, Correlation, FencingToken, Xid};
 
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
@@ -52,7 +52,9 @@ pub enum Effect {
     /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it
     /// means "now", whatever the back-off.
     PhaseTwo(PhaseTwoCall),
-    /// Phase two of this global must not be tried until further calls come.
+    /// A participant is to be asked, at once.
+    Vote(VoteCall),
+    /// Neither votes nor phase two of this global must be tried until further calls come.
     Hold {
         /// The global.
         xid: Xid,
@@ -80,6 +82,25 @@ pub struct PhaseTwoCall {
     pub application_data: Box<[u8]>,
     /// Failed attempts so far; the dispatcher's back-off starts from here after a restart.
     pub attempts: u32,
+}
+
+/// What a participant is asked before a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteCall {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource whose branch it is.
+    pub resource: Arc<str>,
+    /// The branch's mode.
+    pub mode: Mode,
+    /// What it is asked.
+    pub question: Question,
+    /// As registered.
+    pub application_data: Box<[u8]>,
 }
 
 /// The answer to a request.
@@ -184,6 +205,8 @@ pub enum RollbackReason {
     BranchUnknown,
     /// A person asked for it.
     Operator,
+    /// A participant was asked to prepare, or whether it could, and refuses.
+    Refused,
 }
 
 impl fmt::Display for RollbackReason {
@@ -209,6 +232,9 @@ pub enum Rejection {
         /// How it stands.
         status: GlobalStatus,
     },
+    /// The participants of the global are being asked for their votes: nothing joins it any more.
+    #[error("xid {0} is being committed: its participants are asked, and no branch can join")]
+    Voting(Xid),
     /// A row is locked by another global and the request may not, or may no longer, wait.
     #[error("row {table}/{} is locked by xid {by}", key_for_people(.key))]
     RowLocked {
@@ -272,6 +298,7 @@ impl Rejection {
         match self {
             Self::UnknownXid(_) => "HF-TC-UNKNOWN-XID",
             Self::AlreadyDecided { .. } => "HF-TC-ALREADY-DECIDED",
+            Self::Voting(_) => "HF-TC-VOTING",
             Self::RowLocked { .. } => "HF-TC-ROW-LOCKED",
             Self::Deadlock { .. } => "HF-TC-DEADLOCK",
             Self::UnknownBranch { .. } => "HF-TC-UNKNOWN-BRANCH",

@@ -1,8 +1,8 @@
 //! Runs phase-two calls: beside each other across resources, bounded within one.
 //!
-//! Each resource has two lanes. Commits only delete undo logs, so several run at a time; rollbacks
-//! run one after the other, in the order in which the coordinator sent them. What a call does is
-//! the resource's business, how often it is tried is the coordinator's: a call that cannot be
+//! Each resource has three lanes. Commits, and questions before a commit, run several at a time;
+//! rollbacks one after the other, in the order in which the coordinator sent them. What a call does
+//! is the resource's business, how often it is tried is the coordinator's: a call that cannot be
 //! carried out is answered as retryable, never dropped.
 
 use std::collections::HashMap;
@@ -11,13 +11,16 @@ use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
 use handfast_proto::v1::branch_outcome::Result as Ended;
-use handfast_proto::v1::{BranchOutcome, Decision, PhaseTwoCall, Resource, Retryable};
+use handfast_proto::v1::{BranchOutcome, Decision, PhaseTwoCall, Question, Resource, Retryable};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::coordinator::PhaseTwo;
 
+/// How many questions before a commit one resource answers at a time. They have a lane of their
+/// own: a participant that waits for a lock does not keep those from ending who hold it.
+const VOTES_MAX: usize = 4;
 /// How many commit calls of one resource run at a time; each may hold many branches.
 const COMMITS_MAX: usize = 4;
 /// How many calls of one lane may wait. More are answered as retryable at once (BOUNDED).
@@ -34,6 +37,7 @@ pub(crate) struct Lanes {
 
 #[derive(Debug)]
 struct Lane {
+    votes: mpsc::Sender<PhaseTwoCall>,
     commits: mpsc::Sender<PhaseTwoCall>,
     rollbacks: mpsc::Sender<PhaseTwoCall>,
 }
@@ -47,11 +51,13 @@ impl Lanes {
         outcomes: &Outcomes,
         runtime: &Handle,
     ) {
+        let (votes, waiting) = mpsc::channel(WAITING_MAX);
+        runtime.spawn(run(waiting, VOTES_MAX, Arc::clone(phase_two), Arc::clone(outcomes)));
         let (commits, waiting) = mpsc::channel(WAITING_MAX);
         runtime.spawn(run(waiting, COMMITS_MAX, Arc::clone(phase_two), Arc::clone(outcomes)));
         let (rollbacks, waiting) = mpsc::channel(WAITING_MAX);
         runtime.spawn(run(waiting, 1, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let lane = Lane { commits, rollbacks };
+        let lane = Lane { votes, commits, rollbacks };
         self.by_resource.insert((resource.id.clone(), resource.mode), lane);
     }
 
@@ -64,10 +70,14 @@ impl Lanes {
         let Some(lane) = self.by_resource.get(&resource) else {
             return Err(refuse(&call, "this process has not registered the resource"));
         };
-        let lane = match call.decision() {
-            Decision::Commit => &lane.commits,
-            Decision::RollBack => &lane.rollbacks,
-            Decision::Unspecified => return Err(refuse(&call, "the call has no decision")),
+        let lane = match (call.question(), call.decision()) {
+            // Answered beside each other, as commits are.
+            (Question::CanCommit | Question::Prepare, _) => &lane.votes,
+            (Question::None, Decision::Commit) => &lane.commits,
+            (Question::None, Decision::RollBack) => &lane.rollbacks,
+            (Question::None, Decision::Unspecified) => {
+                return Err(refuse(&call, "the call has no decision"));
+            }
         };
         lane.try_send(call).map_err(|full| refuse(&full.into_inner(), "too many calls wait"))
     }
@@ -105,6 +115,7 @@ fn refuse(call: &PhaseTwoCall, why: &str) -> Vec<BranchOutcome> {
         xid: branch.xid.clone(),
         branch_id: branch.branch_id,
         decision: call.decision,
+        question: call.question,
         result: Some(Ended::Retryable(Retryable { error: why.to_owned() })),
     };
     call.branches.iter().map(outcome).collect()

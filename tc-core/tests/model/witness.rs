@@ -57,7 +57,7 @@ impl Witness {
                     self.see_decision(*xid, decision);
                 }
             }
-            Effect::Reply { .. } | Effect::Hold { .. } => {}
+            Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } => {}
         }
     }
 

@@ -49,8 +49,10 @@ impl ScriptRunner {
     /// Asks the coordinator and tells what leaves it.
     fn ask(&mut self, name: &str, what: What) -> Fallible<String> {
         let correlation = self.names.add_request(name);
-        let is_answered =
-            !matches!(what, What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. });
+        let is_answered = !matches!(
+            what,
+            What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. } | What::Vote { .. }
+        );
         let request = Request { reply_to: is_answered.then_some(correlation), what };
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, request, &mut out);
@@ -204,6 +206,7 @@ impl Names {
                 format!("{name} {}\n", text::reply(reply))
             }
             Effect::PhaseTwo(call) => format!("call {}\n", text::call(call)),
+            Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
             Effect::Hold { xid } => format!("hold {xid}\n"),
         });
         self.put_in(&lines.collect::<String>())

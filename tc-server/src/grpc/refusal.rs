@@ -37,9 +37,9 @@ pub(super) fn of_request(error: &BadRequest) -> wire::Rejection {
 pub(super) fn status_of_core(rejection: &Rejection) -> Status {
     let code = match rejection {
         Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => Code::NotFound,
-        Rejection::AlreadyDecided { .. } | Rejection::NotApplicable { .. } => {
-            Code::FailedPrecondition
-        }
+        Rejection::AlreadyDecided { .. }
+        | Rejection::NotApplicable { .. }
+        | Rejection::Voting(_) => Code::FailedPrecondition,
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
         Rejection::BranchMismatch { .. } => Code::AlreadyExists,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
@@ -91,6 +91,7 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
             Some(Detail::AlreadyDecided(wire::AlreadyDecided { status, rollback_reason }))
         }
         Rejection::UnknownXid(_)
+        | Rejection::Voting(_)
         | Rejection::UnknownBranch { .. }
         | Rejection::BranchMismatch { .. }
         | Rejection::NotApplicable { .. }

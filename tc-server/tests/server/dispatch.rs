@@ -1,9 +1,10 @@
 //! The dispatch queue, as tables of what goes in and what is sent.
 
 use handfast_core::{
-    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, Timestamp, Xid,
+    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution,
+    Timestamp, VoteCall, Xid,
 };
-use handfast_server::dispatch::{Answer, ProcessId, Queue, ResourceKey, Settings};
+use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
 
 const FIRST: ProcessId = ProcessId(1);
 const SECOND: ProcessId = ProcessId(2);
@@ -67,7 +68,8 @@ impl Desk {
         xid: u64,
         outcome: PhaseTwoOutcome,
     ) -> Option<u64> {
-        let answer = Answer { xid: Xid(xid), branch: BranchId(1), decision, outcome };
+        let ask = Ask::Finish(decision);
+        let answer = Answer { xid: Xid(xid), branch: BranchId(1), ask, outcome };
         self.queue.outcome(self.now, Some(process), &answer)
     }
 
@@ -304,6 +306,33 @@ fn an_outcome_of_another_decision_is_ignored() {
     desk.sends();
     assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
     assert_eq!(desk.queue.in_flight(FIRST), 1);
+}
+
+#[test]
+fn a_question_gives_way_to_the_decision() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    let question = VoteCall {
+        xid: Xid(1),
+        address: "tc".into(),
+        branch: BranchId(1),
+        resource: "a".into(),
+        mode: Mode::At,
+        question: Question::Prepare,
+        application_data: Box::default(),
+    };
+    desk.queue.take(desk.now, Effect::Vote(question));
+    let asked = desk.queue.sends(desk.now);
+    assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
+    desk.queue.take(desk.now, Effect::Hold { xid: Xid(1) });
+    desk.queue.take(desk.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    // The answer to the question is none to the decision.
+    let (xid, branch, outcome) = (Xid(1), BranchId(1), PhaseTwoOutcome::Done);
+    let late = Answer { xid, branch, ask: Ask::Vote(Question::Prepare), outcome };
+    assert_eq!(desk.queue.outcome(desk.now, Some(FIRST), &late), None);
+    assert_eq!(desk.queue.in_flight(FIRST), 1);
+    assert!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
 }
 
 #[test]
