@@ -10,6 +10,7 @@
 //! deadline decides. What has been prepared is recorded, and is not asked for twice. A vote that is
 //! missing never decides anything.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -69,14 +70,13 @@ impl Coordinator {
         if to.is_some() {
             check_limit("waiting requests", self.waits.len() + 1, self.limits.waiters_max)?;
         }
-        if !self.votings.contains_key(&xid) {
+        if let Entry::Vacant(place) = self.votings.entry(xid) {
             let question = match rounds {
                 Rounds::CanCommitFirst => Question::CanCommit,
                 Rounds::PrepareOnly => Question::Prepare,
             };
             let (can_commit, askers) = (BTreeSet::new(), Vec::new());
-            let voting = Voting { question, can_commit, by, reason, askers };
-            self.votings.insert(xid, voting);
+            place.insert(Voting { question, can_commit, by, reason, askers });
             self.ask_all(xid, question, out);
         }
         if let (Some(to), Some(voting)) = (to, self.votings.get_mut(&xid)) {

@@ -237,11 +237,12 @@ impl World {
             return None;
         }
         self.correlations += 1;
-        let is_end = match what {
-            // It may wait for votes.
-            What::End { decision: Decision::Commit, .. } => true,
-            _ => matches!(what, What::End { reply_when: ReplyWhen::Finished, .. }),
-        };
+        // A commit may wait for votes.
+        let is_end = matches!(
+            what,
+            What::End { decision: Decision::Commit, .. }
+                | What::End { reply_when: ReplyWhen::Finished, .. }
+        );
         let nothing = Pending { xid: None, resource: 0, rows: Vec::new(), holding: None, is_end };
         self.pending.insert(Correlation(self.correlations), pending.unwrap_or(nothing));
         Some(Correlation(self.correlations))

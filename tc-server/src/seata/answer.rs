@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use handfast_core::{
     BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, Mode, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, What, Xid, XidText,
+    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -276,7 +276,8 @@ impl Desk {
     /// How the global stands after the decision was asked for; nothing if that is not known.
     async fn end(&self, xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Option<Status> {
         let reason = Arc::from("");
-        let end = What::End { xid, decision, by: DecidedBy::Client, reason, reply_when };
+        let rounds = Rounds::default();
+        let end = What::End { xid, decision, by: DecidedBy::Client, reason, reply_when, rounds };
         match self.ask(end).await {
             Ok(Reply::Status(status)) => Some(status),
             Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use handfast_core::{
-    Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Reply, Resolution, RollbackReason, What, XidText,
+    Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, What, XidText,
 };
 use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
@@ -16,7 +16,7 @@ use super::calls::Asked;
 use super::client::Client;
 use super::outbox::Outbox;
 use super::{Front, client_id};
-use crate::dispatch::{Answer, CallBatch, CallSink};
+use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 
 /// What a saga's client is told of the branch: it has one state machine a global.
 const SAGA_BRANCH_ID: i64 = -1;
@@ -38,50 +38,71 @@ impl CallSink for Sink {
     fn put(&self, batch: CallBatch) {
         let client = self.client.lock().expect("no holder of a client's lock panics").clone();
         for call in batch.calls {
-            self.call(&client, call);
+            let (xid, branch) = (call.xid.0, call.branch.0);
+            match Owed::of(call) {
+                Some(owed) => self.call(&client, owed),
+                None => tracing::warn!(xid, branch, "asked what no client of Seata registers for"),
+            }
         }
     }
 }
 
 impl Sink {
-    fn call(&self, client: &Client, call: PhaseTwoCall) {
-        match kind_of(&call) {
+    fn call(&self, client: &Client, owed: Owed) {
+        match owed.kind {
             // Nothing is asked of the client: it has done what there is to do.
-            _ if call.resolution == Some(Resolution::AcceptCurrent) => {
-                self.settle_alone(client, call)
+            _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
+                self.settle_alone(client, owed)
             }
-            BranchType::SagaAnnotation if call.decision == Decision::Commit => {
-                self.settle_alone(client, call);
+            BranchType::SagaAnnotation if owed.decision == Decision::Commit => {
+                self.settle_alone(client, owed);
             }
             BranchType::Saga => {
                 let (front, outbox) = (self.front.clone(), self.outbox.clone());
                 let (client, peer) = (client.clone(), self.peer);
                 // It is told how the global stands, which must be asked for first.
                 tokio::spawn(async move {
-                    let data = front.saga_data(&call).await;
-                    front.send(&client, peer, &outbox, &call, BranchType::Saga, data);
+                    let data = front.saga_data(&owed).await;
+                    front.send(&client, peer, &outbox, &owed, data);
                 });
             }
-            kind @ (BranchType::At
-            | BranchType::Tcc
-            | BranchType::Xa
-            | BranchType::SagaAnnotation) => {
-                let data = String::from_utf8_lossy(&call.application_data).into_owned();
-                self.front.send(client, self.peer, &self.outbox, &call, kind, data);
+            BranchType::At | BranchType::Tcc | BranchType::Xa | BranchType::SagaAnnotation => {
+                let data = String::from_utf8_lossy(&owed.call.application_data).into_owned();
+                self.front.send(client, self.peer, &self.outbox, &owed, data);
             }
         }
     }
 
     /// The dispatcher's lock is held: it is told later.
-    fn settle_alone(&self, client: &Client, call: PhaseTwoCall) {
+    fn settle_alone(&self, client: &Client, owed: Owed) {
         let (front, by) = (self.front.clone(), client_id(&client.application, self.peer));
-        let answer = Answer {
-            xid: call.xid,
-            branch: call.branch,
-            decision: call.decision,
-            outcome: PhaseTwoOutcome::Done,
-        };
+        let Call { xid, branch, ask, .. } = owed.call;
+        let answer = Answer { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
         tokio::spawn(async move { front.settle(&by, &by, answer).await });
+    }
+}
+
+/// A call of phase two for a client of Seata.
+struct Owed {
+    call: Call,
+    decision: Decision,
+    kind: BranchType,
+}
+
+impl Owed {
+    /// `None` for what its protocol has no word for: votes, and branches of participants. Its
+    /// clients cannot register for them.
+    fn of(call: Call) -> Option<Self> {
+        let Ask::Finish(decision) = call.ask else { return None };
+        let kind = match call.resource.mode {
+            Mode::At => BranchType::At,
+            Mode::Tcc => BranchType::Tcc,
+            Mode::Xa => BranchType::Xa,
+            Mode::Saga if call.branch == SAGA => BranchType::Saga,
+            Mode::Saga => BranchType::SagaAnnotation,
+            Mode::TwoPhase => return None,
+        };
+        Some(Self { call, decision, kind })
     }
 }
 
@@ -91,13 +112,18 @@ impl Front {
         client: &Client,
         peer: SocketAddr,
         outbox: &Outbox,
-        call: &PhaseTwoCall,
-        kind: BranchType,
+        owed: &Owed,
         application_data: String,
     ) {
+        let Owed { ref call, decision, kind } = *owed;
         let (xid, branch) = (call.xid.0, call.branch.0);
-        let Some(resource_id) = client.own_name(&call.resource) else {
-            tracing::warn!(xid, branch, resource = &*call.resource, "not a resource of the client");
+        let Some(resource_id) = client.own_name(&call.resource.id) else {
+            tracing::warn!(
+                xid,
+                branch,
+                resource = &*call.resource.id,
+                "not a resource of the client"
+            );
             return;
         };
         let branch_id =
@@ -112,12 +138,12 @@ impl Front {
         let id = self.shared.calls.ask(Asked {
             xid: call.xid,
             branch: call.branch,
-            decision: call.decision,
+            decision,
             client_id: client_id(&client.application, peer),
             xid_text: end.xid.clone(),
             branch_id,
         });
-        let message = match call.decision {
+        let message = match decision {
             Decision::Commit => Message::BranchCommit(end),
             Decision::RollBack => Message::BranchRollback(end),
         };
@@ -133,10 +159,10 @@ impl Front {
     }
 
     /// What a saga's client goes by.
-    async fn saga_data(&self, call: &PhaseTwoCall) -> String {
+    async fn saga_data(&self, owed: &Owed) -> String {
         use handfast_core::GlobalStatus::{NeedsOperator, RollingBack};
-        let reply = self.shared.engine.call(What::GetStatus { xid: call.xid }).await;
-        let text = match (call.decision, reply) {
+        let reply = self.shared.engine.call(What::GetStatus { xid: owed.call.xid }).await;
+        let text = match (owed.decision, reply) {
             (Decision::Commit, _) => "CommitRetrying",
             (
                 Decision::RollBack,
@@ -157,7 +183,8 @@ impl Front {
         };
         let Asked { xid, branch, decision, ref client_id, .. } = asked;
         let outcome = self.outcome(&asked, answer).await;
-        self.settle(client_id, by, Answer { xid, branch, decision, outcome }).await;
+        self.settle(client_id, by, Answer { xid, branch, ask: Ask::Finish(decision), outcome })
+            .await;
     }
 
     async fn settle(&self, asked: &str, by: &str, answer: Answer) {
@@ -211,17 +238,6 @@ impl Front {
         let timeout_ms = deadline.0.saturating_sub(begun_at.0);
         let until = deadline.after_ms(timeout_ms.max(RECOVERY_MS_MIN));
         self.shared.dispatcher.now() >= until
-    }
-}
-
-/// The type of branch that a call is for.
-fn kind_of(call: &PhaseTwoCall) -> BranchType {
-    match call.mode {
-        Mode::At => BranchType::At,
-        Mode::Tcc => BranchType::Tcc,
-        Mode::Xa => BranchType::Xa,
-        Mode::Saga if call.branch == SAGA => BranchType::Saga,
-        Mode::Saga => BranchType::SagaAnnotation,
     }
 }
 

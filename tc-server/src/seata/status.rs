@@ -66,7 +66,9 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         }
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => ExceptionCode::LockKeyConflict,
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
-        Rejection::AlreadyDecided { .. } => ExceptionCode::GlobalTransactionNotActive,
+        Rejection::AlreadyDecided { .. } | Rejection::Voting(_) => {
+            ExceptionCode::GlobalTransactionNotActive
+        }
         Rejection::UnknownBranch { .. } => ExceptionCode::BranchTransactionNotExist,
         Rejection::LimitReached { .. } => ExceptionCode::FailedToAddBranch,
         Rejection::BranchMismatch { .. } | Rejection::NotApplicable { .. } => {
