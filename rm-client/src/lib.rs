@@ -36,6 +36,7 @@
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
+//! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -59,6 +60,7 @@ mod error;
 pub mod fence;
 #[doc(hidden)]
 pub mod link;
+pub mod outbox;
 pub mod participant;
 pub mod propagation;
 mod status;
@@ -107,4 +109,8 @@ mod pages {
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]
     struct FencePage;
+
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/outbox.md")]
+    struct OutboxPage;
 }
