@@ -93,6 +93,7 @@ mod record;
 mod register;
 mod report;
 mod request;
+mod saga;
 mod tick;
 mod view;
 mod wait;
@@ -116,6 +117,10 @@ pub use request::{
     DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
     OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, RowLock,
     What,
+};
+pub use saga::{
+    Retry, SagaDefinition, SagaFault, SagaRecord, SagaState, SagaStatus, StepCall, StepDefinition,
+    StepKind, StepOutput, StepRecord, StepRef, StepState, TurnCause,
 };
 pub use view::{GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter};
 pub use xid_text::{XidText, XidTextError};

@@ -102,15 +102,20 @@ impl Queue {
     pub fn take(&mut self, now: Timestamp, effect: Effect) {
         match effect {
             Effect::PhaseTwo(call) => self.call(now, call),
-            Effect::Hold { xid } => self.hold(xid),
+            Effect::Hold { xid, branch: None } => self.hold(xid),
+            Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
             Effect::Reply { .. } => {}
         }
     }
 
     /// A call is due at once. A call that is in flight stays there; if its content is another, it
-    /// is asked again after the answer to the earlier one.
+    /// is asked again after the answer to the earlier one. One with the other decision takes its
+    /// place: a step of a saga is taken back whether or not its action has been heard of.
     pub fn call(&mut self, now: Timestamp, call: PhaseTwoCall) {
         let key = (call.xid, call.branch);
+        if self.calls.get(&key).is_some_and(|earlier| earlier.call.decision != call.decision) {
+            self.remove(key);
+        }
         match self.calls.get_mut(&key) {
             Some(Pending { call: earlier, place: Place::InFlight { then, .. }, .. }) => {
                 if earlier.resolution != call.resolution {
@@ -215,7 +220,7 @@ impl Queue {
         }
         let (since, then) = (pending.since, pending.place.answered_by(by));
         match (&answer.outcome, then) {
-            (PhaseTwoOutcome::Done, _) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
                 self.remove(key);
                 return Some(now.0.saturating_sub(since.0));
             }
@@ -307,7 +312,7 @@ impl Queue {
             .take(room.min(self.settings.batch_branches_max))
             .take_while(|key| {
                 let first = bytes == 0;
-                bytes += self.calls[key].call.application_data.len();
+                bytes += bytes_of(&self.calls[key].call);
                 first || bytes <= self.settings.batch_bytes_max
             })
             .collect();
@@ -357,7 +362,12 @@ impl Queue {
         if parked {
             return self.enter_due(key);
         }
-        let until = now.after_ms(self.backoff.delay_ms(pending.failures));
+        let failures = pending.failures;
+        let delay_ms = match &pending.call.step {
+            None => self.backoff.delay_ms(failures),
+            Some(step) => self.backoff.jittered(step.retry.pause_ms(failures)),
+        };
+        let until = now.after_ms(delay_ms);
         pending.place = Place::Delayed { until };
         let resource = resource_of(&pending.call);
         self.lanes.entry(resource).or_default().delayed.insert(key);
@@ -457,6 +467,11 @@ impl Lane {
             && self.delayed.is_empty()
             && self.in_flight == 0
     }
+}
+
+fn bytes_of(call: &PhaseTwoCall) -> usize {
+    let outputs = call.step.iter().flat_map(|step| &step.outputs);
+    call.application_data.len() + outputs.map(|given| given.output.len()).sum::<usize>()
 }
 
 fn resource_of(call: &PhaseTwoCall) -> ResourceKey {

@@ -167,6 +167,10 @@ fn kind(what: &What) -> Kind {
         | What::FinishPhaseTwo { .. }
         | What::Forget { .. }
         | What::Tick
+        | What::StartSaga { .. }
+        | What::GetSaga { .. }
+        | What::SignalSaga { .. }
+        | What::CancelSaga { .. }
         | What::Operate { .. } => Kind::Other,
     }
 }

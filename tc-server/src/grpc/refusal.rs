@@ -37,11 +37,13 @@ pub(super) fn of_request(error: &BadRequest) -> wire::Rejection {
 pub(super) fn status_of_core(rejection: &Rejection) -> Status {
     let code = match rejection {
         Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => Code::NotFound,
-        Rejection::AlreadyDecided { .. } | Rejection::NotApplicable { .. } => {
-            Code::FailedPrecondition
-        }
+        Rejection::AlreadyDecided { .. }
+        | Rejection::NotApplicable { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. } => Code::FailedPrecondition,
+        Rejection::SagaInvalid { .. } => Code::InvalidArgument,
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
-        Rejection::BranchMismatch { .. } => Code::AlreadyExists,
+        Rejection::BranchMismatch { .. } | Rejection::SagaMismatch { .. } => Code::AlreadyExists,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
     };
     status(code, &of_core(rejection), rejection.code())
@@ -94,6 +96,10 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
         | Rejection::UnknownBranch { .. }
         | Rejection::BranchMismatch { .. }
         | Rejection::NotApplicable { .. }
+        | Rejection::SagaInvalid { .. }
+        | Rejection::SagaMismatch { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. }
         | Rejection::LimitReached { .. } => None,
     }
 }
