@@ -49,16 +49,19 @@ pub struct Exclusion {
 const POSTGRES: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("postgres/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("postgres/0002_fence.sql") },
+    Migration { number: 3, name: "lock", text: include_str!("postgres/0003_lock.sql") },
 ];
 
 const MYSQL: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("mysql/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("mysql/0002_fence.sql") },
+    Migration { number: 3, name: "lock", text: include_str!("mysql/0003_lock.sql") },
 ];
 
 const SQLITE: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("sqlite/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("sqlite/0002_fence.sql") },
+    Migration { number: 3, name: "lock", text: include_str!("sqlite/0003_lock.sql") },
 ];
 
 /// The steps that make the client tables, in the order in which they are applied.
@@ -87,6 +90,10 @@ pub fn client_tables() -> &'static [&'static str] {
 
 /// The table that must be there before a database can take part in the other modes.
 pub const FENCE_TABLE: &str = "branch_fence";
+
+/// The tables that must be there before a database can keep distributed locks; the last one alone
+/// before it can be protected by locks that are kept elsewhere.
+pub const LOCK_TABLES: [&str; 3] = ["distributed_lock", "distributed_lock_waiter", "lock_claim"];
 
 /// Makes the table that remembers which steps were applied, if it is missing. Its columns are
 /// `number`, `name`, `checksum` and `applied_at`; the last one fills itself.
@@ -185,7 +192,7 @@ mod tests {
     #[test]
     fn every_client_table_is_made_on_every_database() {
         for database in DATABASES {
-            for table in client_tables().iter().chain([&FENCE_TABLE]) {
+            for table in client_tables().iter().chain([&FENCE_TABLE]).chain(&LOCK_TABLES) {
                 let opening = format!("CREATE TABLE IF NOT EXISTS {table} (");
                 let made = client_migrations(database)
                     .iter()

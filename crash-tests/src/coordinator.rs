@@ -15,8 +15,10 @@ use crate::process::{Process, Program};
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
-/// Retries soon, and gives a silent process up soon: a run has minutes, not hours.
+/// Retries soon, and gives a silent process up soon: a run has minutes, not hours. The journal goes
+/// round and round in segments as small as they may be.
 const SETTINGS: &[&str] = &[
+    "journal_segment_bytes=16384",
     "dispatch.retry_delay_ms_min=10",
     "dispatch.retry_delay_ms_max=300",
     "dispatch.answer_timeout_ms=1000",

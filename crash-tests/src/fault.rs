@@ -12,11 +12,14 @@ use crate::wire::State;
 use crate::work::DATABASES;
 
 /// Where a coordinator can be made to die. See `tc-server/src/crash_point.rs`.
-pub const COORDINATOR_POINTS: [&str; 9] = [
+pub const COORDINATOR_POINTS: [&str; 12] = [
     "after-lead",
     "after-decide",
     "before-write",
     "after-write",
+    "after-seal",
+    "mid-checkpoint",
+    "after-checkpoint",
     "before-effects",
     "mid-effects",
     "after-effects",

@@ -243,6 +243,15 @@ async fn sqlx_methods() {
     assert_eq!(after, before.map(|row| row.map(|text| Some(text.to_owned())).to_vec()));
 }
 
+/// Until the change is at the table, and not only a read before it.
+async fn somebody_waits_for_member(pool: &sqlx::PgPool) {
+    let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'member'::regclass \
+                 AND mode = 'RowExclusiveLock' AND NOT granted)";
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(pool).await.unwrap() {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A statement that was cut off by a timeout leaves nothing that could be committed.
 #[tokio::test]
 async fn a_dropped_statement_forbids_the_commit() {
@@ -252,8 +261,10 @@ async fn a_dropped_statement_forbids_the_commit() {
     let global = stage.begin().await;
     let mut local = global.scope(stage.resource.begin()).await.unwrap();
     let update = sqlx::query("DELETE FROM member WHERE id = 1").execute(&mut local);
-    let cut_off = tokio::time::timeout(std::time::Duration::from_millis(200), update).await;
-    assert!(cut_off.is_err(), "the table lock holds the statement up");
+    tokio::select! {
+        ended = update => panic!("the table lock does not hold the statement up: {ended:?}"),
+        () = somebody_waits_for_member(&stage.pool) => {}
+    }
     blocker.rollback().await.unwrap();
     assert_eq!(code(&local.commit().await.unwrap_err()), "HF-AT-HALF-RECORDED");
     stage.roll_back(global).await;

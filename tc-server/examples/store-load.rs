@@ -1,4 +1,4 @@
-//! Compares embedded key-value engines under the coordinator's load.
+//! Compares the embedded store, and key-value engines by themselves, under the coordinator's load.
 //!
 //! `cargo run --release -p handfast-server --example store-load -- [seconds] [directory]`
 //!
@@ -6,6 +6,7 @@
 //! it. The changes go round: a global and its branch are put, then a global and its branch put
 //! [`LIVE_PAIRS`] pairs ago are deleted. Engines run one after the other, each on an empty
 //! directory, in turns, so that a busy moment of the machine does not fall on one of them alone.
+//! The store is asked as the engine of the coordinator asks it, its thread included.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use futures::executor::block_on;
+use handfast_core::{
+    BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
+    LockMode, Mode, Record, RecordKey, RowLock, Timestamp, Xid,
+};
+use handfast_server::store::codec::encode_change;
+use handfast_server::store::{EmbeddedStore, Store as _};
 use redb::{Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
 /// Pairs that are there before the oldest is deleted.
@@ -22,16 +30,37 @@ const RECOVERED: u64 = 100_000;
 const ROUNDS: usize = 3;
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 
-/// A change as the engines see it; without a value it deletes.
-type Write = (Vec<u8>, Option<Vec<u8>>);
-
 trait Engine: Sized {
     const NAME: &'static str;
     fn open(directory: &Path) -> Result<Self>;
     /// Makes the batch durable, atomically.
-    fn commit(&mut self, batch: Vec<Write>) -> Result<()>;
+    fn commit(&mut self, batch: Vec<Change>) -> Result<()>;
     /// Reads every record, as at start.
-    fn count(&self) -> Result<u64>;
+    fn count(&self) -> Result<usize>;
+}
+
+/// The store itself: a journal before fjall.
+struct Embedded {
+    store: EmbeddedStore,
+    epoch: Epoch,
+}
+
+impl Engine for Embedded {
+    const NAME: &'static str = "store";
+
+    fn open(directory: &Path) -> Result<Self> {
+        let store = EmbeddedStore::open(directory)?;
+        let (epoch, _) = block_on(store.lead())?;
+        Ok(Self { store, epoch })
+    }
+
+    fn commit(&mut self, batch: Vec<Change>) -> Result<()> {
+        Ok(block_on(self.store.commit(self.epoch, batch))?)
+    }
+
+    fn count(&self) -> Result<usize> {
+        Ok(block_on(self.store.lead())?.1.len())
+    }
 }
 
 struct Fjall {
@@ -48,9 +77,10 @@ impl Engine for Fjall {
         Ok(Self { database, records })
     }
 
-    fn commit(&mut self, batch: Vec<Write>) -> Result<()> {
+    fn commit(&mut self, batch: Vec<Change>) -> Result<()> {
         let mut write = self.database.batch().durability(Some(PersistMode::SyncData));
-        for (key, value) in batch {
+        for change in &batch {
+            let (key, value) = encode_change(change);
             match value {
                 Some(value) => write.insert(&self.records, key, value),
                 None => write.remove(&self.records, key),
@@ -59,7 +89,7 @@ impl Engine for Fjall {
         Ok(write.commit()?)
     }
 
-    fn count(&self) -> Result<u64> {
+    fn count(&self) -> Result<usize> {
         let mut count = 0;
         for record in self.records.iter() {
             record.into_inner()?;
@@ -79,12 +109,13 @@ impl Engine for Redb {
         Ok(Self(redb::Database::create(directory.join("records.redb"))?))
     }
 
-    fn commit(&mut self, batch: Vec<Write>) -> Result<()> {
+    fn commit(&mut self, batch: Vec<Change>) -> Result<()> {
         let mut write = self.0.begin_write()?;
         write.set_durability(Durability::Immediate)?;
         {
             let mut records = write.open_table(TABLE)?;
-            for (key, value) in &batch {
+            for change in &batch {
+                let (key, value) = encode_change(change);
                 match value {
                     Some(value) => drop(records.insert(key.as_slice(), value.as_slice())?),
                     None => drop(records.remove(key.as_slice())?),
@@ -94,7 +125,7 @@ impl Engine for Redb {
         Ok(write.commit()?)
     }
 
-    fn count(&self) -> Result<u64> {
+    fn count(&self) -> Result<usize> {
         let mut count = 0;
         for record in self.0.begin_read()?.open_table(TABLE)?.iter()? {
             record?;
@@ -112,15 +143,18 @@ struct Load {
 }
 
 impl Load {
-    fn batch(&mut self, size: usize) -> Vec<Write> {
+    fn batch(&mut self, size: usize) -> Vec<Change> {
         let mut batch = Vec::with_capacity(size);
         while batch.len() < size {
+            let pair = self.pair;
+            let old = pair.checked_sub(LIVE_PAIRS);
             match self.changes % 4 {
-                0 => batch.push((key(b'g', self.pair), Some(value(self.pair, 110)))),
-                1 => batch.push((key(b'b', self.pair), Some(value(self.pair, 190)))),
-                2 => self.delete(b'g', &mut batch),
+                0 => batch.push(Change::Put(global(pair))),
+                1 => batch.push(Change::Put(branch(pair))),
+                2 => batch.extend(old.map(|old| Change::Delete(RecordKey::Global(xid(old))))),
                 _ => {
-                    self.delete(b'b', &mut batch);
+                    let key = |old| RecordKey::Branch(xid(old), branch_id(old));
+                    batch.extend(old.map(|old| Change::Delete(key(old))));
                     self.pair += 1;
                 }
             }
@@ -128,33 +162,54 @@ impl Load {
         }
         batch
     }
-
-    fn delete(&self, kind: u8, batch: &mut Vec<Write>) {
-        if let Some(old) = self.pair.checked_sub(LIVE_PAIRS) {
-            batch.push((key(kind, old), None));
-        }
-    }
 }
 
-fn key(kind: u8, pair: u64) -> Vec<u8> {
-    let mut key = vec![kind];
-    key.extend((1 << 40 | pair).to_be_bytes());
-    if kind == b'b' {
-        key.extend(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
-    }
-    key
+fn xid(pair: u64) -> Xid {
+    Xid(1 << 40 | pair)
 }
 
-/// Text that compresses about as badly as ids and names do.
-fn value(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = seed;
-    let mut value = Vec::with_capacity(length + 8);
-    while value.len() < length {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        value.extend((random >> 24).to_be_bytes());
-    }
-    value.truncate(length);
-    value
+fn branch_id(pair: u64) -> BranchId {
+    BranchId(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// About 100 bytes.
+fn global(pair: u64) -> Record {
+    Record::Global(GlobalRecord {
+        xid: xid(pair),
+        address: "coordinator.example:7091".into(),
+        application: "order-service".into(),
+        name: "place-order".into(),
+        begun_at: Timestamp(1_800_000_000_000),
+        deadline: Timestamp(1_800_000_060_000),
+        state: GlobalState::Active,
+        paused: false,
+        rollback_only: false,
+        events: [].into(),
+        finished_branches: [].into(),
+    })
+}
+
+/// About 190 bytes.
+fn branch(pair: u64) -> Record {
+    let row = |table: &str, number: u64| RowLock {
+        table: table.into(),
+        key: format!("{number:032x}").into_bytes().into(),
+        mode: LockMode::Exclusive,
+    };
+    Record::Branch(BranchRecord {
+        xid: xid(pair),
+        id: branch_id(pair),
+        sequence: 0,
+        resource: "postgres:orders@db.example".into(),
+        mode: Mode::At,
+        rows: vec![row("orders", pair), row("order_lines", branch_id(pair).0)],
+        token: FencingToken(pair),
+        registered_at: Timestamp(1_800_000_000_000),
+        application_data: [].into(),
+        state: BranchState::Registered,
+        attempts: 0,
+        last_failure: None,
+    })
 }
 
 fn measure<E: Engine>(directory: &Path, size: usize, time: Duration) -> Result<()> {
@@ -193,7 +248,7 @@ fn measure_recovery<E: Engine>(directory: &Path) -> Result<()> {
     let directory = directory.join(format!("{}-recovery", E::NAME));
     let mut engine = E::open(&directory)?;
     for first in (0..RECOVERED).step_by(200) {
-        let puts = (first..first + 200).map(|pair| (key(b'b', pair), Some(value(pair, 190))));
+        let puts = (first..first + 200).map(|pair| Change::Put(branch(pair)));
         engine.commit(puts.collect())?;
     }
     drop(engine);
@@ -239,9 +294,11 @@ fn main() -> Result<()> {
     let time = Duration::from_secs_f64(seconds);
     for _ in 0..ROUNDS {
         for size in [1, 10, 50, 200] {
+            measure::<Embedded>(&directory, size, time)?;
             measure::<Fjall>(&directory, size, time)?;
             measure::<Redb>(&directory, size, time)?;
         }
+        measure_recovery::<Embedded>(&directory)?;
         measure_recovery::<Fjall>(&directory)?;
         measure_recovery::<Redb>(&directory)?;
     }

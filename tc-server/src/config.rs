@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use handfast_core::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::store::SEGMENT_BYTES;
 use crate::{dispatch, engine, grpc};
 
 mod layers;
@@ -32,6 +33,10 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Which store keeps the records.
     pub store: StoreKind,
+    /// The size of each of the two files of the embedded store's journal, in bytes. Too small: the
+    /// store is busy with carrying them over, and batches wait for it. Too large: they take up
+    /// disk, and a start takes longer.
+    pub journal_segment_bytes: u64,
     /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
     /// Too short: clients see broken streams and ask again after the restart. Too long: a dead
     /// client delays the restart.
@@ -216,6 +221,7 @@ impl Default for Config {
             advertised_address: None,
             data_dir: PathBuf::from("handfast-data"),
             store: StoreKind::Embedded,
+            journal_segment_bytes: SEGMENT_BYTES,
             shutdown_limit_ms: 10_000,
             grpc: GrpcConfig::default(),
             admin: AdminConfig::default(),
@@ -307,6 +313,7 @@ impl Config {
         let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
             store: StoreKind::Memory,
+            journal_segment_bytes: 16 << 10,
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
             admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },

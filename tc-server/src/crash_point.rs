@@ -10,6 +10,9 @@
 //! | `after-decide` | nothing of the decisions of this batch, and nobody has heard of them |
 //! | `before-write` | the same: the batch has reached the store's thread and no file |
 //! | `after-write` | durable decisions of which the engine itself does not know |
+//! | `after-seal` | a full segment of the journal, nothing of it carried over |
+//! | `mid-checkpoint` | some changes of a segment among the records, and all in the journal |
+//! | `after-checkpoint` | a segment that is carried over and not used again |
 //! | `before-effects` | durable decisions of which nobody has heard |
 //! | `mid-effects` | replies handed over, phase two not |
 //! | `after-effects` | everything handed over; the connections may not have sent it |

@@ -33,7 +33,7 @@ use crate::grpc::{Bounds, Front};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::works::{self, Works, open_directory};
-use crate::store::{MemoryStore, Store, StoreError};
+use crate::store::{MemoryStore, SEGMENT_BYTES, Store, StoreError};
 
 /// Whoever embeds a coordinator connects to it from one machine.
 const CONNECTIONS_MAX: usize = 8_192;
@@ -173,7 +173,7 @@ impl Builder {
         let address = listener.local_addr().map_err(failed)?;
         let store = match self.store {
             StoreChoice::Given(store) => store,
-            StoreChoice::Directory(directory) => open_directory(directory).await?,
+            StoreChoice::Directory(directory) => open_directory(directory, SEGMENT_BYTES).await?,
         };
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));

@@ -277,7 +277,9 @@ fn serve(
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StartError> {
     Ok(match config.store {
         StoreKind::Memory => Arc::new(MemoryStore::new()),
-        StoreKind::Embedded => open_directory(config.data_dir.clone()).await?,
+        StoreKind::Embedded => {
+            open_directory(config.data_dir.clone(), config.journal_segment_bytes).await?
+        }
     })
 }
 

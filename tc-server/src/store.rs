@@ -3,10 +3,13 @@
 //! A store knows leadership and batches; it does not know what a record means. The engine is its
 //! only caller: one batch at a time, each after the one before it is durable or has failed.
 
+mod checkpoint;
 pub mod codec;
 mod directory;
 mod embedded;
+mod journal;
 mod memory;
+mod records;
 
 use std::fmt;
 use std::io;
@@ -16,7 +19,7 @@ use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
 
 pub use directory::DirectoryLock;
-pub use embedded::EmbeddedStore;
+pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use memory::MemoryStore;
 
 /// Durable records with one writer.
@@ -74,6 +77,15 @@ pub enum StoreError {
         /// What is wrong with it.
         source: codec::CodecError,
     },
+    /// The journal lacks a batch that it must have: its files are damaged, or not of one another.
+    /// Going on would forget what was acknowledged.
+    #[error("the journal in {} is damaged: {reason}", .directory.display())]
+    Journal {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The data directory cannot be opened or read.
     #[error("opening {} failed", .directory.display())]
     Open {
@@ -92,6 +104,7 @@ impl StoreError {
             Self::LostLeadership => "HF-TC-LEADERSHIP-LOST",
             Self::DirectoryLocked { .. } => "HF-TC-DATA-DIR-LOCKED",
             Self::Damaged { .. } => "HF-TC-RECORD-UNREADABLE",
+            Self::Journal { .. } => "HF-TC-JOURNAL-DAMAGED",
             Self::Write { .. } => "HF-TC-STORE-WRITE",
             Self::Open { .. } => "HF-TC-STORE-OPEN",
         }

@@ -61,7 +61,7 @@ pub(crate) fn initialise(seat: &Seat) -> Result<()> {
     run_step(&mut command, &seat.home.with_extension("init.log"))
 }
 
-pub(crate) fn serve(seat: &Seat) -> Result<Command> {
+pub(crate) fn serve(seat: &Seat, more: &[String]) -> Result<Command> {
     let mut command = seat.command(&PROGRAMS, "mariadbd")?;
     command.arg("--no-defaults").arg(format!("--port={}", seat.port));
     for (option, file) in [
@@ -73,6 +73,6 @@ pub(crate) fn serve(seat: &Seat) -> Result<Command> {
     ] {
         command.arg(format!("--{option}={}", seat.home.join(file).display()));
     }
-    command.args(SETTINGS);
+    command.args(SETTINGS).args(more.iter().map(|setting| format!("--{setting}")));
     Ok(command)
 }

@@ -53,10 +53,10 @@ pub(crate) fn initialise(seat: &Seat) -> Result<()> {
     run_step(&mut command, &seat.home.with_extension("init.log"))
 }
 
-pub(crate) fn serve(seat: &Seat) -> Result<Command> {
+pub(crate) fn serve(seat: &Seat, more: &[String]) -> Result<Command> {
     let mut command = seat.command(&PROGRAMS, "postgres")?;
     command.arg("-D").arg(seat.home.join("data")).args(["-p", &seat.port.to_string()]);
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter().copied().chain(more.iter().map(String::as_str)) {
         command.args(["-c", setting]);
     }
     Ok(command)

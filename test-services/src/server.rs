@@ -71,6 +71,8 @@ pub struct DatabaseServer {
     // Dropped before the place, which holds its data.
     process: Option<Process>,
     seat: Seat,
+    /// Settings beyond those that every server has; the last of a name counts.
+    settings: Vec<String>,
     log: PathBuf,
     place: Arc<Place>,
 }
@@ -115,7 +117,8 @@ impl DatabaseServer {
             Kind::Redis => {}
         }
         let log = seat.home.with_extension("log");
-        let mut server = Self { kind, process: None, seat, log, place: Arc::clone(place) };
+        let (process, settings, place) = (None, Vec::new(), Arc::clone(place));
+        let mut server = Self { kind, process, seat, settings, log, place };
         server.serve(may_go_on)?;
         Ok(server)
     }
@@ -168,6 +171,15 @@ impl DatabaseServer {
         self.serve(&|| Ok(()))
     }
 
+    /// Starts the server again with other settings, each `name=value`.
+    ///
+    /// # Errors
+    /// What the server says, when it does not start.
+    pub fn restart_with(&mut self, settings: &[&str]) -> Result<()> {
+        self.settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        self.restart()
+    }
+
     /// Stops the server and its children where they are, until [`go_on`](Self::go_on).
     pub fn pause(&self) {
         self.process.iter().for_each(|process| process.signal_all(Signal::SIGSTOP));
@@ -194,8 +206,8 @@ impl DatabaseServer {
     /// Starts the process once and waits until it answers or ends.
     fn try_to_serve(&mut self, started: Instant, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let mut command = match self.kind {
-            Kind::Postgres => postgres::serve(&self.seat)?,
-            Kind::MariaDb => mariadb::serve(&self.seat)?,
+            Kind::Postgres => postgres::serve(&self.seat, &self.settings)?,
+            Kind::MariaDb => mariadb::serve(&self.seat, &self.settings)?,
             Kind::Redis => redis::serve(&self.seat)?,
         };
         let name = self.kind.programs().name;

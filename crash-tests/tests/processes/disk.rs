@@ -23,11 +23,12 @@ async fn a_coordinator_whose_disk_is_full_stops_and_goes_on_when_there_is_room()
     let mut stage = Stage::start(Settings { data_dir, ..settings(FILES, 41) }).await.unwrap();
     for _ in 0..ENDS {
         disk.fill().unwrap();
-        // What it cannot store it does not answer: it ends, and says why.
+        // The journal has its room already. What cannot be carried over from it ends the
+        // coordinator, which says why: under work where a segment is full, or at the start.
         let ended = stage.coordinator.running().unwrap().exited(ENDS_WITHIN).await.unwrap();
         assert_eq!(ended.code(), Some(EXIT_STORE_FAILED));
-        // A write that did not fit is cut off at the start, which may make room for some others,
-        // or for none.
+        // The engine cuts a write that did not fit off at the start, which may make room for some
+        // others, or for none.
         stage.coordinator.spawn(None).await.unwrap();
     }
     disk.free().unwrap();

@@ -1,14 +1,16 @@
-//! Phase one ends: undo row, registration, local COMMIT, in this order.
+//! Phase one ends: undo row and registration side by side, then local COMMIT.
 //!
 //! ```text
-//! statements … ── INSERT undo_log ── RegisterBranch ── COMMIT
-//!                       │                  │              └─ no answer: report Unknown
-//!                       │                  └─ refused: local rollback, nothing stays
-//!                       └─ guard row there: the global is already rolled back
+//! statements … ─┬─ INSERT undo_log ─┬─ COMMIT
+//!               │         │         │     └─ no answer: report Unknown
+//!               │         └─ guard row there: the global is already rolled back
+//!               └─ RegisterBranch ──┘
+//!                         └─ refused: local rollback, nothing stays
 //! ```
 //!
-//! The undo row goes in before COMMIT also because PostgreSQL answers COMMIT of a failed
-//! transaction with a silent ROLLBACK, and this INSERT is what notices.
+//! Nobody sees the undo row before COMMIT, so that neither has to wait for the other. It goes in
+//! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
+//! ROLLBACK, and this INSERT is what notices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,34 +42,41 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 let prepared = self.prepare_checked().await;
                 self.end_checked(prepared).await
             }
-            Part::Branch(branch) => {
-                let prepared = self.prepare(&branch).await;
+            Part::Branch(mut branch) => {
+                let prepared = self.prepare(&mut branch).await;
                 self.end_branch(prepared, branch).await
             }
         }
     }
 
-    /// Everything before a branch's COMMIT. Answers whether the coordinator knows of the branch.
-    async fn prepare(&mut self, branch: &Branch) -> Result<bool, sqlx::Error> {
+    /// Everything before a branch's COMMIT. Notes in `branch` whether the coordinator knows of it.
+    async fn prepare(&mut self, branch: &mut Branch) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
+        let shared = Arc::clone(&self.shared);
+        if self.work.locks().is_empty() && !branch.registered {
+            return self.note(branch).await;
+        }
+        let wait = match branch.conflict {
+            Conflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
+            Conflict::Wait | Conflict::Fail => Duration::ZERO,
+        };
+        let request = registration(&shared, branch, self.work.locks(), wait, HOLDING_LOCKS);
+        let (noted, registered) = futures::join!(self.note(branch), register(&shared, request));
+        // An unanswered registration may have arrived.
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        noted?;
+        Ok(registered.map_err(AtError::from)?)
+    }
+
+    /// Writes down in the database what COMMIT is to keep beside the application's work.
+    async fn note(&mut self, branch: &Branch) -> Result<(), sqlx::Error> {
         if !self.work.items().is_empty() {
             crash_point("before-undo-insert");
             self.insert_undo_row(branch).await?;
         } else if DB::COMMIT_HIDES_FAILURE {
             DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
         }
-        if self.work.locks().is_empty() && !branch.registered {
-            return Ok(false);
-        }
-        crash_point("before-register");
-        let wait = match branch.conflict {
-            Conflict::Wait if DB::WAITS_WITH_LOCKS => self.shared.lock_timeout,
-            Conflict::Wait | Conflict::Fail => Duration::ZERO,
-        };
-        let request = registration(&self.shared, branch, self.work.locks(), wait, HOLDING_LOCKS);
-        self.shared.coordinator.register_branch(request).await.map_err(AtError::from)?;
-        crash_point("after-register");
-        Ok(true)
+        Ok(())
     }
 
     fn refuse_incomplete(&self) -> Result<(), AtError> {
@@ -94,13 +103,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// COMMIT or ROLLBACK of a branch, and what the coordinator is told.
     async fn end_branch(
         self,
-        prepared: Result<bool, sqlx::Error>,
-        mut branch: Branch,
+        prepared: Result<(), sqlx::Error>,
+        branch: Branch,
     ) -> Result<(), sqlx::Error> {
         let Self { local, shared, .. } = self;
         match prepared {
-            Ok(registered) => {
-                branch.registered = registered;
+            Ok(()) => {
                 let mut in_doubt = InDoubt::new(&shared, &branch);
                 let committed = local.commit().await;
                 in_doubt.settled();
@@ -108,8 +116,6 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
                 settle(&shared, &branch, committed).await
             }
             Err(error) => {
-                // An unanswered registration may have arrived.
-                branch.registered |= is_unanswered(&error);
                 // A failing rollback changes nothing: the database does the same when it notices
                 // that the connection is gone.
                 let rolled_back = local.rollback().await;
@@ -229,9 +235,18 @@ impl<DB: Backend> Drop for InDoubt<DB> {
     }
 }
 
-fn is_unanswered(error: &sqlx::Error) -> bool {
-    let ours = AtError::of(error);
-    matches!(ours, Some(AtError::Coordinator(Error::Unanswered { .. })))
+async fn register<DB: Backend>(
+    shared: &Shared<DB>,
+    request: v1::RegisterBranchRequest,
+) -> Result<(), Error> {
+    crash_point("before-register");
+    shared.coordinator.register_branch(request).await?;
+    crash_point("after-register");
+    Ok(())
+}
+
+fn is_unanswered(error: &Error) -> bool {
+    matches!(error, Error::Unanswered { .. })
 }
 
 /// A registration of a branch with rows.

@@ -16,6 +16,11 @@
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |
 //! | `after-phase-two-commit` | a finished branch that the coordinator takes for unfinished |
+//! | `tcc-after-register` | a branch that was never tried: its cancel is empty and bars the try |
+//! | `tcc-in-try` | the same: the database rolls the local transaction back |
+//! | `tcc-after-try` | a whole branch |
+//! | `tcc-in-phase-two` | an unfinished branch; another process finishes it |
+//! | `tcc-after-phase-two` | a finished branch that the coordinator takes for unfinished |
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
 /// dropped or closed. Or stops it with all its threads, until SIGCONT.

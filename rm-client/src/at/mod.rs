@@ -3,11 +3,11 @@
 //! Each write is planned before it runs, its rows are read before and after (the images), and the
 //! images go into `undo_log` in the same local transaction. `plan` decides how, from text alone.
 
-mod captured;
+pub(crate) mod captured;
 mod catalogue;
 mod commit;
-mod crash_point;
-mod database;
+pub(crate) mod crash_point;
+pub(crate) mod database;
 mod dirty;
 mod error;
 mod executor;
@@ -35,9 +35,11 @@ mod value;
 mod work;
 
 pub(crate) use captured::Captured;
+pub(crate) use crash_point::crash_point;
 pub use database::AtDatabase;
 pub(crate) use database::{Backend, execute, rows};
 pub use error::AtError;
+pub(crate) use error::with_causes;
 pub(crate) use plan::Dialect;
 pub use resource::{At, AtResource};
 pub use transaction::AtTransaction;

@@ -22,7 +22,7 @@ mod local;
 mod purge;
 #[cfg(feature = "redis")]
 mod script;
-mod table;
+pub(crate) mod table;
 
 use std::fmt;
 use std::sync::Arc;
@@ -76,11 +76,7 @@ impl Fence {
         let Ok(branch) = i64::try_from(branch) else {
             return Err(FenceError::Name { reason: format!("branch {branch} has 64 bits") });
         };
-        let chars = action.chars().count();
-        if chars > ACTION_CHARS_MAX {
-            let reason = format!("action of {chars} characters: at most {ACTION_CHARS_MAX}");
-            return Err(FenceError::Name { reason });
-        }
+        check_action(action)?;
         Ok(Self { xid: xid.clone(), branch, action: Arc::from(action) })
     }
 
@@ -89,6 +85,17 @@ impl Fence {
         let verdict = decide::decide(found, operation).verdict;
         verdict.map_err(|refusal| FenceError::refused(refusal, self, operation, found))
     }
+}
+
+/// # Errors
+/// [`FenceError::Name`] if the name is too long for the table.
+pub(crate) fn check_action(name: &str) -> Result<(), FenceError> {
+    let chars = name.chars().count();
+    if chars > ACTION_CHARS_MAX {
+        let reason = format!("action of {chars} characters: at most {ACTION_CHARS_MAX}");
+        return Err(FenceError::Name { reason });
+    }
+    Ok(())
 }
 
 impl fmt::Display for Fence {

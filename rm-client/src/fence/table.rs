@@ -94,6 +94,13 @@ pub(super) async fn left<DB: Backend>(
     found.first().map(|row| DB::bytes(row, 0)).transpose()
 }
 
+/// Makes sure that the table is there and is ours.
+pub(crate) async fn check<DB: Backend>(connection: &mut DB::Connection) -> Result<(), FenceError> {
+    let text = "SELECT status, context FROM branch_fence WHERE 1 = 0".to_owned();
+    let found = rows::<DB>(connection, text, DB::Arguments::default()).await;
+    found.map(drop).map_err(explain::<DB>)
+}
+
 /// The error of a statement on the table.
 pub(super) fn explain<DB: Backend>(error: sqlx::Error) -> FenceError {
     if DB::is_schema_mismatch(&error) {

@@ -67,6 +67,14 @@ pub(crate) struct CommitWire {
 impl CommitWire {
     /// A wire to the server of a pool, and the URL of the same database through it.
     pub(crate) async fn to<DB: Wired>(pool: &Pool<DB>) -> (Self, String) {
+        Self::breaking_at(pool, DB::COMMIT).await
+    }
+
+    /// The same, but it breaks where these bytes pass.
+    pub(crate) async fn breaking_at<DB: Wired>(
+        pool: &Pool<DB>,
+        commit: &'static [u8],
+    ) -> (Self, String) {
         let mut url = pool.connect_options().to_url_lossy();
         let host = url.host_str().expect("the test servers are reached by TCP").to_owned();
         let server = (host, url.port().unwrap_or(DB::PORT));
@@ -82,7 +90,7 @@ impl CommitWire {
                 }
                 let server = TcpStream::connect(server.clone()).await.unwrap();
                 let fault = Arc::clone(&carried);
-                tokio::spawn(carry(client, server, fault, cut.clone(), DB::COMMIT));
+                tokio::spawn(carry(client, server, fault, cut.clone(), commit));
             }
         });
         url.set_host(Some("127.0.0.1")).unwrap();

@@ -7,6 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Config, Problem, Source};
 
+/// Room for batches of usual size.
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
 impl Config {
     /// Everything that is wrong with the configuration as a whole.
     #[must_use]
@@ -52,6 +55,9 @@ impl Config {
             ("engine.queue_max", as_u64(self.engine.queue_max)),
             ("engine.batch_max", as_u64(self.engine.batch_max)),
         ];
+        if self.journal_segment_bytes < SEGMENT_BYTES_MIN {
+            messages.push(format!("`journal_segment_bytes` must be at least {SEGMENT_BYTES_MIN}"));
+        }
         if limits.events_per_global_max < 2 {
             messages.push("`limits.events_per_global_max` must be at least 2".to_owned());
         }

@@ -225,8 +225,16 @@ impl Queue {
                 return Some(now.0.saturating_sub(since.0));
             }
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
-            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff)) => self.remove(key),
-            (PhaseTwoOutcome::Retryable { .. }, Some(Then::BackOff)) => self.back_off(now, key),
+            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff))
+                if answer.decision == Decision::RollBack =>
+            {
+                self.remove(key);
+            }
+            // A commit cannot be refused, so it is asked for again.
+            (
+                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
+                Some(Then::BackOff),
+            ) => self.back_off(now, key),
             (
                 PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
                 Some(Then::AskAgain),

@@ -45,9 +45,13 @@ impl Works {
 
 /// Opens the embedded store. Opening waits for the disk, which must not hold up the runtime of
 /// whoever embeds us.
-pub(crate) async fn open_directory(directory: PathBuf) -> Result<Arc<dyn Store>, StoreError> {
+pub(crate) async fn open_directory(
+    directory: PathBuf,
+    segment_bytes: u64,
+) -> Result<Arc<dyn Store>, StoreError> {
     let opened = directory.clone();
-    match tokio::task::spawn_blocking(move || EmbeddedStore::open(&opened)).await {
+    let open = move || EmbeddedStore::open_with(&opened, segment_bytes);
+    match tokio::task::spawn_blocking(open).await {
         Ok(store) => Ok(Arc::new(store?)),
         // The storage engine may panic where the disk is full: that is its way to fail.
         Err(error) => Err(StoreError::Open { directory, source: io::Error::other(error) }),

@@ -1,7 +1,7 @@
 //! The data directory: one process at a time.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
@@ -22,7 +22,7 @@ impl DirectoryLock {
     /// When another process has it, or it cannot be made or written.
     pub fn take(directory: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-        fs::create_dir_all(directory).map_err(failed)?;
+        make(directory).map_err(failed)?;
         let path = directory.join("lock");
         let mut file = OpenOptions::new()
             .read(true)
@@ -52,6 +52,24 @@ impl DirectoryLock {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+}
+
+/// Makes the directory and those above it, so that they are still there after a power cut.
+fn make(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let above = match directory.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    make(above)?;
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !directory.is_dir() => {
+            Err(error)
+        }
+        _ => File::open(above)?.sync_all(),
     }
 }
 

@@ -1,7 +1,14 @@
-//! Records in an embedded key-value engine in a directory of their own.
+//! Records on one machine: a journal that makes batches durable, and an embedded key-value engine
+//! that holds what they came to.
 //!
-//! A batch is one synced write. All of it happens on one thread, so that no asynchronous task waits
-//! for the disk. Why this engine: `docs/decisions/0001-embedded-store.md`.
+//! ```text
+//! batch ─▶ journal (one write, one sync) ─▶ durable
+//!             └─ a full segment ─▶ checkpoint ─▶ records ─▶ the segment is used again
+//! ```
+//!
+//! A start carries over what the journal has and the records lack. All writing happens on threads
+//! of the store's own, so that no asynchronous task waits for the disk. Why there are two:
+//! `docs/decisions/0007-journal.md`.
 
 use std::fmt;
 use std::io;
@@ -9,18 +16,20 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{Change, Epoch, Record};
 use tokio::sync::oneshot;
 
-use super::codec;
+use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
+use super::journal::frame::Seed;
+use super::journal::{self, Appended, Journal, Mark};
+use super::records::{Records, io_error, open_error};
 use super::{Store, StoreError};
 use crate::crash_point::crash_point;
 
-/// Under which the epoch is stored; no record key begins like it.
-const EPOCH_KEY: &[u8] = b"epoch";
+/// The size of a segment of the journal unless told otherwise, in bytes.
+pub const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// The store of one machine.
 pub struct EmbeddedStore {
@@ -43,8 +52,18 @@ impl EmbeddedStore {
     ///
     /// When another process has the directory, or it cannot be read.
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
+        Self::open_with(directory, SEGMENT_BYTES)
+    }
+
+    /// As [`EmbeddedStore::open`], with segments of the journal of so many bytes: two are always
+    /// there. Small ones are carried over often; large ones take up disk, and a start takes longer.
+    ///
+    /// # Errors
+    ///
+    /// As [`EmbeddedStore::open`].
+    pub fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, StoreError> {
         let lock = DirectoryLock::take(directory)?;
-        let mut writer = Writer::open(lock)?;
+        let mut writer = Writer::open(lock, segment_bytes)?;
         let (jobs, asked) = mpsc::channel();
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(move || {
             while let Ok(job) = asked.recv() {
@@ -98,10 +117,11 @@ impl Drop for EmbeddedStore {
 }
 
 /// What the thread owns. The lock comes last: fields are dropped in order, and the directory must
-/// be free only when the engine is closed.
+/// be free only when the others are closed.
 struct Writer {
-    database: Database,
-    records: Keyspace,
+    journal: Journal,
+    checkpoint: Checkpoint,
+    records: Records,
     epoch: Epoch,
     /// After a failed write nothing is known about the next.
     failed: bool,
@@ -109,23 +129,16 @@ struct Writer {
 }
 
 impl Writer {
-    fn open(lock: DirectoryLock) -> Result<Self, StoreError> {
-        let failed = |error| open_error(lock.directory(), error);
-        let path = lock.directory().join("records");
-        let database = Database::builder(path).open().map_err(failed)?;
-        let records =
-            database.keyspace("records", KeyspaceCreateOptions::default).map_err(failed)?;
-        let stored = records.get(EPOCH_KEY).map_err(failed)?;
-        let epoch = match stored {
-            None => Epoch(0),
-            Some(bytes) => Epoch(u64::from_be_bytes(bytes.as_ref().try_into().map_err(|_| {
-                StoreError::Damaged {
-                    directory: lock.directory().to_owned(),
-                    source: codec::CodecError::Key(EPOCH_KEY.to_vec()),
-                }
-            })?)),
-        };
-        Ok(Self { database, records, epoch, failed: false, lock })
+    fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
+        let directory = lock.directory();
+        let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
+        let records = Records::open(directory).map_err(|error| open_error(directory, error))?;
+        let mark = recover(directory, &records)?;
+        let epoch = records.epoch(directory)?;
+        let journal = Journal::open(directory, segment_bytes, mark).map_err(failed)?;
+        // Before the first batch is in the journal: with a mark a missing segment is damage.
+        records.set_mark(mark).map_err(|error| open_error(directory, error))?;
+        Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
     fn run(&mut self, job: Job) {
@@ -138,72 +151,88 @@ impl Writer {
 
     fn lead(&mut self) -> Result<(Epoch, Vec<Record>), StoreError> {
         let epoch = Epoch(self.epoch.0 + 1);
-        let mut batch = self.database.batch();
-        batch.insert(&self.records, EPOCH_KEY, epoch.0.to_be_bytes());
-        self.write(batch)?;
+        self.attempt(|writer| {
+            writer.carry_over()?;
+            writer.records.set_epoch(epoch).map_err(io_error)
+        })?;
         self.epoch = epoch;
-        Ok((epoch, self.read()?))
+        Ok((epoch, self.records.read(self.lock.directory())?))
     }
 
-    fn commit(&mut self, epoch: Epoch, changes: &[Change]) -> Result<(), StoreError> {
+    fn commit(&mut self, epoch: Epoch, batch: &[Change]) -> Result<(), StoreError> {
         if epoch != self.epoch {
             return Err(StoreError::LostLeadership);
         }
         crash_point("before-write");
-        let mut batch = OwnedWriteBatch::with_capacity(self.database.clone(), changes.len());
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        for change in changes {
-            key.clear();
-            codec::append_key(change.key(), &mut key);
-            match change {
-                Change::Put(record) => {
-                    value.clear();
-                    codec::append(record, &mut value);
-                    batch.insert(&self.records, key.as_slice(), value.as_slice());
-                }
-                Change::Delete(_) => batch.remove(&self.records, key.as_slice()),
-            }
-        }
-        let written = self.write(batch);
+        let written = self.attempt(|writer| writer.write(batch));
         crash_point("after-write");
         written
     }
 
-    /// Writes all or nothing, synced.
-    fn write(&mut self, batch: OwnedWriteBatch) -> Result<(), StoreError> {
-        let failed =
-            |source| StoreError::Write { directory: self.lock.directory().to_owned(), source };
-        if self.failed {
-            return Err(failed(io::Error::other("an earlier write failed")));
-        }
-        let synced = batch.durability(Some(PersistMode::SyncData));
-        let written = synced.commit().map_err(|error| failed(io_error(error)));
+    /// Writes something; after a failure nothing is written any more.
+    fn attempt(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let written = if self.failed {
+            Err(io::Error::other("an earlier write failed"))
+        } else {
+            write(self)
+        };
         self.failed = written.is_err();
-        written
+        let directory = || self.lock.directory().to_owned();
+        written.map_err(|source| StoreError::Write { directory: directory(), source })
     }
 
-    fn read(&self) -> Result<Vec<Record>, StoreError> {
-        let directory = self.lock.directory();
-        let mut records = Vec::new();
-        for stored in self.records.iter() {
-            let (key, value) = stored.into_inner().map_err(|error| open_error(directory, error))?;
-            if key.as_ref() == EPOCH_KEY {
-                continue;
+    /// Makes a batch durable, all of it or nothing.
+    fn write(&mut self, batch: &[Change]) -> io::Result<()> {
+        self.checkpoint.look()?;
+        loop {
+            match self.journal.append(batch)? {
+                Appended::Durable => return Ok(()),
+                Appended::Full => self.seal()?,
+                Appended::TooLarge => {
+                    // Behind everything that was written before it.
+                    self.carry_over()?;
+                    return self.records.write(batch).map_err(io_error);
+                }
             }
-            let record = codec::decode(&key, &value).map_err(|source| StoreError::Damaged {
-                directory: directory.to_owned(),
-                source,
-            })?;
-            records.push(record);
         }
-        Ok(records)
+    }
+
+    /// Goes on with the other segment as soon as that is carried over: what is not yet among the
+    /// records never takes more than two segments (BOUNDED).
+    fn seal(&mut self) -> io::Result<()> {
+        self.checkpoint.finish()?;
+        let sealed = self.journal.switch();
+        self.checkpoint.begin(&self.records, sealed)
+    }
+
+    /// Waits until all of the journal is among the records.
+    fn carry_over(&mut self) -> io::Result<()> {
+        if !self.journal.is_empty() {
+            self.seal()?;
+        }
+        self.checkpoint.finish()
     }
 }
 
-fn open_error(directory: &Path, error: fjall::Error) -> StoreError {
-    StoreError::Open { directory: directory.to_owned(), source: io_error(error) }
-}
-
-fn io_error(error: fjall::Error) -> io::Error {
-    if let fjall::Error::Io(error) = error { error } else { io::Error::other(error) }
+/// Carries over what an earlier process left in the journal.
+fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
+    let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
+    let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
+    let Some(mark) = records.mark(directory)? else {
+        // Without a mark no batch has ever been in a journal here.
+        return Ok(Mark { applied: 0, seed: Seed(rand::random()) });
+    };
+    let segments = journal::read(directory).map_err(|(name, error)| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        if is_missing { damaged(format!("{name} is missing")) } else { failed(error) }
+    })?;
+    let frames = journal::unapplied(&segments, mark).map_err(damaged)?;
+    let Some(last) = frames.last() else { return Ok(mark) };
+    let mark = Mark { applied: last.number, ..mark };
+    tracing::info!(batches = frames.len(), "carrying over the journal");
+    records.take_over(frames, mark).map_err(failed)?;
+    Ok(mark)
 }

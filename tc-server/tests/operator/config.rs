@@ -85,7 +85,8 @@ fn every_problem_is_listed_with_its_source() {
 #[test]
 fn values_must_make_sense_together() {
     let listed = problems(
-        "[limits]\nglobals_max = 0\ntimeout_ms_default = 2\ntimeout_ms_max = 1\n\
+        "journal_segment_bytes = 16383\n\
+         [limits]\nglobals_max = 0\ntimeout_ms_default = 2\ntimeout_ms_max = 1\n\
          [tls]\ncertificate = \"/nowhere/c.pem\"\n[log]\nfilter = \"a=b=c\"",
         &[("HANDFAST_ADVERTISED_ADDRESS", "two words")],
         Vec::new(),

@@ -61,9 +61,23 @@ impl Desk {
     }
 
     fn outcome(&mut self, process: ProcessId, xid: u64, outcome: PhaseTwoOutcome) -> Option<u64> {
-        let answer =
-            Answer { xid: Xid(xid), branch: BranchId(1), decision: Decision::Commit, outcome };
+        self.outcome_of(Decision::Commit, process, xid, outcome)
+    }
+
+    fn outcome_of(
+        &mut self,
+        decision: Decision,
+        process: ProcessId,
+        xid: u64,
+        outcome: PhaseTwoOutcome,
+    ) -> Option<u64> {
+        let answer = Answer { xid: Xid(xid), branch: BranchId(1), decision, outcome };
         self.queue.outcome(self.now, Some(process), &answer)
+    }
+
+    fn refused(&mut self, decision: Decision, process: ProcessId, xid: u64) {
+        let refused = PhaseTwoOutcome::Refused { error: "dirty".into(), rows: [].into() };
+        self.outcome_of(decision, process, xid, refused);
     }
 
     fn retryable(&mut self, process: ProcessId, xid: u64) {
@@ -297,26 +311,37 @@ fn an_outcome_of_another_decision_is_ignored() {
 }
 
 #[test]
-fn a_refused_call_is_dropped_and_comes_back_with_a_resolution() {
+fn a_refused_rollback_is_dropped_and_comes_back_with_a_resolution() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    let rollback = || call(1, "a", Decision::RollBack);
+    desk.queue.call(desk.now, rollback());
+    desk.sends();
+    desk.refused(Decision::RollBack, FIRST, 1);
+    desk.pass(100_000);
+    assert_eq!(desk.sends(), [""; 0]);
+    desk.queue.call(desk.now, rollback());
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    // Resolved while the earlier call is in flight: its answer does not count for the later one.
+    let resolved = PhaseTwoCall { resolution: Some(Resolution::AcceptCurrent), ..rollback() };
+    desk.queue.call(desk.now, resolved);
+    desk.refused(Decision::RollBack, FIRST, 1);
+    let sent = desk.queue.sends(desk.now);
+    assert_eq!(sent[0].calls[0].resolution, Some(Resolution::AcceptCurrent));
+}
+
+// The core asks for no second call, since it counts on this one being made again: a commit that a
+// process refused was not asked for before the next restart.
+#[test]
+fn a_refused_commit_is_sent_again() {
     let mut desk = desk();
     desk.registered(FIRST, "a");
     desk.call(1, "a");
     desk.sends();
-    let refused = || PhaseTwoOutcome::Refused { error: "dirty".into(), rows: [].into() };
-    desk.outcome(FIRST, 1, refused());
-    desk.pass(100_000);
+    desk.refused(Decision::Commit, FIRST, 1);
     assert_eq!(desk.sends(), [""; 0]);
-    let resolved = PhaseTwoCall {
-        resolution: Some(Resolution::AcceptCurrent),
-        ..call(1, "a", Decision::Commit)
-    };
-    desk.call(1, "a");
+    desk.pass(100_000);
     assert_eq!(desk.sends(), ["1 a 1"]);
-    // Resolved while the earlier call is in flight: its answer does not count for the later one.
-    desk.queue.call(desk.now, resolved);
-    desk.outcome(FIRST, 1, refused());
-    let sent = desk.queue.sends(desk.now);
-    assert_eq!(sent[0].calls[0].resolution, Some(Resolution::AcceptCurrent));
 }
 
 #[test]

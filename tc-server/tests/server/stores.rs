@@ -9,10 +9,13 @@ use handfast_core::{
     BranchId, BranchRecord, BranchState, Change, Epoch, FencingToken, GlobalRecord, GlobalState,
     LockMode, Mode, Record, RowLock, Timestamp, Xid,
 };
+use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
 
 /// Tells the child process which directory to write to.
 const CHILD_DIRECTORY: &str = "HANDFAST_TEST_CHILD_DIRECTORY";
+/// Segments of the journal that are full after some batches.
+const SMALL: u64 = 16 << 10;
 
 /// A global and so many of its branches.
 fn records(number: u64, branches: u64) -> Vec<Record> {
@@ -107,6 +110,82 @@ async fn a_reopened_store_has_a_greater_epoch_and_the_same_records() {
     }
 }
 
+/// Through many segments of the journal, with batches that no segment has room for, and with
+/// segments of another size than before: always what the memory store holds.
+#[tokio::test]
+async fn the_journal_and_the_records_are_one_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let model = MemoryStore::new();
+    let (in_memory, _) = model.lead().await.unwrap();
+    for (start, segment_bytes) in [SMALL, SMALL, 2 * SMALL, SMALL].into_iter().enumerate() {
+        let store = EmbeddedStore::open_with(directory.path(), segment_bytes).unwrap();
+        let (epoch, found) = store.lead().await.unwrap();
+        assert_eq!(sorted(found), sorted(model.records()));
+        for batch in 0..100 {
+            let number = 100 * start as u64 + batch;
+            let branches = if batch == 50 { 200 } else { 3 };
+            let mut changes = puts(&records(number, branches));
+            if let Some(earlier) = number.checked_sub(7) {
+                let gone = records(earlier, 2);
+                changes.extend(gone.iter().map(|record| Change::Delete(record.key())));
+            }
+            model.commit(in_memory, changes.clone()).await.unwrap();
+            store.commit(epoch, changes).await.unwrap();
+        }
+    }
+}
+
+/// What was acknowledged and cannot be read any more is not forgotten in silence.
+#[tokio::test]
+async fn a_damaged_journal_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    let (epoch, _) = store.lead().await.unwrap();
+    for number in 1..=3 {
+        store.commit(epoch, puts(&records(number, 1))).await.unwrap();
+    }
+    drop(store);
+    let segment = directory.path().join("journal-0");
+    let sound = std::fs::read(&segment).unwrap();
+    let place = sound.iter().position(|byte| *byte != 0).unwrap() + 100;
+    let mut damaged = sound.clone();
+    damaged[place] ^= 1;
+    std::fs::write(&segment, &damaged).unwrap();
+    let error = EmbeddedStore::open(directory.path()).unwrap_err();
+    assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
+    assert!(error.to_string().contains("batch 1 cannot be read"), "{error}");
+    std::fs::remove_file(&segment).unwrap();
+    let error = EmbeddedStore::open(directory.path()).unwrap_err();
+    assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
+    assert!(error.to_string().contains("journal-0 is missing"), "{error}");
+    std::fs::write(&segment, &sound).unwrap();
+    let store = EmbeddedStore::open(directory.path()).unwrap();
+    assert_eq!(store.lead().await.unwrap().1.len(), 6);
+}
+
+/// What was written before there was a journal is found, and from then on there is one.
+#[tokio::test]
+async fn a_directory_without_a_journal_gets_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = records(1, 2);
+    {
+        let database = fjall::Database::builder(directory.path().join("records")).open().unwrap();
+        let keyspace = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
+        for record in &old {
+            keyspace.insert(encode_key(record.key()), encode(record)).unwrap();
+        }
+        keyspace.insert("epoch", 7_u64.to_be_bytes()).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+    let (epoch, found) = store.lead().await.unwrap();
+    assert_eq!((epoch, sorted(found)), (Epoch(8), sorted(old)));
+    store.commit(epoch, puts(&records(2, 0))).await.unwrap();
+    drop(store);
+    let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+    assert_eq!(store.lead().await.unwrap().1.len(), 4);
+}
+
 #[test]
 fn a_directory_in_use_is_refused_with_its_name_and_holder() {
     let directory = tempfile::tempdir().unwrap();
@@ -139,6 +218,8 @@ async fn a_record_of_a_later_version_is_refused() {
     let (epoch, _) = store.lead().await.unwrap();
     store.commit(epoch, puts(&records(1, 0))).await.unwrap();
     drop(store);
+    // A start carries the journal over into the records.
+    drop(EmbeddedStore::open(directory.path()).unwrap());
     rewrite(&directory.path().join("records"));
     let store = EmbeddedStore::open(directory.path()).unwrap();
     let error = store.lead().await.unwrap_err();
@@ -178,7 +259,7 @@ async fn a_killed_process_loses_nothing_acknowledged() {
 }
 
 async fn check_recovered(directory: &Path, acknowledged: u64) {
-    let store = EmbeddedStore::open(directory).unwrap();
+    let store = EmbeddedStore::open_with(directory, SMALL).unwrap();
     let found = sorted(store.lead().await.unwrap().1);
     let batches = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
     assert!(batches >= acknowledged, "{batches} of {acknowledged}");
@@ -192,7 +273,7 @@ async fn check_recovered(directory: &Path, acknowledged: u64) {
 async fn a_failed_write_is_reported_and_the_store_stays_stopped() {
     let directory = tempfile::tempdir().unwrap();
     // The engine reserves more than the limit when it makes its files.
-    drop(EmbeddedStore::open(directory.path()).unwrap());
+    drop(EmbeddedStore::open_with(directory.path(), SMALL).unwrap());
     let mut limited = Command::new("sh");
     let run = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
     limited.args(["-c", run, "sh"]).arg(std::env::current_exe().unwrap());
@@ -223,7 +304,7 @@ async fn child_writes_until_it_is_killed() {
 }
 
 async fn write_for_ever(directory: &Path) -> Result<(), StoreError> {
-    let store = EmbeddedStore::open(directory)?;
+    let store = EmbeddedStore::open_with(directory, SMALL)?;
     let (epoch, found) = store.lead().await?;
     let first = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
     for number in first + 1.. {

@@ -2,7 +2,8 @@
 //! `at/replay.rs`, and what `at/running.rs` keeps.
 //!
 //! ```text
-//! statements … ── INSERT undo_log ── RegisterBranch ── COMMIT
+//! statements … ─┬─ INSERT undo_log ─┬─ COMMIT
+//!               └─ RegisterBranch ──┘
 //! ```
 //!
 //! Left out: SQL, images of columns, savepoints, and the daily sweep of old guard rows.
@@ -202,13 +203,8 @@ impl ClientProcess {
             }
         };
         match self.prepare(resource, &local, branch, edits).await {
-            Ok(()) => {
-                branch.registered = true;
-                self.commit_branch(local, branch).await
-            }
+            Ok(()) => self.commit_branch(local, branch).await,
             Err(error) => {
-                // An unanswered registration may have arrived.
-                branch.registered |= unanswered(&error);
                 let rolled_back = local.roll_back().await;
                 if rolled_back.is_ok() && branch.registered {
                     self.report(branch, PhaseOneOutcome::Failed).await;
@@ -223,7 +219,7 @@ impl ClientProcess {
         self: &Arc<Self>,
         resource: &AtResource,
         local: &Local,
-        branch: &Branch,
+        branch: &mut Branch,
         edits: &[Edit],
     ) -> Result<(), BranchError> {
         let mut items = Vec::with_capacity(edits.len());
@@ -234,14 +230,18 @@ impl ClientProcess {
             local.update(edit.row, after).await?;
             items.push(UndoItem { row: edit.row, before, after });
         }
-        match local.insert_undo((branch.xid, branch.id), Undo::Log(items)).await {
-            Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
-            other => other?,
-        }
         let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
         let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
         let request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
-        self.register(request).await.map_err(BranchError::Coordinator)
+        let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
+        let (inserted, registered) = futures::join!(insert, self.register(request));
+        // An unanswered registration may have arrived.
+        branch.registered |= registered.as_ref().map_or_else(unanswered, |()| true);
+        match inserted {
+            Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
+            other => other?,
+        }
+        registered.map_err(BranchError::Coordinator)
     }
 
     async fn commit_branch(
@@ -354,6 +354,6 @@ fn locked(error: &Error) -> bool {
     matches!(detail, Some(RejectionDetail::RowLocked { .. }))
 }
 
-fn unanswered(error: &BranchError) -> bool {
-    matches!(error, BranchError::Coordinator(Error::Unanswered { .. }))
+fn unanswered(error: &Error) -> bool {
+    matches!(error, Error::Unanswered { .. })
 }

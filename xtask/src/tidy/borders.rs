@@ -38,6 +38,22 @@ const BORDERS: &[Border] = &[
         forbidden: &["tokio", "sqlx", "SystemTime", "HashMap", "HashSet", "std::net", "std::fs"],
     },
     Border { place: "proto/src/", forbidden: &["handfast_core", "handfast_server", "handfast::"] },
+    Border {
+        place: "locks/src/",
+        forbidden: &[
+            "handfast_core",
+            "handfast_server",
+            "handfast::",
+            "SystemTime",
+            "std::time::Instant",
+        ],
+    },
+    Border { place: "locks/src/machine/", forbidden: &["tokio", "sqlx", "redis", "rand"] },
+    Border { place: "locks/src/memory/table.rs", forbidden: &["tokio", "now()"] },
+    Border {
+        place: "seata-wire/src/",
+        forbidden: &["tokio", "std::net", "std::fs", "handfast_core", "handfast_server"],
+    },
     Border { place: "migrations/", forbidden: &["sqlx", "tokio"] },
     Border { place: "examples/", forbidden: &["handfast_core", "handfast_proto"] },
 ];
@@ -46,9 +62,11 @@ const BORDERS: &[Border] = &[
 const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-core", &[]),
     ("handfast-proto", &[]),
+    ("handfast-seata-wire", &[]),
     ("handfast-migrations", &[]),
+    ("handfast-locks", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
-    ("handfast-server", &["handfast-core", "handfast-proto"]),
+    ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
     ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("order-payment", &["handfast", "handfast-server"]),

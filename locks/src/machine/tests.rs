@@ -1,0 +1,447 @@
+//! Clients, a table of locks and a bad network on virtual time, from one seed.
+//!
+//! Messages are lost, doubled, late and overtake one another; replies come after their time-out;
+//! clients are paused for longer than a lease, and die. After each step the judge counts who
+//! believes to hold each lock: he goes by the fences and by what a guard would say, never by the
+//! machines' state. Then the faults stop, and everything must come to an end.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::*;
+use crate::backend::{Place, WAITER_ALIVE};
+use crate::memory::Table;
+use crate::name::Token;
+
+const SEEDS: u64 = 500;
+const CLIENTS: usize = 4;
+const NAMES: [&str; 2] = ["a", "b"];
+const LEASE: Duration = Duration::from_secs(3);
+/// What the shell waits for an answer.
+const CALL_MAX: Duration = Duration::from_secs(1);
+const FAULTS_END: Moment = Moment::at(Duration::from_secs(60));
+
+/// A source of chances that is the same on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    fn milliseconds(&mut self, limit: u64) -> Duration {
+        Duration::from_millis(self.below(limit))
+    }
+}
+
+/// What happens at a time.
+#[derive(Debug)]
+enum Step {
+    /// A request arrives at the table; the call's answer goes to the client unless it is a copy.
+    Arrive { to: Call, request: Request, is_copy: bool },
+    /// Something arrives at a client, if that one still lives.
+    Deliver { client: u128, call: Option<u64>, event: Event },
+    /// A client's timer.
+    Timer { client: u128 },
+    /// Somebody wants a lock.
+    Begin,
+    /// A client's guard is dropped.
+    Drop { client: u128, number: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    client: u128,
+    id: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Request {
+    Ask(Ask),
+    Renew(Vec<u64>, Vec<Hold>),
+    Leave(Leave),
+}
+
+impl Request {
+    fn failed(&self) -> Event {
+        let error = BackendError::unanswered();
+        match self {
+            Self::Ask(ask) => Event::Answered { number: ask.token.number, answer: Err(error) },
+            Self::Renew(numbers, _) => {
+                Event::Renewed { numbers: numbers.clone(), answer: Err(error) }
+            }
+            Self::Leave(leave) => {
+                Event::Left { number: leave.hold.token.number, answer: Err(error) }
+            }
+        }
+    }
+}
+
+/// Earliest first; what was planned first comes first.
+struct Planned(Moment, u64, Step);
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Planned {}
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Planned {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.0, other.1).cmp(&(self.0, self.1))
+    }
+}
+
+struct Client {
+    id: u128,
+    machine: Machine,
+    paused_until: Moment,
+    /// Calls that are not answered yet.
+    calls: Vec<u64>,
+    guards: BTreeMap<u64, Belief>,
+    names: BTreeMap<u64, usize>,
+}
+
+/// What a guard knows.
+#[derive(Debug)]
+struct Belief {
+    until: Until,
+    is_lost: bool,
+}
+
+struct World {
+    now: Moment,
+    dice: Dice,
+    plan: BinaryHeap<Planned>,
+    last: u64,
+    table: Table,
+    clients: Vec<Client>,
+    /// The largest fence that any guard has had, by name.
+    fences: [i64; NAMES.len()],
+    grants: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            now: Moment::at(Duration::ZERO),
+            dice: Dice(seed),
+            plan: BinaryHeap::new(),
+            last: 0,
+            table: Table::default(),
+            clients: Vec::new(),
+            fences: [0; NAMES.len()],
+            grants: 0,
+        };
+        for _ in 0..CLIENTS {
+            let client = world.client();
+            world.clients.push(client);
+        }
+        world.after(Duration::ZERO, Step::Begin);
+        world
+    }
+
+    fn client(&mut self) -> Client {
+        let id = u128::from(self.next());
+        let label = format!("client {id}");
+        let settings = Settings { client: id, label, lease: LEASE, hold_max: None };
+        let machine = Machine::new(settings);
+        let (paused_until, calls) = (self.now, Vec::new());
+        Client { id, machine, paused_until, calls, guards: BTreeMap::new(), names: BTreeMap::new() }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn has_faults(&self) -> bool {
+        self.now < FAULTS_END
+    }
+
+    fn after(&mut self, delay: Duration, step: Step) {
+        let number = self.next();
+        self.plan.push(Planned(self.now + delay, number, step));
+    }
+
+    /// How long a message takes: mostly a little, sometimes longer than a lease.
+    fn delay(&mut self) -> Duration {
+        let is_slow = self.has_faults() && self.dice.percent(5);
+        self.dice.milliseconds(if is_slow { 5_000 } else { 50 })
+    }
+
+    fn run(&mut self) {
+        while let Some(Planned(at, _, step)) = self.plan.pop() {
+            self.now = at;
+            self.step(step);
+            self.judge();
+        }
+        for client in &self.clients {
+            assert!(client.machine.is_idle(), "left over: {:?}", client.machine);
+        }
+        self.nothing_is_left();
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Arrive { to, request, is_copy } => self.arrive(to, &request, is_copy),
+            Step::Deliver { client, call, event } => self.deliver(client, call, event),
+            Step::Timer { client } => {
+                let now = self.now;
+                let is_due = |it: &&Client| it.machine.next_deadline().is_some_and(|at| at <= now);
+                if self.clients.iter().find(|it| it.id == client).filter(is_due).is_some() {
+                    self.deliver(client, None, Event::Tick);
+                }
+            }
+            Step::Begin => self.begin(),
+            Step::Drop { client, number } => self.drop_guard(client, number),
+        }
+    }
+
+    /// A client that is paused drops nothing before it goes on.
+    fn drop_guard(&mut self, client: u128, number: u64) {
+        let Some(at) = self.clients.iter().position(|it| it.id == client) else { return };
+        let pause = self.clients[at].paused_until.left(self.now);
+        if pause.is_zero() {
+            self.clients[at].guards.remove(&number);
+            self.deliver(client, None, Event::LetGo { number });
+        } else {
+            self.after(pause, Step::Drop { client, number });
+        }
+    }
+
+    /// Somebody wants a lock, for some time; or a client is paused, or dies.
+    fn begin(&mut self) {
+        if !self.has_faults() {
+            return;
+        }
+        let pause = self.dice.milliseconds(400);
+        self.after(pause, Step::Begin);
+        let at = usize::try_from(self.dice.below(CLIENTS as u64)).unwrap();
+        match self.dice.below(100) {
+            0..2 => self.clients[at] = self.client(),
+            2..5 => self.clients[at].paused_until = self.now + self.dice.milliseconds(8_000),
+            _ => {
+                let number = self.next();
+                let which = usize::try_from(self.dice.below(NAMES.len() as u64)).unwrap();
+                let patience = match self.dice.below(3) {
+                    0 => Patience::None,
+                    1 => Patience::Until(self.now + self.dice.milliseconds(3_000)),
+                    _ => Patience::Endless,
+                };
+                let client = self.clients[at].id;
+                self.clients[at].names.insert(number, which);
+                let name = LockName::new(NAMES[which]).unwrap();
+                self.deliver(client, None, Event::Ask { number, name, patience });
+                if self.dice.percent(10) {
+                    // The future is dropped at some await.
+                    let delay = self.dice.milliseconds(2_000);
+                    self.after(delay, Step::Drop { client, number });
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, to: Call, request: &Request, is_copy: bool) {
+        let event = match request {
+            Request::Ask(ask) => {
+                let answer = Ok(self.table.ask(self.now, ask));
+                Event::Answered { number: ask.token.number, answer }
+            }
+            Request::Renew(numbers, holds) => {
+                let answer = Ok(self.table.renew(self.now, holds, LEASE));
+                Event::Renewed { numbers: numbers.clone(), answer }
+            }
+            Request::Leave(leave) => {
+                let (left, next) = self.table.leave(self.now, leave);
+                if let Some(next) = next.filter(|_| !(self.has_faults() && self.dice.percent(10))) {
+                    let (delay, event) = (self.delay(), Event::Woken(Wake::One(next)));
+                    self.after(delay, Step::Deliver { client: next.client, call: None, event });
+                }
+                Event::Left { number: leave.hold.token.number, answer: Ok(left) }
+            }
+        };
+        if is_copy || (self.has_faults() && self.dice.percent(5)) {
+            return;
+        }
+        let delay = self.delay();
+        self.after(delay, Step::Deliver { client: to.client, call: Some(to.id), event });
+    }
+
+    fn deliver(&mut self, client: u128, call: Option<u64>, event: Event) {
+        let Some(at) = self.clients.iter().position(|it| it.id == client) else { return };
+        let now = self.now;
+        if now < self.clients[at].paused_until {
+            let delay = self.clients[at].paused_until.left(now);
+            self.after(delay, Step::Deliver { client, call, event });
+            return;
+        }
+        if let Some(call) = call {
+            // Either the answer or the time-out counts, whichever comes first.
+            let Some(open) = self.clients[at].calls.iter().position(|it| *it == call) else {
+                return;
+            };
+            self.clients[at].calls.swap_remove(open);
+        }
+        let mut effects = Vec::new();
+        self.clients[at].machine.decide(now, event, &mut effects);
+        for effect in effects {
+            self.carry_out(at, effect);
+        }
+        if let Some(deadline) = self.clients[at].machine.next_deadline() {
+            self.after(deadline.left(now), Step::Timer { client });
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, effect: Effect) {
+        let client = self.clients[at].id;
+        match effect {
+            Effect::Ask(ask) => self.send(at, Request::Ask(ask)),
+            Effect::Renew { numbers, holds } => self.send(at, Request::Renew(numbers, holds)),
+            Effect::Leave(leave) => self.send(at, Request::Leave(leave)),
+            Effect::Granted { number, fence, until } => {
+                let which = self.clients[at].names[&number];
+                assert!(fence.number() > self.fences[which], "the fence went back");
+                self.fences[which] = fence.number();
+                self.grants += 1;
+                self.clients[at].guards.insert(number, Belief { until, is_lost: false });
+                let limit = if self.dice.percent(20) { 12_000 } else { 300 };
+                let delay = self.dice.milliseconds(limit);
+                self.after(delay, Step::Drop { client, number });
+            }
+            Effect::Extended { number, until } => {
+                if let Some(belief) = self.clients[at].guards.get_mut(&number) {
+                    assert!(!belief.is_lost, "what was lost came back");
+                    assert!(self.now < belief.until.deadline, "what had ended came back");
+                    belief.until = until;
+                }
+            }
+            Effect::Lost { number, .. } => {
+                if let Some(belief) = self.clients[at].guards.get_mut(&number) {
+                    belief.is_lost = true;
+                }
+            }
+            Effect::Refused { number, .. } | Effect::Ended { number, .. } => {
+                let was_granted = self.clients[at].guards.contains_key(&number);
+                assert!(!was_granted, "refused or ended under a guard");
+            }
+        }
+    }
+
+    fn send(&mut self, at: usize, request: Request) {
+        let call = Call { client: self.clients[at].id, id: self.next() };
+        self.clients[at].calls.push(call.id);
+        let (client, event) = (call.client, request.failed());
+        self.after(CALL_MAX, Step::Deliver { client, call: Some(call.id), event });
+        if self.has_faults() && self.dice.percent(5) {
+            return;
+        }
+        if self.has_faults() && self.dice.percent(5) {
+            let (delay, copy) = (self.delay(), request.clone());
+            self.after(delay, Step::Arrive { to: call, request: copy, is_copy: true });
+        }
+        let delay = self.delay();
+        self.after(delay, Step::Arrive { to: call, request, is_copy: false });
+    }
+
+    /// At most one guard of each lock says that it is held.
+    fn judge(&self) {
+        for (which, name) in NAMES.iter().enumerate() {
+            let holders: usize = self.clients.iter().map(|it| it.believes(which, self.now)).sum();
+            assert!(holders <= 1, "{holders} hold {name} at {:?}", self.now);
+        }
+    }
+
+    /// Whoever comes afterwards finds every lock free.
+    fn nothing_is_left(&mut self) {
+        let late = self.now + LEASE.max(WAITER_ALIVE);
+        for name in NAMES {
+            let token = Token { client: 0, number: 0 };
+            let (name, label) = (LockName::new(name).unwrap(), String::new());
+            let ask = Ask { name, token, lease: LEASE, label, place: Place::None };
+            let answer = self.table.ask(late, &ask);
+            assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+        }
+    }
+}
+
+impl Client {
+    fn believes(&self, which: usize, now: Moment) -> usize {
+        let is_held = |(number, belief): &(&u64, &Belief)| {
+            self.names[number] == which && !belief.is_lost && now < belief.until.deadline
+        };
+        self.guards.iter().filter(is_held).count()
+    }
+}
+
+#[test]
+fn one_guard_at_a_time_whatever_the_network_does() {
+    let mut grants = 0;
+    for seed in 0..SEEDS {
+        let ran = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            world.run();
+            world.grants
+        });
+        match ran {
+            Ok(granted) => grants += granted,
+            Err(panic) => {
+                println!("seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    assert!(grants > SEEDS * 20, "only {grants} locks were ever held");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let run = |seed| {
+        let mut world = World::new(seed);
+        world.run();
+        (world.now, world.last, world.grants, world.fences)
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+/// Many locks cost few requests.
+#[test]
+fn leases_are_renewed_in_batches() {
+    let label = String::new();
+    let settings = Settings { client: 1, label, lease: LEASE, hold_max: None };
+    let mut machine = Machine::new(settings);
+    let start = Moment::at(Duration::from_secs(1));
+    let mut out = Vec::new();
+    for number in 0..250 {
+        let name = LockName::new(format!("lock {number}")).unwrap();
+        // Not all at once: whoever is due a little later rides along.
+        let now = start + Duration::from_micros(500 * number);
+        machine.decide(now, Event::Ask { number, name, patience: Patience::None }, &mut out);
+        let answer = Ok(Answer::Granted { fence: Fence::new(1) });
+        machine.decide(now, Event::Answered { number, answer }, &mut out);
+    }
+    out.clear();
+    machine.decide(machine.next_deadline().unwrap(), Event::Tick, &mut out);
+    let sizes: Vec<usize> = out
+        .iter()
+        .map(|effect| {
+            let Effect::Renew { holds, .. } = effect else { panic!("{effect:?}") };
+            holds.len()
+        })
+        .collect();
+    assert_eq!(sizes, [100, 100, 50]);
+    assert!(machine.next_deadline().unwrap() > start + LEASE / 2);
+}

@@ -1,0 +1,413 @@
+//! One acquisition from its first request until nothing of it is left at the backend.
+//!
+//! ```text
+//! Asking ⇄ Waiting           let go, out of patience, given up
+//!    │        └──────────────────────────┐
+//!    ▼                                   ▼
+//!  Held ──── let go ─────────────────▶ Leaving ─▶ (gone)
+//!    └─▶ Lost ─── let go ────────────────┘
+//! ```
+
+use std::time::Duration;
+
+use super::{Effect, Patience, Settings, Until};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, WAITER_ALIVE};
+use crate::clock::Moment;
+use crate::error::{BackendError, LockError, Lost, Outcome};
+use crate::name::{Fence, Holder, LockName, Token};
+
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) number: u64,
+    name: LockName,
+    patience: Patience,
+    place: Place,
+    /// Some request of ours went unanswered and may still arrive.
+    is_doubtful: bool,
+    /// Requests that failed in a row, and since when.
+    failures: u32,
+    failing_since: Moment,
+    /// Who held the lock when it was last asked for.
+    holder: Option<Holder>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// A request is under way.
+    Asking { sent_at: Moment, is_woken: bool, is_wanted: bool },
+    /// To ask again then, or when woken.
+    Waiting { ask_at: Moment },
+    /// Held until the deadline at least.
+    Held(Held),
+    /// It was held, and its guard is still alive.
+    Lost,
+    /// Its end is under way, or to be repeated then.
+    Leaving { was: Was, repeat_at: Option<Moment>, give_up_at: Moment, is_repeated: bool },
+}
+
+#[derive(Debug)]
+struct Held {
+    /// When holding must end, if there is a limit.
+    end_at: Option<Moment>,
+    until: Until,
+    renew_at: Moment,
+    /// When the renewal that is under way was sent.
+    renewing: Option<Moment>,
+}
+
+/// What an acquisition was when it was let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Was {
+    NotHeld,
+    Held,
+    Lost,
+}
+
+impl Ticket {
+    pub(super) fn new(number: u64, name: LockName, patience: Patience, now: Moment) -> Self {
+        let place = if patience == Patience::None { Place::None } else { Place::Join };
+        let phase = Phase::Waiting { ask_at: now };
+        Self {
+            number,
+            name,
+            patience,
+            place,
+            is_doubtful: false,
+            failures: 0,
+            failing_since: now,
+            holder: None,
+            phase,
+        }
+    }
+
+    /// When it has something to do by itself.
+    pub(super) fn timer(&self) -> Option<Moment> {
+        match &self.phase {
+            Phase::Asking { is_wanted: true, .. } => self.limit(),
+            Phase::Waiting { ask_at } => Some(self.limit().map_or(*ask_at, |at| at.min(*ask_at))),
+            Phase::Held(Held { until, renewing: Some(_), .. }) => Some(until.deadline),
+            Phase::Held(Held { until, renew_at, .. }) => Some(until.deadline.min(*renew_at)),
+            Phase::Leaving { repeat_at, .. } => *repeat_at,
+            Phase::Asking { is_wanted: false, .. } | Phase::Lost => None,
+        }
+    }
+
+    /// Whether somebody waits for it or has a guard of it.
+    pub(super) fn is_wanted(&self) -> bool {
+        match self.phase {
+            Phase::Asking { is_wanted, .. } => is_wanted,
+            Phase::Waiting { .. } | Phase::Held(_) | Phase::Lost => true,
+            Phase::Leaving { .. } => false,
+        }
+    }
+
+    pub(super) fn hold(&self, settings: &Settings) -> Hold {
+        let token = Token { client: settings.client, number: self.number };
+        Hold { name: self.name.clone(), token }
+    }
+
+    pub(super) fn ask(&mut self, now: Moment, settings: &Settings, out: &mut Vec<Effect>) {
+        let Hold { name, token } = self.hold(settings);
+        let (lease, label) = (settings.lease, settings.label.clone());
+        out.push(Effect::Ask(Ask { name, token, lease, label, place: self.place }));
+        // SENT-TIME.
+        self.phase = Phase::Asking { sent_at: now, is_woken: false, is_wanted: true };
+    }
+
+    /// Answers whether the ticket goes on, as the following do.
+    pub(super) fn answered(
+        &mut self,
+        now: Moment,
+        answer: Result<Answer, BackendError>,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Phase::Asking { sent_at, is_woken, is_wanted } = self.phase else { return true };
+        match answer {
+            Ok(Answer::Granted { .. }) if !is_wanted => {
+                self.leave(now, Was::NotHeld, settings, out);
+                true
+            }
+            Ok(Answer::Granted { fence }) => {
+                self.granted(now, sent_at, fence, settings, out);
+                true
+            }
+            Ok(Answer::Busy { holder, look_again }) => {
+                self.failures = 0;
+                self.holder = holder;
+                let look = if is_woken { None } else { Some(now + look_again) };
+                self.busy(now, look, is_wanted, settings, out)
+            }
+            Err(error) => {
+                self.is_doubtful = true;
+                // It may be in the queue already.
+                if self.place == Place::Join {
+                    self.place = Place::Keep;
+                }
+                self.failed(now, error, is_wanted, settings, out)
+            }
+        }
+    }
+
+    fn granted(
+        &mut self,
+        now: Moment,
+        sent_at: Moment,
+        fence: Fence,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) {
+        let end_at = settings.hold_max.map(|max| sent_at + max);
+        let until = until(sent_at, end_at, settings);
+        if until.deadline <= now {
+            // Born expired: the answer took as long as the lease. Asking again finds the same
+            // acquisition if nobody took it meanwhile.
+            self.ask(now, settings, out);
+            return;
+        }
+        self.failures = 0;
+        let renew_at = sent_at + settings.lease / 3;
+        self.phase = Phase::Held(Held { end_at, until, renew_at, renewing: None });
+        out.push(Effect::Granted { number: self.number, fence, until });
+    }
+
+    fn busy(
+        &mut self,
+        now: Moment,
+        look: Option<Moment>,
+        is_wanted: bool,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if self.place == Place::None {
+            // Nothing of it is left at the backend.
+            if is_wanted {
+                let (name, holder) = (self.name.clone(), self.holder.take());
+                let why = LockError::Busy { name, holder };
+                out.push(Effect::Refused { number: self.number, why });
+            } else {
+                out.push(Effect::Ended { number: self.number, outcome: Ok(Outcome::Released) });
+            }
+            return false;
+        }
+        self.place = Place::Keep;
+        match look {
+            _ if !is_wanted => self.leave(now, Was::NotHeld, settings, out),
+            Some(ask_at) => self.phase = Phase::Waiting { ask_at },
+            None => self.ask(now, settings, out),
+        }
+        true
+    }
+
+    fn failed(
+        &mut self,
+        now: Moment,
+        error: BackendError,
+        is_wanted: bool,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if self.failures == 0 {
+            self.failing_since = now;
+        }
+        self.failures += 1;
+        let gives_up =
+            self.patience == Patience::None || self.failing_since + settings.give_up() <= now;
+        let name = self.name.clone();
+        let why = if !is_wanted {
+            None
+        } else if error.is_final() {
+            Some(LockError::Refused { source: error })
+        } else if gives_up {
+            Some(LockError::Unavailable { name, source: error })
+        } else {
+            self.phase = Phase::Waiting { ask_at: now + settings.pause(self.failures) };
+            return true;
+        };
+        if let Some(why) = why {
+            out.push(Effect::Refused { number: self.number, why });
+        }
+        self.leave(now, Was::NotHeld, settings, out);
+        true
+    }
+
+    pub(super) fn woken(&mut self, now: Moment, settings: &Settings, out: &mut Vec<Effect>) {
+        match &mut self.phase {
+            Phase::Asking { is_woken, .. } => *is_woken = true,
+            Phase::Waiting { .. } => self.ask(now, settings, out),
+            Phase::Held(_) | Phase::Lost | Phase::Leaving { .. } => {}
+        }
+    }
+
+    pub(super) fn let_go(
+        &mut self,
+        now: Moment,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        match &mut self.phase {
+            // ONE-CALL: its answer comes first.
+            Phase::Asking { is_wanted, .. } => *is_wanted = false,
+            Phase::Waiting { .. } => self.leave(now, Was::NotHeld, settings, out),
+            Phase::Held(held) => {
+                let was = if held.until.deadline <= now { Was::Lost } else { Was::Held };
+                self.leave(now, was, settings, out);
+            }
+            Phase::Lost => self.leave(now, Was::Lost, settings, out),
+            Phase::Leaving { .. } => {}
+        }
+        true
+    }
+
+    fn leave(&mut self, now: Moment, was: Was, settings: &Settings, out: &mut Vec<Effect>) {
+        // By then nothing of it can be left at the backend: the lease and the place have ended.
+        let give_up_at = now + settings.lease.max(WAITER_ALIVE);
+        self.failures = 0;
+        self.phase = Phase::Leaving { was, repeat_at: None, give_up_at, is_repeated: false };
+        self.send_leave(settings, out);
+    }
+
+    fn send_leave(&self, settings: &Settings, out: &mut Vec<Effect>) {
+        let hold = self.hold(settings);
+        out.push(Effect::Leave(Leave { hold, is_doubtful: self.is_doubtful }));
+    }
+
+    pub(super) fn left(
+        &mut self,
+        now: Moment,
+        answer: Result<Left, BackendError>,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Phase::Leaving { was, repeat_at, give_up_at, is_repeated } = &mut self.phase else {
+            return true;
+        };
+        let outcome = match answer {
+            Ok(left) => Ok(outcome(*was, left, *is_repeated)),
+            Err(error) if !error.is_final() && now < *give_up_at => {
+                self.failures += 1;
+                *is_repeated = true;
+                *repeat_at = Some(now + settings.pause(self.failures));
+                return true;
+            }
+            Err(error) => Err(error),
+        };
+        out.push(Effect::Ended { number: self.number, outcome });
+        false
+    }
+
+    pub(super) fn tick(&mut self, now: Moment, settings: &Settings, out: &mut Vec<Effect>) -> bool {
+        let is_out_of_patience = self.limit().is_some_and(|limit| limit <= now);
+        match &mut self.phase {
+            Phase::Asking { is_wanted, .. } if *is_wanted && is_out_of_patience => {
+                *is_wanted = false;
+                self.time_out(out);
+            }
+            Phase::Waiting { .. } if is_out_of_patience => {
+                self.time_out(out);
+                self.leave(now, Was::NotHeld, settings, out);
+            }
+            Phase::Waiting { ask_at } if *ask_at <= now => self.ask(now, settings, out),
+            // LOST-FIRST.
+            Phase::Held(held) if held.until.deadline <= now => {
+                let why = held.until.then;
+                self.lose(why, out);
+            }
+            Phase::Leaving { repeat_at, .. } if repeat_at.is_some_and(|at| at <= now) => {
+                *repeat_at = None;
+                self.send_leave(settings, out);
+            }
+            Phase::Asking { .. }
+            | Phase::Waiting { .. }
+            | Phase::Held(_)
+            | Phase::Lost
+            | Phase::Leaving { .. } => {}
+        }
+        true
+    }
+
+    fn time_out(&self, out: &mut Vec<Effect>) {
+        let (name, holder) = (self.name.clone(), self.holder.clone());
+        let why = LockError::TimedOut { name, holder };
+        out.push(Effect::Refused { number: self.number, why });
+    }
+
+    fn lose(&mut self, why: Lost, out: &mut Vec<Effect>) {
+        self.phase = Phase::Lost;
+        out.push(Effect::Lost { number: self.number, why });
+    }
+
+    /// Whether its lease is to be renewed by then.
+    pub(super) fn is_due(&self, then: Moment) -> bool {
+        matches!(&self.phase, Phase::Held(held) if held.renewing.is_none() && held.renew_at <= then)
+    }
+
+    pub(super) fn mark_renewing(&mut self, now: Moment) {
+        if let Phase::Held(held) = &mut self.phase {
+            held.renewing = Some(now);
+        }
+    }
+
+    /// `is_held` is none when the renewal failed.
+    pub(super) fn renewed(
+        &mut self,
+        now: Moment,
+        is_held: Option<bool>,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        let Some(sent_at) = held.renewing.take() else { return };
+        // LOST-FIRST: no answer brings it back.
+        if held.until.deadline <= now {
+            return;
+        }
+        match is_held {
+            Some(true) => {
+                self.failures = 0;
+                held.until = until(sent_at, held.end_at, settings);
+                held.renew_at = match held.until.then {
+                    // Longer it may not be held.
+                    Lost::MaxHold => held.until.deadline,
+                    Lost::Deadline | Lost::Taken => sent_at + settings.lease / 3,
+                };
+                out.push(Effect::Extended { number: self.number, until: held.until });
+            }
+            Some(false) => self.lose(Lost::Taken, out),
+            None => {
+                self.failures += 1;
+                held.renew_at = now + settings.pause(self.failures);
+            }
+        }
+    }
+
+    fn limit(&self) -> Option<Moment> {
+        match self.patience {
+            Patience::Until(limit) => Some(limit),
+            Patience::None | Patience::Endless => None,
+        }
+    }
+}
+
+/// Until when a lease that was asked for at that time is surely ours.
+fn until(sent_at: Moment, end_at: Option<Moment>, settings: &Settings) -> Until {
+    let lease: Duration = settings.lease.saturating_sub(settings.margin());
+    match end_at {
+        Some(end) if end <= sent_at + lease => Until { deadline: end, then: Lost::MaxHold },
+        Some(_) | None => Until { deadline: sent_at + lease, then: Lost::Deadline },
+    }
+}
+
+fn outcome(was: Was, left: Left, is_repeated: bool) -> Outcome {
+    match (was, left) {
+        (Was::NotHeld, _) | (Was::Held, Left::Freed) => Outcome::Released,
+        // Our first request may have freed it, and its answer was lost.
+        (Was::Held, Left::NotHeld { .. }) if is_repeated => Outcome::Released,
+        (Was::Lost, Left::Freed) => Outcome::WasLost,
+        (Was::Held | Was::Lost, Left::NotHeld { current: None }) => Outcome::WasLost,
+        (Was::Held | Was::Lost, Left::NotHeld { current: Some(current) }) => {
+            Outcome::NotOwner { current }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Carries out what the machine decides: one task for all locks of a client.
+//!
+//! It holds no lock state of its own, only the ends of channels to those who wait and those who
+//! hold. It goes on after the last guard is dropped, until everything is let go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::{FutureExt, TryFutureExt};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::backend::{Ask, Backend, Hold, Leave, Wake};
+use crate::clock::{Moment, sleep_until};
+use crate::error::{BackendError, LockError, Lost, Outcome};
+use crate::guard::{Held, Standing};
+use crate::machine::{Effect, Event, Machine, Patience, Settings, Until};
+use crate::name::{Fence, LockName, Token};
+
+/// How long one request may take, unless the lease is shorter than that allows.
+const CALL_MAX: Duration = Duration::from_secs(5);
+/// The pause before listening again after the connection failed.
+const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+
+type Reply = oneshot::Sender<Result<Arc<Held>, LockError>>;
+type Ended = oneshot::Sender<Result<Outcome, BackendError>>;
+
+/// What clients and guards ask of the shell.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A lock.
+    Ask { number: u64, name: LockName, patience: Patience, reply: Reply },
+    /// An end of it.
+    LetGo { number: u64, ended: Option<Ended> },
+    /// A sign when nothing is left of what was let go.
+    Settle(oneshot::Sender<()>),
+}
+
+/// Who is told what becomes of an acquisition.
+#[derive(Debug)]
+struct Desk {
+    name: LockName,
+    reply: Option<Reply>,
+    standing: Option<watch::Sender<Standing>>,
+    ended: Option<Ended>,
+}
+
+pub(crate) struct Shell {
+    machine: Machine,
+    settings: Settings,
+    backend: Arc<dyn Backend>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    /// For the guards. Weak, so that the inbox closes when nobody outside has it any more.
+    sender: mpsc::WeakUnboundedSender<Message>,
+    desks: HashMap<u64, Desk>,
+    calls: FuturesUnordered<BoxFuture<'static, Event>>,
+    settling: Vec<oneshot::Sender<()>>,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        settings: Settings,
+        backend: Arc<dyn Backend>,
+    ) -> (Self, mpsc::UnboundedSender<Message>) {
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let shell = Self {
+            machine: Machine::new(settings.clone()),
+            settings,
+            backend,
+            inbox,
+            sender: sender.downgrade(),
+            desks: HashMap::new(),
+            calls: FuturesUnordered::new(),
+            settling: Vec::new(),
+        };
+        (shell, sender)
+    }
+
+    /// Serves until nobody is left to be served.
+    pub(crate) async fn serve(mut self) {
+        let (wakes, mut woken) = mpsc::unbounded_channel();
+        let mut listening = listen(Arc::clone(&self.backend), self.settings.client, wakes).boxed();
+        let mut is_open = true;
+        while is_open || !self.machine.is_idle() {
+            tokio::select! {
+                message = self.inbox.recv(), if is_open => match message {
+                    Some(message) => self.take(message),
+                    None => is_open = false,
+                },
+                Some(event) = self.calls.next(), if !self.calls.is_empty() => self.decide(event),
+                Some(wake) = woken.recv() => self.decide(Event::Woken(wake)),
+                () = at(self.machine.next_deadline()) => self.decide(Event::Tick),
+                () = &mut listening => {}
+            }
+            self.settle();
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Ask { number, name, patience, reply } => {
+                let desk =
+                    Desk { name: name.clone(), reply: Some(reply), standing: None, ended: None };
+                self.desks.insert(number, desk);
+                self.decide(Event::Ask { number, name, patience });
+            }
+            Message::LetGo { number, ended } => {
+                if let Some(desk) = self.desks.get_mut(&number) {
+                    desk.ended = desk.ended.take().or(ended);
+                }
+                self.decide(Event::LetGo { number });
+            }
+            Message::Settle(settled) => self.settling.push(settled),
+        }
+    }
+
+    fn settle(&mut self) {
+        if !self.settling.is_empty() && self.machine.is_settled() {
+            for settled in self.settling.drain(..) {
+                // Who does not wait any more need not know.
+                let _ = settled.send(());
+            }
+        }
+    }
+
+    fn decide(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.machine.decide(Moment::now(), event, &mut effects);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Ask(ask) => self.ask(ask),
+            Effect::Renew { numbers, holds } => self.renew(numbers, holds),
+            Effect::Leave(leave) => self.leave(leave),
+            Effect::Granted { number, fence, until } => self.grant(number, fence, until),
+            Effect::Refused { number, why } => {
+                if let Some(reply) = self.desks.remove(&number).and_then(|desk| desk.reply) {
+                    // Who does not wait any more need not know.
+                    let _ = reply.send(Err(why));
+                }
+            }
+            Effect::Extended { number, until } => {
+                self.tell(number, |standing| standing.until = until);
+            }
+            Effect::Lost { number, why } => self.lose(number, why),
+            Effect::Ended { number, outcome } => self.end(number, outcome),
+        }
+    }
+
+    /// A guard for whoever asked. If he has gone, it is dropped on the way, which lets go.
+    fn grant(&mut self, number: u64, fence: Fence, until: Until) {
+        let Some(desk) = self.desks.get_mut(&number) else { return };
+        let (Some(reply), Some(shell)) = (desk.reply.take(), self.sender.upgrade()) else {
+            self.decide(Event::LetGo { number });
+            return;
+        };
+        let (sender, standing) = watch::channel(Standing { until, lost: None });
+        desk.standing = Some(sender);
+        let token = Token { client: self.settings.client, number };
+        let held = Held { name: desk.name.clone(), token, fence, standing, shell };
+        // Unread, it comes back and is dropped here: its message finds the inbox open.
+        let _ = reply.send(Ok(Arc::new(held)));
+    }
+
+    fn lose(&mut self, number: u64, why: Lost) {
+        if let Some(desk) = self.desks.get(&number) {
+            tracing::warn!(lock = %desk.name, %why, "a lock was lost");
+        }
+        self.tell(number, |standing| standing.lost = Some(why));
+    }
+
+    fn end(&mut self, number: u64, outcome: Result<Outcome, BackendError>) {
+        let Some(desk) = self.desks.remove(&number) else { return };
+        if let Err(error) = &outcome {
+            tracing::warn!(lock = %desk.name, %error, "a lock could not be let go");
+        }
+        if let Some(ended) = desk.ended {
+            // Who does not wait any more need not know.
+            let _ = ended.send(outcome);
+        }
+    }
+
+    fn tell(&self, number: u64, change: impl FnOnce(&mut Standing)) {
+        if let Some(standing) = self.desks.get(&number).and_then(|desk| desk.standing.as_ref()) {
+            standing.send_modify(change);
+        }
+    }
+
+    fn ask(&self, ask: Ask) {
+        let backend = Arc::clone(&self.backend);
+        // Half of the lease should be left of what is granted.
+        let limit = CALL_MAX.min(self.settings.lease / 2);
+        self.calls.push(
+            async move {
+                let answer = within(limit, backend.ask(&ask)).await;
+                Event::Answered { number: ask.token.number, answer }
+            }
+            .boxed(),
+        );
+    }
+
+    fn renew(&self, numbers: Vec<u64>, holds: Vec<Hold>) {
+        let backend = Arc::clone(&self.backend);
+        let lease = self.settings.lease;
+        // It is sent at a third: there is room for a second one.
+        let limit = CALL_MAX.min(lease / 3);
+        self.calls.push(
+            async move {
+                let answer = within(limit, backend.renew(&holds, lease)).await;
+                Event::Renewed { numbers, answer }
+            }
+            .boxed(),
+        );
+    }
+
+    fn leave(&self, leave: Leave) {
+        let backend = Arc::clone(&self.backend);
+        self.calls.push(
+            async move {
+                let answer = within(CALL_MAX, backend.leave(&leave)).await;
+                Event::Left { number: leave.hold.token.number, answer }
+            }
+            .boxed(),
+        );
+    }
+}
+
+/// A request that gets no answer in time is one of which nothing is known.
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    tokio::time::timeout(limit, call)
+        .unwrap_or_else(|_elapsed| Err(BackendError::unanswered()))
+        .await
+}
+
+async fn at(deadline: Option<Moment>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Listens for ever. A connection that fails costs wake-ups; whoever waits looks by himself then.
+async fn listen(backend: Arc<dyn Backend>, client: u128, wakes: mpsc::UnboundedSender<Wake>) {
+    loop {
+        let Err(error) = backend.listen(client, &wakes).await;
+        tracing::warn!(backend = backend.name(), %error, "wake-ups are interrupted");
+        // The receiver is in this same task and lives as long.
+        let _ = wakes.send(Wake::All);
+        tokio::time::sleep(LISTEN_AGAIN).await;
+    }
+}

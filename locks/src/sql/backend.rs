@@ -1,0 +1,178 @@
+//! What the three databases have in common: the order of statements.
+
+use crate::error::BackendError;
+
+/// Connections for taking locks. What waits for them never keeps renewals and releases waiting.
+pub(super) const ASKING_CONNECTIONS: usize = 6;
+/// Connections in all: two more for renewals and releases, one to listen.
+pub(super) const CONNECTIONS: u32 = 9;
+
+/// The error of a statement.
+pub(super) fn explain(error: sqlx::Error) -> BackendError {
+    if is_schema_mismatch(&error) {
+        return BackendError::lasting(format!(
+            "table distributed_lock is missing or has other columns: apply the client migrations, \
+             with `handfast.migrate(&pool).await` or from migrations/ ({error})"
+        ));
+    }
+    BackendError::passing("the database failed", error)
+}
+
+fn is_schema_mismatch(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    // PostgreSQL: undefined table, column. MySQL: the same. SQLite has one code for all.
+    let code = error.code();
+    let is_undefined = |code: &str| ["42P01", "42703", "42S02", "42S22"].contains(&code);
+    let of_sqlite = ["no such table", "no such column", "has no column"];
+    code.is_some_and(|code| is_undefined(&code))
+        || of_sqlite.iter().any(|words| error.message().contains(words))
+}
+
+/// Implements [`Backend`](crate::Backend) for a type with a `pool`, `asking` and the statements of
+/// its database. One impl per database: a generic one would need bounds that no compiler message
+/// explains.
+macro_rules! sql_backend {
+    ($locks:ty, $database:ty, $name:literal, $poll:expr) => {
+        #[async_trait::async_trait]
+        impl crate::backend::Backend for $locks {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn grade(&self) -> crate::backend::Grade {
+                crate::backend::Grade::Correctness
+            }
+
+            async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+                // The semaphore is never closed.
+                let _turn = self.asking.acquire().await;
+                let mut connection = self.pool.acquire().await.map_err(explain)?;
+                self.try_ask(&mut connection, ask).await.map_err(explain)
+            }
+
+            async fn renew(
+                &self,
+                holds: &[Hold],
+                lease: Duration,
+            ) -> Result<Vec<bool>, BackendError> {
+                let mut connection = self.pool.acquire().await.map_err(explain)?;
+                let held = renew(&mut connection, holds, lease).await.map_err(explain)?;
+                Ok(holds.iter().map(|hold| held.contains(&hold.token.to_string())).collect())
+            }
+
+            async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
+                let mut connection = self.pool.acquire().await.map_err(explain)?;
+                self.try_leave(&mut connection, leave).await.map_err(explain)
+            }
+
+            async fn listen(
+                &self,
+                client: u128,
+                wakes: &mpsc::UnboundedSender<Wake>,
+            ) -> Result<Infallible, BackendError> {
+                listen(&self.pool, client, wakes).await
+            }
+        }
+
+        impl $locks {
+            async fn try_ask(
+                &self,
+                connection: &mut <$database as sqlx::Database>::Connection,
+                ask: &Ask,
+            ) -> Result<Answer, sqlx::Error> {
+                let (name, token) = (ask.name.as_str(), ask.token.to_string());
+                if ask.place != Place::Keep {
+                    if let Some(fence) = take(connection, ask, &token).await? {
+                        return Ok(Answer::Granted { fence: Fence::new(fence) });
+                    }
+                }
+                if ask.place != Place::None {
+                    // In the queue first, then once more: whoever lets go after this look sees the
+                    // queue with this one in it.
+                    join(connection, name, &token).await?;
+                    if let Some(fence) = take(connection, ask, &token).await? {
+                        forget(connection, name, &token).await?;
+                        return Ok(Answer::Granted { fence: Fence::new(fence) });
+                    }
+                }
+                if ask.place == Place::Join {
+                    sqlx::query(FORGET_DEAD).bind(name).execute(&mut *connection).await?;
+                }
+                Ok(look(connection, name, &token).await?.answer($poll))
+            }
+
+            async fn try_leave(
+                &self,
+                connection: &mut <$database as sqlx::Database>::Connection,
+                leave: &Leave,
+            ) -> Result<Left, sqlx::Error> {
+                let name = leave.hold.name.as_str();
+                let token = leave.hold.token.to_string();
+                if leave.is_doubtful {
+                    sqlx::query(BAR).bind(name).bind(&token).execute(&mut *connection).await?;
+                }
+                let freed = sqlx::query(FREE).bind(name).bind(&token);
+                let freed = freed.execute(&mut *connection).await?.rows_affected() == 1;
+                let left = if freed {
+                    Left::Freed
+                } else {
+                    forget(connection, name, &token).await?;
+                    Left::NotHeld { current: look(connection, name, &token).await?.holder() }
+                };
+                wake(connection, name).await?;
+                Ok(left)
+            }
+        }
+
+        async fn join(
+            connection: &mut <$database as sqlx::Database>::Connection,
+            name: &str,
+            token: &str,
+        ) -> Result<(), sqlx::Error> {
+            let alive = crate::backend::WAITER_ALIVE.as_secs_f64();
+            let join = sqlx::query(JOIN).bind(name).bind(token).bind(alive);
+            join.execute(connection).await.map(drop)
+        }
+
+        async fn forget(
+            connection: &mut <$database as sqlx::Database>::Connection,
+            name: &str,
+            token: &str,
+        ) -> Result<(), sqlx::Error> {
+            sqlx::query(FORGET).bind(name).bind(token).execute(connection).await.map(drop)
+        }
+
+        async fn look(
+            connection: &mut <$database as sqlx::Database>::Connection,
+            name: &str,
+            token: &str,
+        ) -> Result<Seen, sqlx::Error> {
+            let look = sqlx::query(LOOK).bind(name).bind(token);
+            let Some(row) = look.fetch_optional(connection).await? else {
+                // Nobody has ever had it.
+                let (owner, label) = (String::new(), String::new());
+                return Ok(Seen { owner, label, left: Duration::ZERO, ahead: 0 });
+            };
+            let (owner, label) = (row.try_get(0)?, row.try_get(1)?);
+            let left = Duration::try_from_secs_f64(row.try_get(2)?).unwrap_or_default();
+            Ok(Seen { owner, label, left, ahead: row.try_get(3)? })
+        }
+
+        /// The rows of what is held, by their primary key.
+        fn bind_holds(query: &mut sqlx::QueryBuilder<$database>, holds: &[Hold]) {
+            query.push(" WHERE name IN (");
+            let mut names = query.separated(", ");
+            for hold in holds {
+                names.push_bind(hold.name.as_str().to_owned());
+            }
+            query.push(") AND owner IN (");
+            let mut owners = query.separated(", ");
+            for hold in holds {
+                owners.push_bind(hold.token.to_string());
+            }
+            query.push(")");
+        }
+    };
+}
+
+pub(super) use sql_backend;

@@ -1,0 +1,154 @@
+//! MySQL and MariaDB. There are no wake-ups: the first of the queue polls.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, Row};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use crate::error::{BackendError, LockError};
+use crate::name::Fence;
+use crate::seen::Seen;
+
+/// How often the first in a queue looks.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Locks in a table of a MySQL or MariaDB database.
+#[derive(Debug)]
+pub struct MySqlLocks {
+    pool: MySqlPool,
+    asking: Semaphore,
+}
+
+impl MySqlLocks {
+    /// Connects by URL, and sees to it that the tables are there.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
+        Self::connect_with(options).await
+    }
+
+    /// Connects with options.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect_with(options: MySqlConnectOptions) -> Result<Self, LockError> {
+        let refused = |error| LockError::Refused { source: explain(error) };
+        let pool = MySqlPoolOptions::new().max_connections(CONNECTIONS).after_connect(
+            // No locks of gaps, and the queue as it is committed.
+            |connection, _| {
+                let set = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+                Box::pin(async move { connection.execute(set).await.map(drop) })
+            },
+        );
+        let pool = pool.connect_with(options).await.map_err(refused)?;
+        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
+    }
+}
+
+sql_backend!(MySqlLocks, MySql, "mysql", Some(POLL));
+
+const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
+    FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+
+/// The answer is the last insert id: the fence, or 0. Affected rows would not tell, because the
+/// driver asks for rows that were found. Assignments see what those before them have changed:
+/// first the fence, then the owner, then what follows from him.
+const TAKE: &str = "\
+    INSERT INTO distributed_lock (name, owner, label, fence, expires_at) \
+    VALUES (?, ?, ?, LAST_INSERT_ID(1), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND) \
+    ON DUPLICATE KEY UPDATE \
+      fence = IF(owner = VALUES(owner), LAST_INSERT_ID(fence), \
+        IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND barred <> VALUES(owner) \
+            AND ? = 0, LAST_INSERT_ID(fence + 1), fence + LAST_INSERT_ID(0))), \
+      owner = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND barred <> VALUES(owner) \
+            AND ? = 0, VALUES(owner), owner), \
+      label = IF(owner = VALUES(owner), VALUES(label), label), \
+      expires_at = IF(owner = VALUES(owner), VALUES(expires_at), expires_at)";
+
+/// How many wait longer. Asked before the lock is: on this database a statement that takes a lock
+/// cannot look at another table at the same time.
+const AHEAD: &str = "\
+    SELECT COUNT(*) FROM (SELECT ? AS name, ? AS token) me JOIN distributed_lock_waiter w \
+      ON w.name = me.name AND w.token <> me.token AND w.alive_until > UTC_TIMESTAMP(6) \
+      AND w.seq < COALESCE((SELECT own.seq FROM distributed_lock_waiter own \
+        WHERE own.name = me.name AND own.token = me.token), 9223372036854775807)";
+
+const JOIN: &str = "\
+    INSERT INTO distributed_lock_waiter (name, token, alive_until) \
+    VALUES (?, ?, UTC_TIMESTAMP(6) + INTERVAL ? SECOND) \
+    ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until)";
+
+const FORGET: &str = "DELETE FROM distributed_lock_waiter WHERE name = ? AND token = ?";
+
+const FORGET_DEAD: &str = "DELETE FROM distributed_lock_waiter \
+    WHERE name = ? AND alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE";
+
+const LOOK: &str = "\
+    SELECT d.owner, d.label, \
+      GREATEST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), d.expires_at), 0) / 1e6, \
+      (SELECT COUNT(*) FROM distributed_lock_waiter w \
+        WHERE w.name = me.name AND w.token <> me.token AND w.alive_until > UTC_TIMESTAMP(6) \
+          AND w.seq < COALESCE((SELECT own.seq FROM distributed_lock_waiter own \
+            WHERE own.name = me.name AND own.token = me.token), 9223372036854775807)) \
+    FROM (SELECT ? AS name, ? AS token) me JOIN distributed_lock d ON d.name = me.name";
+
+const FREE: &str = "UPDATE distributed_lock \
+    SET owner = '', label = '', expires_at = UTC_TIMESTAMP(6) \
+    WHERE name = ? AND owner = ? AND expires_at > UTC_TIMESTAMP(6)";
+
+const BAR: &str = "\
+    INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
+    VALUES (?, '', '', 0, UTC_TIMESTAMP(6), ?) \
+    ON DUPLICATE KEY UPDATE barred = VALUES(barred)";
+
+async fn take(
+    connection: &mut MySqlConnection,
+    ask: &Ask,
+    token: &str,
+) -> Result<Option<i64>, sqlx::Error> {
+    let name = ask.name.as_str();
+    let ahead = sqlx::query_scalar(AHEAD).bind(name).bind(token);
+    let ahead: i64 = ahead.fetch_one(&mut *connection).await?;
+    let lease = i64::try_from(ask.lease.as_micros()).unwrap_or(i64::MAX);
+    let take = sqlx::query(TAKE).bind(name).bind(token).bind(&ask.label).bind(lease);
+    let taken = take.bind(ahead).bind(ahead).execute(connection).await?.last_insert_id();
+    Ok(i64::try_from(taken).ok().filter(|fence| *fence > 0))
+}
+
+async fn renew(
+    connection: &mut MySqlConnection,
+    holds: &[Hold],
+    lease: Duration,
+) -> Result<Vec<String>, sqlx::Error> {
+    let mut query = sqlx::QueryBuilder::new(
+        "UPDATE distributed_lock SET expires_at = UTC_TIMESTAMP(6) + INTERVAL ",
+    );
+    query.push_bind(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)).push(" MICROSECOND");
+    bind_holds(&mut query, holds);
+    query.push(" AND expires_at > UTC_TIMESTAMP(6)");
+    query.build().execute(&mut *connection).await?;
+    // What is held now was renewed: nobody else renews it.
+    let mut query = sqlx::QueryBuilder::new("SELECT owner FROM distributed_lock");
+    bind_holds(&mut query, holds);
+    query.push(" AND expires_at > UTC_TIMESTAMP(6)");
+    query.build_query_scalar().fetch_all(connection).await
+}
+
+async fn wake(_: &mut MySqlConnection, _: &str) -> Result<(), sqlx::Error> {
+    Ok(())
+}
+
+async fn listen(
+    _: &MySqlPool,
+    _: u128,
+    _: &mpsc::UnboundedSender<Wake>,
+) -> Result<Infallible, BackendError> {
+    std::future::pending().await
+}

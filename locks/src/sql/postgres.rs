@@ -1,0 +1,154 @@
+//! PostgreSQL. Wake-ups come by NOTIFY, to the client whose waiter is next and to nobody else.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{PgConnection, PgPool, Postgres, Row};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use crate::error::{BackendError, LockError};
+use crate::name::{Fence, Token};
+use crate::seen::Seen;
+
+/// Locks in a table of a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresLocks {
+    pool: PgPool,
+    asking: Semaphore,
+}
+
+impl PostgresLocks {
+    /// Connects by URL, and sees to it that the tables are there.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
+        Self::connect_with(options).await
+    }
+
+    /// Connects with options. Never through a pooler that gives each transaction another
+    /// connection: wake-ups would be lost.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect_with(options: PgConnectOptions) -> Result<Self, LockError> {
+        let refused = |error| LockError::Refused { source: explain(error) };
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
+        let pool = pool.connect_with(options).await.map_err(refused)?;
+        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
+    }
+}
+
+sql_backend!(PostgresLocks, Postgres, "postgres", None);
+
+const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
+    FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+
+/// The WHERE is evaluated on the locked, newest version of the row; the clock is the one of that
+/// moment and not of the transaction's start. The queue is seen as of the statement's start.
+const TAKE: &str = "\
+    INSERT INTO distributed_lock AS d (name, owner, label, fence, expires_at) \
+    VALUES ($1, $2, $3, 1, clock_timestamp() + make_interval(secs => $4)) \
+    ON CONFLICT (name) DO UPDATE SET \
+      fence = CASE WHEN d.owner = EXCLUDED.owner THEN d.fence ELSE d.fence + 1 END, \
+      owner = EXCLUDED.owner, label = EXCLUDED.label, \
+      expires_at = clock_timestamp() + make_interval(secs => $4) \
+    WHERE d.barred <> EXCLUDED.owner AND (d.owner = EXCLUDED.owner OR \
+      ((d.owner = '' OR d.expires_at <= clock_timestamp()) AND NOT EXISTS ( \
+        SELECT 1 FROM distributed_lock_waiter w \
+        WHERE w.name = $1 AND w.alive_until > clock_timestamp() AND w.token <> $2 \
+          AND w.seq < COALESCE((SELECT me.seq FROM distributed_lock_waiter me \
+            WHERE me.name = $1 AND me.token = $2), 9223372036854775807)))) \
+    RETURNING fence";
+
+const JOIN: &str = "\
+    INSERT INTO distributed_lock_waiter (name, token, alive_until) \
+    VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3)) \
+    ON CONFLICT (name, token) DO UPDATE SET alive_until = EXCLUDED.alive_until";
+
+const FORGET: &str = "DELETE FROM distributed_lock_waiter WHERE name = $1 AND token = $2";
+
+const FORGET_DEAD: &str = "DELETE FROM distributed_lock_waiter \
+    WHERE name = $1 AND alive_until < clock_timestamp() - INTERVAL '1 minute'";
+
+const LOOK: &str = "\
+    SELECT owner, label, \
+      CAST(GREATEST(EXTRACT(EPOCH FROM expires_at - clock_timestamp()), 0) AS FLOAT8), \
+      (SELECT COUNT(*) FROM distributed_lock_waiter w \
+        WHERE w.name = $1 AND w.alive_until > clock_timestamp() AND w.token <> $2 \
+          AND w.seq < COALESCE((SELECT me.seq FROM distributed_lock_waiter me \
+            WHERE me.name = $1 AND me.token = $2), 9223372036854775807)) \
+    FROM distributed_lock WHERE name = $1";
+
+const FREE: &str = "UPDATE distributed_lock \
+    SET owner = '', label = '', expires_at = clock_timestamp() \
+    WHERE name = $1 AND owner = $2 AND expires_at > clock_timestamp()";
+
+const BAR: &str = "\
+    INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
+    VALUES ($1, '', '', 0, clock_timestamp(), $2) \
+    ON CONFLICT (name) DO UPDATE SET barred = EXCLUDED.barred";
+
+/// In a statement after the lock is free: whoever joined the queue before that is seen, whoever
+/// joins it after that finds the lock free.
+const WAKE: &str = "\
+    SELECT pg_notify('handfast_' || split_part(head.token, '.', 1), head.token) \
+    FROM (SELECT token FROM distributed_lock_waiter \
+      WHERE name = $1 AND alive_until > clock_timestamp() ORDER BY seq LIMIT 1) head";
+
+async fn take(
+    connection: &mut PgConnection,
+    ask: &Ask,
+    token: &str,
+) -> Result<Option<i64>, sqlx::Error> {
+    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&ask.label);
+    take.bind(ask.lease.as_secs_f64()).fetch_optional(connection).await
+}
+
+async fn renew(
+    connection: &mut PgConnection,
+    holds: &[Hold],
+    lease: Duration,
+) -> Result<Vec<String>, sqlx::Error> {
+    let mut query = sqlx::QueryBuilder::new(
+        "UPDATE distributed_lock SET expires_at = clock_timestamp() + make_interval(secs => ",
+    );
+    query.push_bind(lease.as_secs_f64()).push(")");
+    bind_holds(&mut query, holds);
+    query.push(" AND expires_at > clock_timestamp() RETURNING owner");
+    query.build_query_scalar().fetch_all(connection).await
+}
+
+async fn wake(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    sqlx::query(WAKE).bind(name).execute(connection).await.map(drop)
+}
+
+async fn listen(
+    pool: &PgPool,
+    client: u128,
+    wakes: &mpsc::UnboundedSender<Wake>,
+) -> Result<Infallible, BackendError> {
+    let mut listener = PgListener::connect_with(pool).await.map_err(explain)?;
+    listener.listen(&format!("handfast_{client:032x}")).await.map_err(explain)?;
+    // Whoever was next before may have been called already.
+    let _ = wakes.send(Wake::All);
+    loop {
+        match listener.try_recv().await.map_err(explain)? {
+            Some(call) => {
+                if let Some(token) = Token::parse(call.payload()) {
+                    // The receiver ends with the one who called this.
+                    let _ = wakes.send(Wake::One(token));
+                }
+            }
+            None => {
+                let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                return Err(BackendError::passing("the listening connection was lost", error));
+            }
+        }
+    }
+}

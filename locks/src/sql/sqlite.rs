@@ -1,0 +1,129 @@
+//! SQLite, for processes of one machine. There are no wake-ups: the first of the queue polls.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use crate::error::{BackendError, LockError};
+use crate::name::Fence;
+use crate::seen::Seen;
+
+/// How often the first in a queue looks.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Locks in a table of a SQLite database. Its clock is the machine's: a clock that is set forward
+/// by more than a lease ends all leases.
+#[derive(Debug)]
+pub struct SqliteLocks {
+    pool: SqlitePool,
+    asking: Semaphore,
+}
+
+impl SqliteLocks {
+    /// Opens by URL, as `sqlite:orders.db`, and sees to it that the tables are there.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
+        Self::connect_with(options).await
+    }
+
+    /// Opens with options.
+    ///
+    /// # Errors
+    /// [`LockError::Refused`] with what the database says.
+    pub async fn connect_with(options: SqliteConnectOptions) -> Result<Self, LockError> {
+        let refused = |error| LockError::Refused { source: explain(error) };
+        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS);
+        let pool = pool.connect_with(options).await.map_err(refused)?;
+        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
+    }
+}
+
+sql_backend!(SqliteLocks, Sqlite, "sqlite", Some(POLL));
+
+const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
+    FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+
+/// A statement that writes runs alone, and reads the clock after it has waited for its turn.
+const TAKE: &str = "\
+    INSERT INTO distributed_lock AS d (name, owner, label, fence, expires_at) \
+    VALUES (?1, ?2, ?3, 1, unixepoch('subsec') + ?4) \
+    ON CONFLICT (name) DO UPDATE SET \
+      fence = CASE WHEN owner = excluded.owner THEN fence ELSE fence + 1 END, \
+      owner = excluded.owner, label = excluded.label, expires_at = excluded.expires_at \
+    WHERE barred <> excluded.owner AND (owner = excluded.owner OR \
+      ((owner = '' OR expires_at <= unixepoch('subsec')) AND NOT EXISTS ( \
+        SELECT 1 FROM distributed_lock_waiter w \
+        WHERE w.name = ?1 AND w.alive_until > unixepoch('subsec') AND w.token <> ?2 \
+          AND w.seq < COALESCE((SELECT me.seq FROM distributed_lock_waiter me \
+            WHERE me.name = ?1 AND me.token = ?2), 9223372036854775807)))) \
+    RETURNING fence";
+
+const JOIN: &str = "\
+    INSERT INTO distributed_lock_waiter (name, token, alive_until) \
+    VALUES (?1, ?2, unixepoch('subsec') + ?3) \
+    ON CONFLICT (name, token) DO UPDATE SET alive_until = excluded.alive_until";
+
+const FORGET: &str = "DELETE FROM distributed_lock_waiter WHERE name = ?1 AND token = ?2";
+
+const FORGET_DEAD: &str = "DELETE FROM distributed_lock_waiter \
+    WHERE name = ?1 AND alive_until < unixepoch('subsec') - 60";
+
+const LOOK: &str = "\
+    SELECT owner, label, MAX(expires_at - unixepoch('subsec'), 0.0), \
+      (SELECT COUNT(*) FROM distributed_lock_waiter w \
+        WHERE w.name = ?1 AND w.alive_until > unixepoch('subsec') AND w.token <> ?2 \
+          AND w.seq < COALESCE((SELECT me.seq FROM distributed_lock_waiter me \
+            WHERE me.name = ?1 AND me.token = ?2), 9223372036854775807)) \
+    FROM distributed_lock WHERE name = ?1";
+
+const FREE: &str = "UPDATE distributed_lock \
+    SET owner = '', label = '', expires_at = unixepoch('subsec') \
+    WHERE name = ?1 AND owner = ?2 AND expires_at > unixepoch('subsec')";
+
+const BAR: &str = "\
+    INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
+    VALUES (?1, '', '', 0, unixepoch('subsec'), ?2) \
+    ON CONFLICT (name) DO UPDATE SET barred = excluded.barred";
+
+async fn take(
+    connection: &mut SqliteConnection,
+    ask: &Ask,
+    token: &str,
+) -> Result<Option<i64>, sqlx::Error> {
+    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&ask.label);
+    take.bind(ask.lease.as_secs_f64()).fetch_optional(connection).await
+}
+
+async fn renew(
+    connection: &mut SqliteConnection,
+    holds: &[Hold],
+    lease: Duration,
+) -> Result<Vec<String>, sqlx::Error> {
+    let mut query =
+        sqlx::QueryBuilder::new("UPDATE distributed_lock SET expires_at = unixepoch('subsec') + ");
+    query.push_bind(lease.as_secs_f64());
+    bind_holds(&mut query, holds);
+    query.push(" AND expires_at > unixepoch('subsec') RETURNING owner");
+    query.build_query_scalar().fetch_all(connection).await
+}
+
+async fn wake(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
+    Ok(())
+}
+
+async fn listen(
+    _: &SqlitePool,
+    _: u128,
+    _: &mpsc::UnboundedSender<Wake>,
+) -> Result<Infallible, BackendError> {
+    std::future::pending().await
+}

@@ -1,0 +1,101 @@
+//! One suite for all backends, each on its real server. What every backend must do is in the
+//! modules of cases; nothing here knows how one does it.
+//!
+//! A wait in here is for something to happen, never for something not to have happened yet, except
+//! where a lease has to end.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod claim;
+mod faults;
+mod lease;
+mod leaving;
+mod mutual;
+mod owner;
+mod reply;
+mod stage;
+mod start;
+mod waiting;
+
+use stage::{Kind, Stage};
+
+/// Runs each case on each backend.
+macro_rules! on_every_backend {
+    ($($module:ident: $($case:ident)+;)+) => {
+        on_every_backend!(@backend memory Memory: $($module: $($case)+;)+);
+        on_every_backend!(@backend postgres Postgres: $($module: $($case)+;)+);
+        on_every_backend!(@backend mysql MySql: $($module: $($case)+;)+);
+        on_every_backend!(@backend sqlite Sqlite: $($module: $($case)+;)+);
+        on_every_backend!(@backend redis Redis: $($module: $($case)+;)+);
+    };
+    (@backend $backend:ident $kind:ident: $($module:ident: $($case:ident)+;)+) => {
+        mod $backend {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let stage = super::Stage::new(super::Kind::$kind).await;
+                    super::within_patience(super::$module::$case(&stage)).await;
+                }
+            )+)+
+        }
+    };
+}
+
+on_every_backend! {
+    mutual:
+        a_free_lock_is_granted
+        a_held_lock_is_refused_and_names_its_holder
+        names_are_compared_exactly
+        locks_of_different_names_do_not_meet
+        fences_grow
+        fences_grow_over_the_end_of_a_lease
+        the_first_acquisition_has_one_winner
+        a_counter_is_exact;
+    waiting:
+        a_waiter_gets_the_lock_that_is_let_go
+        waiters_are_served_in_order
+        a_newcomer_does_not_overtake
+        patience_ends_and_leaves_nothing
+        a_lost_wake_up_costs_little
+        a_dead_waiter_is_passed_over
+        whoever_gives_up_passes_his_turn_on;
+    owner:
+        letting_go_with_a_foreign_token_changes_nothing
+        letting_go_of_what_was_never_held_is_no_success
+        an_old_guard_does_not_free_the_next_holders_lock
+        an_owner_enters_again_and_frees_at_the_last
+        another_owner_is_refused_at_every_depth
+        an_owner_asks_once_for_many
+        an_owner_who_lost_a_lock_asks_anew;
+    lease:
+        a_lock_is_renewed
+        a_lease_ends_without_renewal
+        a_renewal_does_not_bring_back_what_was_lost
+        a_batch_is_renewed_one_by_one
+        a_lock_is_lost_when_the_backend_is_cut_off
+        a_lock_that_was_given_away_is_lost
+        a_lock_is_not_held_beyond_its_limit
+        work_is_stopped_when_its_lock_is_lost
+        work_is_done_under_the_lock
+        nothing_is_renewed_after_the_release;
+    leaving:
+        a_dropped_guard_frees
+        a_guard_dropped_outside_of_a_runtime_frees
+        a_task_that_panics_frees
+        a_task_that_is_aborted_frees
+        a_cancelled_wait_leaves_nothing;
+    reply:
+        every_reply_may_be_lost
+        every_request_may_be_sent_twice
+        asking_twice_is_answered_alike
+        a_request_that_arrives_after_its_end_is_refused
+        a_try_without_an_answer_leaves_nothing;
+    start:
+        the_grade_is_asked_for
+        leases_have_limits;
+}
+
+/// A test that waits for longer than this has failed.
+async fn within_patience(case: impl Future<Output = ()>) {
+    tokio::time::timeout(std::time::Duration::from_secs(120), case).await.unwrap();
+}

@@ -1,0 +1,65 @@
+//! Lost, doubled and late messages: T-REPLY.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_locks::{Answer, Leave, Left, LockError, Outcome, Place};
+
+use crate::faults::Faulty;
+use crate::stage::{Stage, ask, fresh, hold, over};
+
+/// A lock and its release, with the reply of each message lost once.
+pub(crate) async fn every_reply_may_be_lost(stage: &Stage) {
+    for lost in 0..3 {
+        let faulty = Faulty { reply_lost: Some(lost), ..Faulty::over(&stage.backend) };
+        let (locks, name) = (over(Arc::new(faulty)).start().unwrap(), fresh());
+        let guard = locks.lock(&name).await.unwrap();
+        assert!(stage.locks().try_lock(&name).await.is_err());
+        assert_eq!(guard.release().await.unwrap(), Outcome::Released, "reply {lost}");
+        // Held once, freed once.
+        assert!(stage.locks().try_lock(&name).await.is_ok(), "reply {lost}");
+    }
+}
+
+pub(crate) async fn every_request_may_be_sent_twice(stage: &Stage) {
+    let doubled = Faulty { is_doubled: true, ..Faulty::over(&stage.backend) };
+    let (locks, name) = (over(Arc::new(doubled)).start().unwrap(), fresh());
+    for _ in 0..3 {
+        let guard = locks.lock(&name).await.unwrap();
+        assert!(matches!(locks.try_lock(&name).await, Err(LockError::Busy { .. })));
+        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    }
+    assert!(stage.locks().try_lock(&name).await.is_ok());
+}
+
+pub(crate) async fn asking_twice_is_answered_alike(stage: &Stage) {
+    let hold = hold(&fresh());
+    let first = stage.backend.ask(&ask(&hold, Place::None)).await.unwrap();
+    assert!(matches!(first, Answer::Granted { .. }));
+    for place in [Place::None, Place::Join, Place::Keep] {
+        assert_eq!(stage.backend.ask(&ask(&hold, place)).await.unwrap(), first);
+    }
+    let leave = Leave { hold, is_doubtful: false };
+    assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::Freed);
+    assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::NotHeld { current: None });
+}
+
+pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stage) {
+    let name = fresh();
+    let late = hold(&name);
+    let leave = Leave { hold: late.clone(), is_doubtful: true };
+    stage.backend.leave(&leave).await.unwrap();
+    let answer = stage.backend.ask(&ask(&late, Place::None)).await.unwrap();
+    assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
+    assert!(stage.locks().try_lock(&name).await.is_ok());
+}
+
+pub(crate) async fn a_try_without_an_answer_leaves_nothing(stage: &Stage) {
+    let faulty = Faulty { reply_lost: Some(0), ..Faulty::over(&stage.backend) };
+    let (locks, name) = (over(Arc::new(faulty)).start().unwrap(), fresh());
+    let refused = locks.try_lock(&name).await;
+    assert!(matches!(refused, Err(LockError::Unavailable { .. })), "{refused:?}");
+    locks.settle().await.unwrap();
+    let free = stage.locks().lock_timeout(&name, Duration::from_secs(5)).await;
+    assert!(free.is_ok());
+}

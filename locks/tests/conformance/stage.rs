@@ -1,0 +1,142 @@
+//! A backend to be tested, on a database that the test run shares; names keep tests apart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_locks::{
+    Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
+    RedisLocks, SqliteLocks, Token,
+};
+use handfast_migrations::{Database, client_migrations};
+use sqlx::{AssertSqlSafe, Connection, Executor};
+use tokio::sync::OnceCell;
+
+/// Long enough not to end by itself while a loaded machine thinks.
+pub(crate) const LEASE: Duration = Duration::from_secs(20);
+
+/// Which backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Memory,
+    Postgres,
+    MySql,
+    Sqlite,
+    Redis,
+}
+
+pub(crate) struct Stage {
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+impl Stage {
+    pub(crate) async fn new(kind: Kind) -> Self {
+        let backend: Arc<dyn Backend> = match kind {
+            Kind::Memory => Arc::new(Memory::new()),
+            Kind::Postgres => {
+                let url = POSTGRES.get_or_init(postgres).await;
+                Arc::new(PostgresLocks::connect(url).await.unwrap())
+            }
+            Kind::MySql => {
+                Arc::new(MySqlLocks::connect(MYSQL.get_or_init(mysql).await).await.unwrap())
+            }
+            Kind::Sqlite => {
+                let (url, _) = SQLITE.get_or_init(sqlite).await;
+                Arc::new(SqliteLocks::connect(url).await.unwrap())
+            }
+            Kind::Redis => {
+                let url = server("HANDFAST_TEST_REDIS");
+                Arc::new(RedisLocks::connect(&url).await.unwrap())
+            }
+        };
+        Self { backend }
+    }
+
+    /// A client of its own.
+    pub(crate) fn locks(&self) -> Locks {
+        self.settings().start().unwrap()
+    }
+
+    pub(crate) fn settings(&self) -> NewLocks {
+        over(Arc::clone(&self.backend))
+    }
+}
+
+/// A client over any backend.
+pub(crate) fn over(backend: Arc<dyn Backend>) -> NewLocks {
+    Locks::over(backend).grade(Grade::Efficiency).lease(LEASE).label("a test")
+}
+
+/// A name that no other test has.
+pub(crate) fn fresh() -> String {
+    format!("test/{:032x}", rand_u128())
+}
+
+/// An acquisition without a client.
+pub(crate) fn hold(name: &str) -> Hold {
+    let name = LockName::new(name).unwrap();
+    Hold { name, token: Token { client: rand_u128(), number: 1 } }
+}
+
+pub(crate) fn ask(hold: &Hold, place: Place) -> Ask {
+    let (name, token) = (hold.name.clone(), hold.token);
+    Ask { name, token, lease: LEASE, label: "a test".to_owned(), place }
+}
+
+fn rand_u128() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || u128::from(RandomState::new().hash_one(std::time::Instant::now()));
+    half() << 64 | half()
+}
+
+static POSTGRES: OnceCell<String> = OnceCell::const_new();
+static MYSQL: OnceCell<String> = OnceCell::const_new();
+static SQLITE: OnceCell<(String, tempfile::TempDir)> = OnceCell::const_new();
+
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} is not set: run the tests with `cargo xtask test`, which starts servers")
+    })
+}
+
+/// The URL of a database of this test run, with the tables in it.
+pub(crate) async fn postgres() -> String {
+    let url = server("HANDFAST_TEST_POSTGRES");
+    let name = format!("locks_{:032x}", rand_u128());
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let url = format!("{server}/{name}");
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    for statement in statements(Database::Postgres) {
+        connection.execute(statement).await.unwrap();
+    }
+    url
+}
+
+pub(crate) async fn mysql() -> String {
+    let url = server("HANDFAST_TEST_MYSQL");
+    let name = format!("locks_{:032x}", rand_u128());
+    let mut connection = sqlx::MySqlConnection::connect(&url).await.unwrap();
+    connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    let url = format!("{}/{name}", url.trim_end_matches('/'));
+    let mut connection = sqlx::MySqlConnection::connect(&url).await.unwrap();
+    for statement in statements(Database::MySql) {
+        connection.execute(statement).await.unwrap();
+    }
+    url
+}
+
+pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}?mode=rwc", folder.path().join("locks.db").display());
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    connection.execute("PRAGMA journal_mode = WAL").await.unwrap();
+    for statement in statements(Database::Sqlite) {
+        connection.execute(statement).await.unwrap();
+    }
+    (url, folder)
+}
+
+fn statements(database: Database) -> impl Iterator<Item = &'static str> {
+    client_migrations(database).iter().flat_map(|step| step.statements())
+}

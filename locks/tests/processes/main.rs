@@ -1,0 +1,132 @@
+//! Locks among real processes: counted (T-MUTEX), killed (T-CRASH), stopped for longer than their
+//! lease (T-PAUSE). What happened is judged by stamps of one clock and by a file that knows nothing
+//! of locks.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod child;
+mod history;
+mod part;
+#[path = "../conformance/stage.rs"]
+#[allow(dead_code, reason = "it serves the other tests too")]
+mod stage;
+
+use std::time::Duration;
+
+use handfast_locks::fencing::claim;
+use handfast_locks::{Fence, LockName};
+use nix::sys::signal::Signal;
+use sqlx::SqlitePool;
+
+use child::Child;
+use history::{Stay, check};
+use part::{Part, Script};
+use stage::{Kind, fresh, mysql, postgres, server, sqlite};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 4;
+const ROUNDS: usize = 6;
+
+/// A backend that several processes reach, and a place for what the lock protects.
+struct Ground {
+    script: Script,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl Ground {
+    async fn new(kind: Kind, lease: Duration) -> Self {
+        let (resource, folder) = sqlite().await;
+        let spare = tempfile::tempdir().unwrap();
+        let (url, other) = match kind {
+            Kind::Postgres => (postgres().await, spare),
+            Kind::MySql => (mysql().await, spare),
+            Kind::Redis => (server("HANDFAST_TEST_REDIS"), spare),
+            Kind::Sqlite => sqlite().await,
+            Kind::Memory => unreachable!("it has one process"),
+        };
+        let script = Script {
+            part: Part::Hold,
+            url,
+            name: fresh(),
+            resource,
+            counter: folder.path().join("counter").display().to_string(),
+            lease_ms: u64::try_from(lease.as_millis()).unwrap(),
+            tasks: TASKS,
+            rounds: ROUNDS,
+        };
+        Self { script, _folders: [folder, other] }
+    }
+
+    fn child(&self, part: Part) -> Child {
+        Child::start(&Script { part, ..self.script.clone() })
+    }
+}
+
+async fn a_counter_is_exact(kind: Kind) {
+    let ground = Ground::new(kind, stage::LEASE).await;
+    std::fs::write(&ground.script.counter, "0").unwrap();
+    let mut children: Vec<Child> = (0..PROCESSES).map(|_| ground.child(Part::Count)).collect();
+    let mut stays = Vec::new();
+    for child in &mut children {
+        for _ in 0..TASKS * ROUNDS {
+            stays.push(Stay::read(&child.told().await));
+        }
+    }
+    let count = PROCESSES * TASKS * ROUNDS;
+    assert_eq!(std::fs::read_to_string(&ground.script.counter).unwrap(), count.to_string());
+    check(&stays).unwrap();
+}
+
+async fn a_killed_holder_is_followed(kind: Kind) {
+    let ground = Ground::new(kind, Duration::from_secs(2)).await;
+    let mut holder = ground.child(Part::Hold);
+    let fence: i64 = told(&mut holder, "held").await;
+    holder.signal(Signal::SIGKILL);
+    let mut next = ground.child(Part::Hold);
+    assert!(told::<i64>(&mut next, "held").await > fence);
+}
+
+async fn a_paused_holder_is_refused(kind: Kind) {
+    let ground = Ground::new(kind, Duration::from_secs(2)).await;
+    let mut old = ground.child(Part::Hold);
+    let fence: i64 = told(&mut old, "held").await;
+    old.signal(Signal::SIGSTOP);
+    let mut next = ground.child(Part::Hold);
+    let later: i64 = told(&mut next, "held").await;
+    assert!(later > fence);
+    let pool = SqlitePool::connect(&ground.script.resource).await.unwrap();
+    let mut local = pool.begin().await.unwrap();
+    let name = LockName::new(&*ground.script.name).unwrap();
+    claim(&mut local, &name, Fence::new(later)).await.unwrap();
+    local.commit().await.unwrap();
+    old.signal(Signal::SIGCONT);
+    // It knows, and the resource knows better.
+    assert_eq!(old.told().await, "lost");
+    assert_eq!(old.told().await, "refused");
+}
+
+async fn told<T: std::str::FromStr<Err: std::fmt::Debug>>(child: &mut Child, what: &str) -> T {
+    let line = child.told().await;
+    line.strip_prefix(what).unwrap().trim().parse().unwrap()
+}
+
+macro_rules! on_every_backend {
+    ($($backend:ident $kind:ident),+: $cases:tt) => {
+        $(on_every_backend!(@one $backend $kind $cases);)+
+    };
+    (@one $backend:ident $kind:ident [$($case:ident)+]) => {
+        mod $backend {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::$case(super::Kind::$kind).await;
+                }
+            )+
+        }
+    };
+}
+
+on_every_backend! {
+    on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis:
+    [a_counter_is_exact a_killed_holder_is_followed a_paused_holder_is_refused]
+}

@@ -1,0 +1,92 @@
+//! What a child does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_locks::fencing::claim;
+use handfast_locks::{
+    Backend, Grade, LockError, Locks, Moment, MySqlLocks, Outcome, PostgresLocks, RedisLocks,
+    SqliteLocks,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::SqlitePool;
+
+use crate::child::tell;
+use crate::history::Stay;
+
+/// Which part.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// Increments the counter under the lock, again and again.
+    Count,
+    /// Takes the lock and holds it until it is lost; then tries to write.
+    Hold,
+}
+
+/// How to play it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Script {
+    pub(crate) part: Part,
+    pub(crate) url: String,
+    pub(crate) name: String,
+    /// A SQLite database that the lock protects.
+    pub(crate) resource: String,
+    /// A file with a number that the lock protects.
+    pub(crate) counter: String,
+    pub(crate) lease_ms: u64,
+    pub(crate) tasks: usize,
+    pub(crate) rounds: usize,
+}
+
+pub(crate) async fn play(script: Script) {
+    let backend = connect(&script.url).await;
+    let lease = Duration::from_millis(script.lease_ms);
+    let locks = Locks::over(backend).grade(Grade::Efficiency).lease(lease).start().unwrap();
+    match script.part {
+        Part::Count => count(&locks, &script).await,
+        Part::Hold => hold(&locks, &script).await,
+    }
+    // Until the parent has heard everything.
+    std::future::pending::<()>().await;
+}
+
+async fn connect(url: &str) -> Arc<dyn Backend> {
+    match url.split(':').next().unwrap() {
+        "postgres" => Arc::new(PostgresLocks::connect(url).await.unwrap()),
+        "mysql" => Arc::new(MySqlLocks::connect(url).await.unwrap()),
+        "sqlite" => Arc::new(SqliteLocks::connect(url).await.unwrap()),
+        "redis" => Arc::new(RedisLocks::connect(url).await.unwrap()),
+        other => unreachable!("no backend is called {other}"),
+    }
+}
+
+async fn count(locks: &Locks, script: &Script) {
+    let tasks = (0..script.tasks).map(|_| async {
+        for _ in 0..script.rounds {
+            let guard = locks.lock(&script.name).await.unwrap();
+            let (fence, from) = (guard.fence().number(), Moment::now());
+            let number: u64 = std::fs::read_to_string(&script.counter).unwrap().parse().unwrap();
+            tokio::task::yield_now().await;
+            std::fs::write(&script.counter, (number + 1).to_string()).unwrap();
+            let to = Moment::now();
+            assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+            tell(&Stay { fence, from, to }.write());
+        }
+    });
+    futures::future::join_all(tasks).await;
+}
+
+async fn hold(locks: &Locks, script: &Script) {
+    let guard = locks.lock(&script.name).await.unwrap();
+    tell(&format!("held {}", guard.fence()));
+    guard.lost().await;
+    assert!(!guard.is_held());
+    tell("lost");
+    // As somebody would who did not listen.
+    let pool = SqlitePool::connect(&script.resource).await.unwrap();
+    let mut local = pool.begin().await.unwrap();
+    match claim(&mut local, guard.name(), guard.fence()).await {
+        Err(LockError::Stale { .. }) => tell("refused"),
+        other => tell(&format!("{other:?}")),
+    }
+}

@@ -1,0 +1,181 @@
+//! Phase two of an action: confirm after a commit, cancel after a rollback.
+//!
+//! It answers what one attempt came to; when the next one is made is the coordinator's business.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::{FutureExt, StreamExt, stream};
+use handfast_proto::v1::branch_outcome::Result as Outcome;
+use handfast_proto::v1::{
+    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Resolution, Retryable,
+};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::error::TccError;
+use super::resource::Shared;
+use super::{Tcc, TccBranch};
+use crate::at::{crash_point, with_causes};
+use crate::coordinator::PhaseTwo;
+use crate::fence::{FenceError, Operation, purge};
+use crate::xid::Xid;
+
+/// How many branches of one call are finished beside each other (BOUNDED). Branches whose order
+/// matters are never in one call: the coordinator has the later one cancelled first.
+const AT_A_TIME: usize = 8;
+/// How often rows of finished branches are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+/// How long the fence of a finished branch is kept: longer than anybody repeats an operation.
+const KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// Rows that one sweep removes at most.
+const SWEPT_MAX: u64 = 100_000;
+
+/// Phase two of one resource.
+pub(super) struct TccPhaseTwo<T: Tcc> {
+    shared: Arc<Shared<T>>,
+    /// When to look for rows of finished branches next.
+    sweep_due: Mutex<Instant>,
+}
+
+impl<T: Tcc> TccPhaseTwo<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+        Self { shared, sweep_due: Mutex::new(Instant::now()) }
+    }
+
+    async fn finish_branch(&self, branch: PhaseTwoBranch, decision: Decision) -> BranchOutcome {
+        let operation = match decision {
+            Decision::Commit => Operation::Confirm,
+            Decision::RollBack | Decision::Unspecified => Operation::Cancel,
+        };
+        let result = match TccBranch::of(&branch, &self.shared.name) {
+            Ok(named) => self.attempt_within_limits(operation, &branch, &named).await,
+            Err(error) => Outcome::Retryable(Retryable { error }),
+        };
+        crash_point("tcc-after-phase-two");
+        self.log(&branch, operation, &result);
+        BranchOutcome {
+            xid: branch.xid,
+            branch_id: branch.branch_id,
+            decision: decision.into(),
+            result: Some(result),
+        }
+    }
+
+    /// An action that hangs or panics delays its own branch alone. Cutting it off is safe, in its
+    /// COMMIT too: the fence tells the next attempt what has happened.
+    async fn attempt_within_limits(
+        &self,
+        operation: Operation,
+        branch: &PhaseTwoBranch,
+        named: &TccBranch,
+    ) -> Outcome {
+        let attempt = AssertUnwindSafe(self.attempt(operation, branch, named)).catch_unwind();
+        let error = match tokio::time::timeout(T::TIME_LIMIT, attempt).await {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(_panic)) => format!("{operation}: panicked"),
+            Err(_elapsed) => format!("{operation}: took longer than {:?}", T::TIME_LIMIT),
+        };
+        Outcome::Retryable(Retryable { error })
+    }
+
+    async fn attempt(
+        &self,
+        operation: Operation,
+        branch: &PhaseTwoBranch,
+        named: &TccBranch,
+    ) -> Outcome {
+        let ended = if branch.resolution() == Resolution::AcceptCurrent {
+            self.shared.accept(named).await
+        } else {
+            let input = match serde_json::from_slice(&branch.application_data) {
+                Ok(input) => input,
+                Err(error) => return unreadable(&self.shared.name, &error),
+            };
+            self.shared.run(operation, &input, named).await
+        };
+        match ended {
+            Ok(()) => Outcome::Done(Done {}),
+            Err(error) => self.unfinished(operation, &error),
+        }
+    }
+
+    /// What an attempt that failed comes to. A confirm is never refused: the global is committed.
+    fn unfinished(&self, operation: Operation, error: &TccError<T::Error>) -> Outcome {
+        let is_final = match error {
+            TccError::Action(error) => self.shared.action.is_hopeless(error),
+            TccError::Fence(FenceError::Contradicted { .. }) => true,
+            TccError::Fence(_)
+            | TccError::Coordinator(_)
+            | TccError::Input { .. }
+            | TccError::InputTooLarge { .. } => false,
+        };
+        let code = error.code();
+        let error = format!("{operation}: {} ({code})", with_causes(error));
+        if is_final && operation == Operation::Cancel {
+            return Outcome::Refused(Refused { error, rows: Vec::new() });
+        }
+        Outcome::Retryable(Retryable { error })
+    }
+
+    fn log(&self, branch: &PhaseTwoBranch, operation: Operation, outcome: &Outcome) {
+        let (xid, id, resource) = (&branch.xid, branch.branch_id, &self.shared.name);
+        match outcome {
+            Outcome::Done(_) => tracing::debug!(xid, branch = id, resource, %operation, "done"),
+            Outcome::Retryable(Retryable { error }) => tracing::warn!(
+                xid, branch = id, resource, %operation, error,
+                "branch not finished, to be tried again"
+            ),
+            Outcome::Refused(Refused { error, .. }) => tracing::error!(
+                xid, branch = id, resource, %operation, error,
+                "branch waits for an operator"
+            ),
+        }
+    }
+
+    /// Removes the fences of branches that are long finished, now and then, beside the work.
+    fn sweep(&self) {
+        let Ok(mut sweep_due) = self.sweep_due.try_lock() else { return };
+        if *sweep_due > Instant::now() {
+            return;
+        }
+        *sweep_due = Instant::now() + SWEEP_EVERY;
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            if let Err(error) = purge(&shared.pool, KEPT, SWEPT_MAX).await {
+                tracing::warn!(%error, resource = shared.name, "fences left to the next sweep");
+            }
+        });
+    }
+}
+
+impl TccBranch {
+    /// The branch that a call is about.
+    fn of(branch: &PhaseTwoBranch, resource: &str) -> Result<Self, String> {
+        let xid = Xid::new(&branch.xid).map_err(|error| error.to_string())?;
+        Self::new(xid, branch.branch_id, resource).map_err(|error| error.to_string())
+    }
+}
+
+/// Another version of the service may be able to read it.
+fn unreadable(resource: &str, error: &serde_json::Error) -> Outcome {
+    let error = format!("the input is not of this version of {resource}: {error}");
+    Outcome::Retryable(Retryable { error })
+}
+
+#[async_trait]
+impl<T: Tcc> PhaseTwo for TccPhaseTwo<T> {
+    async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+        let decision = call.decision();
+        if decision == Decision::Unspecified {
+            // Of a later version: nothing is done, and said so by silence.
+            return Vec::new();
+        }
+        let finishing = call.branches.into_iter().map(|b| self.finish_branch(b, decision));
+        let outcomes = stream::iter(finishing).buffer_unordered(AT_A_TIME).collect().await;
+        self.sweep();
+        outcomes
+    }
+}

@@ -1,0 +1,108 @@
+//! What two-phase commit needs from a database: how it is said, and what is answered.
+//!
+//! Sealed as AT mode's trait is: [`XaDatabase`] is the bound that users see. SQL is sent as plain
+//! text, because not every server prepares these statements.
+
+use futures::future::BoxFuture;
+
+use super::error::XaError;
+use super::name::{BranchName, Node};
+use super::verdict::{Answer, Trace};
+use crate::at::captured::Captured;
+use crate::at::database::{Backend, Steps};
+
+/// A database that a resource of two-phase commit can be made of: `sqlx::Postgres` or
+/// `sqlx::MySql`. `sqlx::Sqlite` is there to be refused with a reason.
+pub trait XaDatabase: TwoPhase {}
+
+impl<DB: TwoPhase> XaDatabase for DB {}
+
+/// Whether a session is free again once its branch is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// Any session can finish the branch, and this one can begin another.
+    Free,
+    /// The branch belongs to the session until the session ends; then any other can finish it.
+    Stay,
+}
+
+/// What the branch has done, asked just before it is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Nothing that could be rolled back.
+    ReadOnly,
+    /// Something; with the number by which the database remembers how it ends, where it does.
+    Wrote(Option<String>),
+}
+
+/// One database product.
+pub trait TwoPhase: Backend {
+    /// The longest name of a branch, in bytes.
+    const NAME_BYTES_MAX: usize;
+
+    /// Makes sure that the server can prepare and recover, and tells what becomes of sessions.
+    fn require(connection: &mut Self::Connection) -> BoxFuture<'_, Result<Sessions, XaError>>;
+
+    /// Begins a branch.
+    fn start(name: &BranchName) -> String;
+
+    /// How much the session has written, if the answer to [`start`](Self::start) tells.
+    fn written(steps: &Steps<Self>) -> Result<Option<i64>, sqlx::Error>;
+
+    /// What the open branch has done so far. Fails if it cannot be prepared any more. `begun` is
+    /// what [`written`](Self::written) told; `only_reads`, what the texts look like.
+    fn deed(
+        connection: &mut Self::Connection,
+        begun: Option<i64>,
+        only_reads: bool,
+    ) -> BoxFuture<'_, Result<Deed, sqlx::Error>>;
+
+    /// Ends an open branch that has only read.
+    fn end_reading(name: &BranchName) -> String;
+
+    /// Ends the work of a branch and prepares it.
+    fn prepare(name: &BranchName) -> String;
+
+    /// Rolls back a branch that is not prepared, in order; only the last must succeed.
+    fn abandon(name: &BranchName) -> Vec<String>;
+
+    /// Commits a prepared branch.
+    fn commit(name: &BranchName) -> String;
+
+    /// Rolls back a prepared branch.
+    fn roll_back(name: &BranchName) -> String;
+
+    /// What an error means.
+    fn answer(error: &sqlx::Error) -> Answer;
+
+    /// What else is known of a branch that is not there to be finished. `number` is what
+    /// [`Deed::Wrote`] gave.
+    fn trace<'c>(
+        connection: &'c mut Self::Connection,
+        name: &'c BranchName,
+        number: Option<&'c str>,
+    ) -> BoxFuture<'c, Result<Trace, sqlx::Error>>;
+
+    /// The prepared branches of a node in this database, at most so many.
+    fn prepared<'c>(
+        connection: &'c mut Self::Connection,
+        node: &'c Node,
+        max: usize,
+    ) -> BoxFuture<'c, Result<Vec<BranchName>, sqlx::Error>>;
+}
+
+/// Sends one statement of ours.
+pub(super) async fn send<DB: TwoPhase>(
+    connection: &mut DB::Connection,
+    sql: String,
+) -> Result<Steps<DB>, sqlx::Error> {
+    DB::steps(connection, Captured::plain(sql)).await
+}
+
+/// What a result means.
+pub(super) fn answer_of<DB: TwoPhase, T>(result: &Result<T, sqlx::Error>) -> Answer {
+    match result {
+        Ok(_) => Answer::Done,
+        Err(error) => DB::answer(error),
+    }
+}

@@ -1,0 +1,192 @@
+//! What can go wrong in two-phase commit beyond what the database itself reports.
+//!
+//! As in AT mode these errors travel inside `sqlx::Error::Database`; [`XaError::of`] has them back.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+
+use sqlx::error::{DatabaseError, ErrorKind};
+
+use crate::at::AtError;
+use crate::error::{Error, Rejection};
+
+/// A failure of two-phase commit.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum XaError {
+    /// The database has no two-phase commit.
+    #[error("{product} has no two-phase commit: use AT mode, `handfast.at(pool)`, for it")]
+    Unsupported {
+        /// The product.
+        product: &'static str,
+    },
+    /// The server loses prepared transactions with their session.
+    #[error(
+        "server version {version} rolls prepared transactions back when their session ends: \
+         two-phase commit needs MariaDB 10.5, MySQL 5.7.7, or later"
+    )]
+    TooOld {
+        /// What the server calls itself.
+        version: String,
+    },
+    /// PostgreSQL keeps no prepared transactions unless told how many.
+    #[error(
+        "max_prepared_transactions is 0: set it to at least max_connections in postgresql.conf \
+         and restart the server"
+    )]
+    PreparedDisabled,
+    /// The server does not show prepared transactions to this account, so none could be recovered.
+    #[error("the server does not list prepared transactions: {reason}")]
+    RecoverDenied {
+        /// The server's words.
+        reason: String,
+    },
+    /// Not a node id.
+    #[error(
+        "{text:?} is no node id: set one with `.node(...)`, of 1 to {bytes_max} letters, digits, \
+         `-`, `_` and `.`"
+    )]
+    Node {
+        /// What was given.
+        text: String,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The name of a branch is longer than the database takes.
+    #[error(
+        "the branch name {name} takes {bytes} bytes, more than {bytes_max}: give the coordinator \
+         a shorter advertised address, or this node a shorter id"
+    )]
+    NameTooLong {
+        /// The name.
+        name: String,
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// A text would begin or end a transaction. It was not run.
+    #[error(
+        "{word} would end the local transaction past Handfast: use commit() or rollback() of the \
+         local transaction"
+    )]
+    TransactionControl {
+        /// Its first word.
+        word: String,
+    },
+    /// A text cannot be cut into statements, so that what it begins or ends cannot be seen. It was
+    /// not run.
+    #[error("the text cannot be cut into statements: {reason}")]
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
+    /// The coordinator could not be asked, or refuses. The local transaction is rolled back.
+    #[error(transparent)]
+    Coordinator(#[from] Error),
+    /// PREPARE got no answer. The coordinator has been told, so the global can only be rolled back,
+    /// which rolls the branch back if it was prepared.
+    #[error("whether the local transaction was prepared is unknown: {reason}")]
+    PrepareUnknown {
+        /// What the driver said.
+        reason: String,
+    },
+    /// Seen by operators: the global is committed, and somebody rolled this branch back by hand.
+    #[error("{branch} was rolled back by somebody else although its global is committed")]
+    RolledBackAgainst {
+        /// Its name in the database.
+        branch: String,
+    },
+    /// Seen by operators: the global is rolled back, and somebody committed this branch by hand.
+    #[error("{branch} was committed by somebody else although its global is rolled back")]
+    CommittedAgainst {
+        /// Its name in the database.
+        branch: String,
+    },
+    /// The database failed while the resource was set up or swept.
+    #[error(transparent)]
+    Database(sqlx::Error),
+}
+
+impl XaError {
+    /// The failure of two-phase commit inside an sqlx error, if that is what it is.
+    ///
+    /// ```
+    /// use handfast::XaError;
+    ///
+    /// fn code(error: &sqlx::Error) -> Option<&str> {
+    ///     XaError::of(error).map(XaError::code)
+    /// }
+    /// assert_eq!(code(&sqlx::Error::RowNotFound), None);
+    /// ```
+    #[must_use]
+    pub fn of(error: &sqlx::Error) -> Option<&Self> {
+        error.as_database_error().and_then(|error| error.try_downcast_ref())
+    }
+
+    /// The stable code, listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Unsupported { .. } => "HF-XA-UNSUPPORTED",
+            Self::TooOld { .. } => "HF-XA-TOO-OLD",
+            Self::PreparedDisabled => "HF-XA-PREPARED-DISABLED",
+            Self::RecoverDenied { .. } => "HF-XA-RECOVER-DENIED",
+            Self::Node { .. } => "HF-XA-NODE",
+            Self::NameTooLong { .. } => "HF-XA-NAME-TOO-LONG",
+            Self::TransactionControl { .. } => "HF-XA-TRANSACTION-CONTROL",
+            Self::Unreadable { .. } => "HF-XA-UNREADABLE",
+            Self::Coordinator(error) => error.code(),
+            Self::PrepareUnknown { .. } => "HF-XA-PREPARE-UNKNOWN",
+            Self::RolledBackAgainst { .. } => "HF-XA-ROLLED-BACK-AGAINST",
+            Self::CommittedAgainst { .. } => "HF-XA-COMMITTED-AGAINST",
+            // A table of ours that is missing is told as AT mode tells it.
+            Self::Database(error) => AtError::of(error).map_or("HF-XA-DATABASE", AtError::code),
+        }
+    }
+
+    /// The coordinator's refusal, if that is what it is.
+    #[must_use]
+    pub fn rejection(&self) -> Option<&Rejection> {
+        if let Self::Coordinator(error) = self { error.rejection() } else { None }
+    }
+}
+
+impl From<sqlx::Error> for XaError {
+    /// Unwraps a failure of two-phase commit that travelled inside an sqlx error.
+    fn from(error: sqlx::Error) -> Self {
+        let sqlx::Error::Database(inner) = error else { return Self::Database(error) };
+        match inner.try_downcast::<Self>() {
+            Ok(ours) => *ours,
+            Err(inner) => Self::Database(sqlx::Error::Database(inner)),
+        }
+    }
+}
+
+/// So that a failure comes out of sqlx's own methods. The code is the stable one.
+impl DatabaseError for XaError {
+    fn message(&self) -> &str {
+        // The whole text is what `Display` writes; here only what can be borrowed.
+        Self::code(self)
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(Self::code(self)))
+    }
+
+    fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn StdError + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}

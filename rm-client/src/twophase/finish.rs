@@ -1,0 +1,87 @@
+//! Carries out a decision on one prepared branch, for phase two and for the sweep.
+
+use std::sync::Arc;
+
+use handfast_proto::v1::Decision;
+
+use super::database::{XaDatabase, answer_of, send};
+use super::lease::Lease;
+use super::name::BranchName;
+use super::resource::Shared;
+use super::verdict::{Answer, Verdict, of_phase_two};
+use crate::at::with_causes;
+
+/// What became of a branch, and what the database said if that was not success.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) verdict: Verdict,
+    pub(super) said: Option<String>,
+}
+
+/// Finishes branches one after the other, over a session of its own where a branch has none here.
+#[derive(Debug)]
+pub(super) struct Finisher<DB: XaDatabase> {
+    shared: Arc<Shared<DB>>,
+    session: Option<Lease<DB>>,
+}
+
+impl<DB: XaDatabase> Finisher<DB> {
+    pub(super) fn new(shared: Arc<Shared<DB>>) -> Self {
+        Self { shared, session: None }
+    }
+
+    /// Commits or rolls back a branch. Idempotent.
+    pub(super) async fn finish(
+        &mut self,
+        decision: Decision,
+        name: &BranchName,
+        number: Option<&str>,
+    ) -> Finished {
+        let mut session = match self.session(name).await {
+            Ok(session) => session,
+            Err(error) => {
+                return Finished { verdict: Verdict::Again, said: Some(with_causes(&error)) };
+            }
+        };
+        let sql = match decision {
+            Decision::Commit => DB::commit(name),
+            Decision::RollBack | Decision::Unspecified => DB::roll_back(name),
+        };
+        session.mark_used();
+        let result = send::<DB>(&mut session, sql).await;
+        let answer = answer_of::<DB, _>(&result);
+        let mut said = result.err().map(|error| with_causes(&error));
+        let trace = match answer {
+            Answer::Missing => match DB::trace(&mut session, name, number).await {
+                Ok(trace) => Some(trace),
+                Err(error) => {
+                    said = Some(with_causes(&error));
+                    None
+                }
+            },
+            Answer::Done
+            | Answer::RolledBack
+            | Answer::Nothing
+            | Answer::Busy
+            | Answer::Refused
+            | Answer::Lost => None,
+        };
+        // On doubt about what the session is in the middle of, it is closed.
+        if answer == Answer::Done || trace.is_some() {
+            session.mark_clean();
+            self.session = Some(session);
+        }
+        Finished { verdict: of_phase_two(decision, answer, trace), said }
+    }
+
+    /// The branch's own session if it is held here, else the one used last, else one of the pool.
+    async fn session(&mut self, name: &BranchName) -> Result<Lease<DB>, sqlx::Error> {
+        if let Some(held) = self.shared.held.take(name) {
+            return Ok(held);
+        }
+        match self.session.take() {
+            Some(session) => Ok(session),
+            None => Lease::acquire(&self.shared.pool).await,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Phase one ends: registration, then PREPARE, in this order.
+//!
+//! ```text
+//! statements … ── what has it done? ── RegisterBranch ── PREPARE
+//!                       │                   │               └─ no answer: report Unknown
+//!                       │                   └─ refused: local rollback, nothing stays
+//!                       └─ nothing: COMMIT, and the coordinator never hears of it
+//! ```
+//!
+//! A branch is known to the coordinator, durably, before it is prepared. So a prepared branch that
+//! the coordinator does not know is one that it has finished and forgotten.
+
+use std::sync::Arc;
+
+use handfast_proto::v1;
+use serde::{Deserialize, Serialize};
+
+use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
+use super::error::XaError;
+use super::name::BranchName;
+use super::resource::Shared;
+use super::transaction::{Branch, XaTransaction};
+use super::verdict::{Phase, of_prepare};
+use crate::at::crash_point::crash_point;
+use crate::at::database::Steps;
+use crate::error::Error;
+
+/// What phase two needs to know of a branch, whichever process it reaches. Kept by the coordinator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    /// Whose name the branch has in the database.
+    pub(super) node: String,
+    /// By which the database remembers how the branch ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) number: Option<String>,
+}
+
+impl<DB: XaDatabase> XaTransaction<'_, DB> {
+    /// Ends phase one of a branch.
+    pub(super) async fn prepare(mut self, branch: Branch) -> Result<(), sqlx::Error> {
+        let deed = DB::deed(&mut self.session, branch.begun, branch.only_reads).await;
+        let name = branch.name;
+        let number = match deed {
+            Ok(Deed::Wrote(number)) => number,
+            Ok(Deed::ReadOnly) => return self.end(DB::end_reading(&name)).await,
+            Err(error) => {
+                // Rolled back in any case: with its session, if it cannot be asked to.
+                let _ = self.abandon(&name).await;
+                return Err(error);
+            }
+        };
+        crash_point("xa-before-register");
+        let mut in_doubt = InDoubt::new(&self.shared, &name);
+        if let Err(error) = self.register(&name, number).await {
+            in_doubt.settled();
+            return Err(error);
+        }
+        crash_point("xa-after-register");
+        in_doubt.may_be_prepared();
+        let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
+        crash_point("xa-after-prepare");
+        let ended = self.settle(name, prepared).await;
+        in_doubt.settled();
+        ended
+    }
+
+    async fn register(
+        &mut self,
+        name: &BranchName,
+        number: Option<String>,
+    ) -> Result<(), sqlx::Error> {
+        let note = Note { node: name.node.as_str().to_owned(), number };
+        let request = v1::RegisterBranchRequest {
+            xid: name.xid.to_string(),
+            branch_id: name.branch,
+            resource_id: self.shared.identity.resource_id.clone(),
+            mode: v1::Mode::Xa.into(),
+            rows: Vec::new(),
+            wait: None,
+            application_data: serde_json::to_vec(&note).expect("texts can be written as JSON"),
+        };
+        let Err(error) = self.shared.coordinator.register_branch(request).await else {
+            return Ok(());
+        };
+        // Rolled back in any case: with its session, if it cannot be asked to.
+        let _ = self.abandon(name).await;
+        // An unanswered registration may have arrived.
+        if matches!(error, Error::Unanswered { .. }) {
+            report(&self.shared, name, v1::PhaseOneOutcome::Failed).await;
+        }
+        Err(XaError::from(error).into())
+    }
+
+    /// What PREPARE came to, and what the coordinator is told.
+    async fn settle(
+        mut self,
+        name: BranchName,
+        prepared: Result<Steps<DB>, sqlx::Error>,
+    ) -> Result<(), sqlx::Error> {
+        let error = match prepared {
+            Ok(_) => {
+                self.release(name);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let lost = error.as_database_error().is_none();
+        let abandoned = if lost { None } else { Some(self.abandon(&name).await) };
+        let rollback = abandoned.as_ref().map(answer_of::<DB, ()>);
+        match of_prepare(DB::answer(&error), rollback) {
+            Phase::Prepared => unreachable!("an error is no success"),
+            Phase::RolledBack => {
+                report(&self.shared, &name, v1::PhaseOneOutcome::Failed).await;
+                Err(error)
+            }
+            Phase::Unknown => {
+                report(&self.shared, &name, v1::PhaseOneOutcome::Unknown).await;
+                Err(XaError::PrepareUnknown { reason: error.to_string() }.into())
+            }
+        }
+    }
+
+    /// The branch is prepared: its session is free, or stays with it.
+    fn release(mut self, name: BranchName) {
+        match self.shared.sessions {
+            Sessions::Free => self.session.mark_clean(),
+            Sessions::Stay => self.shared.held.hold(name, self.session),
+        }
+    }
+}
+
+async fn report<DB: XaDatabase>(
+    shared: &Arc<Shared<DB>>,
+    name: &BranchName,
+    outcome: v1::PhaseOneOutcome,
+) {
+    let request = v1::ReportBranchRequest {
+        xid: name.xid.to_string(),
+        branch_id: name.branch,
+        outcome: outcome.into(),
+    };
+    if let Err(error) = shared.coordinator.report_branch(request).await {
+        // Phase two asks the database itself, so the report saves time but decides nothing, unless
+        // the global commits in between; then the caller has ignored the error that it got.
+        tracing::warn!(
+            xid = %name.xid, branch = name.branch, %error, "branch outcome not reported"
+        );
+    }
+}
+
+/// Reports a branch whose future is dropped on the way. Before PREPARE is sent it is rolled back
+/// with its session, and an unanswered registration may have arrived. After that, whether the
+/// database got PREPARE cannot be known, so the global must not commit.
+struct InDoubt<DB: XaDatabase> {
+    pending: Option<(Arc<Shared<DB>>, BranchName)>,
+    outcome: v1::PhaseOneOutcome,
+}
+
+impl<DB: XaDatabase> InDoubt<DB> {
+    fn new(shared: &Arc<Shared<DB>>, name: &BranchName) -> Self {
+        let pending = Some((Arc::clone(shared), name.clone()));
+        Self { pending, outcome: v1::PhaseOneOutcome::Failed }
+    }
+
+    fn may_be_prepared(&mut self) {
+        self.outcome = v1::PhaseOneOutcome::Unknown;
+    }
+
+    fn settled(&mut self) {
+        self.pending = None;
+    }
+}
+
+impl<DB: XaDatabase> Drop for InDoubt<DB> {
+    fn drop(&mut self) {
+        let Some((shared, name)) = self.pending.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let outcome = self.outcome;
+        runtime.spawn(async move { report(&shared, &name, outcome).await });
+    }
+}

@@ -1,0 +1,128 @@
+//! Looks for branches of this node that were left prepared, at start and on a timer.
+//!
+//! Phase two finishes what the coordinator knows to be owed. Left over is what it does not: a
+//! PREPARE that came after its branch had answered, and branches of a coordinator's lost memory.
+//! Names that are not of this node are never touched.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_proto::v1::{Decision, GetStatusRequest};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::database::XaDatabase;
+use super::error::XaError;
+use super::finish::Finisher;
+use super::name::BranchName;
+use super::resource::Shared;
+use super::verdict::{Sweep, Verdict, of_sweep};
+use crate::status::GlobalStatus;
+
+/// How many branches one sweep looks at (BOUNDED); those that it finishes make room for others.
+pub(super) const BRANCHES_MAX: usize = 1_000;
+/// A hold is looked at so many times until its limit.
+const LOOKS_PER_HOLD: u32 = 4;
+
+/// What one sweep has found and done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Branches committed, as decided.
+    pub committed: usize,
+    /// Branches rolled back, as decided, or because the coordinator does not know them.
+    pub rolled_back: usize,
+    /// Branches left: undecided, too young to be told from a mistake, or in use by a session.
+    pub left: usize,
+}
+
+/// The pace and the memory of the sweep.
+#[derive(Debug)]
+pub(super) struct Sweeper {
+    every: Duration,
+    orphan_after: Duration,
+    /// Since when the coordinator is known not to know these. One sweep at a time.
+    unknown_since: Mutex<HashMap<BranchName, Instant>>,
+}
+
+impl Sweeper {
+    pub(super) fn new(every: Duration, orphan_after: Duration) -> Self {
+        Self { every, orphan_after, unknown_since: Mutex::default() }
+    }
+}
+
+/// Sweeps, and ends holds, until the resource is gone.
+pub(super) fn start<DB: XaDatabase>(shared: &Arc<Shared<DB>>) {
+    let (sweeps, every) = (Arc::downgrade(shared), shared.sweeper.every);
+    tokio::spawn(async move {
+        while let Some(shared) = sweeps.upgrade() {
+            if let Err(error) = sweep(&shared).await {
+                tracing::warn!(%error, "prepared branches not swept, to be tried again");
+            }
+            drop(shared);
+            tokio::time::sleep(every).await;
+        }
+    });
+    let (holds, limit) = (Arc::downgrade(shared), shared.held.limit);
+    tokio::spawn(async move {
+        let look_every = (limit / LOOKS_PER_HOLD).max(Duration::from_millis(1));
+        while let Some(shared) = holds.upgrade() {
+            shared.held.close_overdue(Instant::now());
+            drop(shared);
+            tokio::time::sleep(look_every).await;
+        }
+    });
+}
+
+/// One sweep.
+pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Swept, XaError> {
+    let mut unknown_since = shared.sweeper.unknown_since.lock().await;
+    let mut connection = shared.pool.acquire().await?;
+    let found = DB::prepared(&mut connection, &shared.node, BRANCHES_MAX).await?;
+    drop(connection);
+    unknown_since.retain(|name, _| found.contains(name));
+    let mut finisher = Finisher::new(Arc::clone(shared));
+    let mut swept = Swept::default();
+    for name in found {
+        match judge(shared, &mut unknown_since, &name).await? {
+            Sweep::Leave => swept.left += 1,
+            Sweep::Finish(decision) => {
+                let finished = finisher.finish(decision, &name, None).await;
+                count(&mut swept, decision, finished.verdict);
+                tracing::info!(
+                    xid = %name.xid, branch = name.branch, ?decision,
+                    verdict = ?finished.verdict, said = finished.said, "prepared branch swept"
+                );
+            }
+        }
+    }
+    Ok(swept)
+}
+
+async fn judge<DB: XaDatabase>(
+    shared: &Shared<DB>,
+    unknown_since: &mut HashMap<BranchName, Instant>,
+    name: &BranchName,
+) -> Result<Sweep, XaError> {
+    let request = GetStatusRequest { xid: name.xid.as_str().to_owned() };
+    let reply = shared.coordinator.get_status(request).await?;
+    let status = GlobalStatus::from_wire(reply.status(), reply.rollback_reason());
+    let unknown_for = if status == GlobalStatus::Unknown {
+        unknown_since.entry(name.clone()).or_insert_with(Instant::now).elapsed()
+    } else {
+        unknown_since.remove(name);
+        Duration::ZERO
+    };
+    Ok(of_sweep(status, unknown_for, shared.sweeper.orphan_after))
+}
+
+fn count(swept: &mut Swept, decision: Decision, verdict: Verdict) {
+    match (verdict, decision) {
+        (Verdict::Done, Decision::Commit) => swept.committed += 1,
+        (Verdict::Done, Decision::RollBack) => swept.rolled_back += 1,
+        (Verdict::Done, Decision::Unspecified) | (Verdict::Again | Verdict::Against, _) => {
+            swept.left += 1;
+        }
+    }
+}

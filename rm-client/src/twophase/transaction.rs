@@ -1,0 +1,124 @@
+//! A local transaction that may be a branch of a global one, to be prepared.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::control::{Effect, admit};
+use super::database::{XaDatabase, send};
+use super::error::XaError;
+use super::lease::Lease;
+use super::name::BranchName;
+use super::resource::Shared;
+use crate::at::captured::Captured;
+use crate::context::Context;
+use crate::xid::Xid;
+
+/// A local transaction: a branch of the ambient global, or a plain one outside of any.
+///
+/// `&mut` of it is a `sqlx::Executor`. Everything goes to the database as it is, but for texts that
+/// would end the transaction past the library. Dropped without [`commit`](Self::commit), it is
+/// rolled back, with its connection.
+#[must_use = "a local transaction that is dropped is rolled back"]
+pub struct XaTransaction<'t, DB: XaDatabase> {
+    pub(super) session: Lease<DB>,
+    pub(super) shared: Arc<Shared<DB>>,
+    /// `None`: a plain local transaction.
+    pub(super) branch: Option<Branch>,
+    /// So that a closure may borrow what lives as long as the resource.
+    scope: PhantomData<&'t ()>,
+}
+
+/// A branch that is not prepared yet.
+#[derive(Debug)]
+pub(super) struct Branch {
+    pub(super) name: BranchName,
+    /// How much its session had written when it began, where the database tells in this way.
+    pub(super) begun: Option<i64>,
+    /// By the texts of its statements, which do not tell what a function does.
+    pub(super) only_reads: bool,
+}
+
+impl<DB: XaDatabase> XaTransaction<'_, DB> {
+    pub(super) async fn begin(
+        shared: Arc<Shared<DB>>,
+        context: Option<Context>,
+    ) -> Result<Self, sqlx::Error> {
+        let name = context.map(|context| shared.name_branch(context.xid));
+        if let Some(name) = &name {
+            name.check_length(DB::NAME_BYTES_MAX)?;
+        }
+        let mut session = Lease::acquire(&shared.pool).await?;
+        let start = name.as_ref().map_or_else(|| "BEGIN".to_owned(), DB::start);
+        let begun = DB::written(&send::<DB>(&mut session, start).await?)?;
+        let branch = name.map(|name| Branch { name, begun, only_reads: true });
+        Ok(Self { session, shared, branch, scope: PhantomData })
+    }
+
+    /// The global that this is a branch of.
+    #[must_use]
+    pub fn xid(&self) -> Option<&Xid> {
+        self.branch.as_ref().map(|branch| &branch.name.xid)
+    }
+
+    /// Commits: phase one, if this is a branch. What it wrote stays locked in the database until
+    /// its global is decided.
+    ///
+    /// # Errors
+    /// What the database says, or an [`XaError`]. After an error the local transaction is rolled
+    /// back, unless it is [`XaError::PrepareUnknown`].
+    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
+        match self.branch.take() {
+            Some(branch) => self.prepare(branch).await,
+            None => self.end("COMMIT".to_owned()).await,
+        }
+    }
+
+    /// Rolls back the local transaction.
+    ///
+    /// # Errors
+    /// What the database says. It rolls back all the same: the connection is closed then.
+    pub async fn rollback(mut self) -> Result<(), sqlx::Error> {
+        match self.branch.take() {
+            Some(branch) => self.abandon(&branch.name).await,
+            None => self.end("ROLLBACK".to_owned()).await,
+        }
+    }
+
+    /// Ends a local transaction that nobody else has to know of.
+    pub(super) async fn end(&mut self, sql: String) -> Result<(), sqlx::Error> {
+        send::<DB>(&mut self.session, sql).await?;
+        self.session.mark_clean();
+        Ok(())
+    }
+
+    /// Rolls back a branch that is not prepared. Of the statements only the last must succeed: the
+    /// ones before it bring the session into the state that the last one needs, if it is not there.
+    pub(super) async fn abandon(&mut self, name: &BranchName) -> Result<(), sqlx::Error> {
+        let mut statements = DB::abandon(name);
+        let last = statements.pop();
+        for sql in statements {
+            // Told by the last one, if it matters.
+            let _ = send::<DB>(&mut self.session, sql).await;
+        }
+        match last {
+            Some(last) => self.end(last).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets a statement pass unless it would end the transaction.
+    pub(super) fn admit(&mut self, query: &Captured<DB>) -> Result<(), XaError> {
+        let effect = admit(DB::DIALECT, query.sql().as_str())?;
+        if let Some(branch) = &mut self.branch {
+            branch.only_reads &= effect == Effect::Reads;
+        }
+        Ok(())
+    }
+}
+
+impl<DB: XaDatabase> fmt::Debug for XaTransaction<'_, DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XaTransaction").field("branch", &self.branch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! A client as a process of its own: one branch of a global, and then an RM that waits for phase
+//! two.
+
+use std::time::Duration;
+
+use handfast::{Handfast, XaTransaction, Xid};
+use serde::{Deserialize, Serialize};
+use sqlx::pool::PoolOptions;
+use sqlx::{MySql, Postgres};
+
+use crate::at::TestDatabase;
+use crate::child::{Child, tell};
+use crate::database::XaTestDatabase;
+use crate::scene::code;
+
+/// How a child plays the client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ClientPart {
+    /// Which database product.
+    pub(crate) database: String,
+    /// Where it is.
+    pub(crate) url: String,
+    /// Where the coordinator is.
+    pub(crate) endpoint: String,
+    /// Whose the branches are.
+    pub(crate) node: String,
+    /// The global to be part of; without one it begins its own.
+    pub(crate) xid: Option<String>,
+    /// What the branch does; empty: it has none.
+    pub(crate) sql: String,
+}
+
+impl ClientPart {
+    /// Starts the child, to die at a point.
+    pub(crate) fn crash_at(&self, point: &str) -> Child {
+        Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
+    }
+
+    /// Starts the child.
+    pub(crate) fn start(&self) -> Child {
+        Child::start("client", self, &[])
+    }
+}
+
+/// In the child: tells the XID that it begins, if it does, and what phase one comes to.
+pub(crate) async fn play(part: ClientPart) {
+    match part.database.as_str() {
+        Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,
+        MySql::NAME_IN_TESTS => play_on::<MySql>(part).await,
+        other => unreachable!("no database is called {other}"),
+    }
+}
+
+async fn play_on<DB: XaTestDatabase>(part: ClientPart) {
+    let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
+    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&part.url).await.unwrap();
+    // A hold that outlives every test: only death ends it.
+    let resource = handfast.xa(pool).node(&part.node).hold_limit(Duration::from_secs(3_600));
+    let resource = resource.await.unwrap();
+    let work = async {
+        if part.sql.is_empty() {
+            return Ok(());
+        }
+        let mut local: XaTransaction<'static, DB> = resource.begin().await?;
+        DB::run_xa(&mut local, &part.sql).await?;
+        local.commit().await
+    };
+    let result = if let Some(xid) = &part.xid {
+        let xid: Xid = xid.parse().unwrap();
+        Box::pin(xid.scope(work)).await
+    } else {
+        let global = handfast.transaction("child").timeout(Duration::from_secs(5));
+        let global = global.begin().await.unwrap();
+        tell(global.xid().as_str());
+        let result = Box::pin(global.scope(work)).await;
+        std::mem::forget(global);
+        result
+    };
+    match result {
+        Ok(()) => tell("done"),
+        Err(error) => tell(&code(&error)),
+    }
+    std::future::pending::<()>().await;
+}

@@ -1,0 +1,251 @@
+//! How branches end when nobody dies.
+
+use std::time::Duration;
+
+use handfast::{GlobalStatus, RollbackReason};
+use sqlx::pool::PoolOptions;
+use sqlx::{MySql, Postgres, Sqlite};
+
+use crate::at::TestDatabase;
+use crate::database::{XaTestDatabase, on_both};
+use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch, code};
+
+on_both!(
+    a_commit_commits_what_was_prepared,
+    a_rollback_rolls_it_back,
+    a_timeout_rolls_it_back,
+    a_late_branch_is_refused_and_leaves_nothing,
+    a_branch_that_reads_is_no_burden,
+    a_failed_statement_fails_the_branch_alone,
+    a_dropped_transaction_is_gone,
+    outside_of_a_global_it_is_a_plain_transaction,
+    the_forms_are_those_of_at_mode,
+    a_text_cannot_end_the_branch,
+    the_pool_is_not_left_half_done,
+);
+
+async fn a_commit_commits_what_was_prepared<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    branch(&resource, &global, DEBIT).await.unwrap();
+    branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+    let prepared = scene.prepared().await;
+    assert_eq!(prepared.len(), 2);
+    assert!(prepared.iter().all(|name| name.ends_with(global.xid().as_str())), "{prepared:?}");
+    assert_eq!(scene.cents(1).await, 1000, "nothing is to be seen before the decision");
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([990, 990]).await;
+}
+
+async fn a_rollback_rolls_it_back<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    branch(&resource, &global, DEBIT).await.unwrap();
+    branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+    global.rollback("test").await.unwrap();
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn a_timeout_rolls_it_back<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.handfast.transaction("test").timeout(Duration::from_millis(500));
+    let global = global.begin().await.unwrap();
+    branch(&resource, &global, DEBIT).await.unwrap();
+    scene.until_rolled_back(global.xid()).await;
+    let status = scene.handfast.outcome(global.xid()).await.unwrap();
+    assert_eq!(status, GlobalStatus::RolledBack(RollbackReason::Timeout));
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn a_late_branch_is_refused_and_leaves_nothing<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    // One branch, so that the coordinator remembers the global.
+    branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+    let xid = global.xid().clone();
+    global.rollback("test").await.unwrap();
+    let late = xid.scope(async {
+        let mut local = resource.begin().await?;
+        DB::run_xa(&mut local, DEBIT).await?;
+        local.commit().await
+    });
+    assert_eq!(code(&late.await.unwrap_err()), "HF-TC-ALREADY-DECIDED");
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn a_branch_that_reads_is_no_burden<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    for commits in [true, false] {
+        let global = scene.begin().await;
+        branch(&resource, &global, "SELECT * FROM account").await.unwrap();
+        branch(&resource, &global, DEBIT).await.unwrap();
+        let detail = scene.coordinator.show(global.xid().as_str()).await;
+        assert_eq!(detail.branches.len(), 1, "what only reads ends at prepare");
+        let xid = global.xid().clone();
+        if commits {
+            global.commit().await.unwrap();
+            scene.until_committed(&xid).await;
+        } else {
+            global.rollback("test").await.unwrap();
+        }
+        scene.assert_clean([990, 1000]).await;
+    }
+}
+
+async fn a_failed_statement_fails_the_branch_alone<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let failed = async {
+        let mut local = resource.begin().await?;
+        DB::run_xa(&mut local, DEBIT).await?;
+        DB::run_xa(&mut local, "INSERT INTO account VALUES (1, 7)").await?;
+        local.commit().await
+    };
+    global.scope(failed).await.unwrap_err();
+    branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([1000, 990]).await;
+}
+
+async fn a_dropped_transaction_is_gone<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let dropped = async {
+        let mut local = resource.begin().await.unwrap();
+        DB::run_xa(&mut local, DEBIT).await.unwrap();
+        drop(local);
+    };
+    global.scope(dropped).await;
+    // It waits for the row until the server has noticed.
+    branch(&resource, &global, DEBIT).await.unwrap();
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([990, 1000]).await;
+}
+
+async fn outside_of_a_global_it_is_a_plain_transaction<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    for commits in [true, false] {
+        let mut local = resource.begin().await.unwrap();
+        assert!(local.xid().is_none());
+        DB::run_xa(&mut local, DEBIT).await.unwrap();
+        if commits {
+            local.commit().await.unwrap();
+        } else {
+            local.rollback().await.unwrap();
+        }
+    }
+    DB::run_xa_alone(&resource, OTHER_DEBIT).await.unwrap();
+    scene.assert_clean([990, 990]).await;
+}
+
+async fn the_forms_are_those_of_at_mode<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let amount = DEBIT.to_owned();
+    let work = async |_tx: &_| {
+        let changed =
+            resource.transaction(|local| Box::pin(async { DB::run_xa(local, &amount).await }));
+        assert_eq!(changed.await?, 1);
+        DB::run_xa_alone(&resource, OTHER_DEBIT).await
+    };
+    let name = scene.handfast.transaction("forms");
+    name.run(async |tx| work(&tx).await).await.unwrap();
+    let refused = scene.handfast.transaction("forms").run(async |_tx| {
+        let work = resource.transaction(|local| {
+            Box::pin(async {
+                DB::run_xa(local, DEBIT).await?;
+                Err::<(), _>(sqlx::Error::RowNotFound)
+            })
+        });
+        work.await
+    });
+    refused.await.unwrap_err();
+    scene.until_prepared(0).await;
+    scene.assert_clean([990, 990]).await;
+}
+
+async fn a_text_cannot_end_the_branch<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let work = async {
+        let mut local = resource.begin().await.unwrap();
+        DB::run_xa(&mut local, DEBIT).await.unwrap();
+        for sql in ["COMMIT", "ROLLBACK", "SELECT 1; COMMIT"] {
+            let error = DB::run_xa(&mut local, sql).await.unwrap_err();
+            assert_eq!(code(&error), "HF-XA-TRANSACTION-CONTROL", "{sql}");
+        }
+        // Savepoints stay within the branch.
+        DB::run_xa(&mut local, "SAVEPOINT a").await.unwrap();
+        DB::run_xa(&mut local, OTHER_DEBIT).await.unwrap();
+        DB::run_xa(&mut local, "ROLLBACK TO SAVEPOINT a").await.unwrap();
+        local.commit().await.unwrap();
+    };
+    global.scope(work).await;
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([990, 1000]).await;
+}
+
+async fn the_pool_is_not_left_half_done<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let options = scene.pool.connect_options().as_ref().clone();
+    let narrow = PoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+    let resource = scene.handfast.xa(narrow.clone()).node(&scene.node).await.unwrap();
+    // Twice as many prepared branches as there are connections.
+    let mut globals = Vec::new();
+    for id in 1..=3 {
+        let global = scene.begin().await;
+        let sql = format!("UPDATE account SET cents = cents - 10 WHERE id = {id}");
+        branch(&resource, &global, &sql).await.unwrap();
+        // The pool serves everybody else as ever.
+        DB::raw(&narrow, "SELECT 1").await.unwrap();
+        globals.push(global);
+    }
+    scene.until_prepared(3).await;
+    for global in globals {
+        let xid = global.xid().clone();
+        global.commit().await.unwrap();
+        scene.until_committed(&xid).await;
+    }
+    scene.assert_clean([990, 990]).await;
+    // And its sessions are in no branch.
+    for _ in 0..4 {
+        DB::raw(&narrow, "BEGIN").await.unwrap();
+        DB::raw(&narrow, "ROLLBACK").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sqlite_is_refused() {
+    let scene = Scene::<Postgres>::new().await;
+    let (pool, _directory) = Sqlite::create().await;
+    let error = scene.handfast.xa(pool).await.unwrap_err();
+    assert_eq!(error.code(), "HF-XA-UNSUPPORTED");
+    assert!(error.to_string().contains("AT mode"), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_id_is_checked_and_mysql_needs_its_table() {
+    let scene = Scene::<Postgres>::new().await;
+    let error = scene.handfast.xa(scene.pool.clone()).node("a b").await.unwrap_err();
+    assert_eq!(error.code(), "HF-XA-NODE");
+    let (pool, _) = MySql::create().await;
+    let error = scene.handfast.xa(pool).await.unwrap_err();
+    assert_eq!(error.code(), "HF-AT-CLIENT-TABLE-MISSING");
+}

@@ -1,0 +1,108 @@
+//! Everything is killed between prepare and commit: the processes, the coordinator and both
+//! database servers. After a restart nothing is prepared in either, and both have the same.
+
+use std::time::Duration;
+
+use handfast_test_services::{DatabaseServer, Kind};
+use sqlx::{MySql, Pool, Postgres};
+
+use crate::child::{Child, PATIENCE};
+use crate::commit_wire::Wired;
+use crate::database::XaTestDatabase;
+use crate::restarted::{bank, start};
+use crate::scene::{DEBIT, Scene, lay_out};
+
+/// One global over two database servers of the test's own.
+struct World {
+    scene: Scene<Postgres>,
+    ledger: Pool<MySql>,
+    servers: [DatabaseServer; 2],
+}
+
+impl World {
+    async fn new() -> Self {
+        let servers = [start(Kind::Postgres).await, start(Kind::MariaDb).await];
+        let scene = Scene::on(<Postgres as Wired>::open(servers[0].url()).await).await;
+        let ledger = bank(&servers[1]).await;
+        lay_out(&scene.handfast, &ledger).await;
+        Self { scene, ledger, servers }
+    }
+
+    /// A process with a branch in each of the databases, which dies at a point.
+    fn clients(&self, xid: &handfast::Xid, point: &str) -> [Child; 2] {
+        let one = self.scene.client(Some(xid), DEBIT);
+        let other = self.scene.client_of(&self.ledger, Some(xid), DEBIT);
+        [one.crash_at(point), other.crash_at(point)]
+    }
+
+    async fn kill_and_restart(&mut self) {
+        self.scene.coordinator.kill().await;
+        for server in &mut self.servers {
+            tokio::task::block_in_place(|| server.kill()).unwrap();
+        }
+        for server in &mut self.servers {
+            tokio::task::block_in_place(|| server.restart()).unwrap();
+        }
+        self.scene.coordinator.restart().await;
+    }
+
+    /// The service comes back, and with it the end of every branch.
+    async fn until_nothing_is_prepared(&self) {
+        let scene = &self.scene;
+        let rescuer = scene.rescuer().await;
+        let ledger = scene.handfast.xa(self.ledger.clone()).node(&scene.node).await.unwrap();
+        let over = async { while !self.prepared().await.is_empty() {} };
+        tokio::time::timeout(PATIENCE, over).await.expect("nothing stays prepared");
+        drop(ledger);
+        rescuer.leave().await;
+    }
+
+    async fn prepared(&self) -> Vec<String> {
+        let mut names = self.scene.prepared().await;
+        names.extend(MySql::listed(&self.ledger, &self.scene.node).await);
+        names
+    }
+
+    async fn assert_both_have(&self, cents: i64) {
+        let [one, other] = [self.scene.cents(1).await, self.scene.cents_of(&self.ledger, 1).await];
+        assert_eq!([one, other], [cents; 2]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn undecided_branches_are_rolled_back_in_both() {
+    let mut world = World::new().await;
+    let global = world.scene.handfast.transaction("test").timeout(Duration::from_secs(5));
+    let global = global.begin().await.unwrap();
+    let xid = global.xid().clone();
+    // Its TM is gone, too: only the timeout decides.
+    std::mem::forget(global);
+    for mut client in world.clients(&xid, "xa-after-prepare") {
+        client.crashed().await;
+    }
+    assert_eq!(world.prepared().await.len(), 2);
+    world.kill_and_restart().await;
+    world.until_nothing_is_prepared().await;
+    world.scene.until_rolled_back(&xid).await;
+    world.assert_both_have(1000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decided_branches_are_committed_in_both() {
+    let mut world = World::new().await;
+    let global = world.scene.begin().await;
+    let xid = global.xid().clone();
+    let mut clients = world.clients(&xid, "xa-before-phase-two");
+    for client in &mut clients {
+        assert_eq!(client.told().await, "done");
+    }
+    global.commit().await.unwrap();
+    for client in &mut clients {
+        client.crashed().await;
+    }
+    assert_eq!(world.prepared().await.len(), 2);
+    world.kill_and_restart().await;
+    world.until_nothing_is_prepared().await;
+    world.scene.until_committed(&xid).await;
+    world.assert_both_have(990).await;
+}

@@ -1,0 +1,30 @@
+//! Two-phase commit on real databases under a real coordinator: how branches end, and what the
+//! death of each side at each point leaves. Afterwards nothing is prepared anywhere.
+//!
+//! The dying parts are this program again, as a child process; see `child`.
+
+#![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
+
+#[path = "../at/mod.rs"]
+mod at;
+mod by_hand;
+#[path = "../at_faults/child.rs"]
+#[expect(dead_code, reason = "the tests of AT mode use the rest")]
+mod child;
+mod client;
+#[path = "../at_faults/commit_wire.rs"]
+#[expect(dead_code, reason = "the tests of AT mode use the rest")]
+mod commit_wire;
+#[path = "../at_faults/coordinator.rs"]
+#[expect(dead_code, reason = "the tests of AT mode use the rest")]
+mod coordinator;
+mod database;
+mod ends;
+mod everything;
+mod hold;
+mod killed;
+mod lost;
+mod refused;
+mod restarted;
+mod scene;
+mod sweep;

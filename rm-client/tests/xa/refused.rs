@@ -1,0 +1,127 @@
+//! PREPARE is refused, and phase two meets sessions that somebody left half done.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolOptions;
+use sqlx::{MySql, Postgres};
+
+use crate::at::TestDatabase;
+use crate::child::PATIENCE;
+use crate::database::{XaTestDatabase, lone};
+use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
+
+const DEFERRED: &[&str] = &[
+    "CREATE TABLE parent (id BIGINT PRIMARY KEY)",
+    "CREATE TABLE child (parent BIGINT REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+];
+
+/// PostgreSQL checks at PREPARE what is deferred, and rolls back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_postgres_refuses_at_prepare_is_rolled_back() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    for sql in DEFERRED {
+        Postgres::raw(&scene.pool, sql).await.unwrap();
+    }
+    for (sql, expected) in [
+        ("INSERT INTO child VALUES (7)", "23503"),
+        ("CREATE TEMPORARY TABLE mine (id BIGINT)", "0A000"),
+    ] {
+        let global = scene.begin().await;
+        let error = branch(&resource, &global, sql).await.unwrap_err();
+        assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some(expected));
+        let xid = global.xid().clone();
+        assert!(scene.coordinator.show(xid.as_str()).await.branches.is_empty(), "taken back");
+        // The rest of the global is as it was.
+        branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+        global.rollback("test").await.unwrap();
+        scene.assert_clean([1000, 1000]).await;
+    }
+}
+
+/// The victim of a deadlock cannot be prepared (`XA_RBDEADLOCK`), though its caller overlooks the
+/// error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlocked_branch_of_mariadb_is_rolled_back() {
+    let scene = Scene::<MySql>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    let mut one = xid.scope(resource.begin()).await.unwrap();
+    let mut other = xid.scope(resource.begin()).await.unwrap();
+    MySql::run_xa(&mut one, DEBIT).await.unwrap();
+    MySql::run_xa(&mut other, OTHER_DEBIT).await.unwrap();
+    let (mine, yours) =
+        tokio::join!(MySql::run_xa(&mut one, OTHER_DEBIT), MySql::run_xa(&mut other, DEBIT));
+    let (victim, survivor) = if mine.is_err() { (one, other) } else { (other, one) };
+    assert!(mine.is_err() != yours.is_err(), "{mine:?} {yours:?}");
+    victim.commit().await.unwrap_err();
+    survivor.commit().await.unwrap();
+    assert_eq!(scene.coordinator.show(xid.as_str()).await.branches.len(), 1);
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([990, 990]).await;
+}
+
+/// Sessions of the pool that are in a branch, or a transaction, of somebody's: phase two is told
+/// `XAER_RMFAIL` and `XAER_OUTSIDE`, and goes over another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_left_half_done_does_not_stop_phase_two() {
+    let scene = Scene::<MySql>::new().await;
+    let mut cents = 1000;
+    for begun in ["XA START 'mine'", "BEGIN; SELECT * FROM account"] {
+        let options = scene.pool.connect_options().as_ref().clone();
+        let narrow = PoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let resource = scene.handfast.xa(narrow.clone()).node(&scene.node);
+        let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
+        let global = scene.begin().await;
+        let xid = global.xid().clone();
+        branch(&resource, &global, DEBIT).await.unwrap();
+        MySql::raw(&narrow, begun).await.unwrap();
+        global.commit().await.unwrap();
+        cents -= 10;
+        scene.until_committed(&xid).await;
+        scene.assert_clean([cents, 1000]).await;
+    }
+}
+
+const SLOW_PREPARE: &[&str] = &[
+    "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$",
+    "CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON account DEFERRABLE INITIALLY DEFERRED \
+     FOR EACH ROW EXECUTE FUNCTION slow()",
+];
+
+/// Whoever drops `commit()` while PREPARE is under way cannot know what comes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    for sql in SLOW_PREPARE {
+        Postgres::raw(&scene.pool, sql).await.unwrap();
+    }
+    let lock = lone(&scene.pool).await;
+    Postgres::raw(&lock, "SELECT pg_advisory_lock(7)").await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    let preparing = tokio::spawn(xid.clone().scope(async move {
+        let mut local = resource.begin().await?;
+        Postgres::run_xa(&mut local, DEBIT).await?;
+        local.commit().await
+    }));
+    let waits = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let reached =
+        async { while Postgres::raw_rows(&scene.pool, waits).await.unwrap().is_empty() {} };
+    tokio::time::timeout(PATIENCE, reached).await.expect("PREPARE is under way");
+    preparing.abort();
+    assert!(preparing.await.unwrap_err().is_cancelled());
+    let told = scene.coordinator.until(xid.as_str(), |detail| {
+        detail.timeline.iter().any(|event| event.what.contains("local outcome unknown"))
+    });
+    told.await;
+    lock.close().await;
+    let error = global.commit().await.unwrap_err();
+    assert_eq!(error.code(), "HF-TM-ROLLED-BACK", "{error}");
+    scene.assert_clean([1000, 1000]).await;
+}

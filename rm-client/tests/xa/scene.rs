@@ -1,0 +1,179 @@
+//! A coordinator in a process of its own, a database of accounts, and a look at what is left.
+
+use handfast::{Global, GlobalStatus, Handfast, XaError, XaResource, XaTransaction, Xid};
+use sqlx::{ConnectOptions, Pool};
+
+use crate::child::PATIENCE;
+use crate::client::ClientPart;
+use crate::coordinator::Coordinator;
+use crate::database::XaTestDatabase;
+
+const TABLES: &[&str] = &[
+    "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, cents BIGINT NOT NULL)",
+    "INSERT INTO account VALUES (1, 1000), (2, 1000), (3, 1000)",
+];
+
+/// Takes ten from an account.
+pub(crate) const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1";
+/// Of another account.
+pub(crate) const OTHER_DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 2";
+
+/// Makes the tables.
+pub(crate) async fn lay_out<DB: XaTestDatabase>(handfast: &Handfast, pool: &Pool<DB>) {
+    handfast.migrate(pool).await.unwrap();
+    for sql in TABLES {
+        DB::raw(pool, sql).await.unwrap();
+    }
+}
+
+/// A coordinator and a database.
+pub(crate) struct Scene<DB: XaTestDatabase> {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) handfast: Handfast,
+    pub(crate) pool: Pool<DB>,
+    /// Of this scene alone: the servers are shared, and prepared branches belong to servers.
+    pub(crate) node: String,
+}
+
+impl<DB: XaTestDatabase> Scene<DB> {
+    pub(crate) async fn new() -> Self {
+        let (pool, _) = DB::create().await;
+        Self::on(pool).await
+    }
+
+    /// On an empty database.
+    pub(crate) async fn on(pool: Pool<DB>) -> Self {
+        let coordinator = Coordinator::start().await;
+        let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
+        let handfast = handfast.await.unwrap();
+        lay_out(&handfast, &pool).await;
+        let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
+        Self { coordinator, handfast, pool, node }
+    }
+
+    /// Makes this process an RM of the database.
+    pub(crate) async fn resource(&self) -> XaResource<DB> {
+        self.handfast.xa(self.pool.clone()).node(&self.node).await.unwrap()
+    }
+
+    /// A second process of the same service: an RM of its own connection, which comes to finish
+    /// what the first one left.
+    pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
+        let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
+        let handfast = handfast.await.unwrap();
+        let resource = handfast.xa(self.pool.clone()).node(&self.node).await.unwrap();
+        Rescuer { handfast, resource }
+    }
+
+    pub(crate) async fn begin(&self) -> Global {
+        self.handfast.transaction("test").begin().await.unwrap()
+    }
+
+    /// A child that does a branch of a global, and begins its own if none is given.
+    pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientPart {
+        self.client_of(&self.pool, xid, sql)
+    }
+
+    /// The same, of another database.
+    pub(crate) fn client_of<Other: XaTestDatabase>(
+        &self,
+        pool: &Pool<Other>,
+        xid: Option<&Xid>,
+        sql: &str,
+    ) -> ClientPart {
+        ClientPart {
+            database: Other::NAME_IN_TESTS.to_owned(),
+            url: pool.connect_options().to_url_lossy().to_string(),
+            endpoint: self.coordinator.endpoint(),
+            node: self.node.clone(),
+            xid: xid.map(|xid| xid.as_str().to_owned()),
+            sql: sql.to_owned(),
+        }
+    }
+
+    /// What an account holds, as everybody sees it.
+    pub(crate) async fn cents(&self, id: i64) -> i64 {
+        self.cents_of(&self.pool, id).await
+    }
+
+    /// The same, of another database.
+    pub(crate) async fn cents_of<Other: XaTestDatabase>(&self, pool: &Pool<Other>, id: i64) -> i64 {
+        let text = Other::TEXT;
+        let sql = format!("SELECT CAST(cents AS {text}) FROM account WHERE id = {id}");
+        let rows = Other::raw_rows(pool, &sql).await.unwrap();
+        rows[0][0].as_deref().unwrap().parse().unwrap()
+    }
+
+    /// The names of this scene's prepared branches.
+    pub(crate) async fn prepared(&self) -> Vec<String> {
+        DB::listed(&self.pool, &self.node).await
+    }
+
+    /// Waits until so many branches are prepared.
+    pub(crate) async fn until_prepared(&self, count: usize) {
+        let reached = async { while self.prepared().await.len() != count {} };
+        tokio::time::timeout(PATIENCE, reached).await.expect("so many are prepared");
+    }
+
+    /// Waits until the global is committed and finished.
+    pub(crate) async fn until_committed(&self, xid: &Xid) {
+        self.until(xid, |status| status == GlobalStatus::Committed).await;
+    }
+
+    /// Waits until the global is rolled back and finished.
+    pub(crate) async fn until_rolled_back(&self, xid: &Xid) {
+        self.until(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
+    }
+
+    async fn until(&self, xid: &Xid, expected: impl Fn(GlobalStatus) -> bool) {
+        let mut last = GlobalStatus::Unknown;
+        let reached = async {
+            while !expected(last) {
+                last = self.handfast.outcome(xid).await.unwrap();
+            }
+        };
+        if tokio::time::timeout(PATIENCE, reached).await.is_err() {
+            panic!("the global stays {last}: {:?}", self.coordinator.show(xid.as_str()).await);
+        }
+    }
+
+    /// Nothing is prepared, nothing is owed, and the accounts hold so much.
+    pub(crate) async fn assert_clean(&self, cents: [i64; 2]) {
+        assert_eq!(self.prepared().await, Vec::<String>::new());
+        assert_eq!([self.cents(1).await, self.cents(2).await], cents);
+        let status = self.coordinator.status().await;
+        let owed = [status.active, status.committing, status.rolling_back, status.needs_operator];
+        assert_eq!(owed, [0; 4]);
+    }
+}
+
+/// An RM of its own connection.
+pub(crate) struct Rescuer<DB: XaTestDatabase> {
+    handfast: Handfast,
+    pub(crate) resource: XaResource<DB>,
+}
+
+impl<DB: XaTestDatabase> Rescuer<DB> {
+    pub(crate) async fn leave(self) {
+        self.handfast.close().await;
+    }
+}
+
+/// Runs SQL as one branch of a global.
+pub(crate) async fn branch<DB: XaTestDatabase>(
+    resource: &XaResource<DB>,
+    global: &Global,
+    sql: &str,
+) -> Result<(), sqlx::Error> {
+    let work = async {
+        let mut local: XaTransaction<'static, DB> = resource.begin().await?;
+        DB::run_xa(&mut local, sql).await?;
+        local.commit().await
+    };
+    Box::pin(global.scope(work)).await
+}
+
+/// The stable code of a failure, or the error itself.
+pub(crate) fn code(error: &sqlx::Error) -> String {
+    XaError::of(error).map_or_else(|| format!("{error:?}"), |ours| ours.code().to_owned())
+}

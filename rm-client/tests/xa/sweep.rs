@@ -1,0 +1,151 @@
+//! Prepared branches that nobody owes an answer for, and those of others.
+
+use std::time::Duration;
+
+use handfast::XaResource;
+
+use crate::child::PATIENCE;
+use crate::database::{Name, XaTestDatabase, on_both};
+use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
+
+on_both!(
+    the_sweep_comes_at_start,
+    the_sweep_comes_again,
+    a_branch_that_nobody_knows_is_rolled_back_when_it_is_old,
+    an_undecided_branch_is_left,
+    a_decided_branch_is_finished,
+    a_late_prepare_is_rolled_back,
+    names_of_others_are_not_touched,
+);
+
+impl<DB: XaTestDatabase> Scene<DB> {
+    /// A resource whose timer never comes.
+    async fn swept_by_hand(&self, orphan_after: Duration) -> XaResource<DB> {
+        let resource = self.handfast.xa(self.pool.clone()).node(&self.node);
+        let resource = resource.sweep_every(Duration::from_secs(3_600));
+        resource.orphan_after(orphan_after).await.unwrap()
+    }
+
+    /// Sweeps until nothing is prepared: servers notice by and by that a session is gone.
+    async fn until_swept(&self, resource: &XaResource<DB>) {
+        let swept = async {
+            while !self.prepared().await.is_empty() {
+                resource.sweep().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, swept).await.expect("everything is swept");
+    }
+}
+
+/// A name of this node, of a global that the coordinator never began.
+fn orphan(node: &str) -> Name {
+    Name::Ours(format!("hf1/{node}/00000000000000aa/127.0.0.1:1:7"))
+}
+
+async fn the_sweep_comes_at_start<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+    let _resource = scene.swept_by_hand(Duration::ZERO).await;
+    scene.until_prepared(0).await;
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn the_sweep_comes_again<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
+    let resource = resource.sweep_every(Duration::from_millis(20));
+    let _resource = resource.orphan_after(Duration::from_millis(100)).await.unwrap();
+    for _ in 0..2 {
+        DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+        scene.until_prepared(0).await;
+    }
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn a_branch_that_nobody_knows_is_rolled_back_when_it_is_old<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
+    let patient = scene.swept_by_hand(Duration::from_secs(3_600)).await;
+    let swept = patient.sweep().await.unwrap();
+    assert_eq!((swept.committed, swept.rolled_back, swept.left), (0, 0, 1));
+    let hasty = scene.swept_by_hand(Duration::ZERO).await;
+    scene.until_swept(&hasty).await;
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn an_undecided_branch_is_left<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.swept_by_hand(Duration::ZERO).await;
+    let global = scene.begin().await;
+    branch(&resource, &global, DEBIT).await.unwrap();
+    for _ in 0..3 {
+        let swept = resource.sweep().await.unwrap();
+        assert_eq!((swept.committed, swept.rolled_back, swept.left), (0, 0, 1));
+    }
+    let xid = global.xid().clone();
+    global.commit().await.unwrap();
+    scene.until_committed(&xid).await;
+    scene.assert_clean([990, 1000]).await;
+}
+
+/// The sweep and phase two meet at a decided branch, whichever comes first.
+async fn a_decided_branch_is_finished<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    for commits in [true, false] {
+        let global = scene.begin().await;
+        let xid = global.xid().clone();
+        let mut client = scene.client(Some(&xid), DEBIT).crash_at("xa-before-phase-two");
+        assert_eq!(client.told().await, "done");
+        let ended = tokio::spawn(async move {
+            if commits { global.commit().await } else { global.rollback("test").await }
+        });
+        client.crashed().await;
+        let rescuer = scene.rescuer().await;
+        scene.until_swept(&rescuer.resource).await;
+        ended.await.unwrap().unwrap();
+        if commits {
+            scene.until_committed(&xid).await;
+        }
+        scene.assert_clean([990, 1000]).await;
+        rescuer.leave().await;
+    }
+}
+
+/// The branch answers while its PREPARE is under way; the coordinator has no further call for it.
+async fn a_late_prepare_is_rolled_back<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let resource = scene.swept_by_hand(Duration::ZERO).await;
+    let global = scene.begin().await;
+    branch(&resource, &global, OTHER_DEBIT).await.unwrap();
+    let xid = global.xid().clone();
+    global.rollback("test").await.unwrap();
+    let late = Name::Ours(format!("hf1/{}/00000000000000bb/{xid}", scene.node));
+    DB::prepare_past(&scene.pool, &late, DEBIT).await.unwrap();
+    scene.until_swept(&resource).await;
+    scene.assert_clean([1000, 1000]).await;
+}
+
+async fn names_of_others_are_not_touched<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let node = &scene.node;
+    let names = [
+        // Of another node, whose id begins like this one's.
+        (orphan(&format!("{node}x")), DEBIT),
+        // Of the library's format, and of no form that it writes.
+        (Name::Ours(format!("hf1/{node}/1/a:1")), OTHER_DEBIT),
+        // Of somebody who knows nothing of it.
+        (Name::Foreign(format!("mine-{node}")), "UPDATE account SET cents = 7 WHERE id = 3"),
+    ];
+    for (name, sql) in &names {
+        DB::prepare_past(&scene.pool, name, sql).await.unwrap();
+    }
+    let resource = scene.swept_by_hand(Duration::ZERO).await;
+    for _ in 0..2 {
+        assert_eq!(resource.sweep().await.unwrap(), handfast::Swept::default());
+    }
+    assert_eq!(scene.prepared().await.len(), names.len());
+    for (name, _) in &names {
+        DB::roll_back_past(&scene.pool, name).await.unwrap();
+    }
+    scene.assert_clean([1000, 1000]).await;
+}

@@ -1,0 +1,127 @@
+//! Frames of version 0, which clients sent before release 0.7.
+//!
+//! ```text
+//!  0       2       4      6     14
+//!  │ DA DA │ flags │ type │ id  │ body, without its type and without a length
+//! ```
+//!
+//! A body ends where its last field ends, so that it must be decoded to find the next frame. Bodies
+//! that Java's Hessian wrote are refused. Source: `core/.../rpc/netty/v0/ProtocolDecoderV0.java`.
+
+use crate::bytes::{Reader, Writer};
+use crate::error::WireError;
+use crate::limits::Limits;
+use crate::message::{Message, MessageType};
+use crate::seata;
+use crate::version::Dialect;
+
+use super::MAGIC;
+
+const REQUEST: u16 = 0x80;
+const HEARTBEAT: u16 = 0x20;
+const SEATA_CODEC: u16 = 0x10;
+const HEADER_BYTES: usize = 14;
+
+/// A frame of version 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Whether an answer is expected, rather than given.
+    pub is_request: bool,
+    /// Chosen by the requester; the answer repeats it.
+    pub id: u64,
+    /// The message.
+    pub message: Message,
+}
+
+/// Cuts the next frame off a stream, with the number of bytes that it takes; `None` while it is
+/// incomplete.
+///
+/// # Errors
+///
+/// The stream is lost: a wrong magic, a Hessian body, a message that there is not, or one that has
+/// not ended within the limit of a frame.
+pub fn split(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, WireError> {
+    let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let &[m0, m1, f0, f1, t0, t1, ref id @ ..] = head;
+    if [m0, m1] != MAGIC {
+        return Err(WireError::DamagedFrame { what: "it does not begin with DA DA" });
+    }
+    let flags = u16::from_be_bytes([f0, f1]);
+    let (is_request, id) = (flags & REQUEST != 0, u64::from_be_bytes(*id));
+    if flags & HEARTBEAT != 0 {
+        let message = if is_request { Message::Ping } else { Message::Pong };
+        return Ok(Some((Frame { is_request, id, message }, HEADER_BYTES)));
+    }
+    if flags & SEATA_CODEC == 0 {
+        return Err(WireError::Serializer { id: 22, name: "HESSIAN" });
+    }
+    let kind = MessageType::from_code(i64::from(i16::from_be_bytes([t0, t1])))?;
+    let mut reader = Reader::new(body);
+    match seata::read_fields(kind, &mut reader, &Dialect::default(), limits) {
+        Ok(message) => {
+            let taken = HEADER_BYTES + body.len() - reader.remaining();
+            Ok(Some((Frame { is_request, id, message }, taken)))
+        }
+        Err(WireError::Truncated { .. }) if bytes.len() < limits.frame_bytes_max => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Appends a frame.
+///
+/// # Errors
+///
+/// A message that the `seata` serializer has no form for.
+pub fn write(frame: &Frame, out: &mut Vec<u8>) -> Result<(), WireError> {
+    let direction = if frame.is_request { REQUEST } else { 0 };
+    let (flags, code, body) = match frame.message.kind() {
+        None => (HEARTBEAT, 0, Vec::new()),
+        Some(kind) => {
+            let mut body = Writer::default();
+            seata::write_fields(&frame.message, &mut body, &Dialect::default())?;
+            (SEATA_CODEC, kind.code(), body.into_bytes())
+        }
+    };
+    out.extend(MAGIC);
+    out.extend((direction | flags).to_be_bytes());
+    out.extend(code.to_be_bytes());
+    out.extend(frame.id.to_be_bytes());
+    out.extend(body);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::GlobalBegin;
+
+    #[test]
+    fn a_frame_ends_where_its_last_field_ends() {
+        let begin = GlobalBegin { timeout_ms: 60_000, name: "buy".to_owned() };
+        let frame = Frame { is_request: true, id: 7, message: Message::GlobalBegin(begin) };
+        let mut bytes = Vec::new();
+        write(&frame, &mut bytes).unwrap();
+        let length = bytes.len();
+        assert_eq!(bytes[..14], [0xDA, 0xDA, 0, 0x90, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7]);
+        for end in 0..length {
+            assert_eq!(split(&bytes[..end], &Limits::default()), Ok(None));
+        }
+        bytes.extend([1, 2, 3]);
+        assert_eq!(split(&bytes, &Limits::default()), Ok(Some((frame, length))));
+    }
+
+    #[test]
+    fn a_heartbeat_is_a_header() {
+        let ping = Frame { is_request: true, id: 3, message: Message::Ping };
+        let mut bytes = Vec::new();
+        write(&ping, &mut bytes).unwrap();
+        assert_eq!(bytes, [0xDA, 0xDA, 0, 0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(split(&bytes, &Limits::default()), Ok(Some((ping, 14))));
+    }
+
+    #[test]
+    fn a_hessian_body_is_refused() {
+        let bytes = [0xDA, 0xDA, 0, 0x80, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3];
+        assert_eq!(split(&bytes, &Limits::default()).unwrap_err().code(), "HF-SEATA-SERIALIZER");
+    }
+}

@@ -1,0 +1,65 @@
+//! Carries a sealed segment of the journal over into the records, on a thread of its own.
+//!
+//! One at a time: there are two segments, and the other one is being written. It reads the segment
+//! as a start after a crash does.
+
+use std::fs;
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use super::journal::{Sealed, frame};
+use super::records::Records;
+use crate::crash_point::crash_point;
+
+/// The checkpoint that is under way, if one is.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Checkpoint {
+    /// Has a segment carried over. The one before it must be: whoever begins has seen `finish`
+    /// succeed.
+    pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
+        let records = records.clone();
+        let carry_over = move || carry_over(&records, &sealed);
+        self.thread = Some(thread::Builder::new().name("checkpoint".to_owned()).spawn(carry_over)?);
+        Ok(())
+    }
+
+    /// Waits until the segment is carried over, if one is being. Only after `Ok` may it be written
+    /// again.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        let panicked = |_| Err(io::Error::other("the storage engine panicked in a checkpoint"));
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+    }
+
+    /// Whether something has gone wrong, without waiting.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        let is_over = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        if is_over { self.finish() } else { Ok(()) }
+    }
+}
+
+impl Drop for Checkpoint {
+    /// Waits, so that nothing is written any more when the directory is let go. What could not be
+    /// carried over is in the journal still.
+    fn drop(&mut self) {
+        if let Err(error) = self.finish() {
+            tracing::error!(%error, "the last checkpoint failed");
+        }
+    }
+}
+
+fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
+    crash_point("after-seal");
+    let segment = fs::read(&sealed.path)?;
+    let (frames, _) = frame::scan(&segment, sealed.mark.seed);
+    if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
+        let name = sealed.path.display();
+        return Err(io::Error::other(format!("{name} does not hold what was written to it")));
+    }
+    records.take_over(frames, sealed.mark)?;
+    crash_point("after-checkpoint");
+    Ok(())
+}

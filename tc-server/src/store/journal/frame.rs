@@ -1,0 +1,241 @@
+//! What a segment of the journal is made of: one frame a batch.
+//!
+//! ```text
+//! magic (4) · length of the changes (4) · checksum (8) · number (8) · changes · padding to 8 bytes
+//! change: length of the key (1) · key · length of the value plus 1, or 0 to delete (4) · value
+//! ```
+//!
+//! All numbers are little-endian. The checksum (XXH3, 64 bits, seeded) covers number and changes,
+//! so that a frame that was written in part, and one of an earlier use of the segment, is told from
+//! the next one. Pure: nothing here reads or writes files.
+
+use handfast_core::Change;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::store::codec;
+
+const MAGIC: [u8; 4] = *b"hfJ1";
+const HEADER_BYTES: usize = 24;
+/// The checksum covers what follows it.
+const NUMBER_AT: usize = 16;
+const ALIGNMENT: usize = 8;
+
+/// What every checksum of a journal begins with. Nobody else knows it: whoever sends requests could
+/// otherwise put what looks like a frame into a value, to be read where a later frame ends before
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Seed(pub(in crate::store) u64);
+
+impl Seed {
+    fn checksum(self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(bytes, self.0)
+    }
+}
+
+/// A batch as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Frame<'a> {
+    /// Greater by one than that of the batch before it.
+    pub(in crate::store) number: u64,
+    changes: &'a [u8],
+}
+
+/// A key and its new value; without a value it is deleted.
+pub(in crate::store) type StoredChange<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// The batch as a frame, in place of what is in the buffer.
+///
+/// `None` if it is too large to be one; then the buffer holds no frame.
+pub(in crate::store) fn encode(
+    changes: &[Change],
+    number: u64,
+    seed: Seed,
+    frame: &mut Vec<u8>,
+) -> Option<()> {
+    frame.clear();
+    frame.resize(HEADER_BYTES, 0);
+    changes.iter().try_for_each(|change| append(change, frame))?;
+    let length = u32::try_from(frame.len() - HEADER_BYTES).ok()?;
+    frame[..4].copy_from_slice(&MAGIC);
+    frame[4..8].copy_from_slice(&length.to_le_bytes());
+    frame[NUMBER_AT..HEADER_BYTES].copy_from_slice(&number.to_le_bytes());
+    let checksum = seed.checksum(&frame[NUMBER_AT..]);
+    frame[8..NUMBER_AT].copy_from_slice(&checksum.to_le_bytes());
+    frame.resize(frame.len().next_multiple_of(ALIGNMENT), 0);
+    Some(())
+}
+
+fn append(change: &Change, frame: &mut Vec<u8>) -> Option<()> {
+    let key_at = frame.len();
+    frame.push(0);
+    codec::append_key(change.key(), frame);
+    frame[key_at] = u8::try_from(frame.len() - key_at - 1).ok()?;
+    let value_at = frame.len();
+    frame.extend_from_slice(&[0; 4]);
+    if let Change::Put(record) = change {
+        codec::append(record, frame);
+        let length = u32::try_from(frame.len() - value_at - 3).ok()?;
+        frame[value_at..value_at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+    Some(())
+}
+
+/// The frames at the beginning of a segment, each numbered after the one before it, and where they
+/// end.
+pub(in crate::store) fn scan(segment: &[u8], seed: Seed) -> (Vec<Frame<'_>>, usize) {
+    let (mut frames, mut at) = (Vec::<Frame<'_>>::new(), 0);
+    while let Some((frame, length)) = segment.get(at..).and_then(|bytes| read(bytes, seed)) {
+        if frames.last().is_some_and(|last| frame.number != last.number + 1) {
+            break;
+        }
+        frames.push(frame);
+        at += length;
+    }
+    (frames, at)
+}
+
+/// Whether there is a frame behind `from` with a number above `last`: it can only have been written
+/// after what `scan` could not read, which is then damaged rather than unfinished.
+pub(in crate::store) fn has_later(segment: &[u8], from: usize, last: u64, seed: Seed) -> bool {
+    let mut places = (from..segment.len()).step_by(ALIGNMENT).map(|at| &segment[at..]);
+    let is_later = |bytes: &[u8]| number(bytes).is_some_and(|number| number > last);
+    places.any(|bytes| is_later(bytes) && read(bytes, seed).is_some())
+}
+
+/// The frame at the beginning of the bytes and how many it takes.
+fn read(bytes: &[u8], seed: Seed) -> Option<(Frame<'_>, usize)> {
+    let number = number(bytes)?;
+    let length = u32::from_le_bytes(bytes[4..8].try_into().ok()?) as usize;
+    let checksum = u64::from_le_bytes(bytes[8..NUMBER_AT].try_into().ok()?);
+    let end = HEADER_BYTES.checked_add(length)?;
+    if seed.checksum(bytes.get(NUMBER_AT..end)?) != checksum {
+        return None;
+    }
+    let changes = &bytes[HEADER_BYTES..end];
+    Some((Frame { number, changes }, end.next_multiple_of(ALIGNMENT)))
+}
+
+/// The number in the header at the beginning of the bytes, if there is one: it may be no frame's.
+fn number(bytes: &[u8]) -> Option<u64> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let number = header[NUMBER_AT..].try_into().ok()?;
+    header.starts_with(&MAGIC).then(|| u64::from_le_bytes(number))
+}
+
+impl<'a> Frame<'a> {
+    /// The batch's changes, in order. `None` in the end for bytes that are none, which the checksum
+    /// rules out.
+    pub(in crate::store) fn changes(self) -> impl Iterator<Item = Option<StoredChange<'a>>> {
+        let mut rest = self.changes;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let change = take_change(&mut rest);
+            if change.is_none() {
+                rest = &[];
+            }
+            Some(change)
+        })
+    }
+}
+
+fn take_change<'a>(rest: &mut &'a [u8]) -> Option<StoredChange<'a>> {
+    let (&key_length, after) = rest.split_first()?;
+    let (key, after) = after.split_at_checked(key_length.into())?;
+    let (length, after) = after.split_first_chunk()?;
+    let Some(length) = (u32::from_le_bytes(*length) as usize).checked_sub(1) else {
+        *rest = after;
+        return Some((key, None));
+    };
+    let (value, after) = after.split_at_checked(length)?;
+    *rest = after;
+    Some((key, Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use handfast_core::{BranchId, RecordKey, Xid};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SEED: Seed = Seed(77);
+
+    fn delete(xid: u64) -> Change {
+        Change::Delete(RecordKey::Branch(Xid(xid), BranchId(xid)))
+    }
+
+    /// A segment with one frame after the other, and where each ends, padding aside.
+    fn segment(batches: &[Vec<u64>], first: u64) -> (Vec<u8>, Vec<usize>) {
+        let (mut segment, mut ends, mut frame) = (Vec::new(), Vec::new(), Vec::new());
+        for (batch, number) in batches.iter().zip(first..) {
+            let changes: Vec<Change> = batch.iter().map(|xid| delete(*xid)).collect();
+            encode(&changes, number, SEED, &mut frame).unwrap();
+            ends.push(segment.len() + HEADER_BYTES + batch.len() * (1 + 17 + 4));
+            segment.extend_from_slice(&frame);
+        }
+        (segment, ends)
+    }
+
+    fn keys(frame: Frame<'_>) -> Vec<u64> {
+        let xid = |key: &[u8]| u64::from_be_bytes(key[1..9].try_into().unwrap());
+        frame.changes().map(|change| xid(change.unwrap().0)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(batches in vec(vec(any::<u64>(), 0..5), 0..6)) {
+            let (segment, _) = segment(&batches, 7);
+            let (frames, end) = scan(&segment, SEED);
+            prop_assert_eq!(end, segment.len());
+            prop_assert_eq!(frames.iter().map(|frame| keys(*frame)).collect::<Vec<_>>(), batches);
+        }
+
+        /// Wherever a write was cut off, or a bit has changed: all frames before it are read, and
+        /// none that is not whole.
+        #[test]
+        fn nothing_behind_a_damage_is_read(
+            batches in vec(vec(any::<u64>(), 0..5), 1..6),
+            place in any::<prop::sample::Index>(),
+            flip in 1..=255_u8,
+        ) {
+            let (mut segment, ends) = segment(&batches, 1);
+            let place = place.index(segment.len());
+            let whole = ends.iter().filter(|end| **end <= place).count();
+            let (cut, _) = scan(&segment[..place], SEED);
+            prop_assert_eq!(cut.len(), whole);
+            segment[place] ^= flip;
+            let (frames, end) = scan(&segment, SEED);
+            // Padding says nothing.
+            prop_assert!(frames.len() == whole || frames.len() == ends.len());
+            let last = frames.last().map_or(0, |frame| frame.number);
+            let later = has_later(&segment, end, last, SEED);
+            prop_assert_eq!(later, frames.len() + 1 < ends.len());
+        }
+    }
+
+    #[test]
+    fn frames_of_an_earlier_use_are_not_read() {
+        let (old, _) = segment(&[vec![1], vec![2], vec![3]], 1);
+        let (new, ends) = segment(&[vec![4]], 4);
+        let next = ends[0].next_multiple_of(ALIGNMENT);
+        let mixed = [&new[..], &old[next..]].concat();
+        let (frames, end) = scan(&mixed, SEED);
+        assert_eq!((frames.len(), end), (1, next));
+        assert!(!has_later(&mixed, end, 4, SEED));
+    }
+
+    /// Who does not know the seed cannot make one, wherever the bytes come to lie.
+    #[test]
+    fn a_frame_without_the_seed_is_none() {
+        let (genuine, _) = segment(&[vec![1]], 1);
+        let mut forged = Vec::new();
+        encode(&[delete(2)], 2, Seed(0), &mut forged).unwrap();
+        let mixed = [genuine.clone(), forged].concat();
+        let (frames, end) = scan(&mixed, SEED);
+        assert_eq!((frames.len(), end), (1, genuine.len()));
+        assert!(!has_later(&mixed, end, 1, SEED));
+    }
+}

@@ -1,0 +1,170 @@
+//! A power cut at every write of the journal, and damage to what is in it.
+
+use std::ops::Range;
+
+use handfast_core::{BranchId, RecordKey, Xid};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+/// So small that it is full after some batches.
+const SEGMENT_BYTES: u64 = 2 << 10;
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+fn mark(applied: u64) -> Mark {
+    Mark { applied, seed: Seed(77) }
+}
+
+/// A journal, and what is among the records.
+struct Written {
+    directory: tempfile::TempDir,
+    journal: Journal,
+    applied: u64,
+    last: u64,
+    /// The segment that is sealed and not carried over yet, by its last batch.
+    sealed: Option<u64>,
+}
+
+impl Written {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
+        Self { directory, journal, applied: 0, last: 0, sealed: None }
+    }
+
+    fn segments(&self) -> [Vec<u8>; 2] {
+        read(self.directory.path()).unwrap()
+    }
+
+    /// As the store's writer does it. Returns where the frame went, padding aside.
+    fn append(&mut self, changes: u64) -> (usize, Range<usize>) {
+        let xids = (0..changes).map(|change| Xid(self.last << 8 | change));
+        let delete = |xid| Change::Delete(RecordKey::Branch(xid, BranchId(7)));
+        let batch: Vec<Change> = xids.map(delete).collect();
+        while self.journal.append(&batch).unwrap() == Appended::Full {
+            self.applied = self.sealed.take().unwrap_or(self.applied);
+            self.sealed = Some(self.journal.switch().mark.applied);
+        }
+        self.last += 1;
+        let start = usize::try_from(self.journal.offset).unwrap() - self.journal.frame.len();
+        // A header, and for each change two lengths and a key.
+        let length = 24 + batch.len() * (1 + 17 + 4);
+        (self.journal.active, start..start + length)
+    }
+
+    /// A new process, behind one that ended at any moment.
+    fn restart(&mut self) {
+        let segments = self.segments();
+        assert_eq!(numbers(&segments, self.applied).unwrap().end, self.last + 1);
+        (self.applied, self.sealed) = (self.last, None);
+        self.journal =
+            Journal::open(self.directory.path(), SEGMENT_BYTES, mark(self.last)).unwrap();
+    }
+}
+
+/// The numbers of what is not among the records.
+fn numbers(segments: &[Vec<u8>; 2], applied: u64) -> Result<Range<u64>, String> {
+    let frames = unapplied(segments, mark(applied))?;
+    Ok(applied + 1..frames.last().map_or(applied, |frame| frame.number) + 1)
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many changes; of the sectors that it touches these arrive before the power is cut.
+    Append {
+        changes: u64,
+        arrived: u32,
+    },
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let append = (0..40_u64, any::<u32>());
+    let append = append.prop_map(|(changes, arrived)| Step::Append { changes, arrived });
+    vec(prop_oneof![8 => append, 1 => Just(Step::Restart)], 1..40)
+}
+
+/// What is on the disk if only some of the changed sectors have arrived.
+fn cut(before: &[u8], after: &[u8], arrived: u32) -> Vec<u8> {
+    let mut disk = before.to_vec();
+    let changed = |at: &usize| before[*at..][..SECTOR_BYTES] != after[*at..][..SECTOR_BYTES];
+    let changed = (0..after.len()).step_by(SECTOR_BYTES).filter(changed);
+    for (sector, at) in changed.enumerate() {
+        if arrived >> (sector % 32) & 1 == 1 {
+            disk[at..at + SECTOR_BYTES].copy_from_slice(&after[at..at + SECTOR_BYTES]);
+        }
+    }
+    disk
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whichever sectors of a batch have arrived: everything before it is read, and it itself only
+    /// as a whole.
+    #[test]
+    fn a_power_cut_at_any_write_loses_nothing_acknowledged(steps in steps()) {
+        let mut written = Written::new();
+        for step in steps {
+            let Step::Append { changes, arrived } = step else {
+                written.restart();
+                continue;
+            };
+            let (before, acknowledged) = (written.segments(), written.last);
+            let (segment, range) = written.append(changes);
+            let after = written.segments();
+            let disk = [0, 1].map(|segment| cut(&before[segment], &after[segment], arrived));
+            let found = numbers(&disk, written.applied).unwrap();
+            let whole = disk[segment][range.clone()] == after[segment][range];
+            let last = acknowledged + u64::from(whole);
+            prop_assert_eq!(found, written.applied + 1..last + 1);
+        }
+    }
+
+    /// A bit that has changed in any batch but the last is told from a write that was cut off.
+    #[test]
+    fn damage_before_the_last_batch_is_noticed(
+        sizes in vec(0..40_u64, 2..40),
+        place in any::<prop::sample::Index>(),
+        bit in 0..8_u32,
+    ) {
+        let mut written = Written::new();
+        let mut places = Vec::new();
+        for changes in sizes {
+            let (segment, range) = written.append(changes);
+            places.push((written.last, segment, range));
+        }
+        let needed = written.applied + 1..written.last;
+        places.retain(|(number, ..)| needed.contains(number));
+        prop_assume!(!places.is_empty());
+        let (number, segment, range) = place.get(&places).clone();
+        let mut segments = written.segments();
+        let at = range.start + place.index(range.len());
+        segments[segment][at] ^= 1 << bit;
+        let reason = unapplied(&segments, mark(written.applied)).unwrap_err();
+        prop_assert!(reason.starts_with(&format!("batch {number} ")), "{}", reason);
+    }
+}
+
+#[test]
+fn a_segment_that_was_made_in_part_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join(SEGMENTS[0]), [0; 100]).unwrap();
+    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(41)).unwrap();
+    assert_eq!(journal.append(&[]).unwrap(), Appended::Durable);
+    let segments = read(directory.path()).unwrap();
+    assert_eq!(segments.each_ref().map(|segment| segment.len() as u64), [SEGMENT_BYTES; 2]);
+    assert_eq!(numbers(&segments, 41).unwrap(), 42..43);
+}
+
+#[test]
+fn a_batch_that_no_segment_has_room_for_is_not_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
+    let delete = |xid| Change::Delete(RecordKey::Global(Xid(xid)));
+    let batch: Vec<Change> = (0..SEGMENT_BYTES / 8).map(delete).collect();
+    assert_eq!(journal.append(&batch).unwrap(), Appended::TooLarge);
+    assert!(journal.is_empty());
+}

@@ -1,0 +1,150 @@
+//! The records in an embedded key-value engine, behind the journal.
+//!
+//! Why this engine: `docs/decisions/0001-embedded-store.md`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use handfast_core::{Change, Epoch, Record};
+
+use super::StoreError;
+use super::codec::{self, CodecError};
+use super::journal::Mark;
+use super::journal::frame::{Frame, Seed};
+use crate::crash_point::crash_point;
+
+/// Where the store keeps what is its own; no record key begins like one of them.
+const EPOCH_KEY: &[u8] = b"epoch";
+const MARK_KEY: &[u8] = b"journal";
+
+/// Changes written at a time.
+const CHANGES_AT_A_TIME: usize = 1_000;
+
+/// The engine. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Records {
+    database: Database,
+    keyspace: Keyspace,
+}
+
+impl Records {
+    /// Opens or makes them.
+    pub(super) fn open(directory: &Path) -> Result<Self, fjall::Error> {
+        let database = Database::builder(directory.join("records")).open()?;
+        let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
+        Ok(Self { database, keyspace })
+    }
+
+    /// The epoch of the last leader; 0 before there was one.
+    pub(super) fn epoch(&self, directory: &Path) -> Result<Epoch, StoreError> {
+        let epoch = self.own(directory, EPOCH_KEY, |bytes| bytes.try_into().ok())?;
+        Ok(Epoch(epoch.map_or(0, u64::from_be_bytes)))
+    }
+
+    /// How far the journal is carried over; `None` before there was one.
+    pub(super) fn mark(&self, directory: &Path) -> Result<Option<Mark>, StoreError> {
+        self.own(directory, MARK_KEY, |bytes| {
+            let (applied, seed) = bytes.split_first_chunk()?;
+            let seed = Seed(u64::from_be_bytes(seed.try_into().ok()?));
+            Some(Mark { applied: u64::from_be_bytes(*applied), seed })
+        })
+    }
+
+    fn own<T>(
+        &self,
+        directory: &Path,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let stored = self.keyspace.get(key).map_err(|error| open_error(directory, error))?;
+        let Some(bytes) = stored else { return Ok(None) };
+        let value =
+            read(&bytes).ok_or_else(|| damaged(directory, CodecError::Key(key.to_vec())))?;
+        Ok(Some(value))
+    }
+
+    /// Makes the epoch durable.
+    pub(super) fn set_epoch(&self, epoch: Epoch) -> Result<(), fjall::Error> {
+        self.keyspace.insert(EPOCH_KEY, epoch.0.to_be_bytes())?;
+        self.database.persist(PersistMode::SyncAll)
+    }
+
+    /// Makes everything durable that was written before, and says so behind it: no batch of the
+    /// journal up to this mark is needed any more.
+    pub(super) fn set_mark(&self, mark: Mark) -> Result<(), fjall::Error> {
+        let value = [mark.applied.to_be_bytes(), mark.seed.0.to_be_bytes()].concat();
+        self.keyspace.insert(MARK_KEY, value)?;
+        self.database.persist(PersistMode::SyncAll)
+    }
+
+    /// Writes one batch as a whole, durable when this returns.
+    pub(super) fn write(&self, changes: &[Change]) -> Result<(), fjall::Error> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
+        for change in changes {
+            let (key, value) = codec::encode_change(change);
+            match value {
+                Some(value) => batch.insert(&self.keyspace, key, value),
+                None => batch.remove(&self.keyspace, key),
+            }
+        }
+        batch.commit()
+    }
+
+    /// Takes over batches of the journal, all of those up to the mark that are not here yet;
+    /// durable when this returns. A crash in between leaves some: taken over again they change
+    /// nothing.
+    pub(super) fn take_over<'a>(
+        &self,
+        frames: impl IntoIterator<Item = Frame<'a>>,
+        mark: Mark,
+    ) -> io::Result<()> {
+        // Most records are gone again when their segment is full: the last change counts.
+        let mut newest: BTreeMap<&[u8], Option<&[u8]>> = BTreeMap::new();
+        for change in frames.into_iter().flat_map(Frame::changes) {
+            let (key, value) = change.ok_or(io::ErrorKind::InvalidData)?;
+            newest.insert(key, value);
+        }
+        let newest: Vec<_> = newest.into_iter().collect();
+        for changes in newest.chunks(CHANGES_AT_A_TIME) {
+            let mut batch = self.database.batch();
+            for (key, value) in changes {
+                match value {
+                    Some(value) => batch.insert(&self.keyspace, *key, *value),
+                    None => batch.remove(&self.keyspace, *key),
+                }
+            }
+            batch.commit().map_err(io_error)?;
+            crash_point("mid-checkpoint");
+        }
+        self.set_mark(mark).map_err(io_error)
+    }
+
+    /// Everything there is.
+    pub(super) fn read(&self, directory: &Path) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        for stored in self.keyspace.iter() {
+            let (key, value) = stored.into_inner().map_err(|error| open_error(directory, error))?;
+            if [EPOCH_KEY, MARK_KEY].contains(&key.as_ref()) {
+                continue;
+            }
+            let record =
+                codec::decode(&key, &value).map_err(|source| damaged(directory, source))?;
+            records.push(record);
+        }
+        Ok(records)
+    }
+}
+
+pub(super) fn open_error(directory: &Path, error: fjall::Error) -> StoreError {
+    StoreError::Open { directory: directory.to_owned(), source: io_error(error) }
+}
+
+fn damaged(directory: &Path, source: CodecError) -> StoreError {
+    StoreError::Damaged { directory: directory.to_owned(), source }
+}
+
+pub(super) fn io_error(error: fjall::Error) -> io::Error {
+    if let fjall::Error::Io(error) = error { error } else { io::Error::other(error) }
+}
