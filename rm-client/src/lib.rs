@@ -35,6 +35,7 @@
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let each operation of a branch take effect once | [`fence`] |
+//! | have work of several services done step by step, or taken back | [`saga`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -59,6 +60,7 @@ pub mod fence;
 #[doc(hidden)]
 pub mod link;
 pub mod propagation;
+pub mod saga;
 mod status;
 mod tcc;
 mod tm;
@@ -97,6 +99,10 @@ mod pages {
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]
     struct TwoPhaseCommit;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/saga.md")]
+    struct SagaPage;
 
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]

@@ -255,7 +255,7 @@ impl SagaRecord {
     }
 }
 
-fn reason_of(cause: TurnCause) -> RollbackReason {
+pub(super) fn reason_of(cause: TurnCause) -> RollbackReason {
     match cause {
         TurnCause::Refused(_) | TurnCause::Exhausted(_) | TurnCause::Cancelled => {
             RollbackReason::Requested

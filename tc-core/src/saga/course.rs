@@ -40,7 +40,8 @@ impl SagaRecord {
         withdrawn
     }
 
-    /// Whether the saga can still be taken back by a timeout or by request: its pivot has not begun.
+    /// Whether the saga can still be taken back by a timeout or by request: its pivot has not
+    /// begun.
     pub(crate) fn can_turn_back(&self) -> bool {
         let pivot = self.definition.pivot().and_then(|place| self.steps.get(place));
         let not_begun = pivot.is_none_or(|pivot| pivot.state == StepState::Waiting);

@@ -4,8 +4,8 @@
 //! A saga is data: its definition is checked once (`definition`), stored, and worked off. What
 //! comes next follows from its record alone (`course`); what participants answer, and the passing
 //! of time, change the record (`decide`); people and their applications ask about it and act on it
-//! (`ask`). A step is stored as running before its call leaves (DURABLE-FIRST), so that a step whose
-//! outcome nobody knows is taken back too.
+//! (`ask`), and are shown it as a global (`view`). A step is stored as running before its call
+//! leaves (DURABLE-FIRST), so that a step whose outcome nobody knows is taken back too.
 //!
 //! It does not know how a call reaches a participant, nor how long to pause between attempts.
 
@@ -16,6 +16,7 @@ mod definition;
 mod load;
 mod record;
 mod table;
+mod view;
 
 pub use definition::{Retry, SagaDefinition, SagaFault, StepDefinition, StepKind, StepRef};
 pub use record::{

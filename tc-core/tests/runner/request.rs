@@ -17,8 +17,8 @@
 //! cancel s1 [by=operator] [reason=TEXT]
 //! ```
 //!
-//! A saga's STEP is described in `saga`. A ROW is `table/key` or `table/key/shared`. Requests are called by their global or branch, or
-//! as `as` says.
+//! A saga's STEP is described in `saga`. A ROW is `table/key` or `table/key/shared`. Requests are
+//! called by their global or branch, or as `as` says.
 
 use std::sync::Arc;
 

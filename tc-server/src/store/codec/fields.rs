@@ -1,7 +1,7 @@
 //! Protobuf fields written straight from what a record borrows: no copy is made first.
 //!
-//! Writes what `prost` writes for the messages that `global`, `branch` and `saga` read: fields in the order
-//! of their numbers, without those that hold the default.
+//! Writes what `prost` writes for the messages that `global`, `branch` and `saga` read: fields in
+//! the order of their numbers, without those that hold the default.
 
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
