@@ -50,18 +50,21 @@ const POSTGRES: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("postgres/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("postgres/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("postgres/0003_lock.sql") },
+    Migration { number: 4, name: "outbox", text: include_str!("postgres/0004_outbox.sql") },
 ];
 
 const MYSQL: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("mysql/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("mysql/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("mysql/0003_lock.sql") },
+    Migration { number: 4, name: "outbox", text: include_str!("mysql/0004_outbox.sql") },
 ];
 
 const SQLITE: &[Migration] = &[
     Migration { number: 1, name: "client", text: include_str!("sqlite/0001_client.sql") },
     Migration { number: 2, name: "fence", text: include_str!("sqlite/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("sqlite/0003_lock.sql") },
+    Migration { number: 4, name: "outbox", text: include_str!("sqlite/0004_outbox.sql") },
 ];
 
 /// The steps that make the client tables, in the order in which they are applied.
@@ -90,6 +93,9 @@ pub fn client_tables() -> &'static [&'static str] {
 
 /// The table that must be there before a database can take part in the other modes.
 pub const FENCE_TABLE: &str = "branch_fence";
+
+/// The tables that must be there before a database can send and receive events.
+pub const EVENT_TABLES: &[&str] = &["event_outbox", "event_lane", "event_relay", "event_inbox"];
 
 /// The tables that must be there before a database can keep distributed locks; the last one alone
 /// before it can be protected by locks that are kept elsewhere.
@@ -192,7 +198,10 @@ mod tests {
     #[test]
     fn every_client_table_is_made_on_every_database() {
         for database in DATABASES {
-            for table in client_tables().iter().chain([&FENCE_TABLE]).chain(&LOCK_TABLES) {
+            let events = EVENT_TABLES.iter();
+            for table in
+                client_tables().iter().chain([&FENCE_TABLE]).chain(&LOCK_TABLES).chain(events)
+            {
                 let opening = format!("CREATE TABLE IF NOT EXISTS {table} (");
                 let made = client_migrations(database)
                     .iter()

@@ -12,7 +12,7 @@ use clap::Args;
 use handfast_core::{
     BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits,
     LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
-    RowLock, Timestamp, What, Xid,
+    Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::store::codec;
 
@@ -192,6 +192,7 @@ impl Core {
         let end = What::End {
             xid,
             decision: Decision::Commit,
+            rounds: Rounds::PrepareOnly,
             by: DecidedBy::Client,
             reason: self.names.nothing.clone(),
             reply_when: ReplyWhen::Decided,
@@ -201,7 +202,7 @@ impl Core {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::PhaseTwo(call) => Some(call.branch),
-                Effect::Reply { .. } | Effect::Hold { .. } => None,
+                Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } => None,
             })
             .collect();
         for branch in branches {
@@ -218,7 +219,7 @@ impl Core {
     fn decide(&mut self, what: What) -> Result<Option<Reply>> {
         let reply = self.ask(what)?.into_iter().find_map(|effect| match effect {
             Effect::Reply { reply, .. } => Some(reply),
-            Effect::PhaseTwo(_) | Effect::Hold { .. } => None,
+            Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => None,
         });
         Ok(reply)
     }

@@ -25,12 +25,15 @@ pub(crate) struct Context {
     pub(crate) read_committed: bool,
     /// The launcher's rollback-only flag, when the launcher is in this process.
     pub(crate) rollback_only: Option<Arc<AtomicBool>>,
+    /// Whether code in this process has joined participants, whose votes take time.
+    pub(crate) has_participants: Arc<AtomicBool>,
 }
 
 impl Context {
     /// The context of a global that began elsewhere.
     pub(crate) fn new(xid: Xid) -> Self {
-        Self { xid, read_committed: false, rollback_only: None }
+        let has_participants = Arc::default();
+        Self { xid, read_committed: false, rollback_only: None, has_participants }
     }
 }
 

@@ -123,6 +123,7 @@ impl Coordinator {
             decision: v1::Decision::RollBack.into(),
             reply_when: v1::ReplyWhen::Decided.into(),
             reason: reason.to_owned(),
+            ..v1::EndRequest::default()
         };
         self.link.tell("end", Ask::End(request))
     }

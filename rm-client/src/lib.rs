@@ -34,8 +34,10 @@
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
+//! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | have work of several services done step by step, or taken back | [`saga`] |
+//! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
 //! | know how it ended | [`TransactionError`], [`Handfast::outcome`] |
@@ -59,6 +61,8 @@ mod error;
 pub mod fence;
 #[doc(hidden)]
 pub mod link;
+pub mod outbox;
+pub mod participant;
 pub mod propagation;
 pub mod saga;
 mod status;
@@ -104,7 +108,15 @@ mod pages {
     #[doc = include_str!("../../docs/saga.md")]
     struct SagaPage;
 
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/participants.md")]
+    struct Participants;
+
     #[cfg(all(feature = "redis", feature = "sqlite"))]
     #[doc = include_str!("../../docs/fence.md")]
     struct FencePage;
+
+    #[cfg(all(feature = "redis", feature = "sqlite"))]
+    #[doc = include_str!("../../docs/outbox.md")]
+    struct OutboxPage;
 }

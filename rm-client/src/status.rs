@@ -38,6 +38,8 @@ pub enum RollbackReason {
     BranchUnknown,
     /// An operator asked for it.
     Operator,
+    /// A participant refuses to prepare.
+    Refused,
     /// The coordinator gives no reason that this version knows.
     Unspecified,
 }
@@ -65,6 +67,7 @@ impl RollbackReason {
             v1::RollbackReason::Timeout => Self::Timeout,
             v1::RollbackReason::BranchUnknown => Self::BranchUnknown,
             v1::RollbackReason::Operator => Self::Operator,
+            v1::RollbackReason::Refused => Self::Refused,
         }
     }
 }
@@ -90,6 +93,7 @@ impl fmt::Display for RollbackReason {
             Self::Timeout => "timeout",
             Self::BranchUnknown => "branch unknown",
             Self::Operator => "operator",
+            Self::Refused => "participant refuses",
             Self::Unspecified => "unspecified",
         })
     }

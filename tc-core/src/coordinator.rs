@@ -15,8 +15,9 @@ use crate::name::{Names, Origin};
 use crate::number::Numbers;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
 use crate::record::Record;
-use crate::request::{Request, What};
+use crate::request::{Decision, Request, What};
 use crate::saga::{SagaRecord, Sagas};
+use crate::vote::{Commit, Votings};
 use crate::wait::{Awaited, Waits};
 use crate::{Correlation, Limits, Timestamp, Xid};
 
@@ -34,6 +35,7 @@ pub struct Coordinator {
     pub(crate) globals: Globals,
     pub(crate) locks: LockTable,
     pub(crate) waits: Waits,
+    pub(crate) votings: Votings,
     pub(crate) history: History,
     pub(crate) sagas: Sagas,
 }
@@ -60,12 +62,21 @@ impl Coordinator {
             What::CheckLocks { xid, resource, rows, wait } => {
                 self.check_locks(now, to, xid, &resource, rows, wait)
             }
-            What::End { xid, decision, by, reason, reply_when } => self
+            What::End { xid, decision: Decision::Commit, rounds, by, reason, reply_when }
+                if self.wants_votes(xid) =>
+            {
+                self.put_to_the_vote(xid, Commit { to, rounds, by, reason, reply_when }, out)
+            }
+            What::End { xid, decision, by, reason, reply_when, .. } => self
                 .end(now, xid, decision, by, &reason, out)
                 .map(|status| self.answer_end(to, xid, status, reply_when)),
             What::GetStatus { xid } => Ok(Some(Reply::Status(self.status(xid)))),
             What::FinishPhaseTwo { xid, branch, decision, outcome } => {
                 self.finish_phase_two(now, xid, branch, decision, outcome, out);
+                Ok(Some(Reply::Reported))
+            }
+            What::Vote { xid, branch, question, outcome } => {
+                self.vote(now, xid, branch, question, outcome, out);
                 Ok(Some(Reply::Reported))
             }
             What::Forget { waiting } => {
@@ -161,6 +172,7 @@ impl Coordinator {
                 self.settle(now, touched, out);
             }
             Some(Awaited::End(xid)) => self.waits.forget_end(xid, waiting),
+            Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
             None => {}
         }
     }

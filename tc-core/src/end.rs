@@ -9,6 +9,7 @@ use crate::lock::Touched;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
 use crate::record::{GlobalState, Record, RecordKey};
 use crate::request::{DecidedBy, Decision, ReplyWhen};
+use crate::vote::answers_a_commit_with;
 use crate::{Correlation, Timestamp, Xid};
 
 impl Coordinator {
@@ -42,19 +43,16 @@ impl Coordinator {
         status: GlobalStatus,
         asked: Decision,
     ) -> Result<GlobalStatus, Rejection> {
-        let as_the_first_time = match status {
-            // What a commit led to when a branch's outcome was unknown.
-            GlobalStatus::RollingBack(RollbackReason::BranchUnknown)
-            | GlobalStatus::RolledBack(RollbackReason::BranchUnknown)
-            | GlobalStatus::NeedsOperator(RollbackReason::BranchUnknown) => true,
+        let led_to = match status {
+            GlobalStatus::RollingBack(reason)
+            | GlobalStatus::RolledBack(reason)
+            | GlobalStatus::NeedsOperator(reason) => answers_a_commit_with(reason),
             GlobalStatus::Unknown
             | GlobalStatus::Active
             | GlobalStatus::Committing
-            | GlobalStatus::Committed
-            | GlobalStatus::RollingBack(_)
-            | GlobalStatus::RolledBack(_)
-            | GlobalStatus::NeedsOperator(_) => made == Some(asked),
+            | GlobalStatus::Committed => false,
         };
+        let as_the_first_time = led_to || made == Some(asked);
         if as_the_first_time { Ok(status) } else { Err(self.already_decided(xid)) }
     }
 
@@ -88,6 +86,7 @@ impl Coordinator {
     ) {
         let event = self.names.text_of(event);
         let events_max = self.limits.events_per_global_max;
+        let voting = self.close_voting(xid, out);
         let decided = self.globals.change(xid, |global| {
             global.phase = phase;
             global.note(now, event, events_max);
@@ -108,6 +107,9 @@ impl Coordinator {
             self.refuse(id, self.already_decided(xid), &mut touched, out);
         }
         self.settle(now, touched, out);
+        if let Some(voting) = voting {
+            self.answer_askers(xid, voting, phase, out);
+        }
     }
 
     /// What becomes of the locks of a global that has just been decided.
@@ -169,7 +171,7 @@ impl Coordinator {
     }
 }
 
-fn phase_after(decision: Decision, by: DecidedBy, rollback_only: bool) -> Phase {
+pub(crate) fn phase_after(decision: Decision, by: DecidedBy, rollback_only: bool) -> Phase {
     match (decision, by) {
         (Decision::Commit, _) if rollback_only => Phase::RollingBack(RollbackReason::BranchUnknown),
         (Decision::Commit, DecidedBy::Client | DecidedBy::Operator) => Phase::Committing,
@@ -178,7 +180,7 @@ fn phase_after(decision: Decision, by: DecidedBy, rollback_only: bool) -> Phase 
     }
 }
 
-fn event_text(phase: Phase, by: DecidedBy, reason: &str) -> Cow<'static, str> {
+pub(crate) fn event_text(phase: Phase, by: DecidedBy, reason: &str) -> Cow<'static, str> {
     let decided: Cow<'static, str> = match (phase, by) {
         (Phase::Active, _) => "undecided".into(),
         (Phase::Committing, DecidedBy::Client) => "decided: commit".into(),

@@ -13,7 +13,7 @@ use crate::lock::{LockId, Purpose};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER and QUEUE, and that counts agree with what is counted.
+    /// Checks DEADLINE, LOCK-OWNER, QUEUE and VOTES, and that counts agree with what is counted.
     /// Reads the whole state: for tests.
     ///
     /// # Errors
@@ -21,6 +21,7 @@ impl Coordinator {
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
+        self.check_votings()?;
         for lock in self.locks.iter() {
             self.check_lock(lock)?;
         }

@@ -48,8 +48,9 @@
 //! let registered = ask(2, What::RegisterBranch { xid, branch, wait });
 //! assert_eq!(registered.changes.len(), 2, "the global and its branch");
 //!
+//! let rounds = Rounds::PrepareOnly;
 //! let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-//! let decided = ask(3, What::End { xid, decision, by, reason: "".into(), reply_when });
+//! let decided = ask(3, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 //! assert!(decided.effects.contains(&Effect::Reply {
 //!     to: Correlation(3),
 //!     reply: Reply::Status(GlobalStatus::Committing),
@@ -96,6 +97,7 @@ mod request;
 mod saga;
 mod tick;
 mod view;
+mod vote;
 mod wait;
 mod xid_text;
 
@@ -107,7 +109,7 @@ pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
 pub use load::LoadError;
 pub use outcome::{
     Change, Effect, GlobalStatus, Outcome, PhaseTwoCall, Rejection, Reply, RollbackReason,
-    StatusKind,
+    StatusKind, VoteCall,
 };
 pub use people::key_for_people;
 pub use record::{
@@ -115,8 +117,8 @@ pub use record::{
 };
 pub use request::{
     DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
-    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Request, Resolution, RowLock,
-    What,
+    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Request, Resolution,
+    Rounds, RowLock, What,
 };
 pub use saga::{
     Retry, SagaDefinition, SagaFault, SagaRecord, SagaState, SagaStatus, StepCall, StepDefinition,

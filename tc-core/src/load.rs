@@ -18,6 +18,7 @@ use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
 use crate::saga::{SagaRecord, Sagas};
+use crate::vote::Votings;
 use crate::wait::Waits;
 use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
 
@@ -103,6 +104,7 @@ impl Coordinator {
             globals: Globals::default(),
             locks: LockTable::new(),
             waits: Waits::default(),
+            votings: Votings::new(),
             history: History::default(),
             sagas: Sagas::default(),
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::people::{cycle_for_people, key_for_people, reason_for_people, status_for_people};
 use crate::record::{Record, RecordKey};
-use crate::request::{Decision, Mode, Resolution};
+use crate::request::{Decision, Mode, Question, Resolution};
 use crate::saga::{SagaFault, SagaRecord, SagaStatus, StepCall};
 use crate::{BranchId, Correlation, FencingToken, Xid};
 
@@ -53,8 +53,10 @@ pub enum Effect {
     /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it
     /// means "now", whatever the back-off.
     PhaseTwo(PhaseTwoCall),
-    /// Phase two of this global, or of this branch alone, must not be tried until further calls
-    /// come.
+    /// A participant is to be asked, at once.
+    Vote(VoteCall),
+    /// Neither votes nor phase two of this global, or of this branch alone, must be tried until
+    /// further calls come.
     Hold {
         /// The global.
         xid: Xid,
@@ -86,6 +88,25 @@ pub struct PhaseTwoCall {
     pub attempts: u32,
     /// Of a step of a saga: `Commit` calls its action, `RollBack` its compensation.
     pub step: Option<Arc<StepCall>>,
+}
+
+/// What a participant is asked before a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteCall {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource whose branch it is.
+    pub resource: Arc<str>,
+    /// The branch's mode.
+    pub mode: Mode,
+    /// What it is asked.
+    pub question: Question,
+    /// As registered.
+    pub application_data: Box<[u8]>,
 }
 
 /// The answer to a request.
@@ -192,6 +213,8 @@ pub enum RollbackReason {
     BranchUnknown,
     /// A person asked for it.
     Operator,
+    /// A participant was asked to prepare, or whether it could, and refuses.
+    Refused,
 }
 
 impl fmt::Display for RollbackReason {
@@ -217,6 +240,9 @@ pub enum Rejection {
         /// How it stands.
         status: GlobalStatus,
     },
+    /// The participants of the global are being asked for their votes: nothing joins it any more.
+    #[error("xid {0} is being committed: its participants are asked, and no branch can join")]
+    Voting(Xid),
     /// A row is locked by another global and the request may not, or may no longer, wait.
     #[error("row {table}/{} is locked by xid {by}", key_for_people(.key))]
     RowLocked {
@@ -312,6 +338,7 @@ impl Rejection {
         match self {
             Self::UnknownXid(_) => "HF-TC-UNKNOWN-XID",
             Self::AlreadyDecided { .. } => "HF-TC-ALREADY-DECIDED",
+            Self::Voting(_) => "HF-TC-VOTING",
             Self::RowLocked { .. } => "HF-TC-ROW-LOCKED",
             Self::Deadlock { .. } => "HF-TC-DEADLOCK",
             Self::UnknownBranch { .. } => "HF-TC-UNKNOWN-BRANCH",

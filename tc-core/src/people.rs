@@ -44,6 +44,7 @@ pub(crate) fn reason_for_people(reason: RollbackReason) -> &'static str {
         RollbackReason::Timeout => "timeout",
         RollbackReason::BranchUnknown => "a branch's outcome is unknown",
         RollbackReason::Operator => "operator",
+        RollbackReason::Refused => "a participant refuses",
     }
 }
 

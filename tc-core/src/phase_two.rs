@@ -68,7 +68,7 @@ impl Coordinator {
         self.settle(now, touched, out);
     }
 
-    fn fail_branch(
+    pub(crate) fn fail_branch(
         &mut self,
         now: Timestamp,
         xid: Xid,

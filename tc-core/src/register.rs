@@ -72,6 +72,7 @@ impl Coordinator {
                 Err(Rejection::BranchMismatch { xid, branch: joining.id })
             }
             Some(_) => Ok(global),
+            None if self.votings.contains_key(&xid) => Err(Rejection::Voting(xid)),
             None => {
                 let max = self.limits.branches_per_global_max;
                 check_limit("branches of a global", global.branches.len() + 1, max)?;

@@ -50,10 +50,11 @@ impl Coordinator {
             PhaseOneOutcome::Done => self.mark_done(xid, branch, out),
             PhaseOneOutcome::Unknown => self.mark_unknown(now, xid, branch, out),
         }
+        self.count_votes(now, xid, out);
         Ok(Some(Reply::Reported))
     }
 
-    fn mark_done(&mut self, xid: Xid, branch: BranchId, out: &mut Outcome) {
+    pub(crate) fn mark_done(&mut self, xid: Xid, branch: BranchId, out: &mut Outcome) {
         let locks = &self.locks;
         self.globals.change(xid, |global| {
             let Some(branch) = global.branch_mut(branch) else { return };

@@ -65,6 +65,8 @@ pub enum What {
         xid: Xid,
         /// The decision.
         decision: Decision,
+        /// What a commit asks of participants that have not prepared.
+        rounds: Rounds,
         /// Who decides.
         by: DecidedBy,
         /// Why, for people. The shell has bounded its length.
@@ -86,6 +88,17 @@ pub enum What {
         /// The decision that the RM was asked to carry out.
         decision: Decision,
         /// How it ended.
+        outcome: PhaseTwoOutcome,
+    },
+    /// A participant answers what it was asked before a commit.
+    Vote {
+        /// The global.
+        xid: Xid,
+        /// The branch.
+        branch: BranchId,
+        /// What the participant was asked.
+        question: Question,
+        /// Done: yes, or prepared. Refused: no, and nothing is held.
         outcome: PhaseTwoOutcome,
     },
     /// The requester of a waiting request is gone: its place in the queues is given up.
@@ -166,6 +179,28 @@ pub enum Mode {
     Xa,
     /// Actions and compensations.
     Saga,
+    /// A participant that the coordinator asks to prepare when the global is to be committed.
+    TwoPhase,
+}
+
+/// What a participant is asked before a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Question {
+    /// Could it prepare? Nothing is held for a yes.
+    CanCommit,
+    /// To make sure that it can commit and can roll back, whatever happens.
+    Prepare,
+}
+
+/// The rounds of questions before a commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounds {
+    /// All are asked to prepare.
+    #[default]
+    PrepareOnly,
+    /// Before that, all are asked whether they could: most refusals come before anybody holds a
+    /// lock.
+    CanCommitFirst,
 }
 
 /// A row and how it is locked.

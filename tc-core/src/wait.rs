@@ -96,6 +96,8 @@ pub(crate) struct Waits {
     deadlines: BTreeSet<(Timestamp, WaitId)>,
     ends: BTreeMap<Xid, Vec<Correlation>>,
     ends_len: usize,
+    /// How many requests wait for the votes of a global.
+    votes_len: usize,
     by_correlation: BTreeMap<Correlation, Awaited>,
 }
 
@@ -103,12 +105,13 @@ pub(crate) struct Waits {
 pub(crate) enum Awaited {
     Locks(WaitId),
     End(Xid),
+    Votes(Xid),
 }
 
 impl Waits {
-    /// How many requests wait, for locks and for globals to finish.
+    /// How many requests wait: for locks, for votes and for globals to finish.
     pub(crate) fn len(&self) -> usize {
-        self.waiters.len() + self.ends_len
+        self.waiters.len() + self.votes_len + self.ends_len
     }
 
     /// How many requests wait for locks.
@@ -193,6 +196,19 @@ impl Waits {
             }
         }
         self.by_correlation.remove(&correlation);
+    }
+
+    /// Counts a request that is answered when the votes are in.
+    pub(crate) fn await_votes(&mut self, xid: Xid, correlation: Correlation) {
+        self.votes_len += 1;
+        self.by_correlation.insert(correlation, Awaited::Votes(xid));
+    }
+
+    pub(crate) fn forget_votes(&mut self, correlation: Correlation) {
+        self.votes_len -= 1;
+        if matches!(self.awaited(correlation), Some(Awaited::Votes(_))) {
+            self.by_correlation.remove(&correlation);
+        }
     }
 
     /// Takes out the requests that wait for the global to finish.

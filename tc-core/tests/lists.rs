@@ -5,7 +5,7 @@ use std::sync::Arc;
 use handfast_core::{
     BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter, Holding,
     Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page, PageBounds,
-    Reply, ReplyWhen, Request, RowLock, Timestamp, What, Xid,
+    Reply, ReplyWhen, Request, Rounds, RowLock, Timestamp, What, Xid,
 };
 
 const GLOBALS: usize = 500;
@@ -124,7 +124,8 @@ fn register(coordinator: &mut Coordinator, xid: Xid, id: u64, rows: Vec<RowLock>
 
 fn end(coordinator: &mut Coordinator, xid: Xid) {
     let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-    ask(coordinator, What::End { xid, decision, by, reason: "".into(), reply_when });
+    let rounds = Rounds::PrepareOnly;
+    ask(coordinator, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 }
 
 fn ask(coordinator: &mut Coordinator, what: What) -> Reply {
@@ -133,7 +134,7 @@ fn ask(coordinator: &mut Coordinator, what: What) -> Reply {
     coordinator.decide(Timestamp(1), request, &mut out);
     let reply = out.effects.into_iter().find_map(|effect| match effect {
         Effect::Reply { reply, .. } => Some(reply),
-        Effect::PhaseTwo(_) | Effect::Hold { .. } => None,
+        Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => None,
     });
     reply.expect("it is answered at once")
 }

@@ -7,7 +7,7 @@ mod world;
 
 use handfast_core::{
     DecidedBy, Decision, DirtyRow, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
-    PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, Resolution,
+    PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Resolution, Rounds,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -84,6 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (any::<usize>(), outcome())
             .prop_map(|(call, outcome)| Step::Answer { call, outcome }),
         2 => invent(),
+        8 => vote(),
         2 => any::<usize>().prop_map(|waiting| Step::Forget { waiting }),
         3 => (any::<usize>(), action())
             .prop_map(|(global, action)| Step::Operate { global, action }),
@@ -111,6 +112,13 @@ fn invent() -> impl Strategy<Value = Step> {
     )
 }
 
+fn vote() -> impl Strategy<Value = Step> {
+    let question = prop_oneof![Just(Question::CanCommit), Just(Question::Prepare)];
+    (any::<usize>(), branch(), question, outcome()).prop_map(
+        |(global, branch, question, outcome)| Step::Vote { global, branch, question, outcome },
+    )
+}
+
 fn report() -> impl Strategy<Value = Step> {
     let outcome = prop_oneof![
         Just(PhaseOneOutcome::Done),
@@ -134,9 +142,16 @@ fn check() -> impl Strategy<Value = Step> {
 fn end() -> impl Strategy<Value = Step> {
     let by = prop_oneof![Just(DecidedBy::Client), Just(DecidedBy::Operator)];
     let reply_when = prop_oneof![Just(ReplyWhen::Decided), Just(ReplyWhen::Finished)];
-    (any::<usize>(), decision(), by, reply_when).prop_map(|(global, decision, by, reply_when)| {
-        Step::End { global, decision, by, reply_when }
-    })
+    let rounds = prop_oneof![Just(Rounds::PrepareOnly), Just(Rounds::CanCommitFirst)];
+    (any::<usize>(), decision(), rounds, by, reply_when).prop_map(
+        |(global, decision, rounds, by, reply_when)| Step::End {
+            global,
+            decision,
+            rounds,
+            by,
+            reply_when,
+        },
+    )
 }
 
 /// Few enough that branches are met again, and clash.

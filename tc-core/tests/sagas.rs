@@ -183,7 +183,7 @@ impl World {
             match effect {
                 Effect::PhaseTwo(call) => self.called(call),
                 Effect::Reply { reply, .. } => replies.push(reply),
-                Effect::Hold { .. } => {}
+                Effect::Vote(_) | Effect::Hold { .. } => {}
             }
         }
         replies

@@ -1,4 +1,5 @@
-//! Phase-two dispatch: carries the core's phase-two calls to live processes.
+//! Phase-two dispatch: carries the core's phase-two calls, and its questions before a commit, to
+//! live processes.
 //!
 //! [`Queue`] decides what goes where and when, without a clock or a task; [`Dispatcher`] is its
 //! shell. Both may lose everything at any moment: the core's `owed` tells it again
@@ -15,7 +16,7 @@ use std::fmt;
 use handfast_core::Effect;
 
 pub use backoff::Backoff;
-pub use call::{Answer, CallBatch, ProcessId, ResourceKey};
+pub use call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
 pub use queue::{Queue, ResourceLoad};
 pub use shell::{CallSink, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
 
@@ -54,7 +55,8 @@ impl Default for Settings {
 
 /// Takes the phase-two effects that the engine lets out.
 pub trait PhaseTwo: fmt::Debug + Send + Sync + 'static {
-    /// Takes `PhaseTwo` and `Hold` effects, in order. Runs on the engine's task: returns at once.
+    /// Takes `PhaseTwo`, `Vote` and `Hold` effects, in order. Runs on the engine's task: returns at
+    /// once.
     fn take(&self, effects: Vec<Effect>);
 
     /// Drops every call: the state that owed them is dropped.

@@ -21,15 +21,16 @@ use crate::accept::Acceptor;
 use crate::admin::{self, About, AdminState, Readiness};
 use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
-use crate::config::{Config, ConfigError, StoreKind};
+use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
+use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
 };
 use crate::store::{MemoryStore, Store, StoreError};
-use ports::{Port, serve_admin, serve_grpc};
+use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use works::{Works, open_directory};
 
 /// A coordinator that has not been started.
@@ -45,6 +46,8 @@ pub struct RunningServer {
     pub grpc_address: SocketAddr,
     /// Where REST, health and metrics listen.
     pub admin_address: SocketAddr,
+    /// Where clients of Seata are served, if they are.
+    pub seata_address: Option<SocketAddr>,
     engine: EngineHandle,
     /// Until it has been waited for.
     engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
@@ -53,6 +56,7 @@ pub struct RunningServer {
     access: Access,
     grpc: Port,
     admin: Port,
+    seata: Option<Port>,
     background: Vec<JoinHandle<()>>,
     shutdown_limit: Duration,
 }
@@ -163,12 +167,14 @@ struct Doors {
     grpc_address: SocketAddr,
     admin: Listener,
     admin_address: SocketAddr,
+    seata: Option<(Acceptor, SocketAddr)>,
 }
 
 impl Doors {
     async fn open(config: &Config) -> Result<Self, StartError> {
         let (grpc, grpc_address) = listen(config.grpc.listen).await?;
         let (admin, admin_address) = listen(config.admin.listen).await?;
+        let seata = open_seata(&config.seata).await?;
         let grpc = Acceptor::new(grpc, config.grpc.connections_max, "grpc");
         let admin = Acceptor::new(admin, config.admin.connections_max, "admin");
         let grpc_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
@@ -180,8 +186,17 @@ impl Doors {
             grpc_address,
             admin: Listener::new(admin, admin_acceptor(&config.tls)?, admin_limit),
             admin_address,
+            seata,
         })
     }
+}
+
+async fn open_seata(config: &SeataConfig) -> Result<Option<(Acceptor, SocketAddr)>, StartError> {
+    if !config.enabled {
+        return Ok(None);
+    }
+    let (listener, address) = listen(config.listen).await?;
+    Ok(Some((Acceptor::new(listener, config.connections_max, "seata"), address)))
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -238,8 +253,9 @@ fn serve(
     clock: Arc<dyn Clock>,
     about: About,
 ) -> Result<RunningServer, StartError> {
-    let Doors { access, audit, grpc, grpc_address, admin, admin_address } = doors;
-    tracing::info!(%grpc_address, %admin_address, store = about.store, "listening");
+    let Doors { access, audit, grpc, grpc_address, admin, admin_address, seata } = doors;
+    let seata_address = seata.as_ref().map(|(_, address)| *address);
+    tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
     let Works { dispatcher, timer, engine: Engine { handle, standing, ended } } = works;
     let readiness = Readiness::new(standing.clone());
     let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
@@ -248,6 +264,10 @@ fn serve(
         timer.abort();
         StartError::Grpc(error.to_string())
     })?;
+    let seata = seata.map(|(acceptor, _)| {
+        let settings = (&config.seata).into();
+        serve_seata(acceptor, seata::Front::new(handle.clone(), dispatcher.clone(), settings))
+    });
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
     let state = AdminState::new(
@@ -262,12 +282,14 @@ fn serve(
     Ok(RunningServer {
         grpc_address,
         admin_address,
+        seata_address,
         engine: handle,
         engine_ended: Some(ended),
         front,
         readiness,
         grpc: serve_grpc(grpc, routes, access.clone(), grpc_silence_limit),
         admin: serve_admin(admin, admin::router(state), admin_silence_limit),
+        seata,
         access,
         background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
@@ -339,7 +361,11 @@ impl RunningServer {
         self.front.close();
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
-        let all = drained? && grpc_closed && admin_closed;
+        let seata_closed = match &mut self.seata {
+            Some(seata) => seata.close(limit).await,
+            None => true,
+        };
+        let all = drained? && grpc_closed && admin_closed && seata_closed;
         let ended = if all { Ended::Drained } else { Ended::CutShort };
         tracing::info!(?ended, "shut down");
         Ok(ended)
@@ -362,7 +388,7 @@ impl Drop for RunningServer {
     fn drop(&mut self) {
         self.front.close();
         self.engine_ended.iter().for_each(JoinHandle::abort);
-        [&self.grpc, &self.admin].into_iter().for_each(Port::abort);
+        [&self.grpc, &self.admin].into_iter().chain(&self.seata).for_each(Port::abort);
         self.background.iter().for_each(JoinHandle::abort);
     }
 }

@@ -101,7 +101,7 @@ impl Shape {
             xid: xid.to_owned(),
             decision: decision.into(),
             reply_when: v1::ReplyWhen::Decided.into(),
-            reason: String::new(),
+            ..v1::EndRequest::default()
         }
     }
 
@@ -147,6 +147,7 @@ pub(crate) fn done(call: v1::PhaseTwoCall) -> Vec<v1::BranchOutcome> {
         branch_id: branch.branch_id,
         decision,
         result: Some(v1::branch_outcome::Result::Done(v1::Done {})),
+        ..v1::BranchOutcome::default()
     };
     call.branches.into_iter().map(outcome).collect()
 }

@@ -25,7 +25,7 @@ use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
-use super::undo_table;
+use super::undo_table::{self, Events};
 use crate::error::Error;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
@@ -53,7 +53,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     async fn prepare(&mut self, branch: &mut Branch) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
-        if self.work.locks().is_empty() && !branch.registered {
+        let is_idle = self.work.locks().is_empty() && self.work.events == Events::None;
+        if is_idle && !branch.registered {
             return self.note(branch).await;
         }
         let wait = match branch.conflict {
@@ -70,7 +71,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
 
     /// Writes down in the database what COMMIT is to keep beside the application's work.
     async fn note(&mut self, branch: &Branch) -> Result<(), sqlx::Error> {
-        if !self.work.items().is_empty() {
+        if !self.work.items().is_empty() || self.work.events == Events::Held {
             crash_point("before-undo-insert");
             self.insert_undo_row(branch).await?;
         } else if DB::COMMIT_HIDES_FAILURE {
@@ -92,7 +93,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             let (bytes, hint) = (log.len(), DB::UNDO_SIZE_HINT);
             return Err(AtError::UndoTooLarge { bytes, bytes_max, hint }.into());
         }
-        match undo_table::insert::<DB>(&mut self.local, &branch.xid, branch.id, &log).await {
+        let (xid, events) = (&branch.xid, self.work.events);
+        match undo_table::insert::<DB>(&mut self.local, xid, branch.id, &log, events).await {
             Err(error) if undo_table::is_guard_conflict(&error) => {
                 Err(AtError::GlobalFinished { xid: branch.xid.to_string() }.into())
             }

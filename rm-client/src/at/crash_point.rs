@@ -15,6 +15,9 @@
 //! | `before-phase-one-report` | a branch that committed or did not: its undo row tells |
 //! | `in-phase-two-before-commit` | an unfinished branch; another process finishes it |
 //! | `in-rollback-before-commit` | the same, of rollbacks alone |
+//! | `before-publish` | claimed events, which another relay publishes when the lease has ended |
+//! | `after-publish` | events at the broker that the outbox takes for new: published again |
+//! | `before-acknowledge` | an effect whose event is delivered again |
 //! | `after-phase-two-commit` | a finished branch that the coordinator takes for unfinished |
 //! | `tcc-after-register` | a branch that was never tried: its cancel is empty and bars the try |
 //! | `tcc-in-try` | the same: the database rolls the local transaction back |

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use either::Either;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool, Transaction};
 
@@ -194,6 +195,13 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
 
     /// How far apart the generated keys of one statement are.
     fn key_step(connection: &mut Self::Connection) -> BoxFuture<'_, Result<u64, sqlx::Error>>;
+
+    /// Rings when somebody commits an event, where the database can.
+    fn doorbell(
+        _: &Pool<Self>,
+    ) -> BoxFuture<'_, Result<Option<BoxStream<'static, ()>>, sqlx::Error>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// The isolation level in force, where an upsert may depend on it; empty elsewhere.
     fn isolation_level(

@@ -121,6 +121,7 @@ fn outcome(branch: &PhaseTwoBranch, decision: Decision, result: Outcome) -> Bran
         branch_id: branch.branch_id,
         decision: decision.into(),
         result: Some(result),
+        ..BranchOutcome::default()
     }
 }
 

@@ -17,7 +17,8 @@ use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
 use super::running::Lateness;
 use super::undo::UndoLog;
-use super::undo_table::{self, Found};
+use super::undo_table::{self, Events, Found};
+use crate::outbox;
 
 /// What a rollback came to.
 #[derive(Debug)]
@@ -88,9 +89,9 @@ async fn attempt<DB: AtDatabase>(
     let lateness = shared.branches.lateness(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
-    let (log, time_zone) = match undo_table::find::<DB>(&mut local, xid, id).await? {
+    let (log, time_zone, events) = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log { log, time_zone }) => (log, time_zone),
+        Some(Found::Log { log, time_zone, events }) => (log, time_zone, events),
         // Undone before, or never committed: either way it is as it was, and stays so.
         None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
         None => {
@@ -102,6 +103,10 @@ async fn attempt<DB: AtDatabase>(
             return Ok(guarded.then_some(Restored::Done));
         }
     };
+    // HELD-UNDO: without the undo row of its branch an event would count as committed.
+    if events == Events::Held {
+        outbox::remove_held::<DB>(&mut local, xid, id).await?;
+    }
     if let Some(time_zone) = time_zone {
         undo_table::set_time_zone::<DB>(&mut local, &time_zone).await?;
     }

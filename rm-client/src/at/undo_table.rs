@@ -12,6 +12,9 @@ pub(crate) const GUARD: i64 = 1;
 /// What `context` says of the rows of this version.
 const CONTEXT: &str = "format=json";
 
+/// What `context` adds where the branch holds events.
+const HOLDS_EVENTS: &str = "&events=held";
+
 /// What stands before the time zone in `context`.
 const TIME_ZONE: &str = "&time_zone=";
 
@@ -26,9 +29,18 @@ pub(crate) enum Found {
         log: Vec<u8>,
         /// The session's time zone of then, in which MySQL shows and takes a TIMESTAMP.
         time_zone: Option<String>,
+        events: Events,
     },
     /// The branch was rolled back before it committed locally.
     Guard,
+}
+
+/// Whether a branch holds events, which are rolled back with its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Events {
+    #[default]
+    None,
+    Held,
 }
 
 /// Puts in a branch's undo log.
@@ -37,9 +49,11 @@ pub(crate) async fn insert<DB: Backend>(
     xid: &Xid,
     branch: u64,
     log: &[u8],
+    events: Events,
 ) -> Result<(), sqlx::Error> {
     let text = insert_text::<DB>("INSERT INTO", "");
-    execute::<DB>(connection, text, row::<DB>(xid.as_str(), branch, log, NORMAL)).await?;
+    let row = row::<DB>(xid.as_str(), branch, log, NORMAL, events);
+    execute::<DB>(connection, text, row).await?;
     Ok(())
 }
 
@@ -63,7 +77,8 @@ pub(crate) async fn insert_guard<DB: Backend>(
             insert_text::<DB>("INSERT INTO", " ON CONFLICT DO NOTHING")
         }
     };
-    let inserted = execute::<DB>(connection, text, row::<DB>(xid, branch, b"", GUARD)).await?;
+    let inserted =
+        execute::<DB>(connection, text, row::<DB>(xid, branch, b"", GUARD, Events::None)).await?;
     Ok(inserted == 1)
 }
 
@@ -78,11 +93,20 @@ fn insert_text<DB: Backend>(verb: &str, tail: &str) -> String {
     )
 }
 
-fn row<DB: Backend>(xid: &str, branch: u64, log: &[u8], status: i64) -> DB::Arguments {
+fn row<DB: Backend>(
+    xid: &str,
+    branch: u64,
+    log: &[u8],
+    status: i64,
+    events: Events,
+) -> DB::Arguments {
     let mut arguments = DB::Arguments::default();
     DB::bind_number(&mut arguments, signed(branch));
     DB::bind_text(&mut arguments, xid);
-    DB::bind_text(&mut arguments, CONTEXT);
+    match events {
+        Events::None => DB::bind_text(&mut arguments, CONTEXT),
+        Events::Held => DB::bind_text(&mut arguments, &format!("{CONTEXT}{HOLDS_EVENTS}")),
+    }
     DB::bind_bytes(&mut arguments, log);
     DB::bind_number(&mut arguments, status);
     arguments
@@ -109,7 +133,9 @@ pub(crate) async fn find<DB: Backend>(
         Some(NORMAL) => {
             let context = DB::text(row, 2)?.unwrap_or_default();
             let time_zone = context.split_once(TIME_ZONE).map(|(_, zone)| zone.to_owned());
-            Ok(Some(Found::Log { log: DB::bytes(row, 0)?, time_zone }))
+            let holds = context.contains(HOLDS_EVENTS);
+            let events = if holds { Events::Held } else { Events::None };
+            Ok(Some(Found::Log { log: DB::bytes(row, 0)?, time_zone, events }))
         }
         Some(_) | None => Ok(Some(Found::Guard)),
     }

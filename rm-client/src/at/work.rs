@@ -4,6 +4,7 @@ use super::database::{Backend, LoadedTable};
 use super::image::{Image, ImageRow};
 use super::locks::{Locks, Mode};
 use super::undo::{UndoItem, UndoKind};
+use super::undo_table::Events;
 
 /// The record of one local transaction.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(crate) struct Work {
     pub(crate) stale_tables: bool,
     /// Set once the isolation level was found to lock gaps.
     pub(crate) gaps_locked: bool,
+    /// Whether an event was emitted, even if a savepoint has taken it back since.
+    pub(crate) events: Events,
     savepoints: Vec<Savepoint>,
     /// How many savepoints there ever were.
     savepoints_set: u64,

@@ -40,6 +40,7 @@ impl PhaseTwo for Stock {
             branch_id: branch.branch_id,
             decision: call.decision,
             result: Some(Ended::Done(v1::Done {})),
+            question: call.question,
         };
         let outcomes = call.branches.iter().map(done).collect();
         self.calls.send(call).unwrap();
@@ -99,6 +100,7 @@ impl Rm {
             decision: decision.into(),
             reply_when: v1::ReplyWhen::Finished.into(),
             reason: "test".to_owned(),
+            ..v1::EndRequest::default()
         };
         self.coordinator().end(request, Duration::from_secs(30)).await.unwrap().status()
     }

@@ -125,7 +125,7 @@ impl From<sqlx::Error> for FenceError {
 
 /// Whether a database error means that the same local transaction, repeated from its start, may
 /// well succeed: a deadlock, or a snapshot that another transaction has overtaken.
-fn is_conflict(error: &sqlx::Error) -> bool {
+pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     #[cfg(feature = "mysql")]
     if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {

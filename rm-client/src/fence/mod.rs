@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 pub use self::decide::{Operation, Pass, State};
 pub use self::error::FenceError;
+pub(crate) use self::error::is_conflict;
 pub use self::purge::purge;
 #[cfg(feature = "redis")]
 pub use self::script::{FencedCall, FencedScript};

@@ -1,8 +1,8 @@
 //! Runs phase-two calls: beside each other across resources, bounded within one.
 //!
-//! Each resource has two lanes. Commits only delete undo logs, so several run at a time; rollbacks
-//! run one after the other, in the order in which the coordinator sent them. Steps of sagas, in
-//! both directions, have no order among each other but that of their sagas. What a call does is
+//! Each resource has three lanes. Commits, and questions before a commit, run several at a time;
+//! rollbacks one after the other, in the order in which the coordinator sent them. Steps of sagas,
+//! in both directions, have no order among each other but that of their sagas. What a call does is
 //! the resource's business, how often it is tried is the coordinator's: a call that cannot be
 //! carried out is answered as retryable, never dropped.
 
@@ -12,13 +12,18 @@ use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
 use handfast_proto::v1::branch_outcome::Result as Ended;
-use handfast_proto::v1::{BranchOutcome, Decision, Mode, PhaseTwoCall, Resource, Retryable};
+use handfast_proto::v1::{
+    BranchOutcome, Decision, Mode, PhaseTwoCall, Question, Resource, Retryable,
+};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::coordinator::PhaseTwo;
 
+/// How many questions before a commit one resource answers at a time. They have a lane of their
+/// own: a participant that waits for a lock does not keep those from ending who hold it.
+const VOTES_MAX: usize = 4;
 /// How many commit calls of one resource run at a time; each may hold many branches.
 const COMMITS_MAX: usize = 4;
 /// How many calls of one lane may wait. More are answered as retryable at once (BOUNDED).
@@ -40,6 +45,7 @@ pub(crate) struct Lanes {
 
 #[derive(Debug)]
 struct Lane {
+    votes: mpsc::Sender<PhaseTwoCall>,
     commits: mpsc::Sender<PhaseTwoCall>,
     rollbacks: mpsc::Sender<PhaseTwoCall>,
 }
@@ -55,13 +61,20 @@ impl Lanes {
     ) {
         let (waiting_max, commits_max, rollbacks_max) = match resource.mode() {
             Mode::Saga => (STEPS_WAITING_MAX, STEPS_MAX, STEPS_MAX),
-            Mode::Unspecified | Mode::At | Mode::Tcc | Mode::Xa => (WAITING_MAX, COMMITS_MAX, 1),
+            Mode::Unspecified | Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
+                (WAITING_MAX, COMMITS_MAX, 1)
+            }
         };
-        let (commits, waiting) = mpsc::channel(waiting_max);
-        runtime.spawn(run(waiting, commits_max, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let (rollbacks, waiting) = mpsc::channel(waiting_max);
-        runtime.spawn(run(waiting, rollbacks_max, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let lane = Lane { commits, rollbacks };
+        let lane = |waiting_max, at_a_time| {
+            let (calls, waiting) = mpsc::channel(waiting_max);
+            runtime.spawn(run(waiting, at_a_time, Arc::clone(phase_two), Arc::clone(outcomes)));
+            calls
+        };
+        let lane = Lane {
+            votes: lane(WAITING_MAX, VOTES_MAX),
+            commits: lane(waiting_max, commits_max),
+            rollbacks: lane(waiting_max, rollbacks_max),
+        };
         self.by_resource.insert((resource.id.clone(), resource.mode), lane);
     }
 
@@ -86,10 +99,14 @@ impl Lanes {
         let Some(lane) = self.by_resource.get(&resource) else {
             return Err(refuse(&call, "this process has not registered the resource"));
         };
-        let lane = match call.decision() {
-            Decision::Commit => &lane.commits,
-            Decision::RollBack => &lane.rollbacks,
-            Decision::Unspecified => return Err(refuse(&call, "the call has no decision")),
+        let lane = match (call.question(), call.decision()) {
+            // Answered beside each other, as commits are.
+            (Question::CanCommit | Question::Prepare, _) => &lane.votes,
+            (Question::None, Decision::Commit) => &lane.commits,
+            (Question::None, Decision::RollBack) => &lane.rollbacks,
+            (Question::None, Decision::Unspecified) => {
+                return Err(refuse(&call, "the call has no decision"));
+            }
         };
         lane.try_send(call).map_err(|full| refuse(&full.into_inner(), "too many calls wait"))
     }
@@ -127,6 +144,7 @@ fn refuse(call: &PhaseTwoCall, why: &str) -> Vec<BranchOutcome> {
         xid: branch.xid.clone(),
         branch_id: branch.branch_id,
         decision: call.decision,
+        question: call.question,
         result: Some(Ended::Retryable(Retryable { error: why.to_owned() })),
     };
     call.branches.iter().map(outcome).collect()

@@ -22,7 +22,7 @@ use crate::fence::{Fence, FenceError, Fenced, Operation};
 use crate::xid::Xid;
 
 /// A service as sagas know it: a resource with actions, on one database. Made by
-/// [`Handfast::participant`].
+/// [`Handfast::saga_participant`].
 ///
 /// Several processes may register the same resource; a step goes to any of them.
 #[must_use = "a participant takes part when it is registered"]
@@ -41,7 +41,7 @@ struct Steps<DB: AtDatabase> {
 impl Handfast {
     /// Describes a service that takes part in sagas, under the name that their steps use, with its
     /// database: the one that its actions change and that [`Handfast::migrate`] has been run on.
-    pub fn participant<DB: AtDatabase>(
+    pub fn saga_participant<DB: AtDatabase>(
         &self,
         resource: impl Into<String>,
         pool: Pool<DB>,
@@ -132,6 +132,7 @@ impl<DB: AtDatabase> PhaseTwo for Steps<DB> {
             xid: branch.xid.clone(),
             branch_id: branch.branch_id,
             decision: decision.into(),
+            question: v1::Question::None.into(),
             result: Some(self.carry_out(decision, branch).await),
         });
         futures::future::join_all(carried_out).await

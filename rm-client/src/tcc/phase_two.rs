@@ -61,6 +61,7 @@ impl<T: Tcc> TccPhaseTwo<T> {
             branch_id: branch.branch_id,
             decision: decision.into(),
             result: Some(result),
+            ..BranchOutcome::default()
         }
     }
 

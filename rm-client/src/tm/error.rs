@@ -94,6 +94,8 @@ pub enum RollbackCause<E> {
     BranchUnknown,
     /// An operator decided it.
     Operator,
+    /// A participant refuses to prepare, or told before that it could not.
+    Refused,
     /// The coordinator decided it, for a reason that this version does not know.
     Coordinator,
 }
@@ -166,6 +168,7 @@ impl<E> RollbackCause<E> {
             | Self::Requested
             | Self::BranchUnknown
             | Self::Operator
+            | Self::Refused
             | Self::Coordinator => None,
         }
     }
@@ -178,6 +181,7 @@ impl<E> RollbackCause<E> {
             | Self::Requested
             | Self::BranchUnknown
             | Self::Operator
+            | Self::Refused
             | Self::Coordinator => None,
         }
     }
@@ -190,6 +194,7 @@ impl<E> From<RollbackReason> for RollbackCause<E> {
             RollbackReason::Timeout => Self::Timeout,
             RollbackReason::BranchUnknown => Self::BranchUnknown,
             RollbackReason::Operator => Self::Operator,
+            RollbackReason::Refused => Self::Refused,
             RollbackReason::Unspecified => Self::Coordinator,
         }
     }
@@ -204,6 +209,7 @@ impl<E: fmt::Display> fmt::Display for RollbackCause<E> {
             Self::Requested => f.write_str("a rollback was asked for"),
             Self::BranchUnknown => f.write_str("the local outcome of a branch is unknown"),
             Self::Operator => f.write_str("an operator decided it"),
+            Self::Refused => f.write_str("a participant refuses"),
             Self::Coordinator => f.write_str("the coordinator decided it"),
         }
     }

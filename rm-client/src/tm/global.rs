@@ -39,6 +39,8 @@ pub struct Global {
     context: Context,
     rollback_only: Arc<AtomicBool>,
     deadline: Instant,
+    /// Asks participants whether they can commit before they are asked to prepare.
+    can_commit_first: bool,
     /// Whether a decision has been asked for: then a drop must not ask for another.
     decided: bool,
 }
@@ -58,6 +60,7 @@ impl Global {
         name: String,
         timeout: Option<Duration>,
         read_committed: bool,
+        can_commit_first: bool,
     ) -> Result<Self, Error> {
         let application = handfast.application().to_owned();
         let timeout_ms = timeout.map_or(0, at_least_one_ms);
@@ -68,11 +71,12 @@ impl Global {
             xid: Xid::new(&reply.xid)?,
             read_committed,
             rollback_only: Some(Arc::clone(&rollback_only)),
+            has_participants: Arc::default(),
         };
         // The coordinator's own deadline is the one that counts; this one, a little later, saves
         // asking in vain.
         let deadline = Instant::now() + Duration::from_millis(reply.timeout_ms);
-        Ok(Self { handfast, context, rollback_only, deadline, decided: false })
+        Ok(Self { handfast, context, rollback_only, deadline, can_commit_first, decided: false })
     }
 
     /// Its id.
@@ -125,7 +129,11 @@ impl Global {
         if Instant::now() >= self.deadline {
             return Err(self.undo("not committed in time", RollbackCause::Timeout).await);
         }
-        match self.end(Decision::Commit, ReplyWhen::Decided, "", Duration::ZERO).await {
+        // The votes may take until the deadline, at which the coordinator answers.
+        let voting = self.can_commit_first || self.context.has_participants.load(Ordering::Acquire);
+        let left = self.deadline.duration_since(Instant::now());
+        let wait = if voting { left } else { Duration::ZERO };
+        match self.end(Decision::Commit, ReplyWhen::Decided, "", wait).await {
             Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Ok(()),
             Ok(
                 GlobalStatus::RollingBack(reason)
@@ -187,6 +195,7 @@ impl Global {
             decision: decision.into(),
             reply_when: reply_when.into(),
             reason: reason.to_owned(),
+            can_commit_first: self.can_commit_first,
         };
         match self.handfast.coordinator().end(request, wait).await {
             Ok(reply) => Ok(GlobalStatus::from_wire(reply.status(), reply.rollback_reason())),

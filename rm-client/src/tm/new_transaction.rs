@@ -21,12 +21,20 @@ pub struct NewTransaction {
     timeout: Option<Duration>,
     propagation: Propagation,
     read_committed: bool,
+    can_commit_first: bool,
 }
 
 impl NewTransaction {
     pub(crate) fn new(handfast: Handfast, name: String) -> Self {
         let propagation = Propagation::default();
-        Self { handfast, name, timeout: None, propagation, read_committed: false }
+        Self {
+            handfast,
+            name,
+            timeout: None,
+            propagation,
+            read_committed: false,
+            can_commit_first: false,
+        }
     }
 
     /// How long it may go undecided before the coordinator rolls it back. Too short: slow but sound
@@ -47,6 +55,14 @@ impl NewTransaction {
     /// never see what may still be rolled back. Costs a call to the coordinator per read.
     pub fn read_committed(mut self) -> Self {
         self.read_committed = true;
+        self
+    }
+
+    /// Lets the coordinator ask all [participants](crate::participant) whether they could commit
+    /// before it asks any of them to prepare. Most refusals come then before anybody holds a lock;
+    /// it costs one more round. Does not apply to a transaction that is joined.
+    pub fn can_commit_first(mut self) -> Self {
+        self.can_commit_first = true;
         self
     }
 
@@ -131,7 +147,8 @@ impl NewTransaction {
     }
 
     async fn begin_global(self) -> Result<Global, Error> {
-        Global::begin(self.handfast, self.name, self.timeout, self.read_committed).await
+        let Self { handfast, name, timeout, read_committed, can_commit_first, .. } = self;
+        Global::begin(handfast, name, timeout, read_committed, can_commit_first).await
     }
 }
 

@@ -32,3 +32,4 @@ pub use error::XaError;
 pub use resource::{Xa, XaResource};
 pub use sweep::Swept;
 pub use transaction::XaTransaction;
+pub(crate) use verdict::{Sweep, of_sweep};

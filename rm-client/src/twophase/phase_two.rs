@@ -44,6 +44,7 @@ impl<DB: XaDatabase> PhaseTwo for XaPhaseTwo<DB> {
                 branch_id: branch.branch_id,
                 decision: call.decision,
                 result: Some(result),
+                ..BranchOutcome::default()
             });
         }
         outcomes

@@ -110,7 +110,7 @@ pub(super) fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> Phase {
 
 /// What the sweep does with a prepared branch of its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sweep {
+pub(crate) enum Sweep {
     /// Carry out a decision.
     Finish(Decision),
     /// Leave it: it is undecided, or it is too early to tell.
@@ -123,7 +123,7 @@ pub(super) enum Sweep {
 /// the global has finished and forgotten it. It does not forget before every branch has answered,
 /// so this one was rolled back, and its PREPARE came late. The patience is for a coordinator that
 /// has just lost the lead and does not know it.
-pub(super) fn of_sweep(status: GlobalStatus, unknown_for: Duration, patience: Duration) -> Sweep {
+pub(crate) fn of_sweep(status: GlobalStatus, unknown_for: Duration, patience: Duration) -> Sweep {
     match status {
         GlobalStatus::Active => Sweep::Leave,
         GlobalStatus::Committing | GlobalStatus::Committed => Sweep::Finish(Decision::Commit),

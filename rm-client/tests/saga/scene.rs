@@ -108,7 +108,7 @@ fn trace(n: i32, call: &SagaCall) -> String {
 
 /// Takes part with all five actions.
 pub(crate) fn take_part<DB: Writes>(handfast: &Handfast, pool: &Pool<DB>) {
-    let participant = handfast.participant("shop", pool.clone());
+    let participant = handfast.saga_participant("shop", pool.clone());
     let add = |participant: handfast::saga::Participant<DB>, step: &&str| {
         participant.action(*step, Trace::default())
     };

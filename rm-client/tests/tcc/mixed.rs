@@ -1,6 +1,9 @@
-//! A TCC branch and an AT branch in one global: both or neither.
+//! Branches of several modes in one global: all or none.
 
-use handfast::{AtResource, Global, GlobalStatus};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use handfast::{AtResource, Global, GlobalStatus, XaDatabase, XaResource, XaTransaction};
+use sqlx::{MySql, Postgres};
 
 use crate::action::{Amount, LocalDatabase, ten_from};
 use crate::at::{code, on_every_database};
@@ -63,4 +66,91 @@ async fn a_try_that_fails_takes_the_other_back<DB: LocalDatabase>() {
     assert_eq!((scene.account(1).await, scene.note().await.as_str()), (UNTOUCHED, "as it was"));
     let status = scene.handfast.outcome(&xid).await.unwrap();
     assert!(matches!(status, GlobalStatus::RolledBack(_)), "{status}");
+}
+
+/// A database on which every mode works.
+trait EveryMode: LocalDatabase + XaDatabase {
+    fn write_xa<'q>(
+        local: &'q mut XaTransaction<'_, Self>,
+        sql: &'static str,
+    ) -> BoxFuture<'q, Result<(), sqlx::Error>>;
+}
+
+macro_rules! every_mode {
+    ($($database:ty),*) => { $(
+        impl EveryMode for $database {
+            fn write_xa<'q>(
+                local: &'q mut XaTransaction<'_, Self>,
+                sql: &'static str,
+            ) -> BoxFuture<'q, Result<(), sqlx::Error>> {
+                async move { sqlx::query(sql).execute(local).await.map(drop) }.boxed()
+            }
+        }
+    )* };
+}
+
+every_mode!(Postgres, MySql);
+
+async fn prepare<DB: EveryMode>(resource: &XaResource<DB>, global: &Global) {
+    let work = async {
+        let mut local: XaTransaction<'static, DB> = resource.begin().await?;
+        DB::write_xa(&mut local, "UPDATE account SET cents = cents - 10 WHERE id = 3").await?;
+        local.commit().await
+    };
+    Box::pin(global.scope(work)).await.unwrap();
+}
+
+/// An AT, a TCC and an XA branch of one global, which ends as given.
+async fn all_three<DB: EveryMode>(decision: Decision) {
+    let scene = Scene::<DB>::new().await;
+    let debits = scene.resource().await;
+    let notes = scene.handfast.at(scene.pool.clone()).await.unwrap();
+    // Prepared branches belong to the server, which tests share.
+    let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
+    let ledger = scene.handfast.xa(scene.pool.clone()).node(node).await.unwrap();
+    let global = scene.begin().await;
+    let xid = global.xid().clone();
+    change(&notes, &global).await;
+    debit(&debits, &global, &ten_from(1)).await.unwrap();
+    prepare(&ledger, &global).await;
+    let accounts = match decision {
+        Decision::Commit => {
+            global.commit().await.unwrap();
+            scene.until_committed(&xid).await;
+            assert_eq!(scene.note().await, "changed");
+            [DEBITED, DEBITED]
+        }
+        Decision::RollBack => {
+            global.rollback("test").await.unwrap();
+            assert_eq!(scene.note().await, "as it was");
+            [UNTOUCHED, UNTOUCHED]
+        }
+    };
+    assert_eq!([scene.account(1).await, scene.account(3).await], accounts);
+    scene.assert_finished().await;
+}
+
+enum Decision {
+    Commit,
+    RollBack,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_modes_commit_on_postgres() {
+    all_three::<Postgres>(Decision::Commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_modes_roll_back_on_postgres() {
+    all_three::<Postgres>(Decision::RollBack).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_modes_commit_on_mysql() {
+    all_three::<MySql>(Decision::Commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_modes_roll_back_on_mysql() {
+    all_three::<MySql>(Decision::RollBack).await;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use handfast_core::{
     BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits,
     LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
-    RowLock, Timestamp, What, Xid,
+    Rounds, RowLock, Timestamp, What, Xid,
 };
 
 /// A coordinator and the globals that are open in it, oldest first.
@@ -68,7 +68,8 @@ impl Load {
     pub(crate) fn end_one(&mut self, see: &mut impl FnMut(&Outcome)) {
         let xid = self.open.pop_front().expect("a global is open");
         let (decision, by, reply_when) = (Decision::Commit, DecidedBy::Client, ReplyWhen::Decided);
-        self.ask(What::End { xid, decision, by, reason: "".into(), reply_when });
+        let rounds = Rounds::PrepareOnly;
+        self.ask(What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
         see(&self.out);
         for branch in 1..=self.shape.branches {
             let (branch, outcome) = (BranchId(branch), PhaseTwoOutcome::Done);

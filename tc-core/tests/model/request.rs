@@ -3,7 +3,7 @@
 
 use handfast_core::{
     BranchId, Correlation, DecidedBy, Decision, Holding, LockMode, LockWait, Mode, NewBranch,
-    ReplyWhen, Request, RowLock, What, Xid,
+    ReplyWhen, Request, Rounds, RowLock, What, Xid,
 };
 
 /// Long enough for the waits that end by being granted, shorter than the globals' timeout.
@@ -45,6 +45,7 @@ impl GlobalPlan {
             Ask::End(decision) => What::End {
                 xid,
                 decision,
+                rounds: Rounds::PrepareOnly,
                 by: DecidedBy::Client,
                 reason: "".into(),
                 reply_when: ReplyWhen::Decided,

@@ -50,8 +50,10 @@ impl ScriptRunner {
     /// Asks the coordinator and tells what leaves it.
     fn ask(&mut self, name: &str, what: What) -> Fallible<String> {
         let correlation = self.names.add_request(name);
-        let is_answered =
-            !matches!(what, What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. });
+        let is_answered = !matches!(
+            what,
+            What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. } | What::Vote { .. }
+        );
         let request = Request { reply_to: is_answered.then_some(correlation), what };
         let mut out = Outcome::default();
         self.coordinator.decide(self.now, request, &mut out);
@@ -185,7 +187,10 @@ impl Names {
                 Effect::Reply { reply: Reply::Saga(saga), .. } if self.xid(name) == Xid(0) => {
                     self.xids.insert(name.to_owned(), saga.xid);
                 }
-                Effect::Reply { .. } | Effect::PhaseTwo(_) | Effect::Hold { .. } => {}
+                Effect::Reply { .. }
+                | Effect::PhaseTwo(_)
+                | Effect::Vote(_)
+                | Effect::Hold { .. } => {}
             }
         }
     }
@@ -214,6 +219,7 @@ impl Names {
                 format!("{name} {}\n", text::reply(reply))
             }
             Effect::PhaseTwo(call) => format!("call {}\n", text::call(call)),
+            Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
             Effect::Hold { xid, branch: None } => format!("hold {xid}\n"),
             Effect::Hold { xid, branch: Some(branch) } => format!("hold {xid}/{branch}\n"),
         });

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! begin x1 [timeout=MS] [application=A] [name=N]
-//! register x1/1 RESOURCE [ROW...] [mode=tcc] [wait=MS] [holding=database] [as=NAME] [data=TEXT]
+//! register x1/1 RESOURCE [ROW...] [mode=tcc|two-phase] [wait=MS] [holding=database] [as=NAME]
+//!     [data=TEXT]
 //! report x1/1 done|failed|unknown
 //! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
-//! commit|rollback x1 [when=finished] [by=operator] [reason=TEXT] [as=NAME]
+//! commit|rollback x1 [rounds=2] [when=finished] [by=operator] [reason=TEXT] [as=NAME]
+//! vote x1/1 can-commit|prepare yes|no|retry
 //! finish x1/1 done|retry|refuse [decision=commit|rollback] [gives=TEXT]
 //! forget NAME
 //! pause|resume|retry x1 [by=NAME]
@@ -25,8 +27,8 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Command};
 use handfast_core::{
     BranchId, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits, LockMode,
-    LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen,
-    Resolution, RowLock, StatusKind, What, Xid,
+    LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question,
+    ReplyWhen, Resolution, Rounds, RowLock, StatusKind, What, Xid,
 };
 
 use super::{Fallible, Names};
@@ -40,8 +42,8 @@ pub(crate) fn parse(
     let mut arguments = command.consume_args();
     let of_all = match command.name.as_str() {
         "begin" | "register" | "report" | "check" | "commit" | "rollback" | "finish" | "forget"
-        | "pause" | "resume" | "retry" | "resolve" | "status" | "saga" | "await" | "look"
-        | "signal" | "cancel" => arguments.next_pos(),
+        | "vote" | "pause" | "resume" | "retry" | "resolve" | "status" | "saga" | "await"
+        | "look" | "signal" | "cancel" => arguments.next_pos(),
         _ => return Ok(None),
     };
     let subject = of_all.ok_or("which global, branch or request?")?;
@@ -59,6 +61,7 @@ pub(crate) fn parse(
         "commit" => end(global, Decision::Commit, arguments)?,
         "rollback" => end(global, Decision::RollBack, arguments)?,
         "finish" => finish(coordinator, global, branch, arguments)?,
+        "vote" => vote(global, branch, arguments)?,
         "forget" => What::Forget { waiting: names.request(subject).ok_or("no such request")? },
         "status" => What::GetStatus { xid: global },
         "saga" => super::saga::start(subject, arguments)?,
@@ -86,6 +89,7 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
         "tcc" => Mode::Tcc,
         "xa" => Mode::Xa,
         "saga" => Mode::Saga,
+        "two-phase" => Mode::TwoPhase,
         other => return Err(format!("no such mode: {other}").into()),
     };
     let application_data = arguments.take_key("data").unwrap_or("").as_bytes().into();
@@ -123,7 +127,27 @@ fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fa
         Some(other) => return Err(format!("when is {other}?").into()),
     };
     let reason = arguments.take_key("reason").unwrap_or("").into();
-    Ok(What::End { xid, decision, by, reason, reply_when })
+    let rounds = match arguments.take_key("rounds") {
+        None => Rounds::PrepareOnly,
+        Some("2") => Rounds::CanCommitFirst,
+        Some(other) => return Err(format!("{other} rounds?").into()),
+    };
+    Ok(What::End { xid, decision, rounds, by, reason, reply_when })
+}
+
+fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
+    let question = match arguments.next_pos().ok_or("to which question?")? {
+        "can-commit" => Question::CanCommit,
+        "prepare" => Question::Prepare,
+        other => return Err(format!("no such question: {other}").into()),
+    };
+    let outcome = match arguments.next_pos().ok_or("what is the answer?")? {
+        "yes" => PhaseTwoOutcome::Done,
+        "no" => PhaseTwoOutcome::Refused { error: "out of stock".into(), rows: [].into() },
+        "retry" => PhaseTwoOutcome::Retryable { error: "disk is away".into() },
+        other => return Err(format!("no such answer: {other}").into()),
+    };
+    Ok(What::Vote { xid, branch, question, outcome })
 }
 
 /// The decision is the global's own unless the command names one.

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use handfast_core::{
     BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
-    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Record, RecordKey, Rejection,
-    Reply, Resolution, RowLock, key_for_people,
+    GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Question, Record, RecordKey,
+    Rejection, Reply, Resolution, RowLock, VoteCall, key_for_people,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -39,6 +39,18 @@ pub(crate) fn call(call: &PhaseTwoCall) -> String {
     if let Some(step) = &call.step {
         text += &super::saga::call(step);
     }
+    if !call.application_data.is_empty() {
+        text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
+    }
+    text
+}
+
+pub(crate) fn vote_call(call: &VoteCall) -> String {
+    let question = match call.question {
+        Question::CanCommit => "can commit?",
+        Question::Prepare => "prepare",
+    };
+    let mut text = format!("{}/{} on {}: {question}", call.xid, call.branch, call.resource);
     if !call.application_data.is_empty() {
         text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
     }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use handfast_core::{
     BranchId, Change, Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Holding,
     Limits, LockMode, LockWait, Mode, NewBranch, OperatorAction, Outcome, PhaseOneOutcome,
-    PhaseTwoCall, PhaseTwoOutcome, Record, RecordKey, Reply, ReplyWhen, Request, RowLock,
-    StatusKind, Timestamp, What, Xid,
+    PhaseTwoCall, PhaseTwoOutcome, Question, Record, RecordKey, Reply, ReplyWhen, Request, Rounds,
+    RowLock, StatusKind, Timestamp, What, Xid,
 };
 
 use crate::support::Store;
@@ -47,6 +47,7 @@ pub(crate) enum Step {
     End {
         global: usize,
         decision: Decision,
+        rounds: Rounds,
         by: DecidedBy,
         reply_when: ReplyWhen,
     },
@@ -60,6 +61,13 @@ pub(crate) enum Step {
         global: usize,
         branch: u64,
         decision: Decision,
+        outcome: PhaseTwoOutcome,
+    },
+    /// Answers what a participant perhaps was asked.
+    Vote {
+        global: usize,
+        branch: u64,
+        question: Question,
         outcome: PhaseTwoOutcome,
     },
     Forget {
@@ -84,7 +92,7 @@ pub(crate) struct Pending {
     pub(crate) rows: Vec<RowLock>,
     /// Set if it may wait for locks.
     pub(crate) holding: Option<Holding>,
-    /// Whether it may wait for the end of a global.
+    /// Whether it may wait for votes, or for the end of a global.
     pub(crate) is_end: bool,
 }
 
@@ -135,6 +143,7 @@ impl World {
             | Step::End { .. }
             | Step::Answer { .. }
             | Step::Invent { .. }
+            | Step::Vote { .. }
             | Step::Forget { .. }
             | Step::Operate { .. } => match self.request(step) {
                 Some((what, pending)) => self.ask(what, pending),
@@ -220,12 +229,20 @@ impl World {
     }
 
     fn remember(&mut self, what: &What, pending: Option<Pending>) -> Option<Correlation> {
-        let silent = matches!(what, What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. });
+        let silent = matches!(
+            what,
+            What::Tick | What::Forget { .. } | What::FinishPhaseTwo { .. } | What::Vote { .. }
+        );
         if silent {
             return None;
         }
         self.correlations += 1;
-        let is_end = matches!(what, What::End { reply_when: ReplyWhen::Finished, .. });
+        // A commit may wait for votes.
+        let is_end = matches!(
+            what,
+            What::End { decision: Decision::Commit, .. }
+                | What::End { reply_when: ReplyWhen::Finished, .. }
+        );
         let nothing = Pending { xid: None, resource: 0, rows: Vec::new(), holding: None, is_end };
         self.pending.insert(Correlation(self.correlations), pending.unwrap_or(nothing));
         Some(Correlation(self.correlations))
@@ -237,7 +254,7 @@ impl World {
         let key = RecordKey::Branch(branch.xid, branch.id);
         let before = match self.store.records.get(&key) {
             Some(Record::Branch(before)) => before.rows.clone(),
-            Some(Record::Global(_)) | None => Vec::new(),
+            Some(Record::Global(_) | Record::Saga(_)) | None => Vec::new(),
         };
         for row in branch.rows.iter().filter(|row| !before.contains(row)) {
             let row = RowLock { mode: LockMode::Exclusive, ..row.clone() };
@@ -268,8 +285,9 @@ impl World {
             Step::Report { global, branch, outcome } => {
                 What::ReportBranch { xid: self.pick(global)?, branch: BranchId(branch), outcome }
             }
-            Step::End { global, decision, by, reply_when } => {
-                What::End { xid: self.pick(global)?, decision, by, reason: "".into(), reply_when }
+            Step::End { global, decision, rounds, by, reply_when } => {
+                let (xid, reason) = (self.pick(global)?, "".into());
+                What::End { xid, decision, rounds, by, reason, reply_when }
             }
             Step::Answer { call, outcome } => {
                 let PhaseTwoCall { xid, branch, decision, .. } = self.pick_call(call)?;
@@ -278,6 +296,10 @@ impl World {
             Step::Invent { global, branch, decision, outcome } => {
                 let (xid, branch) = (self.pick(global)?, BranchId(branch));
                 What::FinishPhaseTwo { xid, branch, decision, outcome }
+            }
+            Step::Vote { global, branch, question, outcome } => {
+                let (xid, branch) = (self.pick(global)?, BranchId(branch));
+                What::Vote { xid, branch, question, outcome }
             }
             Step::Forget { waiting } => {
                 let number = waiting.checked_rem(self.pending.len())?;
@@ -305,7 +327,7 @@ impl World {
         self.coordinator.owed(&mut out);
         let call = |effect| match effect {
             Effect::PhaseTwo(call) => Some(call),
-            Effect::Reply { .. } | Effect::Hold { .. } => None,
+            Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } => None,
         };
         out.effects.into_iter().filter_map(call).collect()
     }
@@ -324,7 +346,8 @@ fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWa
     let branch = NewBranch {
         id: BranchId(id),
         resource: RESOURCES[resource].into(),
-        mode: Mode::At,
+        // Every other branch has to be asked to prepare.
+        mode: if id.is_multiple_of(2) { Mode::TwoPhase } else { Mode::At },
         rows,
         application_data: Box::default(),
     };

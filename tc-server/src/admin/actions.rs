@@ -5,7 +5,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, What, Xid};
+use handfast_core::{DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, Rounds, What, Xid};
 
 use super::caller::Operator;
 use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
@@ -129,6 +129,7 @@ fn order(
         Wanted::Decision(decision) => What::End {
             xid,
             decision,
+            rounds: Rounds::PrepareOnly,
             by: DecidedBy::Operator,
             reason: reason(&operator, &request.reason).into(),
             reply_when: ReplyWhen::Decided,

@@ -37,6 +37,8 @@ pub enum RollbackReason {
     BranchUnknown,
     /// An operator asked for it.
     Operator,
+    /// A participant refuses to prepare.
+    Refused,
 }
 
 /// A global transaction.
@@ -112,6 +114,8 @@ pub enum Mode {
     Xa,
     /// Actions and compensations.
     Saga,
+    /// Asked to prepare when the transaction is to be committed.
+    TwoPhase,
 }
 
 /// Where a branch stands.

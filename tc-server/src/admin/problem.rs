@@ -115,6 +115,7 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => StatusCode::NOT_FOUND,
         Rejection::LimitReached { .. } => StatusCode::TOO_MANY_REQUESTS,
         Rejection::AlreadyDecided { .. }
+        | Rejection::Voting(_)
         | Rejection::RowLocked { .. }
         | Rejection::Deadlock { .. }
         | Rejection::BranchMismatch { .. }

@@ -73,6 +73,7 @@ fn reason(reason: RollbackReason) -> model::RollbackReason {
         RollbackReason::Timeout => model::RollbackReason::Timeout,
         RollbackReason::BranchUnknown => model::RollbackReason::BranchUnknown,
         RollbackReason::Operator => model::RollbackReason::Operator,
+        RollbackReason::Refused => model::RollbackReason::Refused,
     }
 }
 
@@ -162,6 +163,7 @@ pub(super) fn mode(mode: Mode) -> model::Mode {
         Mode::Tcc => model::Mode::Tcc,
         Mode::Xa => model::Mode::Xa,
         Mode::Saga => model::Mode::Saga,
+        Mode::TwoPhase => model::Mode::TwoPhase,
     }
 }
 

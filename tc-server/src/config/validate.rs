@@ -38,6 +38,11 @@ impl Config {
             ("admin.request_timeout_ms", self.admin.request_timeout_ms),
             ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
             ("admin.page_items_max", as_u64(self.admin.page_items_max)),
+            ("seata.connections_max", as_u64(self.seata.connections_max)),
+            ("seata.silence_timeout_ms", self.seata.silence_timeout_ms),
+            ("seata.frame_bytes_max", as_u64(self.seata.frame_bytes_max)),
+            ("seata.requests_max", as_u64(self.seata.requests_max)),
+            ("seata.queue_frames_max", as_u64(self.seata.queue_frames_max)),
             ("limits.timeout_ms_default", limits.timeout_ms_default),
             ("limits.globals_max", as_u64(limits.globals_max)),
             ("limits.branches_per_global_max", as_u64(limits.branches_per_global_max)),
@@ -111,8 +116,16 @@ impl Config {
     /// says so is set.
     fn check_exposure(&self, messages: &mut Vec<String>) {
         let flag = "insecure_allow_plaintext_and_anonymous_on_non_loopback";
-        let protected = self.tls.certificate.is_some() && self.security.tokens.is_some();
         let allowed = self.security.insecure_allow_plaintext_and_anonymous_on_non_loopback;
+        // Seata's protocol cannot be protected by either.
+        let seata = self.seata.listen;
+        if self.seata.enabled && !allowed && !is_loopback(seata) {
+            messages.push(format!(
+                "`seata.listen` {seata} can be reached from other machines, and Seata's protocol \
+                 has neither encryption nor tokens: listen on 127.0.0.1, or set `security.{flag}`"
+            ));
+        }
+        let protected = self.tls.certificate.is_some() && self.security.tokens.is_some();
         if protected || allowed {
             return;
         }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use handfast_core::{BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, What, Xid};
+use handfast_core::{
+    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, StepCall,
+    VoteCall, What, Xid,
+};
 
 /// What a process registers, and what a call is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,17 +20,81 @@ pub struct ResourceKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessId(pub u64);
 
-/// Calls of one resource and decision for one process.
+/// What a process is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ask {
+    /// A question before a commit.
+    Vote(Question),
+    /// Phase two.
+    Finish(Decision),
+}
+
+/// One branch to be asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource that must answer.
+    pub resource: ResourceKey,
+    /// What is asked.
+    pub ask: Ask,
+    /// An operator's word on how a dirty write ends.
+    pub resolution: Option<Resolution>,
+    /// As registered.
+    pub application_data: Box<[u8]>,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// Of a step of a saga.
+    pub step: Option<Arc<StepCall>>,
+}
+
+impl From<PhaseTwoCall> for Call {
+    fn from(call: PhaseTwoCall) -> Self {
+        Self {
+            xid: call.xid,
+            address: call.address,
+            branch: call.branch,
+            resource: ResourceKey { id: call.resource, mode: call.mode },
+            ask: Ask::Finish(call.decision),
+            resolution: call.resolution,
+            application_data: call.application_data,
+            attempts: call.attempts,
+            step: call.step,
+        }
+    }
+}
+
+impl From<VoteCall> for Call {
+    fn from(call: VoteCall) -> Self {
+        Self {
+            xid: call.xid,
+            address: call.address,
+            branch: call.branch,
+            resource: ResourceKey { id: call.resource, mode: call.mode },
+            ask: Ask::Vote(call.question),
+            resolution: None,
+            application_data: call.application_data,
+            attempts: 0,
+            step: None,
+        }
+    }
+}
+
+/// Calls of one resource, all asking the same, for one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBatch {
     /// Who shall carry them out.
     pub process: ProcessId,
     /// The resource.
     pub resource: ResourceKey,
-    /// What to carry out.
-    pub decision: Decision,
+    /// What is asked.
+    pub ask: Ask,
     /// The branches, by XID and branch id.
-    pub calls: Vec<PhaseTwoCall>,
+    pub calls: Vec<Call>,
 }
 
 /// What a process answered to a call.
@@ -37,8 +104,8 @@ pub struct Answer {
     pub xid: Xid,
     /// The branch.
     pub branch: BranchId,
-    /// The decision that the process was asked to carry out.
-    pub decision: Decision,
+    /// What the process was asked.
+    pub ask: Ask,
     /// How it ended.
     pub outcome: PhaseTwoOutcome,
 }
@@ -47,7 +114,10 @@ impl Answer {
     /// What the core is told.
     #[must_use]
     pub fn into_what(self) -> What {
-        let Self { xid, branch, decision, outcome } = self;
-        What::FinishPhaseTwo { xid, branch, decision, outcome }
+        let Self { xid, branch, ask, outcome } = self;
+        match ask {
+            Ask::Vote(question) => What::Vote { xid, branch, question, outcome },
+            Ask::Finish(decision) => What::FinishPhaseTwo { xid, branch, decision, outcome },
+        }
     }
 }

@@ -6,11 +6,10 @@
 //! the resource its calls are parked: due, without a timer, until one registers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use handfast_core::{BranchId, Decision, Effect, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
+use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
-use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
+use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
 use super::{Backoff, Settings};
 
 /// How much phase two a resource has to do.
@@ -44,7 +43,7 @@ pub struct Queue {
 
 #[derive(Debug)]
 struct Pending {
-    call: PhaseTwoCall,
+    call: Call,
     place: Place,
     failures: u32,
     since: Timestamp,
@@ -67,7 +66,7 @@ enum Then {
 
 #[derive(Debug, Default)]
 struct Lane {
-    due: BTreeMap<Decision, BTreeSet<CallKey>>,
+    due: BTreeMap<Ask, BTreeSet<CallKey>>,
     delayed: BTreeSet<CallKey>,
     in_flight: usize,
     processes: Vec<ProcessId>,
@@ -102,6 +101,7 @@ impl Queue {
     pub fn take(&mut self, now: Timestamp, effect: Effect) {
         match effect {
             Effect::PhaseTwo(call) => self.call(now, call),
+            Effect::Vote(call) => self.call(now, call),
             Effect::Hold { xid, branch: None } => self.hold(xid),
             Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
             Effect::Reply { .. } => {}
@@ -111,14 +111,15 @@ impl Queue {
     /// A call is due at once. A call that is in flight stays there; if its content is another, it
     /// is asked again after the answer to the earlier one. One with the other decision takes its
     /// place: a step of a saga is taken back whether or not its action has been heard of.
-    pub fn call(&mut self, now: Timestamp, call: PhaseTwoCall) {
+    pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
+        let call = call.into();
         let key = (call.xid, call.branch);
-        if self.calls.get(&key).is_some_and(|earlier| earlier.call.decision != call.decision) {
+        if self.calls.get(&key).is_some_and(|earlier| is_reversed(earlier.call.ask, call.ask)) {
             self.remove(key);
         }
         match self.calls.get_mut(&key) {
             Some(Pending { call: earlier, place: Place::InFlight { then, .. }, .. }) => {
-                if earlier.resolution != call.resolution {
+                if (earlier.ask, earlier.resolution) != (call.ask, call.resolution) {
                     *then = Then::AskAgain;
                 }
                 *earlier = call;
@@ -215,7 +216,7 @@ impl Queue {
         }
         let key = (answer.xid, answer.branch);
         let pending = self.calls.get(&key)?;
-        if pending.call.decision != answer.decision {
+        if pending.call.ask != answer.ask {
             return None;
         }
         let (since, then) = (pending.since, pending.place.answered_by(by));
@@ -226,7 +227,7 @@ impl Queue {
             }
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
             (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff))
-                if answer.decision == Decision::RollBack =>
+                if answer.ask != Ask::Finish(Decision::Commit) =>
             {
                 self.remove(key);
             }
@@ -310,9 +311,10 @@ impl Queue {
         self.lanes.get(resource).filter(|lane| lane.has_due())?;
         let (process, room) = self.pick(resource)?;
         let lane = self.lanes.get(resource)?;
-        // Rollbacks before commits: their rows stay locked until they are done.
-        let (decision, keys) = lane.due.iter().rev().find(|(_, keys)| !keys.is_empty())?;
-        let decision = *decision;
+        // Rollbacks before commits: their rows stay locked until they are done. What is decided
+        // before what is not.
+        let (ask, keys) = lane.due.iter().rev().find(|(_, keys)| !keys.is_empty())?;
+        let ask = *ask;
         let mut bytes = 0;
         let batch: Vec<CallKey> = keys
             .iter()
@@ -325,7 +327,7 @@ impl Queue {
             })
             .collect();
         let calls = batch.into_iter().map(|key| self.enter_flight(now, key, process)).collect();
-        Some(CallBatch { process, resource: resource.clone(), decision, calls })
+        Some(CallBatch { process, resource: resource.clone(), ask, calls })
     }
 
     /// The next process in turn that has room; silent ones only where all are silent.
@@ -401,10 +403,10 @@ impl Queue {
         let Some(pending) = self.calls.get_mut(&key) else { return };
         pending.place = Place::Due;
         let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
-        lane.due.entry(pending.call.decision).or_default().insert(key);
+        lane.due.entry(pending.call.ask).or_default().insert(key);
     }
 
-    fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> PhaseTwoCall {
+    fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
         self.leave(key);
         let until = now.after_ms(self.settings.answer_timeout_ms);
         let pending = self.calls.get_mut(&key).expect("a due call is among the calls");
@@ -422,7 +424,7 @@ impl Queue {
         let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
         match pending.place {
             Place::Due => {
-                if let Some(due) = lane.due.get_mut(&pending.call.decision) {
+                if let Some(due) = lane.due.get_mut(&pending.call.ask) {
                     due.remove(&key);
                 }
             }
@@ -477,11 +479,15 @@ impl Lane {
     }
 }
 
-fn bytes_of(call: &PhaseTwoCall) -> usize {
+fn is_reversed(earlier: Ask, now: Ask) -> bool {
+    matches!((earlier, now), (Ask::Finish(earlier), Ask::Finish(now)) if earlier != now)
+}
+
+fn bytes_of(call: &Call) -> usize {
     let outputs = call.step.iter().flat_map(|step| &step.outputs);
     call.application_data.len() + outputs.map(|given| given.output.len()).sum::<usize>()
 }
 
-fn resource_of(call: &PhaseTwoCall) -> ResourceKey {
-    ResourceKey { id: Arc::clone(&call.resource), mode: call.mode }
+fn resource_of(call: &Call) -> ResourceKey {
+    call.resource.clone()
 }

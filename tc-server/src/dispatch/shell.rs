@@ -139,6 +139,12 @@ impl Dispatcher {
         state.connected.iter().map(view).collect()
     }
 
+    /// The time that the dispatcher goes by.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
     /// How much phase two each resource has to do.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {

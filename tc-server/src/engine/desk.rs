@@ -84,9 +84,9 @@ impl Desk {
                 Emission::Effect(Effect::Reply { to, reply }) => {
                     self.answer(to, Ok(reply), &mut filled);
                 }
-                Emission::Effect(effect @ (Effect::PhaseTwo(_) | Effect::Hold { .. })) => {
-                    phase_two.push(effect);
-                }
+                Emission::Effect(
+                    effect @ (Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. }),
+                ) => phase_two.push(effect),
                 Emission::Answer(answer) => answer(),
             }
         }
@@ -165,6 +165,7 @@ fn kind(what: &What) -> Kind {
         | What::ReportBranch { .. }
         | What::GetStatus { .. }
         | What::FinishPhaseTwo { .. }
+        | What::Vote { .. }
         | What::Forget { .. }
         | What::Tick
         | What::StartSaga { .. }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
-    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, ReplyWhen, RowLock, What, Xid, XidText,
+    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Rounds, RowLock, What, Xid,
+    XidText,
 };
 use handfast_proto::v1 as wire;
 
 use super::bounds::{BadRequest, Bounds, at_most, at_most_bytes, cut};
-use crate::dispatch::{Answer, NewProcess, RegisteredResource, ResourceKey};
+use crate::dispatch::{Answer, Ask, NewProcess, RegisteredResource, ResourceKey};
 
 impl Bounds {
     pub(super) fn begin(&self, request: wire::BeginRequest) -> Result<What, BadRequest> {
@@ -71,6 +72,7 @@ impl Bounds {
         Ok(What::End {
             xid: self.xid(&request.xid)?,
             decision: decision(request.decision)?,
+            rounds: rounds(request.can_commit_first),
             by: DecidedBy::Client,
             reason: self.reason(&request.reason).into(),
             reply_when,
@@ -146,7 +148,7 @@ impl Bounds {
         Ok(Answer {
             xid: self.xid(&branch.xid)?,
             branch: branch_id(branch.branch_id)?,
-            decision: decision(branch.decision)?,
+            ask: ask(branch.question, branch.decision)?,
             outcome,
         })
     }
@@ -208,6 +210,7 @@ fn mode(number: i32) -> Result<Mode, BadRequest> {
         Ok(wire::Mode::Tcc) => Ok(Mode::Tcc),
         Ok(wire::Mode::Xa) => Ok(Mode::Xa),
         Ok(wire::Mode::Saga) => Ok(Mode::Saga),
+        Ok(wire::Mode::TwoPhase) => Ok(Mode::TwoPhase),
         Ok(wire::Mode::Unspecified) | Err(_) => Err(missing("mode")),
     }
 }
@@ -217,6 +220,19 @@ fn lock_mode(number: i32) -> Result<LockMode, BadRequest> {
         Ok(wire::LockMode::Exclusive) => Ok(LockMode::Exclusive),
         Ok(wire::LockMode::Shared) => Ok(LockMode::Shared),
         Err(_) => Err(missing("lock mode")),
+    }
+}
+
+fn rounds(can_commit_first: bool) -> Rounds {
+    if can_commit_first { Rounds::CanCommitFirst } else { Rounds::PrepareOnly }
+}
+
+fn ask(question: i32, decision_number: i32) -> Result<Ask, BadRequest> {
+    match wire::Question::try_from(question) {
+        Ok(wire::Question::None) => decision(decision_number).map(Ask::Finish),
+        Ok(wire::Question::CanCommit) => Ok(Ask::Vote(Question::CanCommit)),
+        Ok(wire::Question::Prepare) => Ok(Ask::Vote(Question::Prepare)),
+        Err(_) => Err(missing("question")),
     }
 }
 

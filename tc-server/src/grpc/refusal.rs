@@ -40,7 +40,8 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
         Rejection::AlreadyDecided { .. }
         | Rejection::NotApplicable { .. }
         | Rejection::UnknownSignal { .. }
-        | Rejection::PastPivot { .. } => Code::FailedPrecondition,
+        | Rejection::PastPivot { .. }
+        | Rejection::Voting(_) => Code::FailedPrecondition,
         Rejection::SagaInvalid { .. } => Code::InvalidArgument,
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
         Rejection::BranchMismatch { .. } | Rejection::SagaMismatch { .. } => Code::AlreadyExists,
@@ -93,6 +94,7 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
             Some(Detail::AlreadyDecided(wire::AlreadyDecided { status, rollback_reason }))
         }
         Rejection::UnknownXid(_)
+        | Rejection::Voting(_)
         | Rejection::UnknownBranch { .. }
         | Rejection::BranchMismatch { .. }
         | Rejection::NotApplicable { .. }

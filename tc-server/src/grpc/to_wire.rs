@@ -1,13 +1,13 @@
 //! Replies and phase-two calls to wire messages.
 
 use handfast_core::{
-    Decision, GlobalStatus, Mode, PhaseTwoCall, Reply, Resolution, RollbackReason, Xid, XidText,
+    Decision, GlobalStatus, Mode, Question, Reply, Resolution, RollbackReason, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
 
 use super::{refusal, saga};
-use crate::dispatch::CallBatch;
+use crate::dispatch::{Ask, Call, CallBatch};
 use crate::engine::Answered;
 
 /// What was asked: `End` and `GetStatus` have the same reply in the core and two on the wire.
@@ -48,8 +48,9 @@ pub(super) fn phase_two_call(batch: CallBatch) -> wire::PhaseTwoCall {
     wire::PhaseTwoCall {
         resource_id: batch.resource.id.as_ref().to_owned(),
         mode: mode(batch.resource.mode).into(),
-        decision: decision(batch.decision).into(),
+        decision: decision(batch.ask).into(),
         branches: batch.calls.into_iter().map(branch).collect(),
+        question: question(batch.ask).into(),
     }
 }
 
@@ -78,10 +79,11 @@ fn reason(reason: RollbackReason) -> wire::RollbackReason {
         RollbackReason::Timeout => wire::RollbackReason::Timeout,
         RollbackReason::BranchUnknown => wire::RollbackReason::BranchUnknown,
         RollbackReason::Operator => wire::RollbackReason::Operator,
+        RollbackReason::Refused => wire::RollbackReason::Refused,
     }
 }
 
-fn branch(call: PhaseTwoCall) -> wire::PhaseTwoBranch {
+fn branch(call: Call) -> wire::PhaseTwoBranch {
     let resolution = match call.resolution {
         None => wire::Resolution::None,
         Some(Resolution::AcceptCurrent) => wire::Resolution::AcceptCurrent,
@@ -102,12 +104,22 @@ fn mode(mode: Mode) -> wire::Mode {
         Mode::Tcc => wire::Mode::Tcc,
         Mode::Xa => wire::Mode::Xa,
         Mode::Saga => wire::Mode::Saga,
+        Mode::TwoPhase => wire::Mode::TwoPhase,
     }
 }
 
-fn decision(decision: Decision) -> wire::Decision {
-    match decision {
-        Decision::Commit => wire::Decision::Commit,
-        Decision::RollBack => wire::Decision::RollBack,
+fn decision(ask: Ask) -> wire::Decision {
+    match ask {
+        Ask::Vote(Question::CanCommit | Question::Prepare) => wire::Decision::Unspecified,
+        Ask::Finish(Decision::Commit) => wire::Decision::Commit,
+        Ask::Finish(Decision::RollBack) => wire::Decision::RollBack,
+    }
+}
+
+fn question(ask: Ask) -> wire::Question {
+    match ask {
+        Ask::Vote(Question::CanCommit) => wire::Question::CanCommit,
+        Ask::Vote(Question::Prepare) => wire::Question::Prepare,
+        Ask::Finish(Decision::Commit | Decision::RollBack) => wire::Question::None,
     }
 }

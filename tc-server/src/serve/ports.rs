@@ -16,6 +16,8 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use super::prompt::Prompt;
+use crate::accept::Acceptor;
+use crate::seata;
 use crate::security::{Access, GrpcAccessLayer, Listener};
 
 /// How long a silent client is left alone, and how long it then has to answer a ping: one that
@@ -100,6 +102,13 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
         drop(listener);
         while connections.join_next().await.is_some() {}
     });
+    Port { stop, task }
+}
+
+/// Takes the port for clients of Seata into service.
+pub(crate) fn serve_seata(acceptor: Acceptor, front: seata::Front) -> Port {
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(front.serve(acceptor, stop.clone()));
     Port { stop, task }
 }
 

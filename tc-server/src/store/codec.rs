@@ -152,6 +152,7 @@ fn mode_number(mode: handfast_core::Mode) -> u32 {
         Mode::Tcc => 2,
         Mode::Xa => 3,
         Mode::Saga => 4,
+        Mode::TwoPhase => 5,
     }
 }
 
@@ -162,6 +163,7 @@ fn mode(number: u32) -> Result<handfast_core::Mode, CodecError> {
         2 => Ok(Mode::Tcc),
         3 => Ok(Mode::Xa),
         4 => Ok(Mode::Saga),
+        5 => Ok(Mode::TwoPhase),
         other => Err(unknown("mode", other)),
     }
 }

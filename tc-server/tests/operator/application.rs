@@ -75,6 +75,7 @@ impl Application {
             branch_id: branch.branch_id,
             decision: call.decision,
             result: Some(result.clone()),
+            question: call.question,
         });
         let outcome = Some(PhaseTwoOutcome { branches: branches.collect() });
         let client_id = CLIENT.to_owned();

@@ -185,6 +185,7 @@ pub(crate) fn ending(
         decision: decision.into(),
         reply_when: when.into(),
         reason: "test".to_owned(),
+        ..wire::EndRequest::default()
     }
 }
 
@@ -205,6 +206,7 @@ pub(crate) fn outcome(
         branch_id: branch.branch_id,
         decision: call.decision,
         result: Some(result()),
+        question: call.question,
     });
     wire::PhaseTwoOutcome { branches: branches.collect() }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Resolution, Retry, StepCall,
-    StepKind, Timestamp, Xid,
+    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, Retry,
+    StepCall, StepKind, Timestamp, VoteCall, Xid,
 };
-use handfast_server::dispatch::{Answer, ProcessId, Queue, ResourceKey, Settings};
+use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
 
 const FIRST: ProcessId = ProcessId(1);
 const SECOND: ProcessId = ProcessId(2);
@@ -71,7 +71,8 @@ impl Desk {
         xid: u64,
         outcome: PhaseTwoOutcome,
     ) -> Option<u64> {
-        let answer = Answer { xid: Xid(xid), branch: BranchId(1), decision, outcome };
+        let ask = Ask::Finish(decision);
+        let answer = Answer { xid: Xid(xid), branch: BranchId(1), ask, outcome };
         self.queue.outcome(self.now, Some(process), &answer)
     }
 
@@ -311,6 +312,33 @@ fn an_outcome_of_another_decision_is_ignored() {
 }
 
 #[test]
+fn a_question_gives_way_to_the_decision() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    let question = VoteCall {
+        xid: Xid(1),
+        address: "tc".into(),
+        branch: BranchId(1),
+        resource: "a".into(),
+        mode: Mode::At,
+        question: Question::Prepare,
+        application_data: Box::default(),
+    };
+    desk.queue.take(desk.now, Effect::Vote(question));
+    let asked = desk.queue.sends(desk.now);
+    assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
+    desk.queue.take(desk.now, Effect::Hold { xid: Xid(1), branch: None });
+    desk.queue.take(desk.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    // The answer to the question is none to the decision.
+    let (xid, branch, outcome) = (Xid(1), BranchId(1), PhaseTwoOutcome::Done);
+    let late = Answer { xid, branch, ask: Ask::Vote(Question::Prepare), outcome };
+    assert_eq!(desk.queue.outcome(desk.now, Some(FIRST), &late), None);
+    assert_eq!(desk.queue.in_flight(FIRST), 1);
+    assert!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
+}
+
+#[test]
 fn a_refused_rollback_is_dropped_and_comes_back_with_a_resolution() {
     let mut desk = desk();
     desk.registered(FIRST, "a");
@@ -412,7 +440,7 @@ fn a_step_is_taken_back_while_its_action_is_in_flight() {
     assert_eq!(desk.sends(), ["1 a 1"]);
     desk.queue.call(desk.now, call(1, "a", Decision::RollBack));
     let sent = desk.queue.sends(desk.now);
-    assert_eq!((sent.len(), sent[0].decision), (1, Decision::RollBack));
+    assert_eq!((sent.len(), sent[0].ask), (1, Ask::Finish(Decision::RollBack)));
     // The late answer to the action ends nothing.
     assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
     assert_eq!(desk.queue.in_flight(FIRST), 1);

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
     LockMode, LockWait, Mode, NewBranch, PhaseTwoOutcome, Record, Reply, ReplyWhen, RollbackReason,
-    RowLock, Timestamp, What, Xid,
+    Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::PhaseTwo;
@@ -128,6 +128,7 @@ fn commit(xid: Xid) -> What {
     What::End {
         xid,
         decision: Decision::Commit,
+        rounds: Rounds::PrepareOnly,
         by: DecidedBy::Client,
         reason: "".into(),
         reply_when: ReplyWhen::Decided,

@@ -25,7 +25,13 @@ fn at() -> impl Strategy<Value = Timestamp> {
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::At), Just(Mode::Tcc), Just(Mode::Xa), Just(Mode::Saga)]
+    prop_oneof![
+        Just(Mode::At),
+        Just(Mode::Tcc),
+        Just(Mode::Xa),
+        Just(Mode::Saga),
+        Just(Mode::TwoPhase)
+    ]
 }
 
 fn reason() -> impl Strategy<Value = RollbackReason> {
@@ -34,6 +40,7 @@ fn reason() -> impl Strategy<Value = RollbackReason> {
         Just(RollbackReason::Timeout),
         Just(RollbackReason::BranchUnknown),
         Just(RollbackReason::Operator),
+        Just(RollbackReason::Refused),
     ]
 }
 

@@ -88,6 +88,7 @@ impl ClientProcess {
             decision: decision.into(),
             reply_when: reply_when.into(),
             reason: reason.to_owned(),
+            ..EndRequest::default()
         };
         match self.ask("end", Ask::End(request), wait).await {
             Ok(Answer::End(reply)) => Ok(reply.status()),

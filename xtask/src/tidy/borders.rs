@@ -32,6 +32,7 @@ const BORDERS: &[Border] = &[
     },
     Border { place: "rm-client/src/at/plan", forbidden: &["sqlx"] },
     Border { place: "rm-client/src/", forbidden: &["handfast_core", "handfast_server"] },
+    Border { place: "relay/src/", forbidden: &["handfast_core", "handfast_server"] },
     Border { place: "tc-server/src/", forbidden: &["handfast::", "sqlx"] },
     Border {
         place: "tc-sim/src/",
@@ -66,6 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-migrations", &[]),
     ("handfast-locks", &[]),
     ("handfast", &["handfast-migrations", "handfast-proto"]),
+    ("handfast-relay", &["handfast"]),
     ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
     ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),

@@ -2,13 +2,14 @@
 
 mod catalogue;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::types::Oid;
-use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgRow, PgTypeInfo};
+use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgListener, PgRow, PgTypeInfo};
 use sqlx::{Connection, Encode, PgConnection, Pool, Postgres, Row, Transaction, Type, ValueRef};
 
 use super::captured::Captured;
@@ -16,6 +17,7 @@ use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, row
 use super::error::AtError;
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
+use crate::outbox::CHANNEL;
 
 /// A column's type: good only in the database it came from, which is where the undo log lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +140,21 @@ impl Backend for Postgres {
 
     fn key_step(_: &mut PgConnection) -> BoxFuture<'_, Result<u64, sqlx::Error>> {
         async { Ok(1) }.boxed()
+    }
+
+    fn doorbell(
+        pool: &Pool<Self>,
+    ) -> BoxFuture<'_, Result<Option<BoxStream<'static, ()>>, sqlx::Error>> {
+        async {
+            let mut listener = PgListener::connect_with(pool).await?;
+            listener.listen(CHANNEL).await?;
+            let rings = stream::unfold(listener, |mut listener| async {
+                // It reconnects by itself; an error here means that this did not help.
+                listener.recv().await.ok().map(|_| ((), listener))
+            });
+            Ok(Some(rings.boxed()))
+        }
+        .boxed()
     }
 
     fn isolation_level(_: &mut PgConnection) -> BoxFuture<'_, Result<String, sqlx::Error>> {

@@ -169,6 +169,7 @@ fn reason_number(reason: RollbackReason) -> u32 {
         RollbackReason::Timeout => 2,
         RollbackReason::BranchUnknown => 3,
         RollbackReason::Operator => 4,
+        RollbackReason::Refused => 5,
     }
 }
 
@@ -178,6 +179,7 @@ fn reason(number: u32) -> Result<RollbackReason, CodecError> {
         2 => Ok(RollbackReason::Timeout),
         3 => Ok(RollbackReason::BranchUnknown),
         4 => Ok(RollbackReason::Operator),
+        5 => Ok(RollbackReason::Refused),
         other => Err(unknown("rollback reason", other)),
     }
 }

@@ -1,0 +1,113 @@
+//! The words of the command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use handfast::outbox::{EventId, EventState};
+
+/// Takes events from an outbox to a broker, and operates the outbox.
+#[derive(Debug, Parser)]
+#[command(name = "handfast-relay", version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Relay events until Ctrl-C or SIGTERM. Several may run beside each other.
+    Run {
+        #[command(flatten)]
+        database: DatabaseUrl,
+        /// The broker: redis://HOST:PORT[/DATABASE].
+        #[arg(long, env = "HANDFAST_BROKER")]
+        broker: String,
+        /// How many events are claimed at a time.
+        #[arg(long, default_value_t = 200)]
+        batch: u32,
+        /// How often an event may be refused before it is parked.
+        #[arg(long, default_value_t = 10)]
+        attempts_max: u32,
+        /// How long the keys of a relay that dies wait for another one, in seconds.
+        #[arg(long, default_value_t = 15)]
+        lease_seconds: u64,
+        /// How long finished events are kept, in days.
+        #[arg(long, default_value_t = 7)]
+        retention_days: u64,
+    },
+    /// List events, in order.
+    Ls {
+        #[command(flatten)]
+        database: DatabaseUrl,
+        /// Only those in this state.
+        #[arg(long)]
+        state: Option<State>,
+        /// At most so many.
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Publish a parked event after all; its key goes on behind it.
+    Requeue(OneEvent),
+    /// Give up a parked event; its key goes on without it.
+    Skip(OneEvent),
+    /// Say how far the relays are behind.
+    Lag {
+        #[command(flatten)]
+        database: DatabaseUrl,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneEvent {
+    #[command(flatten)]
+    pub(crate) database: DatabaseUrl,
+    /// The event's id, as `ls` shows it.
+    pub(crate) event: EventId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DatabaseUrl {
+    /// The database of the outbox: postgres://…, mysql://… or sqlite://….
+    #[arg(long = "database", env = "HANDFAST_DATABASE")]
+    pub(crate) url: String,
+}
+
+/// How an event stands.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum State {
+    Held,
+    New,
+    Published,
+    Processed,
+    Parked,
+    Skipped,
+}
+
+impl From<State> for EventState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Held => Self::Held,
+            State::New => Self::New,
+            State::Published => Self::Published,
+            State::Processed => Self::Processed,
+            State::Parked => Self::Parked,
+            State::Skipped => Self::Skipped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_words_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+}

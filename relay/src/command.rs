@@ -1,0 +1,161 @@
+//! What the commands do.
+
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use comfy_table::Table;
+use sqlx::{MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool};
+use tokio::signal::unix::{SignalKind, signal};
+
+use handfast::outbox::{self, EventRow, Lag, RedisStreams, Relay};
+
+use crate::arguments::{Arguments, Command};
+
+/// A database of an outbox.
+enum Outbox {
+    Postgres(Pool<Postgres>),
+    MySql(Pool<MySql>),
+    Sqlite(Pool<Sqlite>),
+}
+
+/// The same call for whichever database it is.
+macro_rules! on_pool {
+    ($outbox:expr, $pool:ident => $call:expr) => {
+        match $outbox {
+            Outbox::Postgres($pool) => $call,
+            Outbox::MySql($pool) => $call,
+            Outbox::Sqlite($pool) => $call,
+        }
+    };
+}
+
+impl Outbox {
+    async fn open(url: &str) -> Result<Self> {
+        let scheme = url.split(':').next().unwrap_or_default();
+        let opened = match scheme {
+            "postgres" | "postgresql" => PgPool::connect(url).await.map(Self::Postgres),
+            "mysql" | "mariadb" => MySqlPool::connect(url).await.map(Self::MySql),
+            "sqlite" => SqlitePool::connect(url).await.map(Self::Sqlite),
+            other => bail!("no database is called `{other}`: postgres, mysql or sqlite"),
+        };
+        // Without the URL, which may hold a password.
+        opened.with_context(|| format!("cannot open the {scheme} database"))
+    }
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        Command::Run { database, broker, batch, attempts_max, lease_seconds, retention_days } => {
+            let outbox = Outbox::open(&database.url).await?;
+            let broker = connect(&broker).await?;
+            on_pool!(outbox, pool => {
+                let relay = Relay::new(pool, broker)
+                    .batch(batch)
+                    .attempts_max(attempts_max)
+                    .lease(Duration::from_secs(lease_seconds))
+                    .retention(Duration::from_secs(retention_days.saturating_mul(86_400)));
+                tracing::info!("relaying");
+                relay.run(asked_to_stop()?).await?;
+            });
+        }
+        Command::Ls { database, state, limit, json } => {
+            let (outbox, state) = (Outbox::open(&database.url).await?, state.map(Into::into));
+            let rows = on_pool!(&outbox, pool => outbox::list(pool, state, limit).await?);
+            write_rows(&rows, json)?;
+        }
+        Command::Requeue(one) => {
+            let outbox = Outbox::open(&one.database.url).await?;
+            on_pool!(&outbox, pool => outbox::requeue(pool, one.event).await?);
+        }
+        Command::Skip(one) => {
+            let outbox = Outbox::open(&one.database.url).await?;
+            on_pool!(&outbox, pool => outbox::skip(pool, one.event).await?);
+        }
+        Command::Lag { database, json } => {
+            let outbox = Outbox::open(&database.url).await?;
+            let lag = on_pool!(&outbox, pool => outbox::lag(pool).await?);
+            write_lag(lag, json)?;
+        }
+    }
+    Ok(())
+}
+
+async fn connect(broker: &str) -> Result<RedisStreams> {
+    match broker.split(':').next().unwrap_or_default() {
+        "redis" | "rediss" => Ok(RedisStreams::connect(broker).await?),
+        other => bail!("no broker is called `{other}`: redis"),
+    }
+}
+
+/// Ready at Ctrl-C or SIGTERM.
+fn asked_to_stop() -> Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping");
+    })
+}
+
+fn write_rows(rows: &[EventRow], json: bool) -> Result<()> {
+    let mut out = stdout().lock();
+    if json {
+        let rows: Vec<_> = rows.iter().map(row_as_json).collect();
+        return Ok(writeln!(out, "{}", serde_json::Value::from(rows))?);
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(["EVENT", "TOPIC", "KEY", "STATE", "AGE", "ATTEMPTS", "XID", "LAST ERROR"]);
+    for row in rows {
+        table.add_row([
+            row.id.clone(),
+            row.topic.clone(),
+            row.key.clone(),
+            row.state.to_string(),
+            format!("{} s", row.age_ms / 1_000),
+            row.attempts.to_string(),
+            row.xid.clone().unwrap_or_default(),
+            row.last_error.clone().unwrap_or_default(),
+        ]);
+    }
+    Ok(writeln!(out, "{table}")?)
+}
+
+fn row_as_json(row: &EventRow) -> serde_json::Value {
+    serde_json::json!({
+        "seq": row.seq,
+        "event": row.id,
+        "topic": row.topic,
+        "key": row.key,
+        "state": row.state.to_string(),
+        "attempts": row.attempts,
+        "last_error": row.last_error,
+        "xid": row.xid,
+        "claimed_by": row.claimed_by,
+        "age_ms": row.age_ms,
+    })
+}
+
+fn write_lag(lag: Lag, json: bool) -> Result<()> {
+    let named = [
+        ("held", lag.held),
+        ("new", lag.new),
+        ("parked", lag.parked),
+        ("oldest_new_ms", lag.oldest_new_ms),
+        ("relays", lag.relays),
+    ];
+    let mut out = stdout().lock();
+    if json {
+        let object: serde_json::Map<_, _> =
+            named.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        return Ok(writeln!(out, "{}", serde_json::Value::from(object))?);
+    }
+    for (name, value) in named {
+        writeln!(out, "{name:<14} {value}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The program itself, on a SQLite outbox and a real Redis.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use handfast::outbox::{self, Event};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_handfast-relay");
+
+struct Outbox {
+    _directory: tempfile::TempDir,
+    pool: SqlitePool,
+    url: String,
+}
+
+impl Outbox {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("outbox.db");
+        let options = SqliteConnectOptions::new().filename(&file).create_if_missing(true);
+        let pool = SqlitePool::connect_with(options).await.unwrap();
+        outbox::migrate(&pool).await.unwrap();
+        Self { pool, url: format!("sqlite://{}", file.display()), _directory: directory }
+    }
+
+    async fn emit(&self, event: &Event) {
+        let mut local = self.pool.begin().await.unwrap();
+        outbox::emit(&mut local, event).await.unwrap();
+        local.commit().await.unwrap();
+    }
+
+    fn call(&self, command: &str, more: &[&str]) -> Output {
+        let mut program = Command::new(PROGRAM);
+        program.args([command, "--database", &self.url]).args(more);
+        program.output().unwrap()
+    }
+
+    fn json(&self, command: &str) -> serde_json::Value {
+        let output = self.call(command, &["--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_requeued_and_skipped() {
+    let outbox = Outbox::new().await;
+    let event = Event::new("orders", "7").payload("placed");
+    outbox.emit(&event).await;
+    let id = event.id().to_string();
+    let refused = outbox.call("skip", &[&id]);
+    assert!(!refused.status.success());
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("is not parked"), "{said}");
+
+    let park = "UPDATE event_outbox SET status = 4, attempts = 10, last_error = 'too long'";
+    sqlx::query(park).execute(&outbox.pool).await.unwrap();
+    let listed = outbox.json("ls");
+    assert_eq!(listed[0]["event"], id);
+    assert_eq!(
+        (&listed[0]["state"], &listed[0]["last_error"]),
+        (&"parked".into(), &"too long".into())
+    );
+    let shown = String::from_utf8(outbox.call("ls", &["--state", "parked"]).stdout).unwrap();
+    assert!(shown.contains(&id) && shown.contains("too long"), "{shown}");
+    assert_eq!(outbox.json("lag")["parked"], 1);
+
+    assert!(outbox.call("requeue", &[&id]).status.success());
+    assert_eq!(outbox.json("lag")["new"], 1);
+    sqlx::query(park).execute(&outbox.pool).await.unwrap();
+    assert!(outbox.call("skip", &[&id]).status.success());
+    assert_eq!(outbox.json("ls")[0]["state"], "skipped");
+}
+
+#[tokio::test]
+async fn it_relays_until_it_is_told_to_stop() {
+    let redis = std::env::var("HANDFAST_TEST_REDIS").unwrap_or_else(|_| {
+        panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
+    });
+    let outbox = Outbox::new().await;
+    let topic = format!("test-{}", std::process::id());
+    outbox.emit(&Event::new(&topic, "7").payload("placed")).await;
+    let mut program = Command::new(PROGRAM);
+    program.args(["run", "--database", &outbox.url, "--broker", &redis]);
+    let mut relay = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while outbox.json("ls")[0]["state"] != "published" {
+        assert!(began.elapsed() < Duration::from_secs(60), "it gets there");
+        assert!(relay.try_wait().unwrap().is_none(), "it runs");
+    }
+    assert_eq!(outbox.json("lag")["relays"], 1);
+    let pid = relay.id().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    assert!(relay.wait().unwrap().success());
+    assert_eq!(outbox.json("lag")["relays"], 0, "it has let go of its lanes");
+}

@@ -1,0 +1,82 @@
+//! What can go wrong with events. Variants by what the caller can do.
+
+use super::event::EventId;
+
+/// A failure of the outbox, its relay or the inbox.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutboxError {
+    /// The event, as it is, cannot be kept or carried: correct it.
+    #[error("malformed event: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The event is larger than brokers take. Keep what it says elsewhere, and send where.
+    #[error("event of {payload} bytes with {headers} bytes of headers: at most 1000000 and 16384")]
+    TooLarge {
+        /// The size of the payload.
+        payload: usize,
+        /// The size of the headers.
+        headers: usize,
+    },
+    /// A table of events is missing in the database, or is not ours.
+    #[error(
+        "a table of events is missing or has other columns: apply the client migrations, with \
+         `handfast.migrate(&pool).await` or from migrations/"
+    )]
+    TableMissing {
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// There is no such event, or its state is not one that this can be done to.
+    #[error("event {id} is not {expected}")]
+    WrongState {
+        /// Which event.
+        id: EventId,
+        /// What it would have to be.
+        expected: &'static str,
+    },
+    /// The database ended the local transaction in favour of another one. Nothing is lost: repeat
+    /// the local transaction.
+    #[error("the local transaction was ended in favour of another one: repeat it")]
+    Conflict {
+        /// What the database said.
+        source: sqlx::Error,
+    },
+    /// The broker cannot be reached, or cannot serve just now. The relay tries again by itself.
+    #[error("broker unavailable: {reason}")]
+    BrokerUnavailable {
+        /// What it said.
+        reason: String,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Database(sqlx::Error),
+}
+
+impl OutboxError {
+    /// The stable code, listed in `docs/errors.md`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed { .. } => "HF-OUTBOX-MALFORMED",
+            Self::TooLarge { .. } => "HF-OUTBOX-TOO-LARGE",
+            Self::TableMissing { .. } => "HF-OUTBOX-TABLE-MISSING",
+            Self::WrongState { .. } => "HF-OUTBOX-WRONG-STATE",
+            Self::Conflict { .. } => "HF-OUTBOX-CONFLICT",
+            Self::BrokerUnavailable { .. } => "HF-OUTBOX-BROKER",
+            Self::Database(_) => "HF-OUTBOX-DATABASE",
+        }
+    }
+}
+
+impl From<sqlx::Error> for OutboxError {
+    fn from(source: sqlx::Error) -> Self {
+        if crate::fence::is_conflict(&source) {
+            Self::Conflict { source }
+        } else {
+            Self::Database(source)
+        }
+    }
+}

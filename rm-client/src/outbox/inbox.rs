@@ -1,0 +1,253 @@
+//! The consumer's side: the effect of an event happens once, however often it is delivered.
+//!
+//! The row of `event_inbox` comes first in the local transaction of the effect. Its INSERT waits
+//! for another delivery of the same event that is under way, and then finds its row, or does not.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use sqlx::{Pool, Transaction};
+
+use super::broker::{Delivery, Subscription};
+use super::error::OutboxError;
+use super::event::Event;
+use super::query::{Query, number_of};
+use super::table::explain;
+use crate::at::{AtDatabase, Captured, Dialect, crash_point};
+
+/// How often a local transaction may be ended in favour of others before the error goes to the
+/// caller (BOUNDED).
+const REPEATS_MAX: u32 = 20;
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// How an event was received. Both are success: acknowledge it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received<T> {
+    /// The effect has happened, and this is what it came to.
+    Done(T),
+    /// It had happened before.
+    Before,
+}
+
+/// One consumer of events: a name, and the database that its effects are in.
+#[derive(Clone)]
+pub struct Consumer<DB: AtDatabase> {
+    pool: Pool<DB>,
+    name: String,
+}
+
+impl<DB: AtDatabase> fmt::Debug for Consumer<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<DB: AtDatabase> Consumer<DB> {
+    /// A consumer. All processes of one service have one name; services that share a database have
+    /// different ones.
+    pub fn new(pool: Pool<DB>, name: impl Into<String>) -> Self {
+        Self { pool, name: name.into() }
+    }
+
+    /// Runs the effect of an event in a local transaction, unless it has happened before. What the
+    /// database ends in favour of others before the effect or at COMMIT is repeated, so **the
+    /// closure may run several times**, each time in a fresh local transaction.
+    ///
+    /// ```
+    /// use handfast::outbox::{Consumer, Event, OutboxError, Received};
+    ///
+    /// async fn pay(payments: &Consumer<sqlx::Sqlite>, event: &Event) -> Result<(), OutboxError> {
+    ///     let received = payments.receive(event, |local, event| {
+    ///         Box::pin(async move {
+    ///             let insert = sqlx::query("INSERT INTO payment (order_id) VALUES (?)");
+    ///             insert.bind(event.key().to_owned()).execute(&mut **local).await?;
+    ///             Ok::<_, OutboxError>(())
+    ///         })
+    ///     });
+    ///     match received.await? {
+    ///         Received::Done(()) | Received::Before => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The closure's own, after which nothing has happened; [`OutboxError::TableMissing`]; or what
+    /// the database says.
+    pub async fn receive<'env, T, E, F>(
+        &'env self,
+        event: &'env Event,
+        mut work: F,
+    ) -> Result<Received<T>, E>
+    where
+        F: for<'local> FnMut(
+            &'local mut Transaction<'env, DB>,
+            &'local Event,
+        ) -> BoxFuture<'local, Result<T, E>>,
+        E: From<OutboxError>,
+    {
+        let mut repeats = 0;
+        loop {
+            match self.attempt(event, &mut work).await {
+                Err(Stopped::Inbox(OutboxError::Conflict { .. })) if repeats < REPEATS_MAX => {
+                    repeats += 1;
+                }
+                Err(Stopped::Inbox(error)) => return Err(error.into()),
+                Err(Stopped::Work(error)) => return Err(error),
+                Ok(received) => return Ok(received),
+            }
+        }
+    }
+
+    /// Receives event after event until `stop` is ready. An effect that fails is tried again after
+    /// a pause, before any later event, so that order is kept; a broker that does not serve is
+    /// waited for.
+    ///
+    /// # Errors
+    /// [`OutboxError::TableMissing`]: there is no inbox, which no waiting cures.
+    pub async fn run<F, E>(
+        &self,
+        mut events: impl Subscription,
+        mut work: F,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), OutboxError>
+    where
+        F: for<'local> FnMut(
+            &'local mut Transaction<'_, DB>,
+            &'local Event,
+        ) -> BoxFuture<'local, Result<(), E>>,
+        E: fmt::Display + From<OutboxError>,
+    {
+        let mut stop = pin!(stop);
+        let mut pause = Duration::ZERO;
+        loop {
+            let delivery = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                delivery = next(&mut events, pause) => delivery,
+            };
+            let delivery = match delivery {
+                Ok(delivery) => delivery,
+                Err(error) => {
+                    tracing::warn!(consumer = self.name, %error, "no events, to be asked again");
+                    pause = longer(pause);
+                    continue;
+                }
+            };
+            pause = Duration::ZERO;
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                done = self.until_done(&delivery, &mut work) => done?,
+            }
+            crash_point("before-acknowledge");
+            if let Err(error) = events.acknowledge(&delivery).await {
+                tracing::warn!(consumer = self.name, %error, "not acknowledged, comes again");
+                pause = longer(pause);
+            }
+        }
+    }
+
+    /// Tries until the effect is there.
+    async fn until_done<F, E>(&self, delivery: &Delivery, work: &mut F) -> Result<(), OutboxError>
+    where
+        F: for<'local> FnMut(
+            &'local mut Transaction<'_, DB>,
+            &'local Event,
+        ) -> BoxFuture<'local, Result<(), E>>,
+        E: fmt::Display + From<OutboxError>,
+    {
+        let mut pause = Duration::ZERO;
+        loop {
+            let failure = match self.attempt(&delivery.event, work).await {
+                Ok(Received::Done(()) | Received::Before) => return Ok(()),
+                Err(Stopped::Inbox(error @ OutboxError::TableMissing { .. })) => return Err(error),
+                Err(Stopped::Inbox(error)) => error.to_string(),
+                Err(Stopped::Work(error)) => error.to_string(),
+            };
+            pause = longer(pause);
+            let event = delivery.event.id();
+            tracing::warn!(consumer = self.name, %event, failure, "to be tried again");
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One local transaction. Whatever fails in it, dropping it rolls it back.
+    async fn attempt<'env, T, E, F>(
+        &'env self,
+        event: &Event,
+        work: &mut F,
+    ) -> Result<Received<T>, Stopped<E>>
+    where
+        F: for<'local> FnMut(
+            &'local mut Transaction<'env, DB>,
+            &'local Event,
+        ) -> BoxFuture<'local, Result<T, E>>,
+    {
+        let mut local: Transaction<'env, DB> =
+            DB::begin(&self.pool).await.map_err(Stopped::database::<DB>)?;
+        let first = enter::<DB>(&mut local, &self.name, event).await;
+        let received = if first.map_err(Stopped::database::<DB>)? {
+            Received::Done(work(&mut local, event).await.map_err(Stopped::Work)?)
+        } else {
+            Received::Before
+        };
+        if DB::COMMIT_HIDES_FAILURE {
+            let alive = DB::steps(&mut local, Captured::plain("SELECT 1".to_owned())).await;
+            alive.map_err(Stopped::database::<DB>)?;
+        }
+        local.commit().await.map_err(Stopped::database::<DB>)?;
+        Ok(received)
+    }
+}
+
+async fn next(events: &mut impl Subscription, pause: Duration) -> Result<Delivery, OutboxError> {
+    tokio::time::sleep(pause).await;
+    events.next().await
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
+}
+
+/// What ended an attempt.
+enum Stopped<E> {
+    Inbox(OutboxError),
+    Work(E),
+}
+
+impl<E> Stopped<E> {
+    fn database<DB: AtDatabase>(error: sqlx::Error) -> Self {
+        Self::Inbox(explain::<DB>(error))
+    }
+}
+
+/// Puts in the row, or counts the delivery. Answers whether this is the first one.
+async fn enter<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    consumer: &str,
+    event: &Event,
+) -> Result<bool, sqlx::Error> {
+    let query = Query::<DB>::new(
+        "INSERT INTO event_inbox (consumer, event_id, deliveries, received_at_ms) VALUES (",
+    );
+    let query = query.text(consumer).sql(", ").text(&event.id().to_string()).sql(", 1, ").now();
+    match DB::DIALECT {
+        // Counts one row for an INSERT and two for an UPDATE.
+        Dialect::MySql => {
+            let query = query.sql(") ON DUPLICATE KEY UPDATE deliveries = deliveries + 1");
+            Ok(query.execute(connection).await? == 1)
+        }
+        Dialect::Postgres | Dialect::Sqlite => {
+            let query = query.sql(
+                ") ON CONFLICT (consumer, event_id) DO UPDATE SET \
+                 deliveries = event_inbox.deliveries + 1 RETURNING ",
+            );
+            let found = query.sql(&DB::as_number("deliveries")).rows(connection).await?;
+            Ok(found.first().map(|row| number_of::<DB>(row, 0)).transpose()? == Some(1))
+        }
+    }
+}

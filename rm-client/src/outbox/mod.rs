@@ -1,0 +1,86 @@
+//! Events for others, sent if and only if the local transaction that emits them is committed.
+//!
+//! An event is a row of `event_outbox`, written by the local transaction that it tells of. A
+//! [`Relay`] takes it to a broker; who receives it writes a row of `event_inbox` in the local
+//! transaction of its effect, so that the effect happens once however often the event is delivered.
+//!
+//! | to | use |
+//! | --- | --- |
+//! | make an event | [`Event`] |
+//! | emit it in a local transaction of sqlx | [`emit`] |
+//! | emit it in AT mode, held until the global commits | [`AtTransaction::emit`] |
+//! | take events to a broker | [`Relay`], to [`InProcess`] or `RedisStreams` (feature `redis`) |
+//! | let an event take effect once | [`Consumer`] |
+//! | look at events, requeue or skip what is parked | [`list`], [`lag`], [`requeue`], [`skip`] |
+//!
+//! It does not know the coordinator. Whether a held event may leave it reads from the undo row of
+//! its branch (HELD-UNDO): both are written by one local transaction; a commit of the global
+//! removes the undo row alone, a rollback both at once.
+//!
+//! [`AtTransaction::emit`]: crate::AtTransaction::emit
+
+mod broker;
+mod error;
+mod event;
+mod inbox;
+mod operate;
+mod query;
+mod relay;
+mod table;
+
+use sqlx::{Pool, Transaction};
+
+pub use self::broker::{
+    Broker, Delivery, InProcess, InProcessSubscription, PublishError, Subscription,
+};
+#[cfg(feature = "redis")]
+pub use self::broker::{RedisStreams, RedisSubscription};
+pub use self::error::OutboxError;
+pub use self::event::{Event, EventId};
+pub use self::inbox::{Consumer, Received};
+pub use self::operate::{
+    EventRow, Lag, lag, list, mark_processed, purge, purge_inbox, requeue, skip,
+};
+pub use self::relay::Relay;
+#[cfg(feature = "postgres")]
+pub(crate) use self::table::CHANNEL;
+pub use self::table::EventState;
+pub(crate) use self::table::{insert, remove_held};
+use crate::at::{AtDatabase, AtError};
+
+/// Makes the client tables of a database, those for events among them, or brings them up to date.
+/// The same as [`Handfast::migrate`](crate::Handfast::migrate), for services that know no
+/// coordinator.
+///
+/// # Errors
+/// As there.
+pub async fn migrate<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), AtError> {
+    crate::at::migrate(pool).await
+}
+
+/// Emits an event in a local transaction of the caller: it leaves when that has committed.
+///
+/// Emit it after the change that it tells of: the row lock of the change then keeps events of one
+/// key in the order of their changes.
+///
+/// ```
+/// use handfast::outbox::{Event, OutboxError, emit};
+///
+/// async fn place(pool: &sqlx::SqlitePool) -> Result<(), OutboxError> {
+///     let mut local = pool.begin().await?;
+///     sqlx::query("INSERT INTO orders (id) VALUES (7)").execute(&mut *local).await?;
+///     emit(&mut local, &Event::new("orders", "7").payload("placed")).await?;
+///     local.commit().await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+/// [`OutboxError::Malformed`] and [`OutboxError::TooLarge`], before anything was sent;
+/// [`OutboxError::TableMissing`]; or what the database says.
+pub async fn emit<DB: AtDatabase>(
+    local: &mut Transaction<'_, DB>,
+    event: &Event,
+) -> Result<(), OutboxError> {
+    insert::<DB>(local, event, None).await
+}

@@ -1,0 +1,241 @@
+//! What people do with events: look, requeue, skip, tidy up.
+
+use std::time::Duration;
+
+use sqlx::Pool;
+
+use super::error::OutboxError;
+use super::event::EventId;
+use super::query::{Query, number_of, text_of};
+use super::table::{EventState, explain};
+use crate::at::{AtDatabase, Dialect};
+
+/// Rows that one DELETE removes at most: others wait for a moment only.
+const BATCH_MAX: u64 = 500;
+
+/// An event as people look at it, without what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// Its place in the order of its key.
+    pub seq: i64,
+    /// Its name.
+    pub id: String,
+    /// Its topic.
+    pub topic: String,
+    /// The aggregate that it is about.
+    pub key: String,
+    /// How it stands.
+    pub state: EventState,
+    /// How often the broker has refused it.
+    pub attempts: i64,
+    /// What the broker said last.
+    pub last_error: Option<String>,
+    /// The global whose branch emitted it.
+    pub xid: Option<String>,
+    /// Who has claimed it.
+    pub claimed_by: Option<String>,
+    /// How long ago it was emitted, in milliseconds by the database's clock.
+    pub age_ms: i64,
+}
+
+/// How far the relays are behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Events whose global is not decided.
+    pub held: i64,
+    /// Events to be published.
+    pub new: i64,
+    /// Events that wait for a person.
+    pub parked: i64,
+    /// The age of the oldest event to be published, in milliseconds; 0 if there is none.
+    pub oldest_new_ms: i64,
+    /// Relays with a lease.
+    pub relays: i64,
+}
+
+/// The events in a state, or all of them, in order, `rows_max` at most.
+///
+/// # Errors
+/// What the database says.
+pub async fn list<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    state: Option<EventState>,
+    rows_max: u32,
+) -> Result<Vec<EventRow>, OutboxError> {
+    let numbers = ["seq", "status", "attempts"].map(DB::as_number).join(", ");
+    let query = Query::<DB>::new(&format!(
+        "SELECT {numbers}, event_id, topic, aggregate_key, last_error, xid, claimed_by, "
+    ));
+    let query = query.now().sql(" - created_at_ms FROM event_outbox");
+    let query = match state {
+        None => query,
+        Some(state) => query.sql(&format!(" WHERE status = {}", state.number())),
+    };
+    let mut connection = pool.acquire().await?;
+    let query = query.sql(" ORDER BY seq LIMIT ").number(i64::from(rows_max));
+    let found = query.rows(&mut connection).await.map_err(explain::<DB>)?;
+    Ok(found.iter().map(event_row::<DB>).collect::<Result<_, _>>()?)
+}
+
+fn event_row<DB: AtDatabase>(row: &DB::Row) -> Result<EventRow, sqlx::Error> {
+    Ok(EventRow {
+        seq: number_of::<DB>(row, 0)?,
+        id: text_of::<DB>(row, 3)?,
+        topic: text_of::<DB>(row, 4)?,
+        key: text_of::<DB>(row, 5)?,
+        state: EventState::from_number(number_of::<DB>(row, 1)?)?,
+        attempts: number_of::<DB>(row, 2)?,
+        last_error: DB::text(row, 6)?,
+        xid: DB::text(row, 7)?,
+        claimed_by: DB::text(row, 8)?,
+        age_ms: number_of::<DB>(row, 9)?,
+    })
+}
+
+/// Has a parked event published after all, and its key go on behind it.
+///
+/// # Errors
+/// [`OutboxError::WrongState`] if it is not parked, or what the database says.
+pub async fn requeue<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
+    let query = Query::<DB>::new(
+        "UPDATE event_outbox SET status = 1, attempts = 0, next_at_ms = 0 WHERE status = 4 \
+         AND event_id = ",
+    );
+    change(pool, query, id, "parked").await
+}
+
+/// Gives up a parked event: it is never published, and its key goes on without it.
+///
+/// # Errors
+/// [`OutboxError::WrongState`] if it is not parked, or what the database says.
+pub async fn skip<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
+    let query = Query::<DB>::new("UPDATE event_outbox SET status = 5, finished_at_ms = ").now();
+    change(pool, query.sql(" WHERE status = 4 AND event_id = "), id, "parked").await
+}
+
+/// Notes that whoever an event was for has reported its effect. Nothing waits for this; it is for
+/// people, and for services whose consumers answer.
+///
+/// # Errors
+/// [`OutboxError::WrongState`] if it is not published, or what the database says.
+pub async fn mark_processed<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    id: EventId,
+) -> Result<(), OutboxError> {
+    let query = Query::<DB>::new("UPDATE event_outbox SET status = 3, finished_at_ms = ").now();
+    change(pool, query.sql(" WHERE status IN (2, 3) AND event_id = "), id, "published").await
+}
+
+async fn change<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    query: Query<DB>,
+    id: EventId,
+    expected: &'static str,
+) -> Result<(), OutboxError> {
+    let mut connection = pool.acquire().await?;
+    let changed = query.text(&id.to_string()).execute(&mut connection).await;
+    match changed.map_err(explain::<DB>)? {
+        0 => Err(OutboxError::WrongState { id, expected }),
+        _ => Ok(()),
+    }
+}
+
+/// How far the relays of a database are behind.
+///
+/// # Errors
+/// What the database says.
+pub async fn lag<DB: AtDatabase>(pool: &Pool<DB>) -> Result<Lag, OutboxError> {
+    let mut connection = pool.acquire().await?;
+    let count = DB::as_number("COUNT(*)");
+    let status = DB::as_number("status");
+    let oldest = DB::as_number("MIN(created_at_ms)");
+    let query = Query::<DB>::new(&format!("SELECT {status}, {count}, ")).now();
+    let query = query
+        .sql(&format!(" - {oldest} FROM event_outbox WHERE status IN (0, 1, 4) GROUP BY status"));
+    let found = query.rows(&mut connection).await.map_err(explain::<DB>)?;
+    let mut lag = Lag::default();
+    for row in &found {
+        let count = number_of::<DB>(row, 1)?;
+        match EventState::from_number(number_of::<DB>(row, 0)?)? {
+            EventState::Held => lag.held = count,
+            EventState::Parked => lag.parked = count,
+            EventState::New => {
+                lag.new = count;
+                lag.oldest_new_ms = number_of::<DB>(row, 2)?.max(0);
+            }
+            EventState::Published | EventState::Processed | EventState::Skipped => {}
+        }
+    }
+    let query = Query::<DB>::new(&format!("SELECT {count} FROM event_relay WHERE until_ms > "));
+    let relays = query.now().rows(&mut connection).await.map_err(explain::<DB>)?;
+    lag.relays = relays.first().map(|row| number_of::<DB>(row, 0)).transpose()?.unwrap_or(0);
+    Ok(lag)
+}
+
+/// Removes events that were published, processed or skipped longer ago than `older_than`, in
+/// batches, `rows_max` at most. Answers how many those were. Relays do this by themselves.
+///
+/// # Errors
+/// What the database says; batches that were removed before stay removed.
+pub async fn purge<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    older_than: Duration,
+    rows_max: u64,
+) -> Result<u64, OutboxError> {
+    let old = " FROM event_outbox WHERE status IN (2, 3, 5) AND finished_at_ms <= ";
+    remove_old(pool, ["event_outbox", "seq", old, "finished_at_ms"], older_than, rows_max).await
+}
+
+/// Removes rows of the inbox that are older than `older_than`, in batches, `rows_max` at most.
+/// Answers how many those were. `older_than` must be longer than a broker may still deliver an
+/// event again: what comes after that takes effect again.
+///
+/// # Errors
+/// What the database says; batches that were removed before stay removed.
+pub async fn purge_inbox<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    older_than: Duration,
+    rows_max: u64,
+) -> Result<u64, OutboxError> {
+    let old = " FROM event_inbox WHERE received_at_ms <= ";
+    let key = "consumer, event_id";
+    remove_old(pool, ["event_inbox", key, old, "received_at_ms"], older_than, rows_max).await
+}
+
+async fn remove_old<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    [table, key, old, order]: [&str; 4],
+    older_than: Duration,
+    rows_max: u64,
+) -> Result<u64, OutboxError> {
+    let age_ms = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX >> 1);
+    let mut connection = pool.acquire().await?;
+    let mut removed = 0;
+    while removed < rows_max {
+        let batch = i64::try_from(BATCH_MAX.min(rows_max - removed)).unwrap_or(1);
+        let query = match DB::DIALECT {
+            // In the order of the index, so that two that do this wait for each other and no more.
+            Dialect::MySql => Query::<DB>::new("DELETE").sql(old).now(),
+            Dialect::Postgres => Query::<DB>::new(&format!(
+                "DELETE FROM {table} WHERE ctid = ANY (ARRAY (SELECT ctid{old}"
+            ))
+            .now(),
+            Dialect::Sqlite => {
+                let text = format!("DELETE FROM {table} WHERE ({key}) IN (SELECT {key}{old}");
+                Query::<DB>::new(&text).now()
+            }
+        };
+        let query = query.sql(" - ").number(age_ms);
+        let query = query.sql(&format!(" ORDER BY {order} LIMIT ")).number(batch);
+        let query = query.sql(match DB::DIALECT {
+            Dialect::MySql => "",
+            Dialect::Postgres => " FOR UPDATE SKIP LOCKED))",
+            Dialect::Sqlite => ")",
+        });
+        match query.execute(&mut connection).await.map_err(explain::<DB>)? {
+            0 => break,
+            rows => removed += rows,
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,198 @@
+//! Claims events: looks, locks, keeps the order of each key, writes the claim.
+//!
+//! An event is looked for only when no earlier one of its key is held, parked or waiting for its
+//! next attempt. What another transaction has locked is skipped, and the rest of its key with it.
+//!
+//! MySQL: the look reads uncommitted rows on purpose. An event of a running writer is seen and,
+//! being locked, not claimed: later events of its key wait for it, other keys go on.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+
+use super::super::error::OutboxError;
+use super::super::event::Event;
+use super::super::query::{Query, number_of, text_of};
+use super::super::table::explain;
+use crate::at::{AtDatabase, Captured, Dialect};
+
+/// Held events that one look releases at most (BOUNDED).
+const RELEASE_MAX: i64 = 1_000;
+
+/// A claim to be made.
+pub(super) struct Claim<'a> {
+    pub(super) relay: &'a str,
+    /// Written into the rows: only who made this very claim marks them.
+    pub(super) token: String,
+    pub(super) lanes: &'a [i64],
+    pub(super) horizon: i64,
+    pub(super) batch: u32,
+    pub(super) lease: Duration,
+}
+
+/// An event that this relay may publish.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) seq: i64,
+    pub(super) key_hash: i64,
+    pub(super) attempts: i64,
+    /// What the row cannot be read as is refused like what the broker does not take.
+    pub(super) event: Result<Event, String>,
+}
+
+/// Lets go of events whose global has committed: their branch has no undo row any more
+/// (HELD-UNDO).
+pub(super) async fn release_held<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+    lanes: &[i64],
+) -> Result<(), OutboxError> {
+    // Never on uncommitted rows: an event is inserted before the undo row of its branch.
+    isolate::<DB>(connection, "READ COMMITTED").await?;
+    let seq = DB::as_number("o.seq");
+    let query = Query::<DB>::new(&format!("SELECT {seq} FROM event_outbox o WHERE o.lane IN "));
+    let query = query.numbers(lanes).sql(
+        " AND o.status = 0 AND NOT EXISTS (SELECT 1 FROM undo_log u WHERE u.xid = o.xid \
+         AND u.branch_id = o.branch_id) ORDER BY o.seq LIMIT ",
+    );
+    let free = query.number(RELEASE_MAX).rows(connection).await.map_err(explain::<DB>)?;
+    let free: Vec<i64> =
+        free.iter().map(|row| number_of::<DB>(row, 0)).collect::<Result<_, _>>()?;
+    if !free.is_empty() {
+        let query = Query::<DB>::new("UPDATE event_outbox SET status = 1 WHERE seq IN ");
+        query.numbers(&free).sql(" AND status = 0").execute(connection).await?;
+    }
+    Ok(())
+}
+
+impl Claim<'_> {
+    /// Claims what may be published, in order.
+    pub(super) async fn take<DB: AtDatabase>(
+        &self,
+        connection: &mut PoolConnection<DB>,
+    ) -> Result<Vec<Claimed>, OutboxError> {
+        isolate::<DB>(connection, "READ UNCOMMITTED").await?;
+        let candidates = self.look::<DB>(connection).await.map_err(explain::<DB>)?;
+        if candidates.is_empty() {
+            return Ok(Vec::new());
+        }
+        isolate::<DB>(connection, "READ COMMITTED").await?;
+        let mut local = DB::begin_on(connection).await?;
+        let mut locked = lock::<DB>(&mut local, &candidates).await?;
+        let taken = in_order(&candidates, |seq| locked.contains_key(&seq));
+        if taken.is_empty() || !self.write::<DB>(&mut local, &taken).await? {
+            local.rollback().await?;
+            return Ok(Vec::new());
+        }
+        local.commit().await?;
+        Ok(taken.iter().filter_map(|seq| locked.remove(seq)).collect())
+    }
+
+    /// What could be claimed: number and key of each event.
+    async fn look<DB: AtDatabase>(
+        &self,
+        connection: &mut DB::Connection,
+    ) -> Result<Vec<(i64, i64)>, sqlx::Error> {
+        let (seq, key) = (DB::as_number("e.seq"), DB::as_number("e.key_hash"));
+        let query =
+            Query::<DB>::new(&format!("SELECT {seq}, {key} FROM event_outbox e WHERE e.lane IN "));
+        let query = query.numbers(self.lanes).sql(" AND e.status = 1 AND e.seq <= ");
+        let query = query.number(self.horizon).sql(" AND e.next_at_ms <= ").now();
+        let query = query.sql(
+            " AND NOT EXISTS (SELECT 1 FROM event_outbox p WHERE p.key_hash = e.key_hash \
+             AND p.seq < e.seq AND p.status IN (0, 1, 4) \
+             AND (p.status <> 1 OR p.next_at_ms > ",
+        );
+        let query = query.now().sql(")) ORDER BY e.seq LIMIT ").number(i64::from(self.batch));
+        let found = query.rows(connection).await?;
+        found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, number_of::<DB>(row, 1)?))).collect()
+    }
+
+    /// Writes the claim, unless a lane of it belongs to another relay meanwhile.
+    async fn write<DB: AtDatabase>(
+        &self,
+        connection: &mut DB::Connection,
+        taken: &[i64],
+    ) -> Result<bool, sqlx::Error> {
+        let lease_ms = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX >> 1);
+        let query = Query::<DB>::new("UPDATE event_outbox SET claimed_by = ").text(&self.token);
+        let query = query.sql(", claimed_until_ms = ").now().sql(" + ").number(lease_ms);
+        let query = query.sql(" WHERE seq IN ").numbers(taken);
+        let query = query.sql(" AND lane IN (SELECT lane FROM event_lane WHERE owner = ");
+        let query = query.text(self.relay).sql(" AND until_ms > ").now().sql(")");
+        Ok(query.execute(connection).await? == taken.len() as u64)
+    }
+}
+
+/// The isolation of the next transaction, where the look of it matters.
+async fn isolate<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    level: &str,
+) -> Result<(), sqlx::Error> {
+    if DB::DIALECT == Dialect::MySql {
+        let text = format!("SET TRANSACTION ISOLATION LEVEL {level}");
+        DB::steps(connection, Captured::plain(text)).await?;
+    }
+    Ok(())
+}
+
+/// Locks and reads those that are committed and that nobody else has locked.
+async fn lock<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    candidates: &[(i64, i64)],
+) -> Result<HashMap<i64, Claimed>, sqlx::Error> {
+    let numbers: Vec<i64> = candidates.iter().map(|(seq, _)| *seq).collect();
+    let columns = ["seq", "key_hash", "attempts"].map(DB::as_number).join(", ");
+    let query = Query::<DB>::new(&format!(
+        "SELECT {columns}, event_id, topic, aggregate_key, headers, payload FROM event_outbox \
+         WHERE seq IN "
+    ));
+    let query = query.numbers(&numbers).sql(match DB::DIALECT {
+        Dialect::Postgres | Dialect::MySql => " AND status = 1 FOR UPDATE SKIP LOCKED",
+        Dialect::Sqlite => " AND status = 1",
+    });
+    let found = query.rows(connection).await?;
+    found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, claimed::<DB>(row)?))).collect()
+}
+
+fn claimed<DB: AtDatabase>(row: &DB::Row) -> Result<Claimed, sqlx::Error> {
+    let (topic, key) = (text_of::<DB>(row, 4)?, text_of::<DB>(row, 5)?);
+    let (id, headers) = (text_of::<DB>(row, 3)?, text_of::<DB>(row, 6)?);
+    let event = Event::restored(&id, topic, key, &headers, DB::bytes(row, 7)?);
+    Ok(Claimed {
+        seq: number_of::<DB>(row, 0)?,
+        key_hash: number_of::<DB>(row, 1)?,
+        attempts: number_of::<DB>(row, 2)?,
+        event: event.map_err(|error| error.to_string()),
+    })
+}
+
+/// Those that are locked, of each key up to the first one that is not.
+fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
+    let mut blocked = HashSet::new();
+    let mut taken = Vec::new();
+    for (seq, key) in candidates {
+        if blocked.contains(key) {
+            continue;
+        }
+        if is_locked(*seq) {
+            taken.push(*seq);
+        } else {
+            blocked.insert(*key);
+        }
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_taken_up_to_what_somebody_else_has_locked() {
+        let candidates = [(1, 7), (2, 8), (3, 7), (4, 8), (5, 7), (6, 9)];
+        assert_eq!(in_order(&candidates, |seq| seq != 3), [1, 2, 4, 6]);
+        assert_eq!(in_order(&candidates, |seq| seq != 1), [2, 4, 6]);
+        assert_eq!(in_order(&candidates, |_| false), Vec::<i64>::new());
+    }
+}

@@ -1,0 +1,99 @@
+//! The horizon: up to which number every event is visible that will ever be.
+//!
+//! Numbers are drawn when an event is inserted and seen when it is committed, so that a smaller
+//! number can turn up after a greater one. On PostgreSQL a writer has its transaction number before
+//! it draws the event's. So when the greatest visible event is `seq`, and a transaction number
+//! `mark` is drawn after that look, whoever may still bring an event below `seq` has a number below
+//! `mark`; once all those have ended, everything up to `seq` is to be seen.
+//!
+//! MySQL shows rows of running writers to who wants to see them, and the claim looks at those
+//! instead. SQLite has one writer at a time.
+
+use sqlx::Pool;
+
+use super::super::error::OutboxError;
+use super::super::query::{Query, number_of};
+use super::super::table::explain;
+use crate::at::{AtDatabase, Dialect};
+
+/// A mark that is not passed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ahead {
+    seq: i64,
+    mark: i64,
+}
+
+/// What is known of the horizon.
+#[derive(Debug, Default)]
+pub(super) struct Horizon {
+    settled: i64,
+    ahead: Option<Ahead>,
+}
+
+impl Horizon {
+    /// Looks again; answers up to where events may be published.
+    pub(super) async fn advance<DB: AtDatabase>(
+        &mut self,
+        pool: &Pool<DB>,
+    ) -> Result<i64, OutboxError> {
+        match DB::DIALECT {
+            Dialect::Postgres => {
+                self.look::<DB>(pool).await.map_err(explain::<DB>)?;
+                Ok(self.settled)
+            }
+            Dialect::MySql | Dialect::Sqlite => Ok(i64::MAX),
+        }
+    }
+
+    async fn look<DB: AtDatabase>(&mut self, pool: &Pool<DB>) -> Result<(), sqlx::Error> {
+        let mut connection = pool.acquire().await?;
+        let (oldest, seq) = seen::<DB>(&mut connection).await?;
+        self.pass(oldest);
+        if self.ahead.is_none() && seq > self.settled {
+            let query =
+                Query::<DB>::new("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
+            let mark = query.rows(&mut connection).await?;
+            let mark = mark.first().map(|row| number_of::<DB>(row, 0)).transpose()?;
+            self.ahead = mark.map(|mark| Ahead { seq, mark });
+            // Where nobody is writing this settles it at once.
+            let (oldest, _) = seen::<DB>(&mut connection).await?;
+            self.pass(oldest);
+        }
+        Ok(())
+    }
+
+    /// All transactions before `oldest` have ended.
+    fn pass(&mut self, oldest: i64) {
+        if let Some(ahead) = self.ahead.take_if(|ahead| ahead.mark <= oldest) {
+            self.settled = ahead.seq;
+        }
+    }
+}
+
+/// The oldest transaction that is still running and the greatest event that is visible, of one
+/// moment.
+async fn seen<DB: AtDatabase>(connection: &mut DB::Connection) -> Result<(i64, i64), sqlx::Error> {
+    let query = Query::<DB>::new(
+        "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT), \
+         (SELECT MAX(seq) FROM event_outbox)",
+    );
+    let found = query.rows(connection).await?;
+    let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
+    Ok((number_of::<DB>(row, 0)?, number_of::<DB>(row, 1)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_passed_when_all_before_it_have_ended() {
+        let mut horizon = Horizon { settled: 5, ahead: Some(Ahead { seq: 9, mark: 100 }) };
+        horizon.pass(99);
+        assert_eq!((horizon.settled, horizon.ahead.is_some()), (5, true));
+        horizon.pass(100);
+        assert_eq!((horizon.settled, horizon.ahead), (9, None));
+        horizon.pass(200);
+        assert_eq!(horizon.settled, 9);
+    }
+}

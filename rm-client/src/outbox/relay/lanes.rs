@@ -1,0 +1,209 @@
+//! Lanes: which relay sees to which keys. Each lane has one owner at a time, by a lease.
+//!
+//! Relays meet on the rows of `event_lane`, all of which a renewal locks first: who is alive and
+//! who owns what is decided one after the other. Until when a relay may publish it measures by its
+//! own clock from before the renewal, so that it stops before the database lets others in.
+
+use std::time::Duration;
+
+use sqlx::Pool;
+use tokio::time::Instant;
+
+use super::super::error::OutboxError;
+use super::super::event::LANES;
+use super::super::query::{Query, number_of, text_of};
+use super::super::table::explain;
+use crate::at::{AtDatabase, Dialect};
+
+/// The lanes of one relay.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    name: String,
+    lease: Duration,
+    held: Vec<i64>,
+    /// When the renewal began that the held lanes are from.
+    renewed: Option<Instant>,
+}
+
+impl Lanes {
+    pub(super) fn new(name: String, lease: Duration) -> Self {
+        Self { name, lease, held: Vec::new(), renewed: None }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn held(&self) -> &[i64] {
+        &self.held
+    }
+
+    /// Whether it is time for a renewal.
+    pub(super) fn are_due(&self) -> bool {
+        self.renewed.is_none_or(|renewed| renewed.elapsed() >= self.lease / 4)
+    }
+
+    /// Until when this relay may publish, if it may.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        // A quarter is kept back for clocks of different pace.
+        let deadline = self.renewed? + self.lease * 3 / 4;
+        (!self.held.is_empty() && Instant::now() < deadline).then_some(deadline)
+    }
+
+    /// Renews the leases, takes free lanes up to a fair share, and gives back what is above it.
+    pub(super) async fn renew<DB: AtDatabase>(
+        &mut self,
+        pool: &Pool<DB>,
+    ) -> Result<(), OutboxError> {
+        let began = Instant::now();
+        if self.renewed.is_none() {
+            make_lanes::<DB>(pool).await.map_err(explain::<DB>)?;
+        }
+        self.held = self.share::<DB>(pool).await.map_err(explain::<DB>)?;
+        self.renewed = Some(began);
+        Ok(())
+    }
+
+    /// Lets go of everything.
+    pub(super) async fn leave<DB: AtDatabase>(
+        &mut self,
+        pool: &Pool<DB>,
+    ) -> Result<(), sqlx::Error> {
+        self.held.clear();
+        let mut local = DB::begin(pool).await?;
+        lock_lanes::<DB>(&mut local, &self.name).await?;
+        let query = Query::<DB>::new("UPDATE event_lane SET until_ms = 0 WHERE owner = ");
+        query.text(&self.name).execute(&mut local).await?;
+        let query = Query::<DB>::new("DELETE FROM event_relay WHERE name = ");
+        query.text(&self.name).execute(&mut local).await?;
+        local.commit().await
+    }
+
+    async fn share<DB: AtDatabase>(&self, pool: &Pool<DB>) -> Result<Vec<i64>, sqlx::Error> {
+        let lease_ms = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX >> 1);
+        let mut local = DB::begin(pool).await?;
+        let lanes = lock_lanes::<DB>(&mut local, &self.name).await?;
+        let query = Query::<DB>::new("DELETE FROM event_relay WHERE until_ms <= ").now();
+        query.sql(" OR name = ").text(&self.name).execute(&mut local).await?;
+        let query = Query::<DB>::new("INSERT INTO event_relay (name, until_ms) SELECT ");
+        let query = query.text(&self.name).sql(", ").now().sql(" + ").number(lease_ms);
+        query.execute(&mut local).await?;
+        let query = Query::<DB>::new("SELECT COUNT(*) FROM event_relay");
+        let relays = query.rows(&mut local).await?;
+        let relays = relays.first().map(number_of_first::<DB>).transpose()?.unwrap_or(1);
+        let Shares { keep, give } = shares(&lanes, usize::try_from(relays).unwrap_or(1));
+        if !keep.is_empty() {
+            let query = Query::<DB>::new("UPDATE event_lane SET owner = ").text(&self.name);
+            let query = query.sql(", until_ms = ").now().sql(" + ").number(lease_ms);
+            query.sql(" WHERE lane IN ").numbers(&keep).execute(&mut local).await?;
+        }
+        if !give.is_empty() {
+            let query = Query::<DB>::new("UPDATE event_lane SET until_ms = 0 WHERE lane IN ");
+            query.numbers(&give).execute(&mut local).await?;
+        }
+        local.commit().await?;
+        Ok(keep)
+    }
+}
+
+fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
+    number_of::<DB>(row, 0)
+}
+
+/// Whose a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Ours,
+    Others,
+    Nobody,
+}
+
+/// What a relay does with the lanes.
+#[derive(Debug, PartialEq, Eq)]
+struct Shares {
+    keep: Vec<i64>,
+    give: Vec<i64>,
+}
+
+/// Our own lanes up to a fair share, and free ones if that is not enough.
+fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
+    let fair = lanes.len().div_ceil(relays.max(1));
+    let of =
+        |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);
+    let give = of(Owner::Ours).skip(fair).collect();
+    let keep = of(Owner::Ours).chain(of(Owner::Nobody)).take(fair).collect();
+    Shares { keep, give }
+}
+
+/// All lanes, locked: whoever shares them out next waits.
+async fn lock_lanes<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    name: &str,
+) -> Result<Vec<(i64, Owner)>, sqlx::Error> {
+    let lane = DB::as_number("lane");
+    let query = Query::<DB>::new(&format!("SELECT {lane}, owner, CAST(CASE WHEN until_ms > "));
+    let query = query.now().sql(match DB::DIALECT {
+        Dialect::Postgres => {
+            " THEN 1 ELSE 0 END AS BIGINT) FROM event_lane ORDER BY lane FOR UPDATE"
+        }
+        Dialect::MySql => " THEN 1 ELSE 0 END AS SIGNED) FROM event_lane ORDER BY lane FOR UPDATE",
+        Dialect::Sqlite => " THEN 1 ELSE 0 END AS INTEGER) FROM event_lane ORDER BY lane",
+    });
+    let owner = |row: &DB::Row| {
+        let (lane, owned) = (number_of::<DB>(row, 0)?, number_of::<DB>(row, 2)? == 1);
+        let owner = match owned {
+            true if text_of::<DB>(row, 1)? == name => Owner::Ours,
+            true => Owner::Others,
+            false => Owner::Nobody,
+        };
+        Ok((lane, owner))
+    };
+    query.rows(connection).await?.iter().map(owner).collect()
+}
+
+/// The rows of the lanes, which stay for ever.
+async fn make_lanes<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), sqlx::Error> {
+    let mut local = DB::begin(pool).await?;
+    let there = Query::<DB>::new("SELECT COUNT(*) FROM event_lane").rows(&mut local).await?;
+    if there.first().map(number_of_first::<DB>).transpose()? != Some(LANES) {
+        let lanes = (0..LANES).map(|lane| format!("({lane}, '', 0)")).collect::<Vec<_>>();
+        let (verb, tail) = match DB::DIALECT {
+            Dialect::MySql => ("INSERT IGNORE INTO", ""),
+            Dialect::Postgres | Dialect::Sqlite => ("INSERT INTO", " ON CONFLICT DO NOTHING"),
+        };
+        let text =
+            format!("{verb} event_lane (lane, owner, until_ms) VALUES {}{tail}", lanes.join(", "));
+        Query::<DB>::new(&text).execute(&mut local).await?;
+    }
+    local.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(text: &str) -> Vec<(i64, Owner)> {
+        let owner = |c| match c {
+            'o' => Owner::Ours,
+            'x' => Owner::Others,
+            _ => Owner::Nobody,
+        };
+        text.chars().map(owner).zip(0..).map(|(owner, lane)| (lane, owner)).collect()
+    }
+
+    fn check(text: &str, relays: usize, keep: &[i64], give: &[i64]) {
+        let expected = Shares { keep: keep.to_vec(), give: give.to_vec() };
+        assert_eq!(shares(&lanes(text), relays), expected, "{text} among {relays}");
+    }
+
+    #[test]
+    fn lanes_are_shared_fairly() {
+        check("....", 1, &[0, 1, 2, 3], &[]);
+        check("oooo", 2, &[0, 1], &[2, 3]);
+        check("xxxx", 2, &[], &[]);
+        check("xx..", 2, &[2, 3], &[]);
+        check("oox.", 3, &[0, 1], &[]);
+        check(".oxx.", 2, &[1, 0, 4], &[]);
+        check("oooo", 5, &[0], &[1, 2, 3]);
+    }
+}

@@ -1,0 +1,300 @@
+//! The relay: takes events from the outbox to a broker, at least once, in the order of each key.
+//!
+//! ```text
+//! lanes ── release held ── horizon ── claim ── publish ── mark published
+//!   │            │             │         │          └─ killed here: published again by the next
+//!   │            │             │         └─ with a token: who lost the lane marks nothing
+//!   │            │             └─ PostgreSQL: not past a writer that is still running
+//!   │            └─ whose undo row is gone: the global has committed
+//!   └─ a lease on each: one relay at a time sees to a key
+//! ```
+//!
+//! It reads by state, never from a position onwards, so that an event that becomes visible late is
+//! merely late. It does not know what brokers are made of.
+
+mod claim;
+mod horizon;
+mod lanes;
+mod publish;
+mod settle;
+mod wait;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use sqlx::Pool;
+use sqlx::pool::PoolConnection;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use self::horizon::Horizon;
+use self::lanes::Lanes;
+use self::publish::Fate;
+use self::wait::Wait;
+use super::broker::Broker;
+use super::error::OutboxError;
+use super::operate::purge;
+use crate::at::{AtDatabase, crash_point};
+
+/// How often finished rows are looked for.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+/// Finished rows that one look removes at most, so that events do not wait for it (BOUNDED).
+const PURGE_ROWS_MAX: u64 = 5_000;
+
+/// What a relay is told.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) batch: u32,
+    pub(super) attempts_max: u32,
+    pub(super) backoff_min: Duration,
+    pub(super) backoff_max: Duration,
+    pub(super) lease: Duration,
+    pub(super) idle_max: Duration,
+    pub(super) retention: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            batch: 200,
+            attempts_max: 10,
+            backoff_min: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(60),
+            lease: Duration::from_secs(15),
+            idle_max: Duration::from_millis(500),
+            retention: Duration::from_secs(7 * 86_400),
+        }
+    }
+}
+
+/// Takes the events of one database to one broker. Several may run beside each other, in as many
+/// processes as you like: they share the keys among them.
+///
+/// ```no_run
+/// use handfast::outbox::{InProcess, Relay};
+///
+/// # async fn example(pool: sqlx::SqlitePool) -> Result<(), handfast::outbox::OutboxError> {
+/// let broker = InProcess::new();
+/// let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+/// Relay::new(pool, broker.clone()).run(stop).await
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a relay does nothing until it is run"]
+pub struct Relay<DB: AtDatabase> {
+    pool: Pool<DB>,
+    broker: Arc<dyn Broker>,
+    settings: Settings,
+}
+
+impl<DB: AtDatabase> fmt::Debug for Relay<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Relay");
+        shown.field("broker", &self.broker).field("settings", &self.settings);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<DB: AtDatabase> Relay<DB> {
+    /// A relay with settings that serve most.
+    pub fn new(pool: Pool<DB>, broker: impl Broker + 'static) -> Self {
+        Self { pool, broker: Arc::new(broker), settings: Settings::default() }
+    }
+
+    /// How many events are claimed at a time, 200 unless set. Fewer make more round trips; more
+    /// make a crash publish more of them twice.
+    pub fn batch(mut self, events: u32) -> Self {
+        self.settings.batch = events.clamp(1, 10_000);
+        self
+    }
+
+    /// How often an event may be refused before it is parked, 10 unless set. Failures to reach the
+    /// broker do not count.
+    pub fn attempts_max(mut self, attempts: u32) -> Self {
+        self.settings.attempts_max = attempts.max(1);
+        self
+    }
+
+    /// The waits before an event that was refused is tried again: the first, doubled each time, and
+    /// the longest. 100 ms and 60 s unless set.
+    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.settings.backoff_min = first;
+        self.settings.backoff_max = longest.max(first);
+        self
+    }
+
+    /// How long the keys of a relay that dies wait for another one, 15 s unless set. A relay that
+    /// cannot reach its database for so long stops publishing.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease.max(Duration::from_millis(100));
+        self
+    }
+
+    /// The longest pause between two looks at an outbox with nothing in it, 500 ms unless set.
+    pub fn idle_max(mut self, pause: Duration) -> Self {
+        self.settings.idle_max = pause.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long published, processed and skipped events are kept, 7 days unless set.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
+    /// Relays until `stop` is ready, finishes what it has claimed and lets go of its lanes. While
+    /// broker or database fail it waits and tries again.
+    ///
+    /// # Errors
+    /// [`OutboxError::TableMissing`]: there is no outbox, which no waiting cures.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), OutboxError> {
+        let mut running = Running::new(self);
+        let mut stop = pin!(stop);
+        loop {
+            let pause = running.round_or_pause().await?;
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                () = running.wait(pause) => {}
+            }
+        }
+        running.leave().await;
+        Ok(())
+    }
+}
+
+/// What a round came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// There was something to do.
+    Busy,
+    /// There was nothing to do.
+    Idle,
+    /// The broker does not serve.
+    Unavailable,
+}
+
+/// A relay at work.
+struct Running<DB: AtDatabase> {
+    relay: Relay<DB>,
+    lanes: Lanes,
+    horizon: Horizon,
+    wait: Wait,
+    doorbell: Option<BoxStream<'static, ()>>,
+    /// The relay's own, never given back: it would leave a level of isolation to the next user.
+    connection: Option<PoolConnection<DB>>,
+    batches: u64,
+    purge_due: Instant,
+}
+
+impl<DB: AtDatabase> Running<DB> {
+    fn new(relay: Relay<DB>) -> Self {
+        let settings = &relay.settings;
+        let name = Uuid::new_v4().simple().to_string();
+        Self {
+            lanes: Lanes::new(name, settings.lease),
+            horizon: Horizon::default(),
+            wait: Wait::new(settings.idle_max),
+            doorbell: None,
+            connection: None,
+            batches: 0,
+            purge_due: Instant::now() + PURGE_EVERY,
+            relay,
+        }
+    }
+
+    /// One round; answers how long to pause before the next.
+    async fn round_or_pause(&mut self) -> Result<Duration, OutboxError> {
+        match self.round().await {
+            Ok(round) => Ok(self.wait.after(round)),
+            Err(error @ OutboxError::TableMissing { .. }) => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, code = error.code(), "relay round failed, to be repeated");
+                self.connection = None;
+                Ok(self.wait.after(Round::Unavailable))
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<Round, OutboxError> {
+        let pool = self.relay.pool.clone();
+        if self.lanes.are_due() {
+            self.lanes.renew(&pool).await?;
+            self.listen().await;
+        }
+        self.purge_if_due().await?;
+        let Some(deadline) = self.lanes.deadline() else { return Ok(Round::Idle) };
+        let horizon = self.horizon.advance(&pool).await?;
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            place => {
+                let mut connection = pool.acquire().await?;
+                connection.close_on_drop();
+                place.insert(connection)
+            }
+        };
+        claim::release_held(connection, self.lanes.held()).await?;
+        self.batches += 1;
+        let claim = claim::Claim {
+            relay: self.lanes.name(),
+            token: format!("{}#{}", self.lanes.name(), self.batches),
+            lanes: self.lanes.held(),
+            horizon,
+            batch: self.relay.settings.batch,
+            lease: self.relay.settings.lease,
+        };
+        let claimed = claim.take(connection).await?;
+        if claimed.is_empty() {
+            return Ok(Round::Idle);
+        }
+        crash_point("before-publish");
+        let fates = publish::publish(&*self.relay.broker, &claimed, deadline).await;
+        crash_point("after-publish");
+        settle::settle(&pool, &self.relay.settings, &claim.token, &claimed, &fates).await?;
+        let unavailable = fates.iter().find_map(Fate::unavailable);
+        if let Some(reason) = unavailable {
+            tracing::warn!(reason, "broker does not serve, events wait");
+        }
+        Ok(if unavailable.is_some() { Round::Unavailable } else { Round::Busy })
+    }
+
+    async fn purge_if_due(&mut self) -> Result<(), OutboxError> {
+        if self.purge_due <= Instant::now() {
+            self.purge_due = Instant::now() + PURGE_EVERY;
+            purge(&self.relay.pool, self.relay.settings.retention, PURGE_ROWS_MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the database ring, where it can. Without a bell there are the pauses.
+    async fn listen(&mut self) {
+        if self.doorbell.is_some() {
+            return;
+        }
+        match DB::doorbell(&self.relay.pool).await {
+            Ok(doorbell) => self.doorbell = doorbell,
+            Err(error) => tracing::debug!(%error, "no bell, the relay looks by itself"),
+        }
+    }
+
+    /// Pauses, unless the bell rings.
+    async fn wait(&mut self, pause: Duration) {
+        let Some(doorbell) = &mut self.doorbell else { return tokio::time::sleep(pause).await };
+        match tokio::time::timeout(pause, doorbell.next()).await {
+            Ok(Some(())) => self.wait.rung(),
+            Ok(None) => self.doorbell = None,
+            Err(_elapsed) => {}
+        }
+    }
+
+    async fn leave(&mut self) {
+        if let Err(error) = self.lanes.leave(&self.relay.pool).await {
+            tracing::debug!(%error, "lanes left to their leases");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Publishes what was claimed: keys beside each other, the events of one key one after the other.
+
+use std::collections::HashMap;
+
+use futures::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::broker::{Broker, PublishError};
+use super::claim::Claimed;
+
+/// What became of a claimed event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Published,
+    /// The broker does not take this event.
+    Refused(String),
+    /// The broker did not serve. It may have the event all the same.
+    Unavailable(String),
+    /// An earlier event of its key was not published.
+    Behind,
+}
+
+impl Fate {
+    pub(super) fn unavailable(&self) -> Option<&str> {
+        match self {
+            Self::Unavailable(reason) => Some(reason),
+            Self::Published | Self::Refused(_) | Self::Behind => None,
+        }
+    }
+}
+
+/// Publishes, until the deadline at most; answers the fate of each, in the order given.
+pub(super) async fn publish(
+    broker: &dyn Broker,
+    claimed: &[Claimed],
+    deadline: Instant,
+) -> Vec<Fate> {
+    let mut keys: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (at, claimed) in claimed.iter().enumerate() {
+        keys.entry(claimed.key_hash).or_default().push(at);
+    }
+    let of_keys = keys.into_values().map(|places| async move {
+        let mut fates = Vec::with_capacity(places.len());
+        for at in places {
+            let goes_on = fates.last().is_none_or(|(_, fate)| *fate == Fate::Published);
+            let fate = if goes_on {
+                publish_one(broker, &claimed[at], deadline).await
+            } else {
+                Fate::Behind
+            };
+            fates.push((at, fate));
+        }
+        fates
+    });
+    let mut fates = vec![Fate::Behind; claimed.len()];
+    for (at, fate) in join_all(of_keys).await.into_iter().flatten() {
+        fates[at] = fate;
+    }
+    fates
+}
+
+async fn publish_one(broker: &dyn Broker, claimed: &Claimed, deadline: Instant) -> Fate {
+    let event = match &claimed.event {
+        Ok(event) => event,
+        Err(reason) => return Fate::Refused(reason.clone()),
+    };
+    match timeout_at(deadline, broker.publish(event)).await {
+        Ok(Ok(())) => Fate::Published,
+        Ok(Err(PublishError::Refused { reason })) => Fate::Refused(reason),
+        Ok(Err(PublishError::Unavailable { reason })) => Fate::Unavailable(reason),
+        Err(_elapsed) => Fate::Unavailable("no confirmation within the lease".to_owned()),
+    }
+}

@@ -1,0 +1,99 @@
+//! Writes down what became of claimed events. Every statement asks for the claim's token: a relay
+//! that has lost its lanes meanwhile changes nothing.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use sqlx::Pool;
+
+use super::super::error::OutboxError;
+use super::super::query::Query;
+use super::Settings;
+use super::claim::Claimed;
+use super::publish::Fate;
+use crate::at::AtDatabase;
+
+/// What of a broker's reason is kept.
+const REASON_CHARS_MAX: usize = 1_000;
+
+pub(super) async fn settle<DB: AtDatabase>(
+    pool: &Pool<DB>,
+    settings: &Settings,
+    token: &str,
+    claimed: &[Claimed],
+    fates: &[Fate],
+) -> Result<(), OutboxError> {
+    let mut connection = pool.acquire().await?;
+    let (mut published, mut waiting) = (Vec::new(), Vec::new());
+    for (claimed, fate) in claimed.iter().zip(fates) {
+        match fate {
+            Fate::Published => published.push(claimed.seq),
+            Fate::Behind | Fate::Unavailable(_) => waiting.push(claimed.seq),
+            Fate::Refused(reason) => {
+                refuse::<DB>(&mut connection, settings, token, claimed, reason).await?;
+            }
+        }
+    }
+    if !published.is_empty() {
+        let query = Query::<DB>::new("UPDATE event_outbox SET status = 2, last_error = NULL, ");
+        let query = query.sql("finished_at_ms = ").now().sql(", claimed_by = NULL, ");
+        let query = query.sql("claimed_until_ms = NULL WHERE status = 1 AND claimed_by = ");
+        let query = query.text(token).sql(" AND seq IN ").numbers(&published);
+        query.execute(&mut connection).await?;
+    }
+    if !waiting.is_empty() {
+        let query = Query::<DB>::new("UPDATE event_outbox SET claimed_by = NULL, claimed_until_ms");
+        let query = query.sql(" = NULL WHERE status = 1 AND claimed_by = ").text(token);
+        query.sql(" AND seq IN ").numbers(&waiting).execute(&mut connection).await?;
+    }
+    Ok(())
+}
+
+/// The event is to be tried again later, or it is parked.
+async fn refuse<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    settings: &Settings,
+    token: &str,
+    claimed: &Claimed,
+    reason: &str,
+) -> Result<(), sqlx::Error> {
+    let attempts = claimed.attempts + 1;
+    let parked = attempts >= i64::from(settings.attempts_max);
+    tracing::warn!(event = claimed.seq, attempts, parked, reason, "broker refuses an event");
+    let pause_ms = i64::try_from(pause(settings, attempts).as_millis()).unwrap_or(i64::MAX >> 1);
+    let shown: String = reason.chars().filter(|c| *c != '\0').take(REASON_CHARS_MAX).collect();
+    let query = Query::<DB>::new("UPDATE event_outbox SET attempts = ").number(attempts);
+    let query = query.sql(if parked { ", status = 4" } else { "" });
+    let query = query.sql(", last_error = ").text(&shown).sql(", next_at_ms = ").now();
+    let query = query.sql(" + ").number(pause_ms).sql(", claimed_by = NULL, ");
+    let query = query.sql("claimed_until_ms = NULL WHERE status = 1 AND claimed_by = ");
+    query.text(token).sql(" AND seq = ").number(claimed.seq).execute(connection).await?;
+    Ok(())
+}
+
+/// Doubled with each attempt, and up to a quarter shorter, so that events that failed together do
+/// not come back together.
+fn pause(settings: &Settings, attempts: i64) -> Duration {
+    let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(30);
+    let pause = settings.backoff_min.saturating_mul(1 << doublings).min(settings.backoff_max);
+    pause.mul_f64(rand::rng().random_range(0.75..=1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let settings = Settings::default();
+        let within = |attempts, ms: u64| {
+            let pause = pause(&settings, attempts);
+            let longest = Duration::from_millis(ms);
+            assert!(pause <= longest && pause >= longest.mul_f64(0.74), "{attempts}: {pause:?}");
+        };
+        within(1, 100);
+        within(2, 200);
+        within(5, 1_600);
+        within(40, 60_000);
+    }
+}

@@ -1,0 +1,151 @@
+//! The table `event_outbox`: the states of an event, and how it gets in.
+
+use std::fmt;
+
+use super::error::OutboxError;
+use super::event::Event;
+use super::query::Query;
+use crate::at::{AtDatabase, Backend, Dialect};
+use crate::xid::Xid;
+
+/// How an event stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EventState {
+    /// Its global transaction is not decided.
+    Held,
+    /// To be published.
+    New,
+    /// The broker has it for certain.
+    Published,
+    /// Whoever it was for has reported its effect.
+    Processed,
+    /// The broker refused it again and again. It waits for a person, and its key with it.
+    Parked,
+    /// A person has decided that it is not to be published.
+    Skipped,
+}
+
+impl EventState {
+    /// All states.
+    pub const ALL: [Self; 6] =
+        [Self::Held, Self::New, Self::Published, Self::Processed, Self::Parked, Self::Skipped];
+
+    /// As the table has it.
+    pub(super) fn number(self) -> i64 {
+        match self {
+            Self::Held => 0,
+            Self::New => 1,
+            Self::Published => 2,
+            Self::Processed => 3,
+            Self::Parked => 4,
+            Self::Skipped => 5,
+        }
+    }
+
+    pub(super) fn from_number(number: i64) -> Result<Self, sqlx::Error> {
+        let known = Self::ALL.into_iter().find(|state| state.number() == number);
+        known.ok_or_else(|| sqlx::Error::Protocol(format!("event_outbox holds status {number}")))
+    }
+}
+
+impl fmt::Display for EventState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::New => "new",
+            Self::Published => "published",
+            Self::Processed => "processed",
+            Self::Parked => "parked",
+            Self::Skipped => "skipped",
+        })
+    }
+}
+
+/// The channel that a commit with an event rings on PostgreSQL.
+pub(crate) const CHANNEL: &str = "handfast_outbox";
+
+/// Puts an event in: held by a branch, or to be published when the local transaction commits.
+pub(crate) async fn insert<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    event: &Event,
+    branch: Option<(&Xid, u64)>,
+) -> Result<(), OutboxError> {
+    event.check()?;
+    let state = if branch.is_some() { EventState::Held } else { EventState::New };
+    // PostgreSQL: the transaction has its number before the event has, which the horizon of the
+    // relay relies on.
+    let query = Query::<DB>::new(&match DB::DIALECT {
+        Dialect::Postgres => format!(
+            "WITH begun AS MATERIALIZED (SELECT pg_current_xact_id(), pg_notify('{CHANNEL}', '')) "
+        ),
+        Dialect::MySql | Dialect::Sqlite => String::new(),
+    });
+    let query = query
+        .sql(
+            "INSERT INTO event_outbox (event_id, topic, aggregate_key, key_hash, lane, headers, \
+             payload, status, created_at_ms, xid, branch_id) SELECT ",
+        )
+        .text(&event.id().to_string())
+        .sql(", ")
+        .text(event.topic())
+        .sql(", ")
+        .text(event.key())
+        .sql(", ")
+        .number(event.key_hash())
+        .sql(", ")
+        .number(event.lane())
+        .sql(", ")
+        .text(&event.headers_text())
+        .sql(", ")
+        .bytes(event.payload_bytes())
+        .sql(&format!(", {}, ", state.number()))
+        .now();
+    let query = match branch {
+        None => query.sql(", NULL, NULL"),
+        Some((xid, id)) => query.sql(", ").text(xid.as_str()).sql(", ").number(signed(id)),
+    };
+    let query = if DB::DIALECT == Dialect::Postgres { query.sql(" FROM begun") } else { query };
+    query.execute(connection).await.map_err(explain::<DB>)?;
+    Ok(())
+}
+
+/// Removes the events that a branch holds: it is rolled back.
+pub(crate) async fn remove_held<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    xid: &str,
+    branch: u64,
+) -> Result<(), sqlx::Error> {
+    let named = Query::<DB>::new("DELETE FROM event_outbox WHERE status = 0 AND seq IN ");
+    // By key and not by search: a DELETE that searched would lock what it passes on MySQL.
+    let held = held_by::<DB>(connection, xid, branch).await?;
+    if !held.is_empty() {
+        named.numbers(&held).execute(connection).await?;
+    }
+    Ok(())
+}
+
+async fn held_by<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    xid: &str,
+    branch: u64,
+) -> Result<Vec<i64>, sqlx::Error> {
+    let seq = DB::as_number("seq");
+    let query = Query::<DB>::new(&format!("SELECT {seq} FROM event_outbox WHERE xid = "));
+    let query = query.text(xid).sql(" AND branch_id = ").number(signed(branch));
+    let found = query.sql(" AND status = 0").rows(connection).await?;
+    found.iter().map(|row| super::query::number_of::<DB>(row, 0)).collect()
+}
+
+/// A branch id as the databases hold it. The coordinator refuses ids of more than 63 bits.
+fn signed(branch: u64) -> i64 {
+    i64::try_from(branch).unwrap_or(i64::MAX)
+}
+
+/// The error of a statement on the tables.
+pub(super) fn explain<DB: Backend>(error: sqlx::Error) -> OutboxError {
+    if DB::is_schema_mismatch(&error) {
+        return OutboxError::TableMissing { source: error };
+    }
+    error.into()
+}

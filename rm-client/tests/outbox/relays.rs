@@ -1,0 +1,74 @@
+//! Several relays beside each other, and relays that die.
+
+use futures::future::join_all;
+use handfast::outbox::EventState;
+
+use crate::at::{TestDatabase, on_every_database};
+use crate::scene::{Scene, start, until};
+
+on_every_database!(relays_share_the_lanes, a_dead_relay_is_replaced);
+
+const KEYS: usize = 12;
+const EVENTS: usize = 10;
+
+async fn emit_all<DB: TestDatabase>(scene: &Scene<DB>) {
+    for n in 0..EVENTS {
+        let keys =
+            (0..KEYS).map(|key| async move { scene.emit(&key.to_string(), &n.to_string()).await });
+        join_all(keys).await;
+    }
+}
+
+/// How many lanes each owner has, the most first.
+async fn owners<DB: TestDatabase>(scene: &Scene<DB>) -> Vec<String> {
+    let sql = format!(
+        "SELECT CAST(COUNT(*) AS {}) FROM event_lane WHERE until_ms > 0 GROUP BY owner \
+         ORDER BY COUNT(*) DESC",
+        DB::TEXT
+    );
+    let rows = DB::raw_rows(scene.pool(), &sql).await.unwrap();
+    rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect()
+}
+
+async fn relays_share_the_lanes<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let first = start(scene.relay());
+    until(async || owners(&scene).await == ["64"]).await;
+    let second = start(scene.relay());
+    until(async || owners(&scene).await == ["32", "32"]).await;
+    emit_all(&scene).await;
+    until(async || scene.broker.count() >= KEYS * EVENTS).await;
+    let expected: Vec<String> = (0..EVENTS).map(|n| n.to_string()).collect();
+    for key in 0..KEYS {
+        assert_eq!(scene.broker.of(&key.to_string()), expected, "key {key}");
+    }
+    second.stop().await;
+    until(async || owners(&scene).await == ["64"]).await;
+    first.stop().await;
+    assert_eq!(owners(&scene).await, Vec::<String>::new());
+}
+
+async fn a_dead_relay_is_replaced<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let doomed = start(scene.relay().batch(3));
+    let survivor = start(scene.relay().batch(3));
+    until(async || owners(&scene).await == ["32", "32"]).await;
+    emit_all(&scene).await;
+    until(async || scene.broker.count() > 0).await;
+    doomed.kill().await;
+    until(async || scene.states().await.iter().all(|state| *state == EventState::Published)).await;
+    for key in 0..KEYS {
+        let mut seen = scene.broker.of(&key.to_string());
+        // What was published and not marked came again, and nothing before it.
+        let mut first: Vec<String> = Vec::new();
+        seen.retain(|payload| {
+            !first.contains(payload) && {
+                first.push(payload.clone());
+                true
+            }
+        });
+        let expected: Vec<String> = (0..EVENTS).map(|n| n.to_string()).collect();
+        assert_eq!(seen, expected, "key {key}");
+    }
+    survivor.stop().await;
+}

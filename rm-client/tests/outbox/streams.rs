@@ -1,0 +1,93 @@
+//! Redis Streams, a real one: from outbox to effect.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use handfast::outbox::{Consumer, OutboxError, RedisStreams, Relay, Subscription};
+
+use crate::at::on_every_database;
+use crate::inbox::Effect;
+use crate::scene::{Scene, TOPIC, event, start, until};
+
+on_every_database!(events_take_effect_in_order, what_is_not_acknowledged_comes_again);
+
+/// A broker whose streams no other test has.
+pub(crate) async fn connect(prefix: &str) -> RedisStreams {
+    let url = std::env::var("HANDFAST_TEST_REDIS").unwrap_or_else(|_| {
+        panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
+    });
+    RedisStreams::connect(&url).await.unwrap().prefix(prefix)
+}
+
+pub(crate) fn fresh_prefix() -> String {
+    format!("test-{}:", uuid::Uuid::new_v4().simple())
+}
+
+const IDLE: Duration = Duration::from_millis(50);
+
+async fn events_take_effect_in_order<DB: Effect>() {
+    let scene = Scene::<DB>::new().await;
+    DB::raw(scene.pool(), "CREATE TABLE seen (n INT NOT NULL, payload VARCHAR(20) NOT NULL)")
+        .await
+        .unwrap();
+    let broker = connect(&fresh_prefix()).await;
+    let events = broker.subscribe(TOPIC, "payments", "one", IDLE).await.unwrap();
+    let relay = start(Relay::new(scene.pool().clone(), broker));
+    let consumer = Consumer::new(scene.pool().clone(), "payments");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let consuming = tokio::spawn(async move {
+        consumer.run(events, effect::<DB>, async { drop(stopped.await) }).await
+    });
+    let payloads: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    for payload in &payloads {
+        scene.emit("1", payload).await;
+    }
+    let seen = async || {
+        let rows = DB::raw_rows(scene.pool(), "SELECT payload FROM seen ORDER BY n").await.unwrap();
+        rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect::<Vec<_>>()
+    };
+    until(async || seen().await.len() >= 20).await;
+    assert_eq!(seen().await, payloads);
+    stop.send(()).unwrap();
+    consuming.await.unwrap().unwrap();
+    relay.stop().await;
+}
+
+async fn what_is_not_acknowledged_comes_again<DB: Effect>() {
+    let scene = Scene::<DB>::new().await;
+    let broker = connect(&fresh_prefix()).await;
+    let mut first = broker.subscribe(TOPIC, "payments", "first", IDLE).await.unwrap();
+    let relay = start(Relay::new(scene.pool().clone(), broker.clone()));
+    let sent = event("1", "a");
+    let mut local = scene.pool().begin().await.unwrap();
+    handfast::outbox::emit(&mut local, &sent).await.unwrap();
+    local.commit().await.unwrap();
+    assert_eq!(first.next().await.unwrap().event, sent);
+    // To itself, when it starts again.
+    drop(first);
+    let mut first = broker.subscribe(TOPIC, "payments", "first", IDLE).await.unwrap();
+    assert_eq!(first.next().await.unwrap().event, sent);
+    // To another one, when it has been dead for long enough.
+    drop(first);
+    let mut second = broker.subscribe(TOPIC, "payments", "second", IDLE).await.unwrap();
+    let delivery = second.next().await.unwrap();
+    assert_eq!(delivery.event, sent);
+    second.acknowledge(&delivery).await.unwrap();
+    // Other groups have their own.
+    let mut others = broker.subscribe(TOPIC, "stock", "first", IDLE).await.unwrap();
+    assert_eq!(others.next().await.unwrap().event, sent);
+    relay.stop().await;
+}
+
+/// Notes the event, with its place.
+pub(crate) fn effect<'l, DB: Effect>(
+    local: &'l mut sqlx::Transaction<'_, DB>,
+    event: &'l handfast::outbox::Event,
+) -> futures::future::BoxFuture<'l, Result<(), OutboxError>> {
+    async move {
+        let payload = String::from_utf8_lossy(event.payload_bytes()).into_owned();
+        let sql = format!("INSERT INTO seen SELECT COUNT(*), '{payload}' FROM seen");
+        DB::write(local, &sql).await
+    }
+    .boxed()
+}

@@ -1,0 +1,38 @@
+//! A participant as a process of its own.
+
+use std::time::Duration;
+
+use handfast::{Handfast, Xid};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Child, tell};
+use crate::vault::Vault;
+
+/// How a child plays the participant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ClientPart {
+    /// Where the coordinator is.
+    pub(crate) endpoint: String,
+    /// The database file.
+    pub(crate) path: String,
+    /// The global to be part of.
+    pub(crate) xid: String,
+}
+
+impl ClientPart {
+    /// Starts the child, to die at a point.
+    pub(crate) fn crash_at(&self, point: &str) -> Child {
+        Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
+    }
+}
+
+/// In the child: joins the global and waits to be asked.
+pub(crate) async fn play(part: ClientPart) {
+    let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
+    let vault = handfast.participant("vault", Vault::open(&part.path).await);
+    let vault = vault.ask_every(Duration::from_secs(3_600)).start().unwrap();
+    let xid: Xid = part.xid.parse().unwrap();
+    xid.scope(async { vault.join(&10).await }).await.unwrap();
+    tell("joined");
+    std::future::pending::<()>().await;
+}

@@ -1,0 +1,111 @@
+//! The front end for clients of Apache Seata: its messages to requests, replies to its answers.
+//!
+//! A Seata client is a TM and RM like any other, in the same core. What the protocol's bytes mean
+//! is the business of `handfast-seata-wire`; nothing here decides anything about a global. The
+//! protocol knows neither encryption nor tokens, so that everyone who reaches the port is let in.
+
+mod answer;
+mod calls;
+mod client;
+mod connection;
+mod outbox;
+mod phase_two;
+mod resource;
+mod rows;
+mod status;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_seata_wire::Limits;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::accept::Acceptor;
+use crate::dispatch::Dispatcher;
+use crate::engine::EngineHandle;
+use calls::Calls;
+
+/// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
+/// in a way that is not served.
+const SERVER_VERSION: &str = "2.5.0";
+
+/// How clients are served.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What a client may send.
+    pub limits: Limits,
+    /// How long a client may take from one frame to the next.
+    pub silence_limit: Duration,
+    /// Requests of one connection that may be under way; then it is not read.
+    pub requests_max: usize,
+    /// Frames queued for one connection; then it is cut off.
+    pub queue_frames_max: usize,
+    /// Resources that one connection may register.
+    pub resources_max: usize,
+    /// How long a request that meets a lock waits in the queue before it is told of a conflict.
+    pub lock_wait: Duration,
+    /// How long the answer to a decision waits for phase two.
+    pub phase_two_wait: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            silence_limit: Duration::from_secs(30),
+            requests_max: 1_024,
+            queue_frames_max: 16_384,
+            resources_max: 1_024,
+            lock_wait: Duration::from_millis(100),
+            phase_two_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The front end. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Front {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    engine: EngineHandle,
+    dispatcher: Dispatcher,
+    calls: Calls,
+    settings: Settings,
+}
+
+impl Front {
+    /// A front end before this engine and dispatcher, without connections.
+    #[must_use]
+    pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
+        let shared = Shared { engine, dispatcher, calls: Calls::default(), settings };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Serves what the acceptor lets in, until it is told to stop; then ends when every connection
+    /// has written what is queued for it.
+    pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                (io, peer) = acceptor.accept() => {
+                    connections.spawn(connection::converse(self.clone(), io, peer, stop.clone()));
+                }
+                // An ended connection leaves nothing behind; its task is only taken off the list.
+                Some(_) = connections.join_next() => {}
+                () = stop.cancelled() => break,
+            }
+        }
+        drop(acceptor);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// A connection's address as part of a client's id.
+fn client_id(application: &str, peer: SocketAddr) -> Arc<str> {
+    format!("{application}:{peer}").into()
+}

@@ -1,0 +1,401 @@
+//! One request of a client and its answer.
+//!
+//! A decision of which the outcome is unknown has no answer: a client takes nearly every answer to
+//! a commit for "committed", and asks again when there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_core::{
+    BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, Mode, NewBranch,
+    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+};
+use handfast_seata_wire::Dialect;
+use handfast_seata_wire::message::{
+    BranchRegister, BranchRegistered, BranchReport, BranchReported, Failure, GlobalBegin,
+    GlobalBegun, GlobalEnd, GlobalLockQueried, GlobalReport, GlobalStanding, Message, TxResult,
+};
+use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
+
+use super::client::Client;
+use super::resource::{mode_of, name_of};
+use super::rows::rows;
+use super::{Front, status};
+use crate::engine::EngineError;
+
+/// The one branch that stands for a whole saga: its state machine lives in the client, and is asked
+/// as a whole.
+pub(super) const SAGA: BranchId = BranchId(1);
+
+/// What the name of a saga begins with.
+const SAGA_NAME: &str = "$Saga_";
+
+/// Said by a client that opened its local transaction itself.
+const OPENED_BY_APPLICATION: &str = r#""autoCommit":false"#;
+
+/// What answers the requests of one client.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) front: Front,
+    pub(super) client: Client,
+}
+
+impl Desk {
+    /// The answer, if there is one.
+    pub(super) async fn answer(&self, request: Message) -> Option<Message> {
+        match request {
+            Message::GlobalBegin(it) => Some(Message::GlobalBeginResult(self.begin(it).await)),
+            Message::GlobalCommit(it) => self.commit(&it).await.map(Message::GlobalCommitResult),
+            Message::GlobalRollback(it) => {
+                self.roll_back(&it).await.map(Message::GlobalRollbackResult)
+            }
+            Message::GlobalStatus(it) => self.status(&it).await.map(Message::GlobalStatusResult),
+            Message::GlobalReport(it) => self.end_saga(&it).await.map(Message::GlobalReportResult),
+            Message::BranchRegister(it) => {
+                Some(Message::BranchRegisterResult(self.register(it).await))
+            }
+            Message::BranchReport(it) => {
+                Some(Message::BranchReportResult(BranchReported { result: self.report(it).await }))
+            }
+            Message::GlobalLockQuery(it) => {
+                Some(Message::GlobalLockQueryResult(self.query(it).await))
+            }
+            // No requests of a client, or none that have their place here.
+            Message::Ping
+            | Message::Pong
+            | Message::GlobalBeginResult(_)
+            | Message::BranchCommit(_)
+            | Message::BranchCommitResult(_)
+            | Message::BranchRollback(_)
+            | Message::BranchRollbackResult(_)
+            | Message::GlobalCommitResult(_)
+            | Message::GlobalRollbackResult(_)
+            | Message::BranchRegisterResult(_)
+            | Message::BranchReportResult(_)
+            | Message::GlobalStatusResult(_)
+            | Message::GlobalReportResult(_)
+            | Message::GlobalLockQueryResult(_)
+            | Message::MergedWarp(_)
+            | Message::MergeResult(_)
+            | Message::RegisterTm(_)
+            | Message::RegisterTmResult(_)
+            | Message::RegisterRm(_)
+            | Message::RegisterRmResult(_)
+            | Message::UnregisterRm(_)
+            | Message::UnregisterRmResult(_)
+            | Message::UndoLogDelete(_)
+            | Message::BatchResult(_) => {
+                tracing::warn!(kind = ?request.kind(), "a Seata client sent what has no answer");
+                None
+            }
+        }
+    }
+
+    async fn begin(&self, it: GlobalBegin) -> GlobalBegun {
+        let begin = What::Begin {
+            application: Arc::clone(&self.client.application),
+            name: it.name.into(),
+            timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
+        };
+        let begun = match self.ask(begin).await {
+            Ok(Reply::Begun { xid, address, .. }) => {
+                Ok(XidText { address: &address, xid }.to_string())
+            }
+            other => Err(refused(other, ExceptionCode::BeginFailed)),
+        };
+        let (result, xid) = begun.map_or_else(|why| (Err(why), String::new()), |xid| (Ok(()), xid));
+        GlobalBegun { result, xid, extra_data: String::new() }
+    }
+
+    /// Branches of AT have committed already; the others are waited for, so that who goes on after
+    /// a commit finds them committed.
+    async fn commit(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
+        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
+        let status = self.end(xid, Decision::Commit, ReplyWhen::Decided).await?;
+        if status != Status::Committing {
+            return Some(standing(status::of_commit(status, self.dialect())));
+        }
+        if self.is_of_at_alone(xid).await? {
+            return Some(standing(Word::Committed));
+        }
+        let finished = self.end(xid, Decision::Commit, ReplyWhen::Finished);
+        let status = within(self.phase_two_wait(), finished).await?.unwrap_or(Status::Committing);
+        Some(standing(status::of_commit(status, self.dialect())))
+    }
+
+    async fn roll_back(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
+        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
+        let status = self.end(xid, Decision::RollBack, ReplyWhen::Decided).await?;
+        if !matches!(status, Status::RollingBack(_)) {
+            return Some(standing(status::of_rollback(status)));
+        }
+        let finished = self.end(xid, Decision::RollBack, ReplyWhen::Finished);
+        let status = within(self.phase_two_wait(), finished).await?.unwrap_or(status);
+        Some(standing(status::of_rollback(status)))
+    }
+
+    async fn status(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
+        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
+        match self.ask(What::GetStatus { xid }).await {
+            Ok(Reply::Status(status)) => Some(standing(status::standing(status))),
+            _ => None,
+        }
+    }
+
+    /// The state machine of a saga has ended, or cannot go on by itself. Once it has ended, its
+    /// branch owes nothing. For another transaction a report changes nothing.
+    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
+        let word = it.status.unwrap_or(Word::UnKnown);
+        let xid = parse(&it.xid)?;
+        let (decision, ended) = match word {
+            Word::Committed => (Decision::Commit, true),
+            Word::CommitRetrying => (Decision::Commit, false),
+            Word::Rollbacked | Word::Finished => (Decision::RollBack, true),
+            Word::RollbackRetrying | Word::TimeoutRollbackRetrying | Word::UnKnown => {
+                (Decision::RollBack, false)
+            }
+            Word::Begin
+            | Word::Committing
+            | Word::Rollbacking
+            | Word::TimeoutRollbacking
+            | Word::AsyncCommitting
+            | Word::CommitFailed
+            | Word::RollbackFailed
+            | Word::TimeoutRollbacked
+            | Word::TimeoutRollbackFailed
+            | Word::CommitRetryTimeout
+            | Word::RollbackRetryTimeout
+            | Word::Deleting
+            | Word::StopCommitOrCommitRetry
+            | Word::StopRollbackOrRollbackRetry => return Some(standing(word)),
+        };
+        if self.is_saga(xid).await? {
+            if ended {
+                let outcome = PhaseOneOutcome::Failed;
+                let report = What::ReportBranch { xid, branch: SAGA, outcome };
+                self.ask(report).await.ok()?;
+            }
+            self.end(xid, decision, ReplyWhen::Decided).await?;
+        }
+        Some(standing(word))
+    }
+
+    async fn register(&self, it: BranchRegister) -> BranchRegistered {
+        let registered = self.try_register(&it).await;
+        let (result, branch_id) = match registered {
+            Ok(branch_id) => (Ok(()), branch_id),
+            Err(failure) => (Err(failure), 0),
+        };
+        BranchRegistered { result, branch_id }
+    }
+
+    async fn try_register(&self, it: &BranchRegister) -> Result<i64, Failure> {
+        let xid = parse(&it.xid).ok_or_else(|| unknown_xid(&it.xid))?;
+        let branch_id = new_branch_id();
+        let is_saga = it.branch_type == BranchType::Saga;
+        let (id, resource) = if is_saga {
+            (SAGA, format!("{}#{}", self.client.application, self.client.group).into())
+        } else {
+            let resource = name_of(it.branch_type, &self.client.application, &it.resource_id);
+            (BranchId(branch_id.cast_unsigned()), resource)
+        };
+        let locked = if it.branch_type == BranchType::At { it.lock_key.as_str() } else { "" };
+        let branch = NewBranch {
+            id,
+            resource,
+            mode: mode_of(it.branch_type),
+            rows: rows(locked).map_err(|why| failed(&why, ExceptionCode::BranchRegisterFailed))?,
+            application_data: it.application_data.as_bytes().into(),
+        };
+        match self.ask(What::RegisterBranch { xid, branch, wait: self.wait() }).await {
+            Ok(Reply::Registered { .. }) => Ok(branch_id),
+            // A saga goes on after its decision: what it does then is a part of the same branch.
+            Ok(Reply::Rejected(Rejection::AlreadyDecided { .. })) if is_saga => Ok(branch_id),
+            Ok(Reply::Rejected(why)) => {
+                let holds_rows = it.application_data.contains(OPENED_BY_APPLICATION);
+                Err(failed(&why, status::code_of(&why, holds_rows)))
+            }
+            other => Err(refused(other, ExceptionCode::BranchRegisterFailed)),
+        }
+    }
+
+    async fn report(&self, it: BranchReport) -> TxResult {
+        let xid = parse(&it.xid).ok_or_else(|| unknown_xid(&it.xid))?;
+        // The steps of a saga are one branch, which ends with its state machine.
+        if it.branch_type == BranchType::Saga {
+            return Ok(());
+        }
+        let Some(outcome) = phase_one_outcome(it.status) else {
+            let changes = !it.application_data.is_empty();
+            return if changes { Err(no_change_of_data()) } else { Ok(()) };
+        };
+        let branch = BranchId(it.branch_id.cast_unsigned());
+        match self.ask(What::ReportBranch { xid, branch, outcome }).await {
+            Ok(Reply::Reported) => Ok(()),
+            Ok(Reply::Rejected(why)) => Err(failed(&why, status::code_of(&why, false))),
+            other => Err(refused(other, ExceptionCode::BranchReportFailed)),
+        }
+    }
+
+    async fn query(&self, it: BranchRegister) -> GlobalLockQueried {
+        match self.try_query(&it).await {
+            Ok(lockable) => GlobalLockQueried { result: Ok(()), lockable },
+            Err(failure) => GlobalLockQueried { result: Err(failure), lockable: false },
+        }
+    }
+
+    async fn try_query(&self, it: &BranchRegister) -> Result<bool, Failure> {
+        if it.branch_type != BranchType::At {
+            return Ok(true);
+        }
+        let rows =
+            rows(&it.lock_key).map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
+        let resource = name_of(it.branch_type, &self.client.application, &it.resource_id);
+        let check = |xid| What::CheckLocks {
+            xid,
+            resource: Arc::clone(&resource),
+            rows: rows.clone(),
+            wait: self.wait(),
+        };
+        let mut reply = self.ask(check(parse(&it.xid))).await;
+        if let Ok(Reply::Rejected(Rejection::UnknownXid(_) | Rejection::AlreadyDecided { .. })) =
+            reply
+        {
+            // Whoever asks need not be a live global: then every lock is somebody else's.
+            reply = self.ask(check(None)).await;
+        }
+        match reply {
+            Ok(Reply::Unlocked) => Ok(true),
+            Ok(Reply::Rejected(Rejection::RowLocked { .. } | Rejection::Deadlock { .. })) => {
+                Ok(false)
+            }
+            other => Err(refused(other, ExceptionCode::LockableCheckFailed)),
+        }
+    }
+
+    /// How the global stands after the decision was asked for; nothing if that is not known.
+    async fn end(&self, xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Option<Status> {
+        let reason = Arc::from("");
+        let rounds = Rounds::default();
+        let end = What::End { xid, decision, by: DecidedBy::Client, reason, reply_when, rounds };
+        match self.ask(end).await {
+            Ok(Reply::Status(status)) => Some(status),
+            Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
+            Ok(Reply::Rejected(Rejection::UnknownXid(_))) => Some(Status::Unknown),
+            other => {
+                tracing::warn!(xid = xid.0, ?decision, ?other, "a decision is not answered");
+                None
+            }
+        }
+    }
+
+    async fn is_of_at_alone(&self, xid: Xid) -> Option<bool> {
+        let seen = self.front.shared.engine.view(move |coordinator| {
+            let branches = coordinator.global(xid).map(|global| global.branches);
+            branches.is_none_or(|branches| branches.iter().all(|it| it.mode == Mode::At))
+        });
+        seen.await.ok()
+    }
+
+    async fn is_saga(&self, xid: Xid) -> Option<bool> {
+        let seen = self.front.shared.engine.view(move |coordinator| {
+            let named = |name: &str| name.starts_with(SAGA_NAME);
+            coordinator.global(xid).is_some_and(|it| {
+                named(&it.record.name) || it.branches.iter().any(|branch| branch.id == SAGA)
+            })
+        });
+        seen.await.ok()
+    }
+
+    async fn ask(&self, what: What) -> Result<Reply, EngineError> {
+        self.front.shared.engine.call(what).await
+    }
+
+    /// The client's local transaction is open while it waits.
+    fn wait(&self) -> LockWait {
+        let wait = self.front.shared.settings.lock_wait.as_millis();
+        let timeout_ms = u64::try_from(wait).unwrap_or(u64::MAX);
+        LockWait { timeout_ms, holding: Holding::DatabaseLocks }
+    }
+
+    fn phase_two_wait(&self) -> Duration {
+        self.front.shared.settings.phase_two_wait
+    }
+
+    fn dialect(&self) -> &Dialect {
+        &self.client.dialect
+    }
+}
+
+/// How phase one ended, if the status speaks of that.
+fn phase_one_outcome(status: BranchStatus) -> Option<PhaseOneOutcome> {
+    match status {
+        BranchStatus::PhaseOneDone => Some(PhaseOneOutcome::Done),
+        // A branch that only read has nothing to commit or to roll back.
+        BranchStatus::PhaseOneFailed | BranchStatus::PhaseOneRdonly => {
+            Some(PhaseOneOutcome::Failed)
+        }
+        BranchStatus::PhaseOneTimeout => Some(PhaseOneOutcome::Unknown),
+        BranchStatus::Unknown
+        | BranchStatus::Registered
+        | BranchStatus::PhaseTwoCommitted
+        | BranchStatus::PhaseTwoCommitFailedRetryable
+        | BranchStatus::PhaseTwoCommitFailedUnretryable
+        | BranchStatus::PhaseTwoRollbacked
+        | BranchStatus::PhaseTwoRollbackFailedRetryable
+        | BranchStatus::PhaseTwoRollbackFailedUnretryable
+        | BranchStatus::PhaseTwoCommitFailedXaerNotaRetryable
+        | BranchStatus::PhaseTwoRollbackFailedXaerNotaRetryable
+        | BranchStatus::StopRetry => None,
+    }
+}
+
+/// What comes within the time: `Some(None)` if nothing did.
+async fn within(
+    limit: Duration,
+    status: impl Future<Output = Option<Status>>,
+) -> Option<Option<Status>> {
+    match tokio::time::timeout(limit, status).await {
+        Ok(status) => status.map(Some),
+        Err(_elapsed) => Some(None),
+    }
+}
+
+fn standing(status: Word) -> GlobalStanding {
+    GlobalStanding { result: Ok(()), status }
+}
+
+fn parse(xid: &str) -> Option<Xid> {
+    XidText::parse(xid).ok().map(|text| text.xid)
+}
+
+/// Positive, since it is a number with a sign in Java, and never that of a saga.
+fn new_branch_id() -> i64 {
+    (rand::random::<i64>() & i64::MAX) | (1 << 61)
+}
+
+fn failed(why: &dyn std::fmt::Display, code: ExceptionCode) -> Failure {
+    Failure { message: format!("TransactionException[{why}]"), code }
+}
+
+fn unknown_xid(xid: &str) -> Failure {
+    let cut: String = xid.chars().take(100).collect();
+    failed(
+        &format!("{cut:?} is no xid of this coordinator"),
+        ExceptionCode::GlobalTransactionNotExist,
+    )
+}
+
+fn no_change_of_data() -> Failure {
+    let why = "application data cannot be changed after registration";
+    failed(&why, ExceptionCode::BranchReportFailed)
+}
+
+/// Why something was not done, where no better code is known.
+fn refused(reply: Result<Reply, EngineError>, code: ExceptionCode) -> Failure {
+    match reply {
+        Ok(Reply::Rejected(why)) => failed(&why, code),
+        Ok(other) => failed(&format!("unexpected reply {other:?}"), code),
+        Err(why) => failed(&why, code),
+    }
+}

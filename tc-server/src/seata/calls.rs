@@ -1,0 +1,139 @@
+//! Phase-two calls that clients have and have not answered.
+//!
+//! One table for all connections: a client may answer on another one than it was asked on.
+//! BOUNDED: at most one call a branch, and old ones go when the table grows.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use handfast_core::{BranchId, Decision, Xid};
+use handfast_seata_wire::message::BranchEnded;
+use hashbrown::HashMap;
+
+/// How long an answer is waited for at least. The dispatcher asks again much earlier, under another
+/// id.
+const KEPT: Duration = Duration::from_secs(300);
+
+/// A table that is smaller is not worth sweeping.
+const SWEEP_AT_MIN: usize = 1_024;
+
+/// What a client was asked.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) xid: Xid,
+    pub(super) branch: BranchId,
+    pub(super) decision: Decision,
+    /// Who was asked.
+    pub(super) client_id: Arc<str>,
+    /// As the client was told them, and must repeat.
+    pub(super) xid_text: String,
+    pub(super) branch_id: i64,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    id_last: i32,
+    by_id: HashMap<i32, (Instant, Asked)>,
+    latest: HashMap<(Xid, BranchId), i32>,
+    /// At this size it is looked for calls that nobody will answer.
+    sweep_at: usize,
+}
+
+impl Calls {
+    /// Notes a call and gives back its id. An earlier call of the branch is not waited for any
+    /// more.
+    pub(super) fn ask(&self, asked: Asked) -> i32 {
+        let now = Instant::now();
+        let mut state = self.state.lock().expect("no holder of the calls' lock panics");
+        state.sweep(now);
+        state.id_last = (state.id_last + 1) & i32::MAX;
+        let id = state.id_last;
+        if let Some(earlier) = state.latest.insert((asked.xid, asked.branch), id) {
+            state.by_id.remove(&earlier);
+        }
+        state.by_id.insert(id, (now, asked));
+        id
+    }
+
+    /// The call that this answers, which is not waited for any more. An answer that names another
+    /// branch is none.
+    pub(super) fn take(&self, id: i32, answer: &BranchEnded) -> Option<Asked> {
+        let mut state = self.state.lock().expect("no holder of the calls' lock panics");
+        let (_, asked) = state.by_id.get(&id)?;
+        if (&asked.xid_text, asked.branch_id) != (&answer.xid, answer.branch_id) {
+            return None;
+        }
+        state.forget(id)
+    }
+}
+
+impl State {
+    /// Forgets old calls whenever the table has doubled: such as those of branches that another
+    /// process has ended.
+    fn sweep(&mut self, now: Instant) {
+        if self.by_id.len() < self.sweep_at.max(SWEEP_AT_MIN) {
+            return;
+        }
+        self.by_id.retain(|_, (since, _)| now - *since < KEPT);
+        let by_id = &self.by_id;
+        self.latest.retain(|_, id| by_id.contains_key(id));
+        self.sweep_at = by_id.len() * 2;
+    }
+
+    fn forget(&mut self, id: i32) -> Option<Asked> {
+        let (_, asked) = self.by_id.remove(&id)?;
+        let key = (asked.xid, asked.branch);
+        if self.latest.get(&key) == Some(&id) {
+            self.latest.remove(&key);
+        }
+        Some(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handfast_seata_wire::value::BranchStatus;
+
+    fn asked(branch: u64) -> Asked {
+        Asked {
+            xid: Xid(7),
+            branch: BranchId(branch),
+            decision: Decision::Commit,
+            client_id: "a".into(),
+            xid_text: "tc:7".to_owned(),
+            branch_id: branch.cast_signed(),
+        }
+    }
+
+    fn answer(branch_id: i64) -> BranchEnded {
+        let (xid, status) = ("tc:7".to_owned(), BranchStatus::PhaseTwoCommitted);
+        BranchEnded { result: Ok(()), xid, branch_id, status }
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_for_its_own_branch() {
+        let calls = Calls::default();
+        let id = calls.ask(asked(3));
+        assert!(calls.take(id, &answer(4)).is_none());
+        assert!(calls.take(id + 1, &answer(3)).is_none());
+        assert!(calls.take(id, &answer(3)).is_some());
+        assert!(calls.take(id, &answer(3)).is_none());
+    }
+
+    #[test]
+    fn a_branch_has_one_call() {
+        let calls = Calls::default();
+        let (first, second) = (calls.ask(asked(3)), calls.ask(asked(3)));
+        assert!(calls.take(first, &answer(3)).is_none());
+        assert!(calls.take(second, &answer(3)).is_some());
+        let state = calls.state.lock().unwrap();
+        assert!(state.by_id.is_empty() && state.latest.is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+//! Who is at the other end of a connection: what its registrations said.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use handfast_core::Mode;
+use handfast_seata_wire::message::{Register, RegisterResources};
+use handfast_seata_wire::value::BranchType;
+use handfast_seata_wire::{ClientVersion, Dialect, Encoding, Family};
+use hashbrown::HashMap;
+
+use super::resource::{mode_of, name_of};
+use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
+
+/// seata-go registers its TM with this version and nothing else to say.
+const GO_VERSION: &str = "1.1.0";
+
+/// What is known of the client. The first registration says who it is; later ones add resources.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) application: Arc<str>,
+    pub(super) group: Arc<str>,
+    pub(super) agent: Arc<str>,
+    pub(super) dialect: Dialect,
+    /// What it wrote last, and is asked in.
+    pub(super) encoding: Encoding,
+    pub(super) is_registered: bool,
+    /// The client's own names of what it registered, by the core's.
+    resources: Arc<HashMap<Arc<str>, Arc<str>>>,
+}
+
+impl Client {
+    /// Somebody who has not said who it is.
+    pub(super) fn unknown(dialect: Dialect) -> Self {
+        Self {
+            application: "?".into(),
+            group: "".into(),
+            agent: "seata".into(),
+            dialect,
+            encoding: Encoding::default(),
+            is_registered: false,
+            resources: Arc::default(),
+        }
+    }
+
+    /// Takes a registration in. `one_way` is how seata-go sends its first.
+    pub(super) fn introduce(&mut self, register: &Register, one_way: bool) {
+        if std::mem::replace(&mut self.is_registered, true) {
+            return;
+        }
+        let is_go = one_way && register.version == GO_VERSION && register.extra_data.is_empty();
+        let family = if is_go { Family::Go } else { Family::Java };
+        let name = if is_go { "seata-go" } else { "seata" };
+        self.application = register.application_id.as_str().into();
+        self.group = register.transaction_service_group.as_str().into();
+        self.agent = format!("{name} {}", register.version).into();
+        let client = ClientVersion::parse(&register.version);
+        self.dialect = Dialect { client, family, ..self.dialect };
+    }
+
+    /// Notes the resources and gives back what the dispatcher is to know of them; `None` if there
+    /// are more than allowed.
+    pub(super) fn add_resources(
+        &mut self,
+        resources: &RegisterResources,
+        max: usize,
+    ) -> Option<Vec<RegisteredResource>> {
+        let types = [BranchType::At, BranchType::Xa, BranchType::Tcc, BranchType::Saga];
+        let mut registered = Vec::new();
+        let names = Arc::make_mut(&mut self.resources);
+        for id in resources.resource_ids() {
+            let own: Arc<str> = id.into();
+            for kind in types {
+                let name = name_of(kind, &self.application, id);
+                registered.push(key(&name, mode_of(kind)));
+                names.insert(name, Arc::clone(&own));
+            }
+            let action = name_of(BranchType::SagaAnnotation, &self.application, id);
+            registered.push(key(&action, Mode::Saga));
+        }
+        // Each has two names: within its application and without.
+        (names.len() <= max.saturating_mul(2)).then_some(registered)
+    }
+
+    /// The client's own name of a resource.
+    pub(super) fn own_name(&self, resource: &str) -> Option<&Arc<str>> {
+        self.resources.get(resource)
+    }
+
+    pub(super) fn process(&self, peer: SocketAddr) -> NewProcess {
+        NewProcess {
+            client_id: super::client_id(&self.application, peer),
+            application: Arc::clone(&self.application),
+            agent: Arc::clone(&self.agent),
+            peer: peer.to_string().into(),
+        }
+    }
+}
+
+fn key(name: &Arc<str>, mode: Mode) -> RegisteredResource {
+    let key = ResourceKey { id: Arc::clone(name), mode };
+    RegisteredResource { key, label: Arc::clone(name) }
+}

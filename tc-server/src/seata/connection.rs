@@ -1,0 +1,361 @@
+//! One connection, from its first bytes to its end.
+//!
+//! Requests are worked on beside each other, each in a task of its own, since one that waits for a
+//! lock must hold up no other; registrations, heartbeats and phase-two answers are taken in order.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use futures::future::join_all;
+use handfast_seata_wire::frame::{
+    FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split,
+};
+use handfast_seata_wire::message::{
+    MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
+};
+use handfast_seata_wire::{
+    ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, encode, refuse,
+};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::Desk;
+use super::client::Client;
+use super::outbox::Outbox;
+use super::phase_two::Sink;
+use super::{Front, SERVER_VERSION};
+use crate::dispatch::{CallSink, Seat};
+
+/// The first clients that wait for one answer to each part of a merged request.
+const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
+
+/// How long a client may take to read what is left when its connection ends.
+const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the client closed it")]
+    ByClient,
+    #[error("the client was silent, or slow to finish a frame")]
+    Silent,
+    #[error("the client does not read")]
+    Overfull,
+    #[error("the coordinator is shutting down")]
+    Stopping,
+    #[error("it does not begin with a frame of Seata 0.7 or later: {0:?}")]
+    Protocol(FirstBytes),
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Serves a connection until either side ends it.
+pub(super) async fn converse(
+    front: Front,
+    io: impl AsyncRead + AsyncWrite + Send,
+    peer: SocketAddr,
+    stop: CancellationToken,
+) {
+    let (reader, writer) = tokio::io::split(io);
+    let (outbox, mut outgoing) = Outbox::new(front.shared.settings.queue_frames_max);
+    let connection = Connection::new(front, peer, outbox.clone());
+    let client = Arc::clone(&connection.client);
+    let family = move || lock(&client).dialect.family;
+    let finish = CancellationToken::new();
+    let reading = async {
+        let ended = tokio::select! {
+            ended = connection.read(reader) => ended,
+            () = outbox.overfull() => Ended::Overfull,
+            () = stop.cancelled() => Ended::Stopping,
+        };
+        finish.cancel();
+        ended
+    };
+    let writing = outgoing.write_all(writer, family, finish.clone());
+    let writing = async {
+        tokio::select! {
+            written = writing => written,
+            // Who does not read what is left is not waited for, or not for long.
+            () = outbox.overfull() => Ok(()),
+            () = async { finish.cancelled().await; sleep(LAST_WORDS_LIMIT).await } => Ok(()),
+        }
+    };
+    let (ended, written) = tokio::join!(reading, writing);
+    report(peer, &ended, written.err());
+}
+
+fn report(peer: SocketAddr, ended: &Ended, unwritten: Option<std::io::Error>) {
+    match ended {
+        Ended::Wire(error) => {
+            let code = error.code();
+            tracing::warn!(%peer, code, why = %ended, "a connection of a Seata client is closed");
+        }
+        Ended::Protocol(_) | Ended::Overfull => {
+            tracing::warn!(%peer, why = %ended, "a connection of a Seata client is closed");
+        }
+        Ended::ByClient | Ended::Silent | Ended::Stopping | Ended::Io(_) => {
+            tracing::debug!(%peer, why = %ended, ?unwritten, "a connection of a Seata client ended");
+        }
+    }
+}
+
+fn lock(client: &Mutex<Client>) -> MutexGuard<'_, Client> {
+    client.lock().expect("no holder of a client's lock panics")
+}
+
+/// The reading side.
+#[derive(Debug)]
+struct Connection {
+    front: Front,
+    peer: SocketAddr,
+    outbox: Outbox,
+    client: Arc<Mutex<Client>>,
+    seat: Option<Seat>,
+    /// Dropping them gives up the places of their requests in the lock queues.
+    requests: JoinSet<()>,
+    room: Arc<Semaphore>,
+}
+
+impl Connection {
+    fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
+        let room = Arc::new(Semaphore::new(front.shared.settings.requests_max.max(1)));
+        let client = Arc::new(Mutex::new(Client::unknown(Dialect::default())));
+        Self { front, peer, outbox, client, seat: None, requests: JoinSet::new(), room }
+    }
+
+    async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
+        match self.read_frames(&mut io).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    async fn read_frames(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
+    ) -> Result<std::convert::Infallible, Ended> {
+        let limits = self.front.shared.settings.limits.clone();
+        let limit = self.front.shared.settings.silence_limit;
+        let mut bytes = BytesMut::new();
+        let first = async { greet(io, &mut bytes).await };
+        let version = timeout(limit, first).await.map_err(|_elapsed| Ended::Silent)??;
+        lock(&self.client).dialect.frame = version;
+        loop {
+            let taken = match split(&bytes, &limits)? {
+                Piece::Frame(frame, length) => {
+                    self.take(&frame).await?;
+                    length
+                }
+                Piece::HeaderOnly(id) => {
+                    tracing::info!(peer = %self.peer, id, "a client could not write its answer");
+                    HEADER_ONLY_BYTES
+                }
+                Piece::Incomplete => {
+                    let more = read_frame(io, &mut bytes, &limits);
+                    timeout(limit, more).await.map_err(|_elapsed| Ended::Silent)??;
+                    continue;
+                }
+            };
+            bytes.advance(taken);
+        }
+    }
+
+    /// One frame. A body that cannot be read is refused alone, if its client can be told.
+    async fn take(&mut self, frame: &Frame<'_>) -> Result<(), Ended> {
+        while self.requests.try_join_next().is_some() {}
+        let dialect = lock(&self.client).dialect;
+        let received = match decode(frame, &dialect, &self.front.shared.settings.limits) {
+            Ok(received) => received,
+            Err(error) => return self.refuse(frame, &dialect, error),
+        };
+        let Received { header, message, encoding } = received;
+        if header.kind != MessageKind::Ping && header.kind != MessageKind::Pong {
+            lock(&self.client).encoding = encoding;
+        }
+        self.take_message(header, message, encoding).await;
+        Ok(())
+    }
+
+    async fn take_message(&mut self, header: Header, message: Message, encoding: Encoding) {
+        let id = header.id;
+        if message == Message::Ping {
+            self.send(&Message::Pong, id, Encoding::default());
+        } else if let Message::RegisterTm(it) = message {
+            let one_way = header.kind == MessageKind::OneWay;
+            let answer = Message::RegisterTmResult(self.register_tm(&it, one_way));
+            self.send(&answer, id, encoding);
+        } else if let Message::RegisterRm(it) = message {
+            let answer = Message::RegisterRmResult(self.register_rm(&it));
+            self.send(&answer, id, encoding);
+        } else if let Message::UnregisterRm(_) = message {
+            let refused = Registered::refused(SERVER_VERSION, "resources are not given up");
+            self.send(&Message::UnregisterRmResult(refused), id, encoding);
+        } else if let Message::BranchCommitResult(it) | Message::BranchRollbackResult(it) = message
+        {
+            let by = lock(&self.client).process(self.peer).client_id;
+            self.front.answered(id, it, &by).await;
+        } else if let Message::MergedWarp(it) = message {
+            self.work_on_merged(id, it, encoding).await;
+        } else {
+            self.work_on(id, message, encoding).await;
+        }
+    }
+
+    /// A client whose body cannot be read is told why, and then let go: what it meant by its next
+    /// frames is not known either.
+    fn refuse(&self, frame: &Frame<'_>, dialect: &Dialect, error: WireError) -> Result<(), Ended> {
+        let mut answer = Vec::new();
+        let reason = format!("{}: {error}", error.code());
+        if refuse(frame, SERVER_VERSION, &reason, dialect, &mut answer).is_ok() {
+            self.outbox.put(answer);
+        }
+        Err(error.into())
+    }
+
+    fn register_tm(&mut self, it: &Register, one_way: bool) -> Registered {
+        lock(&self.client).introduce(it, one_way);
+        self.sit_down();
+        Registered::accepted(SERVER_VERSION)
+    }
+
+    fn register_rm(&mut self, it: &RegisterResources) -> Registered {
+        let max = self.front.shared.settings.resources_max;
+        let registered = {
+            let mut client = lock(&self.client);
+            client.introduce(&it.client, false);
+            client.add_resources(it, max)
+        };
+        let Some(resources) = registered else {
+            let reason = format!("HF-SEATA-TOO-LARGE: more than {max} resources");
+            return Registered::refused(SERVER_VERSION, &reason);
+        };
+        self.sit_down();
+        if let Some(seat) = &self.seat {
+            seat.register(resources);
+        }
+        Registered::accepted(SERVER_VERSION)
+    }
+
+    /// From the first registration on, operators see the client and calls reach it.
+    fn sit_down(&mut self) {
+        if self.seat.is_none() {
+            let process = lock(&self.client).process(self.peer);
+            let sink: Arc<dyn CallSink> = Arc::new(Sink {
+                front: self.front.clone(),
+                peer: self.peer,
+                outbox: self.outbox.clone(),
+                client: Arc::clone(&self.client),
+            });
+            self.seat = Some(self.front.shared.dispatcher.connect(process, sink));
+        }
+    }
+
+    /// Clients from 2.3 on get an answer to each part; the others one, with the answers in order. A
+    /// status among them is only understood there.
+    async fn work_on_merged(&mut self, id: i32, merged: MergedWarp, encoding: Encoding) {
+        let MergedWarp { parts, ids } = merged;
+        let is_status = |part: &Message| part.kind() == Some(MessageType::GlobalStatus);
+        let apart = lock(&self.client).dialect.client >= ANSWERED_APART
+            && ids.len() == parts.len()
+            && !parts.iter().any(is_status);
+        if apart {
+            for (id, part) in ids.into_iter().zip(parts) {
+                self.work_on(id, part, encoding).await;
+            }
+            return;
+        }
+        let desk = self.desk();
+        let answer = async move {
+            let answers = join_all(parts.into_iter().map(|part| desk.answer(part))).await;
+            // One answer short, the client would take the others for each other's.
+            let parts: Option<Vec<Message>> = answers.into_iter().collect();
+            parts.map(|parts| Message::MergeResult(MergeResult { parts }))
+        };
+        self.spawn(id, answer, encoding).await;
+    }
+
+    async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
+        let desk = self.desk();
+        let answer = async move { desk.answer(request).await };
+        self.spawn(id, answer, encoding).await;
+    }
+
+    fn desk(&self) -> Desk {
+        Desk { front: self.front.clone(), client: lock(&self.client).clone() }
+    }
+
+    /// Works on a request beside the others. While too many are under way the client is not read.
+    async fn spawn(
+        &mut self,
+        id: i32,
+        answer: impl Future<Output = Option<Message>> + Send + 'static,
+        encoding: Encoding,
+    ) {
+        let room = Arc::clone(&self.room).acquire_owned().await;
+        let room = room.expect("nobody closes the semaphore of a connection");
+        let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
+        self.requests.spawn(async move {
+            if let Some(answer) = answer.await {
+                write(&outbox, &answer, id, encoding, &dialect);
+            }
+            drop(room);
+        });
+    }
+
+    fn send(&self, answer: &Message, id: i32, encoding: Encoding) {
+        write(&self.outbox, answer, id, encoding, &lock(&self.client).dialect);
+    }
+}
+
+fn write(outbox: &Outbox, answer: &Message, id: i32, encoding: Encoding, dialect: &Dialect) {
+    let mut frame = Vec::new();
+    match encode(answer, MessageKind::Answer, id, encoding, dialect, &mut frame) {
+        Ok(()) => outbox.put(frame),
+        Err(error) => {
+            tracing::error!(code = error.code(), %error, "an answer cannot be written");
+        }
+    }
+}
+
+/// Reads until the protocol is told, and gives back the version in which to speak.
+async fn greet(
+    io: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+) -> Result<FrameVersion, Ended> {
+    loop {
+        match first_bytes(bytes) {
+            FirstBytes::Seata(version) => return Ok(FrameVersion::answering(version)),
+            FirstBytes::Undecided => read_more(io, bytes).await?,
+            other @ (FirstBytes::SeataV0
+            | FirstBytes::Http1
+            | FirstBytes::Http2
+            | FirstBytes::Unknown) => return Err(Ended::Protocol(other)),
+        }
+    }
+}
+
+/// Reads until the next frame is whole, or the stream is lost.
+async fn read_frame(
+    io: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+    limits: &handfast_seata_wire::Limits,
+) -> Result<(), Ended> {
+    while split(bytes, limits)? == Piece::Incomplete {
+        read_more(io, bytes).await?;
+    }
+    Ok(())
+}
+
+async fn read_more(io: &mut (impl AsyncRead + Unpin), bytes: &mut BytesMut) -> Result<(), Ended> {
+    match io.read_buf(bytes).await? {
+        0 => Err(Ended::ByClient),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,247 @@
+//! Phase two: the dispatcher's calls to a client, and what its answers mean.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use handfast_core::{
+    Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, What, XidText,
+};
+use handfast_seata_wire::encode;
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
+use handfast_seata_wire::value::{BranchStatus, BranchType};
+
+use super::answer::SAGA;
+use super::calls::Asked;
+use super::client::Client;
+use super::outbox::Outbox;
+use super::{Front, client_id};
+use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
+
+/// What a saga's client is told of the branch: it has one state machine a global.
+const SAGA_BRANCH_ID: i64 = -1;
+
+/// A resource that does not know an XA branch may find it after this long, at least, past the
+/// global's deadline.
+const RECOVERY_MS_MIN: u64 = 60_000;
+
+/// Where a connection receives its calls.
+#[derive(Debug)]
+pub(super) struct Sink {
+    pub(super) front: Front,
+    pub(super) peer: SocketAddr,
+    pub(super) outbox: Outbox,
+    pub(super) client: Arc<Mutex<Client>>,
+}
+
+impl CallSink for Sink {
+    fn put(&self, batch: CallBatch) {
+        let client = self.client.lock().expect("no holder of a client's lock panics").clone();
+        for call in batch.calls {
+            let (xid, branch) = (call.xid.0, call.branch.0);
+            match Owed::of(call) {
+                Some(owed) => self.call(&client, owed),
+                None => tracing::warn!(xid, branch, "asked what no client of Seata registers for"),
+            }
+        }
+    }
+}
+
+impl Sink {
+    fn call(&self, client: &Client, owed: Owed) {
+        match owed.kind {
+            // Nothing is asked of the client: it has done what there is to do.
+            _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
+                self.settle_alone(client, owed)
+            }
+            BranchType::SagaAnnotation if owed.decision == Decision::Commit => {
+                self.settle_alone(client, owed);
+            }
+            BranchType::Saga => {
+                let (front, outbox) = (self.front.clone(), self.outbox.clone());
+                let (client, peer) = (client.clone(), self.peer);
+                // It is told how the global stands, which must be asked for first.
+                tokio::spawn(async move {
+                    let data = front.saga_data(&owed).await;
+                    front.send(&client, peer, &outbox, &owed, data);
+                });
+            }
+            BranchType::At | BranchType::Tcc | BranchType::Xa | BranchType::SagaAnnotation => {
+                let data = String::from_utf8_lossy(&owed.call.application_data).into_owned();
+                self.front.send(client, self.peer, &self.outbox, &owed, data);
+            }
+        }
+    }
+
+    /// The dispatcher's lock is held: it is told later.
+    fn settle_alone(&self, client: &Client, owed: Owed) {
+        let (front, by) = (self.front.clone(), client_id(&client.application, self.peer));
+        let Call { xid, branch, ask, .. } = owed.call;
+        let answer = Answer { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
+        tokio::spawn(async move { front.settle(&by, &by, answer).await });
+    }
+}
+
+/// A call of phase two for a client of Seata.
+struct Owed {
+    call: Call,
+    decision: Decision,
+    kind: BranchType,
+}
+
+impl Owed {
+    /// `None` for what its protocol has no word for: votes, and branches of participants. Its
+    /// clients cannot register for them.
+    fn of(call: Call) -> Option<Self> {
+        let Ask::Finish(decision) = call.ask else { return None };
+        let kind = match call.resource.mode {
+            Mode::At => BranchType::At,
+            Mode::Tcc => BranchType::Tcc,
+            Mode::Xa => BranchType::Xa,
+            Mode::Saga if call.branch == SAGA => BranchType::Saga,
+            Mode::Saga => BranchType::SagaAnnotation,
+            Mode::TwoPhase => return None,
+        };
+        Some(Self { call, decision, kind })
+    }
+}
+
+impl Front {
+    fn send(
+        &self,
+        client: &Client,
+        peer: SocketAddr,
+        outbox: &Outbox,
+        owed: &Owed,
+        application_data: String,
+    ) {
+        let Owed { ref call, decision, kind } = *owed;
+        let (xid, branch) = (call.xid.0, call.branch.0);
+        let Some(resource_id) = client.own_name(&call.resource.id) else {
+            tracing::warn!(
+                xid,
+                branch,
+                resource = &*call.resource.id,
+                "not a resource of the client"
+            );
+            return;
+        };
+        let branch_id =
+            if kind == BranchType::Saga { SAGA_BRANCH_ID } else { call.branch.0.cast_signed() };
+        let end = BranchEnd {
+            xid: XidText { address: &call.address, xid: call.xid }.to_string(),
+            branch_id,
+            branch_type: kind,
+            resource_id: resource_id.to_string(),
+            application_data,
+        };
+        let id = self.shared.calls.ask(Asked {
+            xid: call.xid,
+            branch: call.branch,
+            decision,
+            client_id: client_id(&client.application, peer),
+            xid_text: end.xid.clone(),
+            branch_id,
+        });
+        let message = match decision {
+            Decision::Commit => Message::BranchCommit(end),
+            Decision::RollBack => Message::BranchRollback(end),
+        };
+        let (encoding, dialect) = (client.encoding, &client.dialect);
+        let mut frame = Vec::new();
+        match encode(&message, MessageKind::Request, id, encoding, dialect, &mut frame) {
+            Ok(()) => outbox.put(frame),
+            Err(error) => {
+                let code = error.code();
+                tracing::error!(xid, branch, code, %error, "phase two cannot be asked for");
+            }
+        }
+    }
+
+    /// What a saga's client goes by.
+    async fn saga_data(&self, owed: &Owed) -> String {
+        use handfast_core::GlobalStatus::{NeedsOperator, RollingBack};
+        let reply = self.shared.engine.call(What::GetStatus { xid: owed.call.xid }).await;
+        let text = match (owed.decision, reply) {
+            (Decision::Commit, _) => "CommitRetrying",
+            (
+                Decision::RollBack,
+                Ok(Reply::Status(
+                    RollingBack(RollbackReason::Timeout) | NeedsOperator(RollbackReason::Timeout),
+                )),
+            ) => "TimeoutRollbacking",
+            (Decision::RollBack, _) => "RollbackRetrying",
+        };
+        text.to_owned()
+    }
+
+    /// A client answered. It may do so on another connection than it was asked on.
+    pub(super) async fn answered(&self, id: i32, answer: BranchEnded, by: &str) {
+        let Some(asked) = self.shared.calls.take(id, &answer) else {
+            tracing::debug!(id, branch = answer.branch_id, "a late answer in phase two");
+            return;
+        };
+        let Asked { xid, branch, decision, ref client_id, .. } = asked;
+        let outcome = self.outcome(&asked, answer).await;
+        self.settle(client_id, by, Answer { xid, branch, ask: Ask::Finish(decision), outcome })
+            .await;
+    }
+
+    async fn settle(&self, asked: &str, by: &str, answer: Answer) {
+        let dispatcher = &self.shared.dispatcher;
+        let mut counted = dispatcher.outcomes(asked, vec![answer.clone()]);
+        if counted.is_empty() && asked != by {
+            counted = dispatcher.outcomes(by, vec![answer]);
+        }
+        let whats = counted.into_iter().map(Answer::into_what).collect();
+        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        if let Err(error) = self.shared.engine.tell(whats).await {
+            tracing::debug!(%error, "phase-two answers not recorded");
+        }
+    }
+
+    async fn outcome(&self, asked: &Asked, answer: BranchEnded) -> PhaseTwoOutcome {
+        use BranchStatus as S;
+        let error: Arc<str> = match &answer.result {
+            Ok(()) => format!("the client answered {:?}", answer.status).into(),
+            Err(failure) => cut(&failure.message).into(),
+        };
+        match (asked.decision, answer.status) {
+            (Decision::Commit, S::PhaseTwoCommitted) if answer.result.is_ok() => {
+                PhaseTwoOutcome::Done
+            }
+            (Decision::RollBack, S::PhaseTwoRollbacked) if answer.result.is_ok() => {
+                PhaseTwoOutcome::Done
+            }
+            (Decision::Commit, S::PhaseTwoCommitFailedXaerNotaRetryable)
+            | (Decision::RollBack, S::PhaseTwoRollbackFailedXaerNotaRetryable)
+                if self.is_past_recovery(asked).await =>
+            {
+                PhaseTwoOutcome::Done
+            }
+            (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable) => {
+                PhaseTwoOutcome::Refused { error, rows: Arc::from([]) }
+            }
+            _ => PhaseTwoOutcome::Retryable { error },
+        }
+    }
+
+    /// Whether an XA branch that its resource does not know has ended before: long past the
+    /// deadline nothing of it can turn up any more.
+    async fn is_past_recovery(&self, asked: &Asked) -> bool {
+        let xid = asked.xid;
+        let times = self.shared.engine.view(move |coordinator| {
+            let record = coordinator.global(xid)?.record;
+            Some((record.begun_at, record.deadline))
+        });
+        let Ok(Some((begun_at, deadline))) = times.await else { return false };
+        let timeout_ms = deadline.0.saturating_sub(begun_at.0);
+        let until = deadline.after_ms(timeout_ms.max(RECOVERY_MS_MIN));
+        self.shared.dispatcher.now() >= until
+    }
+}
+
+/// Messages for people are bounded.
+fn cut(text: &str) -> String {
+    text.chars().take(500).collect()
+}

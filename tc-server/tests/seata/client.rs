@@ -1,0 +1,270 @@
+//! A client of Seata: one connection, which may be a TM, an RM or both.
+
+use std::collections::VecDeque;
+
+use handfast_core::Limits;
+use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split};
+use handfast_seata_wire::message::{
+    BranchEnd, BranchEnded, BranchRegister, BranchRegistered, GlobalBegin, GlobalEnd,
+    GlobalStanding, Message, Register, RegisterResources, Registered,
+};
+use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
+use handfast_seata_wire::{
+    ClientVersion, Dialect, Encoding, Family, FrameVersion, Received, decode, encode,
+};
+use handfast_server::config::{Config, SeataConfig};
+use handfast_server::serve::{RunningServer, Server};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Starts a coordinator with a port for clients of Seata.
+pub(crate) async fn start() -> RunningServer {
+    start_with(|_| {}).await
+}
+
+pub(crate) async fn start_with(change: impl FnOnce(&mut SeataConfig)) -> RunningServer {
+    let mut config = Config { limits: Limits::default(), ..Config::tiny() };
+    config.seata.enabled = true;
+    change(&mut config.seata);
+    Server::start(config).await.unwrap()
+}
+
+pub(crate) struct Client {
+    io: TcpStream,
+    bytes: Vec<u8>,
+    pub(crate) dialect: Dialect,
+    pub(crate) encoding: Encoding,
+    pub(crate) application: String,
+    version: String,
+    id_last: i32,
+    /// Frames that came while another was waited for.
+    early: VecDeque<Received>,
+}
+
+impl Client {
+    pub(crate) async fn connect(server: &RunningServer, version: &str) -> Self {
+        let io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
+        io.set_nodelay(true).unwrap();
+        let client = ClientVersion::parse(version);
+        Self {
+            io,
+            bytes: Vec::new(),
+            dialect: Dialect { frame: FrameVersion::V1, client, family: Family::Java },
+            encoding: Encoding::default(),
+            application: "shop".to_owned(),
+            version: version.to_owned(),
+            id_last: 0,
+            early: VecDeque::new(),
+        }
+    }
+
+    /// A registered TM.
+    pub(crate) async fn tm(server: &RunningServer, version: &str) -> Self {
+        let mut client = Self::connect(server, version).await;
+        client.register_tm().await.outcome.unwrap();
+        client
+    }
+
+    /// A registered RM of this resource.
+    pub(crate) async fn rm(server: &RunningServer, version: &str, resource: &str) -> Self {
+        let mut client = Self::connect(server, version).await;
+        client.register_rm(resource).await.outcome.unwrap();
+        client
+    }
+
+    fn identity(&self) -> Register {
+        Register {
+            version: self.version.clone(),
+            application_id: self.application.clone(),
+            transaction_service_group: "default_tx_group".to_owned(),
+            extra_data: String::new(),
+        }
+    }
+
+    pub(crate) async fn register_tm(&mut self) -> Registered {
+        let Message::RegisterTmResult(answer) =
+            self.ask(Message::RegisterTm(self.identity())).await
+        else {
+            panic!("another answer")
+        };
+        answer
+    }
+
+    pub(crate) async fn register_rm(&mut self, resources: &str) -> Registered {
+        let rm = RegisterResources { client: self.identity(), resource_list: resources.to_owned() };
+        let Message::RegisterRmResult(answer) = self.ask(Message::RegisterRm(rm)).await else {
+            panic!("another answer")
+        };
+        answer
+    }
+
+    pub(crate) async fn begin(&mut self, timeout_ms: i32) -> String {
+        let begin = GlobalBegin { timeout_ms, name: "buy".to_owned() };
+        let Message::GlobalBeginResult(begun) = self.ask(Message::GlobalBegin(begin)).await else {
+            panic!("another answer")
+        };
+        begun.result.unwrap();
+        begun.xid
+    }
+
+    pub(crate) async fn commit(&mut self, xid: &str) -> GlobalStatus {
+        standing(self.ask(Message::GlobalCommit(end(xid))).await)
+    }
+
+    pub(crate) async fn roll_back(&mut self, xid: &str) -> GlobalStatus {
+        standing(self.ask(Message::GlobalRollback(end(xid))).await)
+    }
+
+    pub(crate) async fn status(&mut self, xid: &str) -> GlobalStatus {
+        standing(self.ask(Message::GlobalStatus(end(xid))).await)
+    }
+
+    /// Asks until the global stands so.
+    pub(crate) async fn reaches(&mut self, xid: &str, status: GlobalStatus) {
+        while self.status(xid).await != status {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) async fn branch(&mut self, xid: &str, resource: &str, rows: &str) -> i64 {
+        let branch = branch(xid, BranchType::At, resource, rows);
+        let registered = self.register_branch(branch).await;
+        registered.result.unwrap();
+        registered.branch_id
+    }
+
+    pub(crate) async fn register_branch(&mut self, branch: BranchRegister) -> BranchRegistered {
+        let Message::BranchRegisterResult(registered) =
+            self.ask(Message::BranchRegister(branch)).await
+        else {
+            panic!("another answer")
+        };
+        registered
+    }
+
+    pub(crate) async fn ask(&mut self, request: Message) -> Message {
+        let id = self.send(&request, MessageKind::Request).await;
+        self.answer_to(id).await
+    }
+
+    pub(crate) async fn send(&mut self, message: &Message, kind: MessageKind) -> i32 {
+        self.id_last += 1;
+        self.send_as(message, kind, self.id_last).await;
+        self.id_last
+    }
+
+    pub(crate) async fn send_as(&mut self, message: &Message, kind: MessageKind, id: i32) {
+        let mut frame = Vec::new();
+        encode(message, kind, id, self.encoding, &self.dialect, &mut frame).unwrap();
+        self.send_bytes(&frame).await;
+    }
+
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.io.write_all(bytes).await.unwrap();
+    }
+
+    pub(crate) async fn answer_to(&mut self, id: i32) -> Message {
+        let is_answer =
+            |it: &Received| it.header.id == id && it.header.kind != MessageKind::Request;
+        if let Some(at) = self.early.iter().position(is_answer) {
+            return self.early.remove(at).unwrap().message;
+        }
+        loop {
+            let received = self.read().await.expect("the coordinator closed the connection");
+            if is_answer(&received) {
+                return received.message;
+            }
+            self.early.push_back(received);
+        }
+    }
+
+    /// The next phase-two request and its id.
+    pub(crate) async fn called(&mut self) -> (i32, Message) {
+        let is_call = |it: &Received| it.header.kind == MessageKind::Request;
+        if let Some(at) = self.early.iter().position(is_call) {
+            let received = self.early.remove(at).unwrap();
+            return (received.header.id, received.message);
+        }
+        loop {
+            let received = self.read().await.expect("the coordinator closed the connection");
+            if is_call(&received) {
+                return (received.header.id, received.message);
+            }
+            self.early.push_back(received);
+        }
+    }
+
+    /// The next request to commit a branch, carried out.
+    pub(crate) async fn carry_out_commit(&mut self) -> BranchEnd {
+        let (id, call) = self.called().await;
+        let Message::BranchCommit(end) = call else { panic!("{call:?}") };
+        self.answer_commit(id, &end, BranchStatus::PhaseTwoCommitted).await;
+        end
+    }
+
+    /// The next request to roll a branch back, carried out.
+    pub(crate) async fn carry_out_rollback(&mut self) -> BranchEnd {
+        let (id, call) = self.called().await;
+        let Message::BranchRollback(end) = call else { panic!("{call:?}") };
+        self.answer_rollback(id, &end, BranchStatus::PhaseTwoRollbacked).await;
+        end
+    }
+
+    pub(crate) async fn answer_commit(&mut self, id: i32, end: &BranchEnd, status: BranchStatus) {
+        let answer = Message::BranchCommitResult(ended(end, status));
+        self.send_as(&answer, MessageKind::Answer, id).await;
+    }
+
+    pub(crate) async fn answer_rollback(&mut self, id: i32, end: &BranchEnd, status: BranchStatus) {
+        let answer = Message::BranchRollbackResult(ended(end, status));
+        self.send_as(&answer, MessageKind::Answer, id).await;
+    }
+
+    /// The next message; nothing at the end of the connection.
+    pub(crate) async fn read(&mut self) -> Option<Received> {
+        let limits = handfast_seata_wire::Limits::default();
+        loop {
+            match split(&self.bytes, &limits).unwrap() {
+                Piece::Frame(frame, length) => {
+                    let received = decode(&frame, &self.dialect, &limits).unwrap();
+                    self.bytes.drain(..length);
+                    return Some(received);
+                }
+                Piece::HeaderOnly(_) => drop(self.bytes.drain(..HEADER_ONLY_BYTES)),
+                Piece::Incomplete => match self.io.read_buf(&mut self.bytes).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(_) => {}
+                },
+            }
+        }
+    }
+}
+
+pub(crate) fn branch(xid: &str, kind: BranchType, resource: &str, rows: &str) -> BranchRegister {
+    BranchRegister {
+        xid: xid.to_owned(),
+        branch_type: kind,
+        resource_id: resource.to_owned(),
+        lock_key: rows.to_owned(),
+        application_data: String::new(),
+    }
+}
+
+fn end(xid: &str) -> GlobalEnd {
+    GlobalEnd { xid: xid.to_owned(), extra_data: String::new() }
+}
+
+fn ended(end: &BranchEnd, status: BranchStatus) -> BranchEnded {
+    BranchEnded { result: Ok(()), xid: end.xid.clone(), branch_id: end.branch_id, status }
+}
+
+fn standing(answer: Message) -> GlobalStatus {
+    let (Message::GlobalCommitResult(GlobalStanding { status, .. })
+    | Message::GlobalRollbackResult(GlobalStanding { status, .. })
+    | Message::GlobalStatusResult(GlobalStanding { status, .. })
+    | Message::GlobalReportResult(GlobalStanding { status, .. })) = answer
+    else {
+        panic!("another answer")
+    };
+    status
+}

@@ -1,0 +1,174 @@
+//! Globals from their beginning to their end, and after.
+
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{
+    BranchReport, BranchReported, GlobalReport, MergeResult, MergedWarp, Message,
+};
+use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
+
+use crate::client::{Client, branch, start};
+
+const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
+
+#[tokio::test]
+async fn a_global_of_at_is_committed_before_phase_two() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "1.8.0").await;
+    let mut rm = Client::rm(&server, "1.8.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    let mut register = branch(&xid, BranchType::At, DATABASE, "stock_tbl:1,2");
+    register.application_data = r#"{"autoCommit":false}"#.to_owned();
+    let branch_id = rm.register_branch(register).await.branch_id;
+    assert!(branch_id > 0);
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed);
+    let call = rm.carry_out_commit().await;
+    assert_eq!((call.xid.as_str(), call.branch_id), (xid.as_str(), branch_id));
+    assert_eq!(call.resource_id, DATABASE);
+    assert_eq!(call.application_data, r#"{"autoCommit":false}"#);
+    tm.reaches(&xid, GlobalStatus::Committed).await;
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed, "again, from the history");
+    assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Committed, "too late");
+}
+
+#[tokio::test]
+async fn a_rollback_undoes_the_latest_branch_first() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    let first = rm.branch(&xid, DATABASE, "t:1").await;
+    let second = rm.branch(&xid, DATABASE, "t:2").await;
+    let (status, order) = tokio::join!(tm.roll_back(&xid), async {
+        [rm.carry_out_rollback().await.branch_id, rm.carry_out_rollback().await.branch_id]
+    });
+    assert_eq!((status, order), (GlobalStatus::Rollbacked, [second, first]));
+    assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked);
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::TimeoutRollbacked, "never 'committed'");
+}
+
+#[tokio::test]
+async fn an_unknown_global_is_finished() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    for xid in ["127.0.0.1:8091:99", "nonsense"] {
+        assert_eq!(tm.commit(xid).await, GlobalStatus::Finished);
+        assert_eq!(tm.roll_back(xid).await, GlobalStatus::Finished);
+        assert_eq!(tm.status(xid).await, GlobalStatus::Finished);
+        let refused = tm.register_branch(branch(xid, BranchType::At, "r", "t:1")).await;
+        let failure = refused.result.unwrap_err();
+        assert_eq!(failure.code, ExceptionCode::GlobalTransactionNotExist);
+    }
+}
+
+#[tokio::test]
+async fn a_global_is_rolled_back_at_its_deadline() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "1.7.0").await;
+    let mut rm = Client::rm(&server, "1.7.0", DATABASE).await;
+    let xid = tm.begin(2_000).await;
+    let branch_id = rm.branch(&xid, DATABASE, "t:1").await;
+    assert_eq!(rm.carry_out_rollback().await.branch_id, branch_id);
+    tm.reaches(&xid, GlobalStatus::TimeoutRollbacked).await;
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::TimeoutRollbacked);
+    let late = rm.register_branch(branch(&xid, BranchType::At, DATABASE, "t:1")).await;
+    let code = late.result.unwrap_err().code;
+    assert_eq!(code, ExceptionCode::GlobalTransactionNotActive);
+}
+
+#[tokio::test]
+async fn a_commit_waits_for_branches_of_tcc() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.0.0").await;
+    let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
+    let xid = tm.begin(60_000).await;
+    let mut register = branch(&xid, BranchType::Tcc, "deduct", "");
+    register.application_data = r#"{"actionContext":{"a":1}}"#.to_owned();
+    rm.register_branch(register).await.result.unwrap();
+    let (status, call) = tokio::join!(tm.commit(&xid), rm.carry_out_commit());
+    assert_eq!(status, GlobalStatus::Committed);
+    assert_eq!((call.branch_type, call.resource_id.as_str()), (BranchType::Tcc, "deduct"));
+    assert_eq!(call.application_data, r#"{"actionContext":{"a":1}}"#);
+}
+
+#[tokio::test]
+async fn a_branch_that_failed_is_not_asked_again() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "1.8.0").await;
+    let mut rm = Client::rm(&server, "1.8.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    let branch_id = rm.branch(&xid, DATABASE, "t:1").await;
+    let report = Message::BranchReport(BranchReport {
+        xid: xid.clone(),
+        branch_id,
+        status: BranchStatus::PhaseOneFailed,
+        resource_id: String::new(),
+        application_data: String::new(),
+        branch_type: BranchType::At,
+    });
+    let reported = BranchReported { result: Ok(()) };
+    assert_eq!(rm.ask(report).await, Message::BranchReportResult(reported));
+    assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked, "there is nobody to ask");
+}
+
+#[tokio::test]
+async fn merged_requests_are_answered_as_the_version_wants() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let xid = tm.begin(60_000).await;
+    let part = |key: &str| Message::GlobalLockQuery(branch(&xid, BranchType::At, DATABASE, key));
+    let merged = |ids| MergedWarp { parts: vec![part("t:1"), part("t:2")], ids };
+
+    let mut old = Client::rm(&server, "2.2.0", DATABASE).await;
+    let id = old.send(&Message::MergedWarp(merged(vec![7, 8])), MessageKind::OneWay).await;
+    let Message::MergeResult(MergeResult { parts }) = old.answer_to(id).await else {
+        panic!("another answer")
+    };
+    assert_eq!(parts.len(), 2);
+
+    let mut new = Client::rm(&server, "2.3.0", DATABASE).await;
+    new.send(&Message::MergedWarp(merged(vec![70, 80])), MessageKind::OneWay).await;
+    for id in [80, 70] {
+        let Message::GlobalLockQueryResult(answer) = new.answer_to(id).await else {
+            panic!("another answer")
+        };
+        assert!(answer.lockable);
+    }
+}
+
+#[tokio::test]
+async fn a_saga_ends_as_its_client_reports() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", "shop#default_tx_group").await;
+    for (reported, ends) in [
+        (GlobalStatus::Committed, GlobalStatus::Committed),
+        (GlobalStatus::Rollbacked, GlobalStatus::Rollbacked),
+    ] {
+        let xid = client.begin(60_000).await;
+        for step in ["pay", "ship"] {
+            let step = branch(&xid, BranchType::Saga, step, "");
+            client.register_branch(step).await.result.unwrap();
+        }
+        let status = Some(reported);
+        let report = GlobalReport { xid: xid.clone(), extra_data: String::new(), status };
+        client.ask(Message::GlobalReport(report)).await;
+        assert_eq!(client.status(&xid).await, ends);
+    }
+}
+
+#[tokio::test]
+async fn a_saga_that_cannot_go_on_is_handed_back_to_its_client() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", "shop#default_tx_group").await;
+    let xid = client.begin(60_000).await;
+    let step = branch(&xid, BranchType::Saga, "pay", "");
+    client.register_branch(step.clone()).await.result.unwrap();
+    let status = Some(GlobalStatus::RollbackRetrying);
+    let report = GlobalReport { xid: xid.clone(), extra_data: String::new(), status };
+    client.ask(Message::GlobalReport(report)).await;
+    client.register_branch(step).await.result.expect("a compensation, after the decision");
+    let call = client.carry_out_rollback().await;
+    assert_eq!((call.branch_id, call.branch_type), (-1, BranchType::Saga));
+    assert_eq!(call.resource_id, "shop#default_tx_group");
+    assert_eq!(call.application_data, "RollbackRetrying");
+    client.reaches(&xid, GlobalStatus::Rollbacked).await;
+}

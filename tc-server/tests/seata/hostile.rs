@@ -1,0 +1,135 @@
+//! Streams that are damaged, truncated, oversized, slow or not Seata's at all: they end their own
+//! connection, and others do not notice.
+
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{GlobalEnd, Message};
+use handfast_seata_wire::value::GlobalStatus;
+use handfast_seata_wire::{Dialect, Encoding, encode};
+use handfast_server::serve::RunningServer;
+use rand::rngs::StdRng;
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::{Client, start, start_with};
+
+const STREAMS: u64 = 1_000;
+
+/// Writes the bytes in pieces and reads until the coordinator closes, or everything is written.
+async fn pour(server: &RunningServer, bytes: &[u8], piece: usize) {
+    let mut io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
+    for piece in bytes.chunks(piece.max(1)) {
+        // The coordinator may have closed already: that is its right.
+        if io.write_all(piece).await.is_err() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    drop(io.shutdown().await);
+    drop(io.read_to_end(&mut Vec::new()).await);
+}
+
+fn frames(random: &mut StdRng) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for id in 0..random.random_range(1..4) {
+        let xid = format!("127.0.0.1:8091:{}", random.random::<u16>());
+        let end = GlobalEnd { xid, extra_data: "x".repeat(random.random_range(0..300)) };
+        let message = Message::GlobalStatus(end);
+        let (encoding, dialect) = (Encoding::default(), Dialect::default());
+        encode(&message, MessageKind::Request, id, encoding, &dialect, &mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// One stream of each sort in turn.
+fn stream(seed: u64) -> Vec<u8> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut bytes = frames(&mut random);
+    match seed % 5 {
+        0 => random.fill_bytes(&mut bytes),
+        1 => bytes.truncate(random.random_range(0..bytes.len())),
+        2 => {
+            for _ in 0..random.random_range(1..8) {
+                let at = random.random_range(0..bytes.len());
+                bytes[at] = random.random();
+            }
+        }
+        // A frame that says it is longer than any may be, or than what follows.
+        3 => bytes[3..7].copy_from_slice(&random.random::<u32>().to_be_bytes()),
+        _ => {
+            let at = random.random_range(0..bytes.len());
+            bytes.splice(at..at, frames(&mut random));
+        }
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_thousand_bad_streams_harm_nobody() {
+    let server = start_with(|seata| seata.silence_timeout_ms = 2_000).await;
+    let mut good = Client::tm(&server, "2.3.0").await;
+    let xid = good.begin(60_000).await;
+    for seeds in (0..STREAMS).collect::<Vec<_>>().chunks(50) {
+        let streams: Vec<Vec<u8>> = seeds.iter().map(|&seed| stream(seed)).collect();
+        let pouring = streams.iter().zip([1_000, 7, 64].into_iter().cycle());
+        futures::future::join_all(pouring.map(|(bytes, piece)| pour(&server, bytes, piece))).await;
+        assert_eq!(good.status(&xid).await, GlobalStatus::Begin);
+    }
+}
+
+#[tokio::test]
+async fn the_header_of_an_answer_without_its_body_is_stepped_over() {
+    let server = start().await;
+    let mut client = Client::tm(&server, "2.3.0").await;
+    client.send_bytes(&[0xDA, 0xDA, 1, 0, 0, 0, 0x42, 0, 16, 1, 1, 0, 0, 0, 0, 2]).await;
+    assert_eq!(client.ask(Message::Ping).await, Message::Pong);
+}
+
+#[tokio::test]
+async fn what_is_not_seatas_is_closed() {
+    let server = start().await;
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\xDA\xDA\x00\x80\x00\x00",
+        b"\x16\x03\x01\x02\x00",
+        b"\xDA\xDA\x01\xFF\xFF\xFF\xFF\x00\x10\x00\x01\x00\x00\x00\x00\x01",
+    ] {
+        let mut client = Client::connect(&server, "2.3.0").await;
+        client.send_bytes(bytes).await;
+        assert!(client.read().await.is_none(), "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_finish_a_frame_is_let_go() {
+    let server = start_with(|seata| seata.silence_timeout_ms = 50).await;
+    for bytes in [&b""[..], b"\xDA", b"\xDA\xDA\x01\x00\x00\x00\x20"] {
+        let mut client = Client::connect(&server, "2.3.0").await;
+        client.send_bytes(bytes).await;
+        assert!(client.read().await.is_none(), "{bytes:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_off() {
+    let server = start_with(|seata| seata.queue_frames_max = 4).await;
+    let mut silent = Client::connect(&server, "2.3.0").await;
+    let mut pings = Vec::new();
+    for _ in 0..10_000 {
+        let (encoding, dialect) = (Encoding::default(), Dialect::default());
+        encode(&Message::Ping, MessageKind::Ping, 1, encoding, &dialect, &mut pings).unwrap();
+    }
+    let mut io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
+    while io.write_all(&pings).await.is_ok() {}
+    assert_eq!(silent.ask(Message::Ping).await, Message::Pong);
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_closed_at_once() {
+    let server = start_with(|seata| seata.connections_max = 1).await;
+    let mut first = Client::tm(&server, "2.3.0").await;
+    let mut second = Client::connect(&server, "2.3.0").await;
+    assert!(second.read().await.is_none());
+    assert_eq!(first.ask(Message::Ping).await, Message::Pong);
+}

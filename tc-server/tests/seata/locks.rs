@@ -1,0 +1,85 @@
+//! Lock conflicts and queries.
+
+use handfast_seata_wire::message::{GlobalLockQueried, Message};
+use handfast_seata_wire::value::{BranchType, ExceptionCode, GlobalStatus};
+
+use crate::client::{Client, branch, start, start_with};
+
+const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
+
+#[tokio::test]
+async fn a_lock_that_is_let_go_in_time_is_no_conflict() {
+    let server = start_with(|seata| seata.lock_wait_ms = 60_000).await;
+    let mut holder = Client::rm(&server, "2.3.0", DATABASE).await;
+    let mut waiter = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (held, wanted) = (holder.begin(60_000).await, waiter.begin(60_000).await);
+    holder.branch(&held, DATABASE, "t:1").await;
+    let (committed, granted) =
+        tokio::join!(holder.commit(&held), waiter.branch(&wanted, DATABASE, "T:1;"));
+    assert_eq!(committed, GlobalStatus::Committed);
+    assert!(granted > 0);
+}
+
+#[tokio::test]
+async fn a_conflict_is_told_after_a_while() {
+    let server = start_with(|seata| seata.lock_wait_ms = 20).await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (held, wanted) = (rm.begin(60_000).await, rm.begin(60_000).await);
+    rm.branch(&held, DATABASE, "t:1").await;
+    let refused = rm.register_branch(branch(&wanted, BranchType::At, DATABASE, "t:2,1")).await;
+    assert_eq!(refused.result.unwrap_err().code, ExceptionCode::LockKeyConflict);
+    assert_eq!(refused.branch_id, 0);
+    rm.branch(&held, DATABASE, "t:1").await;
+    rm.branch(&wanted, DATABASE, "t:2").await;
+    rm.branch(&wanted, "jdbc:mysql://another/demo", "t:1").await;
+}
+
+/// The numbers of the code differ between these versions; the client reads its own.
+#[tokio::test]
+async fn who_holds_rows_that_a_rollback_needs_is_told_to_give_up() {
+    let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
+    for version in ["1.5.0", "1.8.0", "2.0.0"] {
+        let mut rm = Client::rm(&server, version, DATABASE).await;
+        let (held, wanted) = (rm.begin(60_000).await, rm.begin(60_000).await);
+        rm.branch(&held, DATABASE, "t:1").await;
+        assert_eq!(rm.roll_back(&held).await, GlobalStatus::RollbackRetrying);
+        let mut register = branch(&wanted, BranchType::At, DATABASE, "t:1");
+        let conflict = rm.register_branch(register.clone()).await.result.unwrap_err().code;
+        assert_eq!(conflict, ExceptionCode::LockKeyConflict, "{version}");
+        register.application_data = r#"{"autoCommit":false}"#.to_owned();
+        let conflict = rm.register_branch(register).await.result.unwrap_err().code;
+        assert_eq!(conflict, ExceptionCode::LockKeyConflictFailFast, "{version}");
+        rm.carry_out_rollback().await;
+        rm.reaches(&held, GlobalStatus::Rollbacked).await;
+    }
+}
+
+#[tokio::test]
+async fn rows_are_lockable_for_who_holds_them() {
+    let server = start_with(|seata| seata.lock_wait_ms = 1).await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (held, other) = (rm.begin(60_000).await, rm.begin(60_000).await);
+    rm.branch(&held, DATABASE, "t:1").await;
+    for (xid, key, lockable) in [
+        (held.as_str(), "t:1", true),
+        (&other, "t:1", false),
+        (&other, "t:2", true),
+        ("", "t:1", false),
+        ("", "t:2", true),
+        ("127.0.0.1:8091:99", "t:1", false),
+    ] {
+        let query = branch(xid, BranchType::At, DATABASE, key);
+        let answer = rm.ask(Message::GlobalLockQuery(query)).await;
+        let expected = GlobalLockQueried { result: Ok(()), lockable };
+        assert_eq!(answer, Message::GlobalLockQueryResult(expected), "{xid} {key}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_key_that_means_nothing_is_refused() {
+    let server = start().await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = rm.begin(60_000).await;
+    let refused = rm.register_branch(branch(&xid, BranchType::At, DATABASE, "no colon")).await;
+    assert_eq!(refused.result.unwrap_err().code, ExceptionCode::BranchRegisterFailed);
+}

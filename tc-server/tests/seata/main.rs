@@ -1,0 +1,15 @@
+//! Clients of Apache Seata at a real coordinator over TCP, played with the client side of
+//! `handfast-seata-wire`.
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod globals;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod locks;
+#[cfg(test)]
+mod phase_two;
+#[cfg(test)]
+mod registration;
