@@ -9,7 +9,7 @@
 //! - SQL: [`Guard::claim`](crate::Guard::claim) keeps one row per lock in the resource's own
 //!   database, for whatever is written in the same transaction. [`FencedTable`] keeps the token in
 //!   a column of the row itself.
-//! - Redis: [`FencedKey`].
+//! - Redis: `FencedKey`, with the feature `redis`.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod claim;

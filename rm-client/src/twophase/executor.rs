@@ -55,6 +55,7 @@ impl<DB: XaDatabase> XaResource<DB> {
 }
 
 // A generic impl over the database would break type inference in code that merely links this crate.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 macro_rules! impl_executor {
     ($db:ty) => {
         impl<'c> Executor<'c> for &'c mut XaTransaction<'_, $db> {
