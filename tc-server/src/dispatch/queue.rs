@@ -10,24 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
+use super::lane::{CallKey, Lane, ResourceLoad};
 use super::{Backoff, Settings};
-
-/// How much phase two a resource has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceLoad {
-    /// The resource.
-    pub resource: ResourceKey,
-    /// Live processes that registered it.
-    pub processes: usize,
-    /// Calls that wait for a process.
-    pub due: usize,
-    /// Calls that wait for their next attempt.
-    pub delayed: usize,
-    /// Calls that a process has and has not answered.
-    pub in_flight: usize,
-}
-
-type CallKey = (Xid, BranchId);
 
 /// All calls that are owed and all processes that could carry them out.
 #[derive(Debug)]
@@ -62,16 +46,6 @@ enum Then {
     BackOff,
     /// The call was changed while it was in flight: the answer is to the earlier one.
     AskAgain,
-}
-
-#[derive(Debug, Default)]
-struct Lane {
-    due: BTreeMap<Ask, BTreeSet<CallKey>>,
-    delayed: BTreeSet<CallKey>,
-    in_flight: usize,
-    processes: Vec<ProcessId>,
-    /// Where the round robin goes on.
-    next: usize,
 }
 
 #[derive(Debug, Default)]
@@ -160,7 +134,8 @@ impl Queue {
         }
     }
 
-    /// A process can do phase two of these resources: their delayed calls are due at once.
+    /// A process can do phase two of these resources: their delayed calls are due at once, and so
+    /// are those that a silent process has.
     pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
         for resource in resources {
             let lane = self.lanes.entry(resource.clone()).or_default();
@@ -169,6 +144,7 @@ impl Queue {
             }
             self.processes.entry(id).or_default().resources.insert(resource.clone());
             self.undelay(&resource);
+            self.take_from_silent(&resource, id);
         }
     }
 
@@ -288,16 +264,7 @@ impl Queue {
     /// How much each resource has to do.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
-        self.lanes
-            .iter()
-            .map(|(resource, lane)| ResourceLoad {
-                resource: resource.clone(),
-                processes: lane.processes.len(),
-                due: lane.due.values().map(BTreeSet::len).sum(),
-                delayed: lane.delayed.len(),
-                in_flight: lane.in_flight,
-            })
-            .collect()
+        self.lanes.iter().map(|(resource, lane)| lane.load(resource)).collect()
     }
 
     /// How many calls a process has and has not answered.
@@ -399,6 +366,17 @@ impl Queue {
         }
     }
 
+    /// Where all were silent a call is given to one of them for want of a better one.
+    fn take_from_silent(&mut self, resource: &ResourceKey, better: ProcessId) {
+        let Some(lane) = self.lanes.get(resource) else { return };
+        let others = lane.processes.iter().filter(|id| **id != better);
+        let silent = others.filter_map(|id| self.processes.get(id)).filter(|it| it.silent);
+        let in_flight = silent.flat_map(|process| process.in_flight.iter().copied());
+        let is_of_resource =
+            |key: &CallKey| self.calls.get(key).is_some_and(|it| it.call.resource == *resource);
+        self.take_back(in_flight.filter(is_of_resource).collect());
+    }
+
     fn enter_due(&mut self, key: CallKey) {
         let Some(pending) = self.calls.get_mut(&key) else { return };
         pending.place = Place::Due;
@@ -463,19 +441,6 @@ impl Place {
             Self::InFlight { process, then, .. } if by.is_none_or(|by| by == process) => Some(then),
             Self::InFlight { .. } | Self::Due | Self::Delayed { .. } => None,
         }
-    }
-}
-
-impl Lane {
-    fn has_due(&self) -> bool {
-        self.due.values().any(|keys| !keys.is_empty())
-    }
-
-    fn is_idle(&self) -> bool {
-        self.processes.is_empty()
-            && !self.has_due()
-            && self.delayed.is_empty()
-            && self.in_flight == 0
     }
 }
 

@@ -273,6 +273,9 @@ fn where_there_is_no_one_else_an_unanswered_call_is_sent_again_after_a_pause() {
     assert_eq!(desk.sends(), [""; 0]);
     desk.pass(100);
     assert_eq!(desk.sends(), ["1 a 1"]);
+    // Lost was the time until that one was unanswered too: whoever comes takes it over.
+    desk.registered(SECOND, "a");
+    assert_eq!(desk.sends(), ["2 a 1"]);
 }
 
 /// Lost was the timer of a pause of nothing: the call was never sent again.
