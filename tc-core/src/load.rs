@@ -188,10 +188,9 @@ impl Coordinator {
 }
 
 type Branches = BTreeMap<(Xid, u32), BranchRecord>;
+type Sorted = (BTreeMap<Xid, GlobalRecord>, Branches, BTreeMap<Xid, SagaRecord>);
 
-fn sort_records(
-    records: impl IntoIterator<Item = Record>,
-) -> Result<(BTreeMap<Xid, GlobalRecord>, Branches, BTreeMap<Xid, SagaRecord>), LoadError> {
+fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, LoadError> {
     let (mut globals, mut branches, mut sagas) =
         (BTreeMap::new(), Branches::new(), BTreeMap::new());
     for record in records {

@@ -305,8 +305,8 @@ impl Shared {
         let mut client = CoordinatorClient::with_interceptor(channel, self.dialler.credentials())
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         self.step(|steps, _| steps.protocol.connected(connection));
-        // Whoever stops reading, or is aborted, drops this, and the sending side ends with it: while
-        // one side lasts the transport keeps the stream, and the coordinator goes on calling.
+        // Dropped when reading ends or is aborted, it ends the sending side too: while one side
+        // lasts, the transport keeps the stream and the coordinator goes on calling.
         let (_reads, stops_reading) = oneshot::channel::<()>();
         let outgoing = frames(Arc::downgrade(self), connection, sending).take_until(stops_reading);
         let opened = client.connect(outgoing).await;

@@ -1,10 +1,11 @@
 //! Sagas: work of several services, step by step, driven by the coordinator.
 //!
 //! Whoever starts a saga hands the coordinator a list of steps ([`Saga`]) and may die after that:
-//! the coordinator calls each step at a live process that takes part ([`Handfast::saga_participant`]),
-//! and takes back what was done, in the reverse order, when a step refuses. Each action and each
-//! compensation runs in a local transaction of the participant's own database, behind the
-//! [fence](crate::fence), so that it takes effect once however often it is called.
+//! the coordinator calls each step at a live process that takes part
+//! ([`Handfast::saga_participant`]), and takes back what was done, in the reverse order, when a
+//! step refuses. Each action and each compensation runs in a local transaction of the participant's
+//! own database, behind the [fence](crate::fence), so that it takes effect once however often it is
+//! called.
 //!
 //! It does not order or repeat anything: that is the coordinator's.
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::decide::Next;
 use super::definition::{SagaDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
 use crate::coordinator::{Answer, Coordinator, check_limit};
@@ -212,8 +211,7 @@ impl Coordinator {
             }
         };
         let name = saga.definition.steps[step.place()].name.clone();
-        let finish = |saga: &mut SagaRecord| drop::<Next>(saga.finish(now, step, ended));
-        self.sagas.change(xid, finish);
+        self.sagas.change(xid, |saga| saga.finish(now, step, ended));
         out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
         self.go_on(now, xid, out);

@@ -15,7 +15,7 @@ use crate::request::{Decision, PhaseTwoOutcome};
 use crate::{BranchId, Timestamp, Xid};
 
 /// What an answer makes of a saga.
-pub(super) enum Next {
+enum Next {
     /// The step, and perhaps the saga, has something else to do.
     GoOn,
     /// The same call stays due.
@@ -132,13 +132,18 @@ impl SagaRecord {
         told: u32,
     ) -> Next {
         match (decision, outcome) {
-            (Decision::Commit, PhaseTwoOutcome::Done) => self.finish(now, step, StepState::Done),
+            (Decision::Commit, PhaseTwoOutcome::Done) => {
+                self.finish(now, step, StepState::Done);
+                Next::GoOn
+            }
             (Decision::Commit, PhaseTwoOutcome::Output { output }) => {
                 self.steps[step.place()].output = Some(output);
-                self.finish(now, step, StepState::Done)
+                self.finish(now, step, StepState::Done);
+                Next::GoOn
             }
             (Decision::RollBack, PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }) => {
-                self.finish(now, step, StepState::Compensated)
+                self.finish(now, step, StepState::Compensated);
+                Next::GoOn
             }
             (Decision::Commit, PhaseTwoOutcome::Refused { error, .. }) => {
                 self.fail(now, step, error);
@@ -160,11 +165,10 @@ impl SagaRecord {
         }
     }
 
-    pub(super) fn finish(&mut self, now: Timestamp, step: StepRef, state: StepState) -> Next {
+    pub(super) fn finish(&mut self, now: Timestamp, step: StepRef, state: StepState) {
         let record = &mut self.steps[step.place()];
         record.state = state;
         record.ended_at = Some(now);
-        Next::GoOn
     }
 
     fn fail(&mut self, now: Timestamp, step: StepRef, error: Arc<str>) {
