@@ -8,9 +8,7 @@ use comfy_table::Table;
 use sqlx::{MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool};
 use tokio::signal::unix::{SignalKind, signal};
 
-use handfast::outbox::{
-    self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay,
-};
+use handfast::outbox::{self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay};
 
 use crate::arguments::{Arguments, Command};
 

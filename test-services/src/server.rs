@@ -18,7 +18,7 @@ use crate::process::{
 use crate::programs::Programs;
 use crate::{mariadb, nats, postgres, rabbitmq, redis};
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// Which product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -285,9 +285,7 @@ async fn consume(
 
 async fn next_of(mut messages: lapin::Consumer) -> Result<Message, OutboxError> {
     let message = messages.next().await;
-    message
-        .ok_or_else(|| unavailable("the server has ended the consumer"))?
-        .map_err(unavailable)
+    message.ok_or_else(|| unavailable("the server has ended the consumer"))?.map_err(unavailable)
 }
 
 async fn settle(message: &Message) -> Result<(), OutboxError> {
