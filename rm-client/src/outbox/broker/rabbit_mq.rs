@@ -1,7 +1,8 @@
 //! RabbitMQ: one exchange, the topic as routing key, one durable queue a group.
 //!
-//! Messages are persistent and confirmed by the server (publisher confirms). They are *mandatory*: an
-//! event that no group's queue would get is refused, because RabbitMQ keeps events in queues alone.
+//! Messages are persistent and confirmed by the server (publisher confirms). They are *mandatory*:
+//! an event that no group's queue would get is refused, because RabbitMQ keeps events in queues
+//! alone.
 
 use std::fmt;
 use std::future::Future;
@@ -78,8 +79,8 @@ impl RabbitMq {
     }
 
     /// Joins a group of consumers of a topic: makes the group's queue, which gets every event from
-    /// then on, if it is new. One consumer of a group is served at a time, with one event at a time,
-    /// and another one when its connection has ended, so that the order of the topic is kept.
+    /// then on, if it is new. One consumer of a group is served at a time, with one event at a
+    /// time, and another one when its connection has ended, so that the order of the topic is kept.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`], and [`OutboxError::Malformed`] for names longer than
@@ -113,7 +114,8 @@ impl RabbitMq {
         .await
     }
 
-    /// The channel to publish on. Two callers that find it broken may both open one; the later stays.
+    /// The channel to publish on. Two callers that find it broken may both open one; the later
+    /// stays.
     async fn publisher(&self) -> Result<Open, OutboxError> {
         let kept = self.kept().clone();
         if let Some(open) = kept.filter(|open| open.channel.status().connected()) {
