@@ -250,7 +250,7 @@ async fn run_compensation<DB: AtDatabase>(
 
 fn read(branch: &PhaseTwoBranch) -> Result<(Fence, SagaCall), StepError> {
     let step = branch.step.clone().ok_or_else(|| StepError::fail("the call is of no step"))?;
-    let xid = Xid::new(&*branch.xid).map_err(|error| StepError::fail(error.to_string()))?;
+    let xid = Xid::new(&branch.xid).map_err(|error| StepError::fail(error.to_string()))?;
     let fence = Fence::new(&xid, branch.branch_id, &step.action)?;
     Ok((fence, SagaCall { xid, branch: branch.branch_id, step }))
 }

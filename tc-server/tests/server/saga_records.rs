@@ -146,7 +146,7 @@ pub(crate) fn example() -> Record {
         attempts: 1,
         last_failure: Some((Timestamp(1_200), "no money".into())),
         output: None,
-        ..reserved.clone()
+        ..reserved
     };
     let definition = SagaDefinition {
         name: "place-order".into(),
