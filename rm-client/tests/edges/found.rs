@@ -104,6 +104,11 @@ async fn a_failed_statement_leaves_nothing_on_sqlite() {
         ("strict_seat", "UPDATE strict_seat SET n = n + 1"),
         ("loose_seat", "UPDATE loose_seat SET n = abs(n)"),
         ("loose_seat", "INSERT INTO loose_seat SELECT id + 10, abs(n) FROM loose_seat"),
+        // One row, whose change needs no savepoint.
+        ("strict_seat", "UPDATE strict_seat SET n = n + 1 WHERE id = 3"),
+        ("loose_seat", "UPDATE loose_seat SET n = abs(n) WHERE id = 3"),
+        // What fails is not the change but what is asked of it.
+        ("loose_seat", "UPDATE loose_seat SET n = n + 1 WHERE id = 3 RETURNING abs(n - 1)"),
     ] {
         let before = stage.dump(table, &["id", "n"]).await;
         let global = stage.begin().await;

@@ -1,6 +1,6 @@
 //! DELETE: the rows as they were, from the statement itself where the database returns them.
 
-use super::{Run, for_application, rows_of};
+use super::{Extent, Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps};
 use crate::at::image::Layout;
 use crate::at::plan::{Delete, DeleteImage};
@@ -14,7 +14,7 @@ impl<DB: Backend> Run<'_, DB> {
             }
             DeleteImage::Read { before, change } => {
                 let before = self.read(before, &plan.columns).await?;
-                let steps = self.change_rows(change, &before, &plan.columns).await?;
+                let steps = self.change_rows(change, Extent::Any, &before, &plan.columns).await?;
                 (before, steps)
             }
         };

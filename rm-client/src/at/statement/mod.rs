@@ -30,6 +30,15 @@ pub(crate) struct Run<'r, DB: Backend> {
     pub(crate) query: Captured<DB>,
 }
 
+/// How much a change does before it can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// One row at most, which the database writes when nothing can fail any more.
+    OneRow,
+    /// Any number of rows, or something beside them.
+    Any,
+}
+
 impl<DB: Backend> Run<'_, DB> {
     /// Runs the statement by its plan and records what is to be undone and locked.
     pub(crate) async fn carry_out(mut self, plan: &Plan) -> Result<Steps<DB>, sqlx::Error> {
@@ -51,9 +60,21 @@ impl<DB: Backend> Run<'_, DB> {
     }
 
     async fn change_by(&mut self, captured: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
+        self.change_within(Extent::Any, captured).await
+    }
+
+    async fn change_within(
+        &mut self,
+        extent: Extent,
+        captured: Captured<DB>,
+    ) -> Result<Steps<DB>, sqlx::Error> {
         let was_half_recorded = self.work.half_recorded;
         self.work.half_recorded = true;
-        let result = self.all_or_nothing(captured).await;
+        let result = if DB::FAILS_HALF_WAY && extent == Extent::Any {
+            self.all_or_nothing(captured).await
+        } else {
+            DB::steps(self.connection, captured).await
+        };
         if let Err(error) = &result
             && error.as_database_error().is_some()
         {
@@ -64,9 +85,6 @@ impl<DB: Backend> Run<'_, DB> {
     }
 
     async fn all_or_nothing(&mut self, captured: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
-        if !DB::FAILS_HALF_WAY {
-            return DB::steps(self.connection, captured).await;
-        }
         self.control("SAVEPOINT").await?;
         let result = DB::steps(self.connection, captured).await;
         match &result {
@@ -88,11 +106,15 @@ impl<DB: Backend> Run<'_, DB> {
     async fn change_rows(
         &mut self,
         change: &Change,
+        extent: Extent,
         before: &Image,
         columns: &[usize],
     ) -> Result<Steps<DB>, sqlx::Error> {
         match change {
-            Change::ByPredicate(query) => self.change(query).await,
+            Change::ByPredicate(query) => {
+                let captured = self.bound(query);
+                self.change_within(extent, captured).await
+            }
             Change::ByKey(keyed) => self.change_by_key(keyed, before, columns).await,
         }
     }

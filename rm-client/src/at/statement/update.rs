@@ -1,7 +1,7 @@
 //! UPDATE: before image with row locks, change, after image; in one statement where the database
 //! returns both.
 
-use super::{Run, for_application, rows_of};
+use super::{Extent, Run, for_application, rows_of};
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::image::{Image, Layout, align};
 use crate::at::plan::{Change, Query, Update, UpdateImage};
@@ -12,7 +12,9 @@ impl<DB: Backend> Run<'_, DB> {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
             UpdateImage::Read { before, change, returns_after } => {
                 let before = self.read(before, &plan.columns).await?;
-                self.update_imaged(before, change, *returns_after, &plan.columns).await?
+                let extent = self.extent_of(plan, &before);
+                let (after, columns) = (*returns_after, &plan.columns);
+                self.update_imaged(before, change, extent, after, columns).await?
             }
         };
         self.work.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
@@ -33,14 +35,22 @@ impl<DB: Backend> Run<'_, DB> {
         self.aligned(before, after, steps)
     }
 
+    /// A trigger and a RETURNING of the application are evaluated when the row is written; that they
+    /// leave nothing when they fail is not relied on.
+    fn extent_of(&self, plan: &Update, before: &Image) -> Extent {
+        let is_plain = self.loaded.table.triggers.is_empty() && !plan.user_returning;
+        if before.len() <= 1 && is_plain { Extent::OneRow } else { Extent::Any }
+    }
+
     async fn update_imaged(
         &mut self,
         before: Image,
         change: &Change,
+        extent: Extent,
         returns_after: bool,
         columns: &[usize],
     ) -> Result<(Image, Image, Steps<DB>), sqlx::Error> {
-        let steps = self.change_rows(change, &before, columns).await?;
+        let steps = self.change_rows(change, extent, &before, columns).await?;
         self.expect_rows("UPDATE", before.len(), &steps)?;
         let after = if before.is_empty() {
             Vec::new()
