@@ -35,8 +35,8 @@ impl<DB: Backend> Run<'_, DB> {
         self.aligned(before, after, steps)
     }
 
-    /// A trigger and a RETURNING of the application are evaluated when the row is written; that they
-    /// leave nothing when they fail is not relied on.
+    /// A trigger and a RETURNING of the application are evaluated when the row is written; that
+    /// they leave nothing when they fail is not relied on.
     fn extent_of(&self, plan: &Update, before: &Image) -> Extent {
         let is_plain = self.loaded.table.triggers.is_empty() && !plan.user_returning;
         if before.len() <= 1 && is_plain { Extent::OneRow } else { Extent::Any }
