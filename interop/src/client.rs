@@ -15,16 +15,23 @@ pub(crate) struct Client {
     package: &'static str,
     /// The release.
     pub(crate) version: &'static str,
+    /// Whether Maven's repository has this release's other serializers and compressors.
+    has_encodings: bool,
 }
 
 impl Client {
     /// Every client that is run.
     pub(crate) const ALL: &[Self] = &[
-        Self { package: "io.seata", version: "1.8.0" },
-        Self { package: "io.seata", version: "2.0.0" },
-        Self { package: "org.apache.seata", version: "2.2.0" },
-        Self { package: "org.apache.seata", version: "2.6.0" },
+        Self { package: "io.seata", version: "1.8.0", has_encodings: true },
+        Self { package: "io.seata", version: "2.0.0", has_encodings: false },
+        Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true },
+        Self { package: "org.apache.seata", version: "2.6.0", has_encodings: false },
     ];
+
+    /// How it is run, besides in the way that it has unless it is told otherwise.
+    pub(crate) fn encodings(&self) -> &'static [Encoding] {
+        if self.has_encodings { Encoding::MORE } else { &[] }
+    }
 
     /// Fetches the release and builds the service with it.
     pub(crate) fn build(&self) -> Result<()> {
@@ -34,6 +41,9 @@ impl Client {
         maven.arg(format!("-Dseata.package={}", self.package));
         maven.arg(format!("-Dseata.version={}", self.version));
         maven.arg(format!("-Dhandfast.build={}", self.folder()?.display()));
+        if self.has_encodings {
+            maven.arg("-Pencodings");
+        }
         let status = maven.status().context("running mvn")?;
         ensure!(status.success(), "{self}: mvn: {status}");
         Ok(())
@@ -45,7 +55,7 @@ impl Client {
         let path = [settings.to_owned(), built.join("worker.jar"), built.join("libraries/*")];
         let mut java = Command::new("java");
         // Small, and up soon: there are several on a small machine.
-        java.args(["-Dorg.slf4j.simpleLogger.showDateTime=true"]);
+        java.arg("-Dorg.slf4j.simpleLogger.showDateTime=true");
         java.arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS");
         java.args(["-Xmx256m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         java.arg("-cp").arg(env::join_paths(path)?).arg("handfast.interop.Worker");
@@ -81,6 +91,18 @@ pub(crate) struct Encoding {
 impl Encoding {
     /// What a client does unless it is told otherwise.
     pub(crate) const DEFAULT: Self = Self { serializer: "seata", compressor: "none" };
+
+    /// The others.
+    pub(crate) const MORE: &[Self] = &[
+        Self { serializer: "protobuf", compressor: "none" },
+        Self { serializer: "protobuf", compressor: "gzip" },
+        Self { serializer: "seata", compressor: "gzip" },
+        Self { serializer: "seata", compressor: "zip" },
+        Self { serializer: "seata", compressor: "deflater" },
+        Self { serializer: "seata", compressor: "zstd" },
+        Self { serializer: "seata", compressor: "lz4" },
+        Self { serializer: "seata", compressor: "bzip2" },
+    ];
 }
 
 impl fmt::Display for Encoding {

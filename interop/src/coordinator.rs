@@ -15,7 +15,7 @@ use crate::wait::until;
 /// Phase two is tried again soon, and a decision is answered before it if that takes long.
 const SETTINGS: &[&str] = &[
     "seata.enabled=true",
-    "seata.phase_two_wait_ms=1500",
+    "seata.phase_two_wait_ms=5000",
     "dispatch.retry_delay_ms_min=50",
     "dispatch.retry_delay_ms_max=500",
     "dispatch.answer_timeout_ms=5000",

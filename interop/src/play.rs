@@ -1,5 +1,6 @@
 //! Every client on every database, a few stages at a time, and what came of it.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
@@ -58,32 +59,42 @@ pub(crate) fn play_all(options: &Options) -> Result<()> {
 }
 
 fn performances(options: &Options) -> Result<Vec<Performance>> {
-    let fits = |wanted: &Option<String>, name: &str| {
-        wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
-    };
-    let scenarios: Vec<Scenario> = scenarios::ALL.to_vec();
-    let wanted = |it: &Scenario| fits(&options.scenario, &format!("{} {}", it.mode, it.name));
-    let scenarios: Vec<Scenario> = scenarios.into_iter().filter(wanted).collect();
-    let clients = Client::ALL.iter().filter(|it| fits(&options.client, &it.to_string()));
-    let clients: Vec<Client> = clients.copied().collect();
-    for client in &clients {
-        client.build()?;
-    }
-    let kinds = [Kind::MariaDb, Kind::Postgres].into_iter();
-    let kinds = kinds.filter(|kind| fits(&options.database, &kind.programs().name.to_lowercase()));
+    let scenarios = scenarios::ALL
+        .iter()
+        .filter(|it| fits(options.scenario.as_deref(), &format!("{} {}", it.mode, it.name)));
+    let scenarios: Vec<Scenario> = scenarios.copied().collect();
+    let basic: Vec<Scenario> = scenarios.iter().filter(|it| it.is_basic).copied().collect();
+    let clients = Client::ALL.iter().copied();
+    let clients = clients.filter(|it| fits(options.client.as_deref(), &it.to_string()));
+    let clients: Vec<Client> = clients.collect();
+    clients.iter().try_for_each(Client::build)?;
     let mut performances = Vec::new();
-    for kind in kinds {
+    for kind in [Kind::MariaDb, Kind::Postgres] {
+        if !fits(options.database.as_deref(), &kind.programs().name.to_lowercase()) {
+            continue;
+        }
         let database = Arc::new(Database::start(kind)?);
         for client in &clients {
-            performances.push(Performance {
+            let on = |encoding, scenarios: &[Scenario]| Performance {
                 client: *client,
-                encoding: Encoding::DEFAULT,
+                encoding,
                 database: Arc::clone(&database),
-                scenarios: scenarios.clone(),
-            });
+                scenarios: scenarios.to_vec(),
+            };
+            performances.push(on(Encoding::DEFAULT, &scenarios));
+            // What is written on the way to the coordinator has nothing to do with the database.
+            let more = if kind == Kind::MariaDb { client.encodings() } else { &[] };
+            performances.extend(more.iter().map(|encoding| on(*encoding, &basic)));
         }
     }
+    performances.retain(|it| !it.scenarios.is_empty());
+    // The long ones first: the last to be played are short.
+    performances.sort_by_key(|it| Reverse(it.scenarios.len()));
     Ok(performances)
+}
+
+fn fits(wanted: Option<&str>, name: &str) -> bool {
+    wanted.is_none_or(|wanted| name.contains(wanted))
 }
 
 /// A stage on which something failed is not played on: what follows might fail for no other reason.

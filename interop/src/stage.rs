@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use handfast_test_services::Kind;
 use tempfile::TempDir;
 
 use crate::client::{Client, Encoding, write_settings};
 use crate::coordinator::Coordinator;
 use crate::database::{Database, USER};
+use crate::line::Line;
 use crate::service::{Actor, Service};
 use crate::wait::until_same;
 
@@ -24,8 +24,9 @@ pub(crate) struct Stage {
     // Dropped in this order: the services, the coordinator, then their files.
     /// Begins and ends globals, looks at the database, and has no branches.
     desk: Service,
-    /// Has branches.
+    /// Has branches, and reaches the coordinator by the line.
     shop: Service,
+    line: Line,
     coordinator: Coordinator,
     client: Client,
     encoding: Encoding,
@@ -47,12 +48,13 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("handfast-interop-").tempdir()?;
         let program = std::env::current_exe()?.with_file_name("handfast");
         let coordinator = Coordinator::start(&program, folder.path())?;
-        let address = coordinator.address();
-        let start = |service: &str| {
+        let line = Line::to(coordinator.address())?;
+        let start = |service: &str, address| {
             let place = folder.path().join(service);
             start_service(client, encoding, database, name, place, address)
         };
-        let (desk, shop) = (start("desk")?, start("shop")?);
+        let desk = start("desk", coordinator.address())?;
+        let shop = start("shop", line.address())?;
         let maker = desk.actor();
         for statement in database.tables(name) {
             maker.tell(&format!("plain {statement}"))?;
@@ -60,6 +62,7 @@ impl Stage {
         Ok(Self {
             desk,
             shop,
+            line,
             coordinator,
             client,
             encoding,
@@ -83,24 +86,20 @@ impl Stage {
 
     /// One more process of the shop's application and resources.
     pub(crate) fn second_shop(&self) -> Result<Service> {
-        self.second_shop_at(self.coordinator.address())
-    }
-
-    /// The same, with the coordinator elsewhere.
-    pub(crate) fn second_shop_at(&self, address: SocketAddr) -> Result<Service> {
         let number = self.service_last.fetch_add(1, Ordering::Relaxed);
         let place = self.folder.path().join(format!("shop-{number}"));
+        let address = self.coordinator.address();
         start_service(self.client, self.encoding, &self.database, &self.name, place, address)
+    }
+
+    /// What lies between the shop and the coordinator.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     /// The coordinator.
     pub(crate) fn coordinator(&self) -> &Coordinator {
         &self.coordinator
-    }
-
-    /// The database.
-    pub(crate) fn kind(&self) -> Kind {
-        self.database.kind()
     }
 
     /// A number that no other row has.

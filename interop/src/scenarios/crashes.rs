@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 
-use crate::line::Line;
 use crate::service::Actor;
 use crate::stage::{AMOUNT, Stage, take_one};
 use crate::wait::same;
@@ -79,23 +78,19 @@ fn decide_without_phase_two(
     Ok(xid)
 }
 
-/// A client whose line was cut through both phases connects again, and is asked then.
+/// A client whose line was cut before the decision connects again, and is asked then.
 pub(super) fn reconnect(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
-    let line = Line::to(stage.coordinator().address())?;
-    let second = stage.second_shop_at(line.address())?;
-    // Nobody else could do it.
-    stage.shop().pause()?;
-    let (desk, buyer) = (stage.desk(), second.actor());
+    let (desk, buyer) = (stage.desk(), stage.shop().actor());
     let xid = desk.begin(120_000)?;
     buyer.join(&xid)?;
     buyer.tell(&format!("at {}", take_one(row)))?;
-    line.cut();
+    buyer.leave()?;
+    stage.line().cut();
     desk.tell("rollback")?;
     same("the amount while cut off", &stage.amount(row)?, &(AMOUNT - 1))?;
-    line.mend();
+    stage.line().mend();
     stage.until_amount(row, AMOUNT)?;
     stage.until_no_undo_rows(&xid)?;
-    stage.until_status(&xid, "Rollbacked")?;
-    stage.shop().go_on()
+    stage.until_status(&xid, "Rollbacked")
 }
