@@ -1,84 +1,87 @@
-//! The clients: which releases, how each is built, and how a service with it is started.
+//! The clients: which releases, and what is the same for all of them.
 
 use std::env;
 use std::fmt;
-use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use handfast_test_services::Kind;
+
+use crate::database::Database;
+use crate::go::Go;
+use crate::java::Java;
+use crate::line::Written;
+use crate::scenarios::Scenario;
 
 /// A release of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Client {
-    /// Java's package of it, and Maven's group.
-    package: &'static str,
-    /// The release.
-    pub(crate) version: &'static str,
-    /// Whether Maven's repository has this release's other serializers and compressors.
-    has_encodings: bool,
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Client {
+    Java(Java),
+    Go(Go),
 }
 
 impl Client {
     /// Every client that is run.
-    pub(crate) const ALL: &[Self] = &[
-        Self { package: "io.seata", version: "1.8.0", has_encodings: true },
-        Self { package: "io.seata", version: "2.0.0", has_encodings: false },
-        Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true },
-        Self { package: "org.apache.seata", version: "2.6.0", has_encodings: false },
-    ];
-
-    /// How it is run, besides in the way that it has unless it is told otherwise.
-    pub(crate) fn encodings(&self) -> &'static [Encoding] {
-        if self.has_encodings { Encoding::MORE } else { &[] }
+    pub(crate) fn all() -> Vec<Self> {
+        let java = Java::ALL.iter().copied().map(Self::Java);
+        java.chain([Self::Go(Go)]).collect()
     }
 
     /// Fetches the release and builds the service with it.
     pub(crate) fn build(&self) -> Result<()> {
-        let mut maven = Command::new("mvn");
-        maven.args(["--quiet", "--batch-mode", "--no-transfer-progress", "package"]);
-        maven.current_dir(sources().join("java"));
-        maven.arg(format!("-Dseata.package={}", self.package));
-        maven.arg(format!("-Dseata.version={}", self.version));
-        maven.arg(format!("-Dhandfast.build={}", self.folder()?.display()));
-        if self.has_encodings {
-            maven.arg("-Pencodings");
+        match self {
+            Self::Java(java) => java.build(),
+            Self::Go(go) => go.build(),
         }
-        let status = maven.status().context("running mvn")?;
-        ensure!(status.success(), "{self}: mvn: {status}");
-        Ok(())
     }
 
-    /// A service of this application, to be given its arguments. It finds its settings in a folder.
-    pub(crate) fn service(&self, settings: &Path) -> Result<Command> {
-        let built = self.folder()?;
-        let path = [settings.to_owned(), built.join("worker.jar"), built.join("libraries/*")];
-        let mut java = Command::new("java");
-        // Small, and up soon: there are several on a small machine.
-        java.arg("-Dorg.slf4j.simpleLogger.showDateTime=true");
-        java.arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS");
-        java.args(["-Xmx256m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-        java.arg("-cp").arg(env::join_paths(path)?).arg("handfast.interop.Worker");
-        Ok(java)
+    /// A service with it.
+    pub(crate) fn service(&self, wanted: &Wanted<'_>) -> Result<Command> {
+        match self {
+            Self::Java(java) => java.service(wanted),
+            Self::Go(go) => go.service(wanted),
+        }
     }
 
-    /// Where its build goes: beside the builds of this program.
-    fn folder(&self) -> Result<PathBuf> {
-        let program = env::current_exe()?;
-        let target = program.parent().and_then(Path::parent).context("no target folder")?;
-        Ok(target.join("interop").join(self.version))
+    /// How it is run, besides in the way that it has unless it is told otherwise.
+    pub(crate) fn encodings(&self) -> &'static [Encoding] {
+        match self {
+            Self::Java(java) => java.encodings(),
+            Self::Go(_) => &[],
+        }
+    }
+
+    /// Whether the client itself can do this.
+    pub(crate) fn can_play(&self, database: Kind, scenario: &Scenario) -> bool {
+        match self {
+            Self::Java(_) => true,
+            Self::Go(go) => go.can_play(database, scenario),
+        }
     }
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "java-{}", self.version)
+        match self {
+            Self::Java(java) => write!(out, "java-{}", java.version),
+            Self::Go(_) => write!(out, "go-{}", Go::VERSION),
+        }
     }
 }
 
-/// The sources of the services.
-fn sources() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// What a service is told at its start.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Where its settings go.
+    pub(crate) folder: &'a Path,
+    /// Where it finds the coordinator.
+    pub(crate) coordinator: SocketAddr,
+    pub(crate) encoding: Encoding,
+    pub(crate) database: &'a Database,
+    /// The name of its part of the database.
+    pub(crate) name: &'a str,
 }
 
 /// How a client writes what it sends.
@@ -103,6 +106,21 @@ impl Encoding {
         Self { serializer: "seata", compressor: "lz4" },
         Self { serializer: "seata", compressor: "bzip2" },
     ];
+
+    /// As the heads of frames have it.
+    pub(crate) fn written(self) -> Result<Written> {
+        let number = |names: &[&str], name| {
+            let at = names.iter().position(|it| *it == name);
+            at.and_then(|at| u8::try_from(at).ok()).with_context(|| format!("no number for {name}"))
+        };
+        Ok(Written {
+            serializer: number(&["", "seata", "protobuf"], self.serializer)?,
+            compressor: number(
+                &["none", "gzip", "zip", "7z", "bzip2", "lz4", "deflater", "zstd"],
+                self.compressor,
+            )?,
+        })
+    }
 }
 
 impl fmt::Display for Encoding {
@@ -111,38 +129,14 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// Writes the settings of a service that finds the coordinator at this address.
-pub(crate) fn write_settings(folder: &Path, address: &str, encoding: Encoding) -> Result<()> {
-    fs::create_dir_all(folder)?;
-    fs::write(folder.join("registry.conf"), REGISTRY)?;
-    let file = FILE
-        .replace("{address}", address)
-        .replace("{serializer}", encoding.serializer)
-        .replace("{compressor}", encoding.compressor);
-    fs::write(folder.join("file.conf"), file)?;
-    Ok(())
+/// The sources of the services in this language.
+pub(crate) fn sources(language: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(language)
 }
 
-const REGISTRY: &str = r#"registry {
-  type = "file"
-  file {
-    name = "file.conf"
-  }
+/// Where the build of a service goes: beside the builds of this program.
+pub(crate) fn built(name: &str) -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    let target = program.parent().and_then(Path::parent).context("no target folder")?;
+    Ok(target.join("interop").join(name))
 }
-config {
-  type = "file"
-  file {
-    name = "file.conf"
-  }
-}
-"#;
-
-const FILE: &str = r#"transport {
-  serialization = "{serializer}"
-  compressor = "{compressor}"
-}
-service {
-  vgroupMapping.default_tx_group = "default"
-  default.grouplist = "{address}"
-}
-"#;

@@ -9,7 +9,7 @@ pub(crate) struct Database {
     server: DatabaseServer,
 }
 
-/// How a client of some language reaches a database.
+/// How a client in Java reaches a database.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) url: String,
@@ -44,6 +44,11 @@ impl Database {
                 url_for_xa: format!("jdbc:mariadb://{at}/{name}"),
             },
         }
+    }
+
+    /// For Go, which has drivers of its own for AT and XA under one name.
+    pub(crate) fn dsn(&self, name: &str) -> String {
+        format!("{USER}:{USER}@tcp({})/{name}", self.server.address())
     }
 
     /// What makes the tables, in the order in which it must be said.

@@ -1,38 +1,53 @@
-//! A line between a client and the coordinator that can be cut and mended.
+//! A line between a client and the coordinator that can be cut and mended, and that sees how the
+//! client writes.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 /// What both ends share.
 #[derive(Debug, Default)]
 struct State {
     is_cut: bool,
+    /// How the first frame of the last connection was written.
+    written: Option<Written>,
     connections: Vec<TcpStream>,
+}
+
+/// Two numbers in the head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) serializer: u8,
+    pub(crate) compressor: u8,
+}
+
+impl Written {
+    fn in_head(head: [u8; 16]) -> Self {
+        let [_, _, _, _, _, _, _, _, _, _, serializer, compressor, ..] = head;
+        Self { serializer, compressor }
+    }
 }
 
 /// The line. Its threads end with the process.
 #[derive(Debug)]
 pub(crate) struct Line {
     address: SocketAddr,
+    target: SocketAddr,
     state: Arc<Mutex<State>>,
+    /// Lets clients in, unless the line is cut.
+    porter: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Line {
     /// Leads to this address.
     pub(crate) fn to(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let line = Self { address: listener.local_addr()?, state: Arc::default() };
-        let state = Arc::clone(&line.state);
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                // Who is refused tries again.
-                let _ = connect(client, target, &state);
-            }
-        });
+        let (address, state) = (listener.local_addr()?, Arc::default());
+        let line = Self { address, target, state, porter: Mutex::new(None) };
+        line.let_in(listener);
         Ok(line)
     }
 
@@ -41,48 +56,81 @@ impl Line {
         self.address
     }
 
-    /// Ends every connection and lets no other come to be.
-    pub(crate) fn cut(&self) {
-        let mut state = lock(&self.state);
-        state.is_cut = true;
-        for connection in state.connections.drain(..) {
+    /// How the first frame of the last connection was written, once there is one.
+    pub(crate) fn written(&self) -> Option<Written> {
+        lock(&self.state).written
+    }
+
+    /// Ends every connection. Whoever tries to connect is refused, not let in and sent away: some
+    /// clients would wait half a minute for an answer then.
+    pub(crate) fn cut(&self) -> Result<()> {
+        lock(&self.state).is_cut = true;
+        if let Some(porter) = lock(&self.porter).take() {
+            // Wakes him, so that he sees it.
+            drop(TcpStream::connect(self.address)?);
+            porter.join().map_err(|_panic| anyhow!("a line's thread panicked"))?;
+        }
+        for connection in lock(&self.state).connections.drain(..) {
             // It may have ended by itself.
             let _ = connection.shutdown(Shutdown::Both);
         }
+        Ok(())
     }
 
     /// Lets clients through again.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn mend(&self) -> Result<()> {
         lock(&self.state).is_cut = false;
+        self.let_in(TcpListener::bind(self.address)?);
+        Ok(())
+    }
+
+    fn let_in(&self, listener: TcpListener) {
+        let (target, state) = (self.target, Arc::clone(&self.state));
+        let porter = thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if lock(&state).is_cut {
+                    return;
+                }
+                // Who is refused tries again.
+                let _ = connect(client, target, &state);
+            }
+        });
+        *lock(&self.porter) = Some(porter);
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn connect(client: TcpStream, target: SocketAddr, state: &Mutex<State>) -> io::Result<()> {
-    let mut state = lock(state);
-    if state.is_cut {
-        return Ok(());
-    }
+fn connect(client: TcpStream, target: SocketAddr, state: &Arc<Mutex<State>>) -> io::Result<()> {
     let server = TcpStream::connect(target)?;
-    state.connections.extend([client.try_clone()?, server.try_clone()?]);
-    carry(client.try_clone()?, server.try_clone()?);
-    carry(server, client);
+    lock(state).connections.extend([client.try_clone()?, server.try_clone()?]);
+    let (requests, towards) = (client.try_clone()?, server.try_clone()?);
+    let state = Arc::clone(state);
+    thread::spawn(move || carry_requests(requests, towards, &state));
+    thread::spawn(move || carry(server, client));
     Ok(())
+}
+
+/// Looks at the first head, and carries on.
+fn carry_requests(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
+    let mut head = [0; 16];
+    if from.read_exact(&mut head).is_ok() && to.write_all(&head).is_ok() {
+        lock(state).written = Some(Written::in_head(head));
+        carry(from, to);
+    }
 }
 
 /// Carries bytes one way until either end is closed.
 fn carry(mut from: TcpStream, mut to: TcpStream) {
-    thread::spawn(move || {
-        let mut bytes = [0; 16 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut bytes) {
-            if to.write_all(&bytes[..length]).is_err() {
-                break;
-            }
+    let mut bytes = [0; 16 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..length]).is_err() {
+            break;
         }
-        let _ = to.shutdown(Shutdown::Both);
-        let _ = from.shutdown(Shutdown::Both);
-    });
+    }
+    // The other end may be closed already.
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
 }

@@ -1,13 +1,15 @@
 //! Runs unmodified clients of Apache Seata against `handfast serve`, and judges what they did to
 //! real databases.
 //!
-//! The clients are in services of their own (`java/`), which do what they are told and judge
+//! The clients are in services of their own (`java/`, `go/`), which do what they are told and judge
 //! nothing. What is said to them, and what must come of it, is in `scenarios/`, once for all
 //! clients. `cargo xtask interop` installs what is missing and starts this.
 
 mod client;
 mod coordinator;
 mod database;
+mod go;
+mod java;
 mod line;
 mod play;
 mod process;

@@ -64,7 +64,7 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
         .filter(|it| fits(options.scenario.as_deref(), &format!("{} {}", it.mode, it.name)));
     let scenarios: Vec<Scenario> = scenarios.copied().collect();
     let basic: Vec<Scenario> = scenarios.iter().filter(|it| it.is_basic).copied().collect();
-    let clients = Client::ALL.iter().copied();
+    let clients = Client::all().into_iter();
     let clients = clients.filter(|it| fits(options.client.as_deref(), &it.to_string()));
     let clients: Vec<Client> = clients.collect();
     clients.iter().try_for_each(Client::build)?;
@@ -79,7 +79,11 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
                 client: *client,
                 encoding,
                 database: Arc::clone(&database),
-                scenarios: scenarios.to_vec(),
+                scenarios: scenarios
+                    .iter()
+                    .filter(|it| client.can_play(kind, it))
+                    .copied()
+                    .collect(),
             };
             performances.push(on(Encoding::DEFAULT, &scenarios));
             // What is written on the way to the coordinator has nothing to do with the database.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::process::Process;
+use crate::wait::until;
 
 /// A client gives a request up after half a minute, and asks a few times.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(100);
@@ -101,6 +102,17 @@ impl Actor<'_> {
     /// Begins a global, and gives its XID.
     pub(crate) fn begin(&self, timeout_ms: u32) -> Result<String> {
         self.tell(&format!("begin {timeout_ms}"))
+    }
+
+    /// Says a command again and again until it succeeds: a client that has lost the coordinator may
+    /// need some seconds to look for it again.
+    pub(crate) fn tell_until_done(&self, command: &str) -> Result<String> {
+        let mut done = String::new();
+        until(command, || {
+            let said = self.ask(command)?.said()?;
+            Ok(said.map(|it| done = it).is_ok())
+        })?;
+        Ok(done)
     }
 
     /// Takes part in somebody else's global.

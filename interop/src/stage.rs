@@ -1,19 +1,19 @@
 //! A coordinator, a database and services with one release of a client: what a scenario plays on.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::client::{Client, Encoding, write_settings};
+use crate::client::{Client, Encoding, Wanted};
 use crate::coordinator::Coordinator;
-use crate::database::{Database, USER};
+use crate::database::Database;
 use crate::line::Line;
 use crate::service::{Actor, Service};
-use crate::wait::until_same;
+use crate::wait::{same, until, until_same};
 
 /// What every row of the stock begins with.
 pub(crate) const AMOUNT: i64 = 1000;
@@ -51,10 +51,12 @@ impl Stage {
         let line = Line::to(coordinator.address())?;
         let start = |service: &str, address| {
             let place = folder.path().join(service);
-            start_service(client, encoding, database, name, place, address)
+            start_service(client, encoding, database, name, &place, address)
         };
         let desk = start("desk", coordinator.address())?;
         let shop = start("shop", line.address())?;
+        until("the client connects", || Ok(line.written().is_some()))?;
+        same("how the client writes", &line.written(), &Some(encoding.written()?))?;
         let maker = desk.actor();
         for statement in database.tables(name) {
             maker.tell(&format!("plain {statement}"))?;
@@ -89,7 +91,7 @@ impl Stage {
         let number = self.service_last.fetch_add(1, Ordering::Relaxed);
         let place = self.folder.path().join(format!("shop-{number}"));
         let address = self.coordinator.address();
-        start_service(self.client, self.encoding, &self.database, &self.name, place, address)
+        start_service(self.client, self.encoding, &self.database, &self.name, &place, address)
     }
 
     /// What lies between the shop and the coordinator.
@@ -135,14 +137,10 @@ impl Stage {
         until_same("the number of undo rows", &"0".to_owned(), || self.undo_rows(xid))
     }
 
-    /// How a global stands, as the client is told.
-    pub(crate) fn status(&self, xid: &str) -> Result<String> {
-        self.desk().tell(&format!("status {xid}"))
-    }
-
-    /// Waits until a global stands so.
+    /// Waits until a global stands so, as the client is told.
     pub(crate) fn until_status(&self, xid: &str, status: &str) -> Result<()> {
-        until_same("the status", &status.to_owned(), || self.status(xid))
+        let ask = format!("status {xid}");
+        until_same("the status", &status.to_owned(), || self.desk().tell_until_done(&ask))
     }
 
     /// A statement outside of any global.
@@ -167,12 +165,9 @@ fn start_service(
     encoding: Encoding,
     database: &Database,
     name: &str,
-    place: PathBuf,
-    address: SocketAddr,
+    folder: &Path,
+    coordinator: SocketAddr,
 ) -> Result<Service> {
-    write_settings(&place, &address.to_string(), encoding)?;
-    let jdbc = database.jdbc(name);
-    let mut command = client.service(&place)?;
-    command.args(["shop", &jdbc.url, &jdbc.url_for_xa, USER, USER]);
-    Service::start(command, &place.with_extension("log"))
+    let wanted = Wanted { folder, coordinator, encoding, database, name };
+    Service::start(client.service(&wanted)?, &folder.with_extension("log"))
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 
+use super::crashes::{BEGIN, until_known};
 use crate::stage::Stage;
 use crate::wait::{same, until_same};
 
@@ -64,10 +65,11 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
 pub(super) fn killed_before_commit(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(120_000)?;
-    buyer.tell(&format!("reserve {key}"))?;
+    let xid = buyer.tell_until_done(BEGIN)?;
+    buyer.tell_until_done(&format!("reserve {key}"))?;
     stage.coordinator().kill()?;
     stage.coordinator().restart()?;
+    until_known(&buyer, &xid)?;
     same("the end", &buyer.tell("commit")?, &"Committed".to_owned())?;
     until_same("phase two", &"confirmed,1".to_owned(), || state(stage, key))?;
     stage.until_status(&xid, "Committed")
