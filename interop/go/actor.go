@@ -72,6 +72,8 @@ func (a *actor) runGlobal(begin command) {
 // Java's words for the end of a global.
 func word(status message.GlobalStatus) string {
 	switch status {
+	case message.GlobalStatusBegin:
+		return "Begin"
 	case message.GlobalStatusCommitted:
 		return "Committed"
 	case message.GlobalStatusRollbacked:

@@ -12,10 +12,9 @@ use anyhow::{Context, Result, ensure};
 use crate::process::Process;
 use crate::wait::until;
 
-/// Phase two is tried again soon, and a decision is answered before it if that takes long.
+/// Phase two is tried again soon.
 const SETTINGS: &[&str] = &[
     "seata.enabled=true",
-    "seata.phase_two_wait_ms=5000",
     "dispatch.retry_delay_ms_min=50",
     "dispatch.retry_delay_ms_max=500",
     "dispatch.answer_timeout_ms=5000",

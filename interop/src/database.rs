@@ -46,9 +46,10 @@ impl Database {
         }
     }
 
-    /// For Go, which has drivers of its own for AT and XA under one name.
+    /// For Go. The client asks its driver for images in a way that needs both options.
     pub(crate) fn dsn(&self, name: &str) -> String {
-        format!("{USER}:{USER}@tcp({})/{name}", self.server.address())
+        let options = "multiStatements=true&interpolateParams=true";
+        format!("{USER}:{USER}@tcp({})/{name}?{options}", self.server.address())
     }
 
     /// What makes the tables, in the order in which it must be said.

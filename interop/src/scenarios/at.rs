@@ -9,7 +9,7 @@ use crate::wait::same;
 pub(super) fn commit(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("at {}", take_one(row)))?;
     same("undo rows in phase one", &stage.undo_rows(&xid)?, &"1".to_owned())?;
     same("the end", &buyer.tell("commit")?, &"Committed".to_owned())?;
@@ -24,7 +24,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     let all = format!("select * from stock where id in ({row}, {gone}, {new}) order by id");
     let before = stage.plain(&all)?;
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("at {}", take_one(row)))?;
     let insert = format!("insert into stock (id, name, amount) values ({new}, 'new', 5)");
     let delete = format!("delete from stock where id = {gone}");
@@ -56,7 +56,7 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
 pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("at {}", take_one(row)))?;
     stage.plain(&format!("update stock set amount = 7 where id = {row}"))?;
     buyer.tell("rollback")?;
@@ -67,10 +67,9 @@ pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
 /// The process that wrote is gone: another one of its application rolls back.
 pub(super) fn two_processes(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
-    let desk = stage.desk();
-    let xid = desk.begin(30_000)?;
     let second = stage.second_shop()?;
-    let buyer = second.actor();
+    let (desk, buyer) = (stage.desk(), second.actor());
+    let xid = desk.begin(120_000)?;
     buyer.join(&xid)?;
     buyer.tell(&format!("at {}", take_one(row)))?;
     same("the amount in phase one", &stage.amount(row)?, &(AMOUNT - 1))?;

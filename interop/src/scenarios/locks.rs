@@ -9,9 +9,9 @@ use crate::wait::same;
 pub(super) fn wait(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
-    first.begin(30_000)?;
+    first.begin(120_000)?;
     first.tell(&format!("at {}", take_one(row)))?;
-    let xid = second.begin(30_000)?;
+    let xid = second.begin(120_000)?;
     let waiting = second.ask(&format!("at {}", take_one(row)))?;
     waiting.must_wait()?;
     first.tell("commit")?;
@@ -25,9 +25,9 @@ pub(super) fn wait(stage: &Stage) -> Result<()> {
 pub(super) fn conflict(stage: &Stage) -> Result<()> {
     let (row, other) = (stage.new_row()?, stage.new_row()?);
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
-    first.begin(60_000)?;
+    first.begin(120_000)?;
     first.tell(&format!("at {}", take_one(row)))?;
-    second.begin(60_000)?;
+    second.begin(120_000)?;
     second.ask(&format!("at {}", take_one(row)))?.failed()?;
     same("the amount", &stage.amount(row)?, &(AMOUNT - 1))?;
     second.tell(&format!("at {}", take_one(other)))?;
@@ -42,9 +42,9 @@ pub(super) fn conflict(stage: &Stage) -> Result<()> {
 pub(super) fn conflict_of_open_transaction(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
-    let xid = first.begin(60_000)?;
+    let xid = first.begin(120_000)?;
     first.tell(&format!("at {}", take_one(row)))?;
-    second.begin(60_000)?;
+    second.begin(120_000)?;
     let waiting = second.ask(&format!("at-local {}", take_one(row)))?;
     waiting.must_wait()?;
     let rolling_back = first.ask("rollback")?;
@@ -61,12 +61,12 @@ pub(super) fn read_under_global_lock(stage: &Stage) -> Result<()> {
     let read = format!("locked select amount from stock where id = {row} for update");
     let (writer, reader) = (stage.shop().actor(), stage.shop().actor());
     same("unlocked", &reader.tell(&read)?, &AMOUNT.to_string())?;
-    writer.begin(60_000)?;
+    writer.begin(120_000)?;
     writer.tell(&format!("at {}", take_one(row)))?;
     reader.ask(&read)?.failed()?;
     writer.tell("rollback")?;
     same("rolled back", &reader.tell(&read)?, &AMOUNT.to_string())?;
-    writer.begin(60_000)?;
+    writer.begin(120_000)?;
     writer.tell(&format!("at {}", take_one(row)))?;
     let waiting = reader.ask(&read)?;
     waiting.must_wait()?;

@@ -57,7 +57,7 @@ pub(super) fn clients(stage: &Stage) -> Result<()> {
 fn play(client: &Actor<'_>, at: usize, own: u32, shared: u32) -> Result<Seen> {
     let mut seen = Seen::default();
     for round in 0..ROUNDS {
-        seen.xids.push(client.begin(60_000)?);
+        seen.xids.push(client.begin(120_000)?);
         // A rollback of the round before may yet hold the lock of the own row, too.
         let has_own = client.ask(&format!("at {}", take_one(own)))?.has_succeeded()?;
         let has_shared = client.ask(&format!("at {}", take_one(shared)))?.has_succeeded()?;

@@ -15,7 +15,7 @@ fn state(stage: &Stage, key: u32) -> Result<String> {
 pub(super) fn commit(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("reserve {key}"))?;
     same("phase one", &state(stage, key)?, &"tried,0".to_owned())?;
     same("the end", &buyer.tell("commit")?, &"Committed".to_owned())?;
@@ -27,7 +27,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
 pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("reserve {key}"))?;
     same("the end", &buyer.tell("rollback")?, &"RollbackDone".to_owned())?;
     same("phase two", &state(stage, key)?, &"cancelled,1".to_owned())?;
@@ -49,10 +49,9 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
 /// The process that tried is gone: another one of its application confirms.
 pub(super) fn two_processes(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
-    let desk = stage.desk();
-    let xid = desk.begin(30_000)?;
     let second = stage.second_shop()?;
-    let buyer = second.actor();
+    let (desk, buyer) = (stage.desk(), second.actor());
+    let xid = desk.begin(120_000)?;
     buyer.join(&xid)?;
     buyer.tell(&format!("reserve {key}"))?;
     stage.shop().actor().tell("reserve register")?;

@@ -9,7 +9,7 @@ use crate::wait::same;
 pub(super) fn commit(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     buyer.tell(&format!("xa {}", take_one(row)))?;
     same("the amount in phase one", &stage.amount(row)?, &AMOUNT)?;
     same("the end", &buyer.tell("commit")?, &"Committed".to_owned())?;
@@ -21,7 +21,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
 pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
-    let xid = buyer.begin(30_000)?;
+    let xid = buyer.begin(120_000)?;
     let two = [take_one(row), take_one(row)].join(";;");
     buyer.tell(&format!("xa-local {two}"))?;
     same("the end", &buyer.tell("rollback")?, &"RollbackDone".to_owned())?;
