@@ -7,8 +7,8 @@ use anyhow::{Result, bail, ensure};
 
 const EVERY: Duration = Duration::from_millis(30);
 
-/// Clients look every ten seconds whether a lost connection can be made again, but Java's begin with
-/// that when they are a minute old.
+/// Clients look every ten seconds whether a lost connection can be made again; Java begins with
+/// that when a process is a minute old.
 const WITHIN: Duration = Duration::from_secs(90);
 
 /// Waits until it holds.

@@ -61,7 +61,7 @@ fn play(client: &Actor<'_>, at: usize, own: u32, shared: u32) -> Result<Seen> {
         // A rollback of the round before may yet hold the lock of the own row, too.
         let has_own = client.ask(&format!("at {}", take_one(own)))?.has_succeeded()?;
         let has_shared = client.ask(&format!("at {}", take_one(shared)))?.has_succeeded()?;
-        if has_own && has_shared && (at + round) % 2 == 0 {
+        if has_own && has_shared && (at + round).is_multiple_of(2) {
             same("the end", &client.tell("commit")?, &"Committed".to_owned())?;
             seen.committed += 1;
         } else {
