@@ -7,6 +7,7 @@ mod crash;
 mod differential;
 mod fuzz;
 mod install;
+mod interop;
 mod interrupt;
 mod libclang;
 mod mutations;
@@ -56,6 +57,13 @@ enum Task {
     },
     /// Run generated statements through AT mode and beside it, on every database.
     Differential(differential::Options),
+    /// Run unmodified Seata clients in Java and Go against the coordinator, on real databases.
+    #[command(disable_help_flag = true)]
+    Interop {
+        /// `--client NAME`, `--database NAME`, `--scenario NAME`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Break the code on purpose, one patch at a time, and show which check notices.
     Mutations {
         /// Only patches whose names hold this.
@@ -89,6 +97,7 @@ fn run(task: Task) -> Result<()> {
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
         Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
         Task::Differential(options) => differential::run_statements(&interrupts, &options),
+        Task::Interop { arguments } => interop::run_clients(&interrupts, &arguments),
         Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }

@@ -74,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("order-payment", &["handfast", "handfast-server"]),
     ("handfast-test-services", &[]),
     ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
+    ("handfast-interop", &["handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),
 ];
 

@@ -1,0 +1,88 @@
+//! A database server, the addresses by which clients know it, and the tables of the scenarios.
+
+use anyhow::Result;
+use handfast_test_services::{DatabaseServer, Kind, Place};
+
+/// A private server with a database.
+#[derive(Debug)]
+pub(crate) struct Database {
+    server: DatabaseServer,
+}
+
+/// How a client in Java reaches a database.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) url: String,
+    pub(crate) url_for_xa: String,
+}
+
+/// Who tests connect as; the servers of tests know nobody else.
+pub(crate) const USER: &str = "handfast";
+
+impl Database {
+    /// Starts a server.
+    pub(crate) fn start(kind: Kind) -> Result<Self> {
+        Ok(Self { server: DatabaseServer::start(kind, &Place::new()?, &|| Ok(()))? })
+    }
+
+    /// Which product.
+    pub(crate) fn kind(&self) -> Kind {
+        self.server.kind()
+    }
+
+    /// For Java. XA needs MariaDB's own driver: by MySQL's the client takes the server for a MySQL
+    /// that lets any connection end a prepared branch.
+    pub(crate) fn jdbc(&self, name: &str) -> Address {
+        let at = self.server.address();
+        match self.server.kind() {
+            Kind::Postgres => {
+                let url = format!("jdbc:postgresql://{at}/postgres?currentSchema={name}");
+                Address { url_for_xa: url.clone(), url }
+            }
+            Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => Address {
+                url: format!("jdbc:mysql://{at}/{name}?createDatabaseIfNotExist=true"),
+                url_for_xa: format!("jdbc:mariadb://{at}/{name}"),
+            },
+        }
+    }
+
+    /// For Go. The client asks its driver for images in a way that needs both options.
+    pub(crate) fn dsn(&self, name: &str) -> String {
+        let options = "multiStatements=true&interpolateParams=true";
+        format!("{USER}:{USER}@tcp({})/{name}?{options}", self.server.address())
+    }
+
+    /// What makes the tables, in the order in which it must be said.
+    pub(crate) fn tables(&self, name: &str) -> Vec<String> {
+        let tables = match self.server.kind() {
+            Kind::Postgres => POSTGRES,
+            Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => MARIADB,
+        };
+        tables.iter().map(|statement| statement.replace("{name}", name)).collect()
+    }
+}
+
+const STOCK: &str =
+    "create table stock (id bigint not null primary key, name varchar(40), amount int not null)";
+const RESERVATION: &str = "create table reservation \
+    (id bigint not null primary key, state varchar(20) not null, ends int not null)";
+
+/// The client's own table is as Seata's documentation has it.
+const MARIADB: &[&str] = &[
+    STOCK,
+    RESERVATION,
+    "create table undo_log (branch_id bigint not null, xid varchar(128) not null, \
+        context varchar(128) not null, rollback_info longblob not null, log_status int not null, \
+        log_created datetime(6) not null, log_modified datetime(6) not null, \
+        unique key ux_undo_log (xid, branch_id))",
+];
+const POSTGRES: &[&str] = &[
+    "create schema {name}",
+    STOCK,
+    RESERVATION,
+    "create table undo_log (id serial not null primary key, branch_id bigint not null, \
+        xid varchar(128) not null, context varchar(128) not null, rollback_info bytea not null, \
+        log_status int not null, log_created timestamp(0) not null, \
+        log_modified timestamp(0) not null, constraint ux_undo_log unique (xid, branch_id))",
+    "create sequence if not exists undo_log_id_seq increment by 1 minvalue 1",
+];

@@ -1,0 +1,106 @@
+//! Releases of `seata-all`, built with Maven.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::client::{Encoding, Wanted, built, sources};
+use crate::database::USER;
+
+/// A release.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Java {
+    /// The Java package, and Maven's group.
+    package: &'static str,
+    pub(crate) version: &'static str,
+    /// Whether Maven's repository has this release's other serializers and compressors.
+    has_encodings: bool,
+}
+
+impl Java {
+    /// The last ones of their lines, and the newest.
+    pub(crate) const ALL: &[Self] = &[
+        Self { package: "io.seata", version: "1.8.0", has_encodings: true },
+        Self { package: "io.seata", version: "2.0.0", has_encodings: false },
+        Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true },
+        Self { package: "org.apache.seata", version: "2.6.0", has_encodings: false },
+    ];
+
+    pub(crate) fn encodings(&self) -> &'static [Encoding] {
+        if self.has_encodings { Encoding::MORE } else { &[] }
+    }
+
+    pub(crate) fn build(&self) -> Result<()> {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", "--no-transfer-progress", "package"]);
+        maven.current_dir(sources("java"));
+        maven.arg(format!("-Dseata.package={}", self.package));
+        maven.arg(format!("-Dseata.version={}", self.version));
+        maven.arg(format!("-Dhandfast.build={}", self.built()?.display()));
+        if self.has_encodings {
+            maven.arg("-Pencodings");
+        }
+        let status = maven.status().context("running mvn")?;
+        ensure!(status.success(), "mvn for {}: {status}", self.version);
+        Ok(())
+    }
+
+    pub(crate) fn service(&self, wanted: &Wanted<'_>) -> Result<Command> {
+        write_settings(wanted)?;
+        let built = self.built()?;
+        let folder = wanted.folder.to_owned();
+        let path = [folder, built.join("worker.jar"), built.join("libraries/*")];
+        let mut java = Command::new("java");
+        java.arg("-Dorg.slf4j.simpleLogger.showDateTime=true");
+        java.arg("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS");
+        // Small, and up soon: there are several on a small machine.
+        java.args(["-Xmx256m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        java.arg("-cp").arg(env::join_paths(path)?).arg("handfast.interop.Worker");
+        let jdbc = wanted.database.jdbc(wanted.name);
+        java.args(["shop", &jdbc.url, &jdbc.url_for_xa, USER, USER]);
+        Ok(java)
+    }
+
+    fn built(&self) -> Result<PathBuf> {
+        built(&format!("java-{}", self.version))
+    }
+}
+
+fn write_settings(wanted: &Wanted<'_>) -> Result<()> {
+    let folder: &Path = wanted.folder;
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("registry.conf"), REGISTRY)?;
+    let file = FILE
+        .replace("{address}", &wanted.coordinator.to_string())
+        .replace("{serializer}", wanted.encoding.serializer)
+        .replace("{compressor}", wanted.encoding.compressor);
+    fs::write(folder.join("file.conf"), file)?;
+    Ok(())
+}
+
+const REGISTRY: &str = r#"registry {
+  type = "file"
+  file {
+    name = "file.conf"
+  }
+}
+config {
+  type = "file"
+  file {
+    name = "file.conf"
+  }
+}
+"#;
+
+const FILE: &str = r#"transport {
+  serialization = "{serializer}"
+  compressor = "{compressor}"
+}
+service {
+  vgroupMapping.default_tx_group = "default"
+  default.grouplist = "{address}"
+}
+"#;

@@ -1,0 +1,80 @@
+//! AT: commit, rollback, timeout, a row that somebody else has changed, a process that is gone.
+
+use anyhow::{Result, ensure};
+
+use crate::stage::{AMOUNT, Stage, take_one};
+use crate::wait::same;
+
+/// Committed: the change stays, the undo row goes.
+pub(super) fn commit(stage: &Stage) -> Result<()> {
+    let row = stage.new_row()?;
+    let buyer = stage.shop().actor();
+    let xid = buyer.begin(120_000)?;
+    buyer.tell(&format!("at {}", take_one(row)))?;
+    same("undo rows in phase one", &stage.undo_rows(&xid)?, &"1".to_owned())?;
+    same("the end", &buyer.tell("commit")?, &"Committed".to_owned())?;
+    same("the amount", &stage.amount(row)?, &(AMOUNT - 1))?;
+    stage.until_no_undo_rows(&xid)?;
+    stage.until_status(&xid, "Committed")
+}
+
+/// Rolled back: updates, inserts and deletes of several branches leave no trace.
+pub(super) fn roll_back(stage: &Stage) -> Result<()> {
+    let (row, gone, new) = (stage.new_row()?, stage.new_row()?, stage.new_id());
+    let all = format!("select * from stock where id in ({row}, {gone}, {new}) order by id");
+    let before = stage.plain(&all)?;
+    let buyer = stage.shop().actor();
+    let xid = buyer.begin(120_000)?;
+    buyer.tell(&format!("at {}", take_one(row)))?;
+    let insert = format!("insert into stock (id, name, amount) values ({new}, 'new', 5)");
+    let delete = format!("delete from stock where id = {gone}");
+    let statements = [take_one(row), insert, delete].join(";;");
+    buyer.tell(&format!("at-local {statements}"))?;
+    ensure!(stage.plain(&all)? != before, "phase one has changed nothing");
+    same("the end", &buyer.tell("rollback")?, &"RollbackDone".to_owned())?;
+    same("the rows", &stage.plain(&all)?, &before)?;
+    stage.until_no_undo_rows(&xid)?;
+    stage.until_status(&xid, "Rollbacked")
+}
+
+/// Rolled back by its deadline, and the client that comes late is not told that it committed.
+pub(super) fn timeout(stage: &Stage) -> Result<()> {
+    let row = stage.new_row()?;
+    let buyer = stage.shop().actor();
+    let xid = buyer.begin(1500)?;
+    buyer.tell(&format!("at {}", take_one(row)))?;
+    same("the amount in time", &stage.amount(row)?, &(AMOUNT - 1))?;
+    stage.until_amount(row, AMOUNT)?;
+    stage.until_no_undo_rows(&xid)?;
+    stage.until_status(&xid, "TimeoutRollbacked")?;
+    let end = buyer.tell("commit")?;
+    ensure!(end != "Committed", "told that it committed");
+    same("the amount", &stage.amount(row)?, &AMOUNT)
+}
+
+/// Somebody changed the row beside the client: nothing is overwritten, a person is called.
+pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
+    let row = stage.new_row()?;
+    let buyer = stage.shop().actor();
+    let xid = buyer.begin(120_000)?;
+    buyer.tell(&format!("at {}", take_one(row)))?;
+    stage.plain(&format!("update stock set amount = 7 where id = {row}"))?;
+    buyer.tell("rollback")?;
+    stage.until_status(&xid, "RollbackFailed")?;
+    same("the amount", &stage.amount(row)?, &7)
+}
+
+/// The process that wrote is gone: another one of its application rolls back.
+pub(super) fn two_processes(stage: &Stage) -> Result<()> {
+    let row = stage.new_row()?;
+    let second = stage.second_shop()?;
+    let (desk, buyer) = (stage.desk(), second.actor());
+    let xid = desk.begin(120_000)?;
+    buyer.join(&xid)?;
+    buyer.tell(&format!("at {}", take_one(row)))?;
+    same("the amount in phase one", &stage.amount(row)?, &(AMOUNT - 1))?;
+    second.kill()?;
+    same("the end", &desk.tell("rollback")?, &"RollbackDone".to_owned())?;
+    same("the amount", &stage.amount(row)?, &AMOUNT)?;
+    stage.until_no_undo_rows(&xid)
+}

@@ -1,0 +1,81 @@
+//! What the clients play, in the order in which it is played.
+
+mod at;
+mod crashes;
+mod locks;
+mod many;
+mod tcc;
+mod xa;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::stage::Stage;
+
+/// How the branches of a scenario work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Undo rows.
+    At,
+    /// Two methods of the application.
+    Tcc,
+    /// The database's own two phases.
+    Xa,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::At => "at",
+            Self::Tcc => "tcc",
+            Self::Xa => "xa",
+        })
+    }
+}
+
+/// One thing that must work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) mode: Mode,
+    pub(crate) name: &'static str,
+    /// Whether it is also played with every way to write what is sent.
+    pub(crate) is_basic: bool,
+    pub(crate) play: fn(&Stage) -> Result<()>,
+}
+
+const fn basic(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+    Scenario { mode, name, is_basic: true, play }
+}
+
+const fn more(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+    Scenario { mode, name, is_basic: false, play }
+}
+
+/// All of them. Those in which clients must connect again come late: see [`crate::wait::until`].
+/// XA comes last: in a process of Java that has a data source for XA, those for AT do nothing more.
+pub(crate) const ALL: &[Scenario] = &[
+    basic(Mode::At, "commit", at::commit),
+    basic(Mode::At, "rollback", at::roll_back),
+    more(Mode::At, "timeout", at::timeout),
+    more(Mode::At, "dirty-write", at::dirty_write),
+    more(Mode::At, "lock-wait", locks::wait),
+    more(Mode::At, "lock-conflict", locks::conflict),
+    more(Mode::At, "lock-conflict-of-open-transaction", locks::conflict_of_open_transaction),
+    more(Mode::At, "global-lock-read", locks::read_under_global_lock),
+    more(Mode::At, "two-processes", at::two_processes),
+    more(Mode::At, "64-clients", many::clients),
+    basic(Mode::Tcc, "commit", tcc::commit),
+    basic(Mode::Tcc, "rollback", tcc::roll_back),
+    more(Mode::Tcc, "timeout", tcc::timeout),
+    more(Mode::Tcc, "two-processes", tcc::two_processes),
+    more(Mode::At, "killed-before-rollback", crashes::before_rollback),
+    more(Mode::At, "killed-before-commit", crashes::before_commit),
+    more(Mode::At, "killed-after-rollback", crashes::after_rollback),
+    more(Mode::At, "killed-after-commit", crashes::after_commit),
+    more(Mode::At, "reconnect", crashes::reconnect),
+    more(Mode::Tcc, "killed-before-commit", tcc::killed_before_commit),
+    more(Mode::Xa, "commit", xa::commit),
+    more(Mode::Xa, "rollback", xa::roll_back),
+    more(Mode::Xa, "timeout", xa::timeout),
+];

@@ -1,0 +1,173 @@
+//! A coordinator, a database and services with one release of a client: what a scenario plays on.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::client::{Client, Encoding, Wanted};
+use crate::coordinator::Coordinator;
+use crate::database::Database;
+use crate::line::Line;
+use crate::service::{Actor, Service};
+use crate::wait::{same, until, until_same};
+
+/// What every row of the stock begins with.
+pub(crate) const AMOUNT: i64 = 1000;
+
+/// The stage of one client on one database.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    // Dropped in this order: the services, the coordinator, then their files.
+    /// Begins and ends globals, looks at the database, and has no branches.
+    desk: Service,
+    /// Has branches, and reaches the coordinator by the line.
+    shop: Service,
+    line: Line,
+    coordinator: Coordinator,
+    client: Client,
+    encoding: Encoding,
+    database: Arc<Database>,
+    name: String,
+    folder: TempDir,
+    row_last: AtomicU32,
+    service_last: AtomicU32,
+}
+
+impl Stage {
+    /// Sets it up, with a database of this name.
+    pub(crate) fn set_up(
+        client: Client,
+        encoding: Encoding,
+        database: &Arc<Database>,
+        name: &str,
+    ) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("handfast-interop-").tempdir()?;
+        let program = std::env::current_exe()?.with_file_name("handfast");
+        let coordinator = Coordinator::start(&program, folder.path())?;
+        let line = Line::to(coordinator.address())?;
+        let start = |service: &str, address| {
+            let place = folder.path().join(service);
+            start_service(client, encoding, database, name, &place, address)
+        };
+        let desk = start("desk", coordinator.address())?;
+        let shop = start("shop", line.address())?;
+        until("the client connects", || Ok(line.written().is_some()))?;
+        same("how the client writes", &line.written(), &Some(encoding.written()?))?;
+        let maker = desk.actor();
+        for statement in database.tables(name) {
+            maker.tell(&format!("plain {statement}"))?;
+        }
+        Ok(Self {
+            desk,
+            shop,
+            line,
+            coordinator,
+            client,
+            encoding,
+            database: Arc::clone(database),
+            name: name.to_owned(),
+            folder,
+            row_last: AtomicU32::new(0),
+            service_last: AtomicU32::new(0),
+        })
+    }
+
+    /// The service without branches.
+    pub(crate) fn desk(&self) -> Actor<'_> {
+        self.desk.actor()
+    }
+
+    /// The service with branches.
+    pub(crate) fn shop(&self) -> &Service {
+        &self.shop
+    }
+
+    /// One more process of the shop's application and resources.
+    pub(crate) fn second_shop(&self) -> Result<Service> {
+        let number = self.service_last.fetch_add(1, Ordering::Relaxed);
+        let place = self.folder.path().join(format!("shop-{number}"));
+        let address = self.coordinator.address();
+        start_service(self.client, self.encoding, &self.database, &self.name, &place, address)
+    }
+
+    /// What lies between the shop and the coordinator.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// The coordinator.
+    pub(crate) fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// A number that no other row has.
+    pub(crate) fn new_id(&self) -> u32 {
+        self.row_last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A row of its own with [`AMOUNT`] in it.
+    pub(crate) fn new_row(&self) -> Result<u32> {
+        let row = self.new_id();
+        self.plain(&format!("insert into stock values ({row}, 'row {row}', {AMOUNT})"))?;
+        Ok(row)
+    }
+
+    /// What is in a row of the stock.
+    pub(crate) fn amount(&self, row: u32) -> Result<i64> {
+        let amount = self.plain(&format!("select amount from stock where id = {row}"))?;
+        amount.parse().with_context(|| format!("row {row}: {amount:?}"))
+    }
+
+    /// Waits until this is in a row of the stock.
+    pub(crate) fn until_amount(&self, row: u32, amount: i64) -> Result<()> {
+        until_same(&format!("the amount of row {row}"), &amount, || self.amount(row))
+    }
+
+    /// How many undo rows a global has.
+    pub(crate) fn undo_rows(&self, xid: &str) -> Result<String> {
+        self.plain(&format!("select count(*) from undo_log where log_status = 0 and xid = '{xid}'"))
+    }
+
+    /// Waits until a global has no undo rows.
+    pub(crate) fn until_no_undo_rows(&self, xid: &str) -> Result<()> {
+        until_same("the number of undo rows", &"0".to_owned(), || self.undo_rows(xid))
+    }
+
+    /// Waits until a global stands so, as the client is told.
+    pub(crate) fn until_status(&self, xid: &str, status: &str) -> Result<()> {
+        let ask = format!("status {xid}");
+        until_same("the status", &status.to_owned(), || self.desk().tell_until_done(&ask))
+    }
+
+    /// A statement outside of any global.
+    pub(crate) fn plain(&self, statement: &str) -> Result<String> {
+        self.desk().tell(&format!("plain {statement}"))
+    }
+
+    /// The logs, kept for somebody who looks for the cause of a failure.
+    pub(crate) fn keep_logs(self) -> PathBuf {
+        let Self { folder, desk: _, shop: _, coordinator: _, .. } = self;
+        folder.keep()
+    }
+}
+
+/// The statement that takes one from a row.
+pub(crate) fn take_one(row: u32) -> String {
+    format!("update stock set amount = amount - 1 where id = {row}")
+}
+
+fn start_service(
+    client: Client,
+    encoding: Encoding,
+    database: &Database,
+    name: &str,
+    folder: &Path,
+    coordinator: SocketAddr,
+) -> Result<Service> {
+    let wanted = Wanted { folder, coordinator, encoding, database, name };
+    Service::start(client.service(&wanted)?, &folder.with_extension("log"))
+}

@@ -1,0 +1,61 @@
+//! The run of real Seata clients against the coordinator.
+
+use std::env;
+
+use anyhow::Result;
+use handfast_test_services::Kind;
+
+use crate::install::{Installer, Needed, install_missing};
+use crate::interrupt::Interrupts;
+use crate::services;
+use crate::test::cargo;
+
+/// What else can be done about a tool that is missing.
+const OTHERWISE: &str = "put java, javac, mvn and go into the path";
+
+const JAVA: Needed = Needed {
+    name: "Java",
+    is_installed: || in_path("javac") && in_path("java"),
+    packages: |installer| match installer {
+        Installer::Apt => &["default-jdk-headless"],
+        Installer::Dnf => &["java-21-openjdk-devel"],
+        Installer::Apk => &["openjdk21-jdk"],
+        Installer::Brew => &["openjdk"],
+    },
+    otherwise: OTHERWISE,
+};
+
+const MAVEN: Needed = Needed {
+    name: "Maven",
+    is_installed: || in_path("mvn"),
+    packages: |_installer| &["maven"],
+    otherwise: OTHERWISE,
+};
+
+const GO: Needed = Needed {
+    name: "Go",
+    is_installed: || in_path("go"),
+    packages: |installer| match installer {
+        Installer::Apt => &["golang-go"],
+        Installer::Dnf => &["golang"],
+        Installer::Apk | Installer::Brew => &["go"],
+    },
+    otherwise: OTHERWISE,
+};
+
+/// Installs tools and databases if need be, builds the coordinator, and runs `handfast-interop`.
+pub(crate) fn run_clients(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
+    install_missing(interrupts, &[JAVA, MAVEN, GO])?;
+    services::install(interrupts, &Kind::SQL)?;
+    let mut build = cargo();
+    build.args(["build", "--quiet", "-p", "handfast-server", "--bin", "handfast"]);
+    interrupts.run(&mut build)?;
+    let mut command = cargo();
+    command.args(["run", "--quiet", "-p", "handfast-interop", "--"]).args(arguments);
+    interrupts.run(&mut command)
+}
+
+fn in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
