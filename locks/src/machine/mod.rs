@@ -2,7 +2,7 @@
 //! lost, how it is let go.
 //!
 //! Pure: events and the present go in, effects come out; no clock, no IO, no randomness, so that
-//! the simulation in `tests.rs` drives it through lost, doubled and late messages on virtual time.
+//! the simulation in `tests/` drives it through lost, doubled and late messages on virtual time.
 //! The shell (`shell.rs`) carries the effects out.
 //!
 //! What it relies on, by name:

@@ -81,6 +81,13 @@ impl Table {
     }
 }
 
+#[cfg(test)]
+impl Table {
+    pub(crate) fn holder(&self, now: Moment, name: &LockName) -> Option<Token> {
+        self.locks.get(name)?.holder(now).map(|holder| holder.token)
+    }
+}
+
 impl Lock {
     fn held_by(&mut self, token: Token) -> Option<&mut Held> {
         self.held.as_mut().filter(|held| held.token == token)
