@@ -41,7 +41,7 @@ pub use name::{Fence, Holder, LockName, Token};
 pub use reentrant::ReentrantLocks;
 
 #[cfg(feature = "redis")]
-pub use redis::RedisLocks;
+pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]
 pub use sql::MySqlLocks;
 #[cfg(feature = "postgres")]

@@ -232,7 +232,7 @@ impl Shell {
 }
 
 /// A request that gets no answer in time is one of which nothing is known.
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {

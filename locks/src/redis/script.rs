@@ -5,19 +5,28 @@
 //! they are alive; a mark if the token is barred.
 //!
 //! Answers: a positive number if granted or freed, else 0; the holder's token and label; what is
-//! left of the lease; how many wait longer.
+//! left of the lease; how many wait longer; for a lock that is granted, whether its fence is what
+//! several nodes have agreed on, for one that is not, the caller's time of arrival, if it waits.
 
-/// ARGV: token, lease, label, whether to queue, how long a waiter is alive, when to look again.
+/// ARGV: token, lease, label, whether to queue, how long a waiter is alive, when to look again; the
+/// fence and the time of arrival that several nodes have agreed on, or nothing.
 pub(super) const ASK: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local token = ARGV[1]
-if redis.call('EXISTS', KEYS[5]) == 1 then return { 0, '', '', 0, 1 } end
+if redis.call('EXISTS', KEYS[5]) == 1 then return { 0, '', '', 0, 1, 0 } end
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner == token then
   -- Asked twice: the same answer.
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return { tonumber(redis.call('HGET', KEYS[1], 'fence')), '', '', 0, 0 }
+  if ARGV[7] ~= '' then
+    redis.call('HSET', KEYS[1], 'fence', ARGV[7], 'is_agreed', '1')
+    if tonumber(redis.call('GET', KEYS[2]) or '0') < tonumber(ARGV[7]) then
+      redis.call('SET', KEYS[2], ARGV[7])
+    end
+  end
+  local is_agreed = redis.call('HGET', KEYS[1], 'is_agreed') or '0'
+  return { tonumber(redis.call('HGET', KEYS[1], 'fence')), '', '', 0, 0, tonumber(is_agreed) }
 end
 for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
   redis.call('ZREM', KEYS[3], dead)
@@ -38,18 +47,23 @@ if not owner then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     redis.call('ZREM', KEYS[3], token)
     redis.call('ZREM', KEYS[4], token)
-    return { fence, '', '', 0, 0 }
+    return { fence, '', '', 0, 0, 0 }
   end
 end
 if ARGV[4] == '1' then
-  redis.call('ZADD', KEYS[3], 'NX', string.format('%.0f', time[1] * 1000000 + time[2]), token)
+  if ARGV[8] ~= '' then
+    redis.call('ZADD', KEYS[3], ARGV[8], token)
+  else
+    redis.call('ZADD', KEYS[3], 'NX', string.format('%.0f', time[1] * 1000000 + time[2]), token)
+  end
   redis.call('ZADD', KEYS[4], string.format('%.0f', now + ARGV[5]), token)
   redis.call('PEXPIRE', KEYS[3], ARGV[5] * 2)
   redis.call('PEXPIRE', KEYS[4], ARGV[5] * 2)
 end
 local ahead = redis.call('ZRANK', KEYS[3], token) or redis.call('ZCARD', KEYS[3])
 local left = owner and redis.call('PTTL', KEYS[1]) or tonumber(ARGV[6])
-return { 0, owner or '', redis.call('HGET', KEYS[1], 'label') or '', left, ahead }
+local arrival = tonumber(redis.call('ZSCORE', KEYS[3], token) or '0')
+return { 0, owner or '', redis.call('HGET', KEYS[1], 'label') or '', left, ahead, arrival }
 ";
 
 /// KEYS: locks. ARGV: lease, a token for each. A lock that is gone or another's stays so.
@@ -83,7 +97,7 @@ if owner == token then
   freed = 1
 end
 if owner then
-  return { 0, owner, redis.call('HGET', KEYS[1], 'label'), redis.call('PTTL', KEYS[1]), 0 }
+  return { 0, owner, redis.call('HGET', KEYS[1], 'label'), redis.call('PTTL', KEYS[1]), 0, 0 }
 end
 for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
   redis.call('ZREM', KEYS[3], dead)
@@ -91,5 +105,5 @@ for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
 end
 local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
 if first then redis.call('PUBLISH', ARGV[4] .. string.match(first, '^%x+'), first) end
-return { freed, '', '', 0, 0 }
+return { freed, '', '', 0, 0, 0 }
 ";

@@ -27,6 +27,7 @@ macro_rules! on_every_backend {
         on_every_backend!(@backend mysql MySql: $($module: $($case)+;)+);
         on_every_backend!(@backend sqlite Sqlite: $($module: $($case)+;)+);
         on_every_backend!(@backend redis Redis: $($module: $($case)+;)+);
+        on_every_backend!(@backend redlock Redlock: $($module: $($case)+;)+);
     };
     (@backend $backend:ident $kind:ident: $($module:ident: $($case:ident)+;)+) => {
         mod $backend {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use handfast_locks::{
     Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
-    RedisLocks, SqliteLocks, Token,
+    RedisLocks, RedlockLocks, SqliteLocks, Token,
 };
 use handfast_migrations::{Database, client_migrations};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     MySql,
     Sqlite,
     Redis,
+    Redlock,
 }
 
 pub(crate) struct Stage {
@@ -47,6 +48,7 @@ impl Stage {
                 let url = server("HANDFAST_TEST_REDIS");
                 Arc::new(RedisLocks::connect(&url).await.unwrap())
             }
+            Kind::Redlock => Arc::new(redlock(&server("HANDFAST_TEST_REDLOCK")).await),
         };
         Self { backend }
     }
@@ -135,6 +137,13 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
         connection.execute(statement).await.unwrap();
     }
     (url, folder)
+}
+
+/// Over servers that may have been started a moment ago.
+pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
+    let locks = RedlockLocks::connect(urls.split(','), LEASE).await.unwrap();
+    locks.settled().await.unwrap();
+    locks
 }
 
 fn statements(database: Database) -> impl Iterator<Item = &'static str> {
