@@ -65,10 +65,14 @@ impl Backend for RedisLocks {
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
         let (row, _) = self.node.ask(ask, Agreed::default()).await?;
-        if row.0 > 0 {
-            return Ok(Answer::Granted { fence: Fence::new(row.0) });
+        match row.0 {
+            1.. => Ok(Answer::Granted { fence: Fence::new(row.0) }),
+            0 => Ok(seen(row).answer(None)),
+            parts => {
+                let parts = u32::try_from(parts.unsigned_abs()).unwrap_or(u32::MAX);
+                Err(BackendError::other_parts(parts))
+            }
         }
-        Ok(seen(row).answer(None))
     }
 
     async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {

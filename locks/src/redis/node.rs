@@ -10,7 +10,7 @@ use redis::{Client, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::{Mutex, mpsc};
 
 use super::script;
-use crate::backend::{Ask, Hold, Leave, Place, WAITER_ALIVE, WAITER_BEAT, Wake};
+use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake};
 use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::name::{LockName, Token};
@@ -20,6 +20,10 @@ pub(super) const BARRED: Duration = Duration::from_secs(60);
 
 /// Before the name of the client whose waiter is woken.
 const CHANNEL: &str = "handfast:lock-wake:";
+
+/// Where those who hold parts are, and their labels.
+const SHARES: &str = ":shares";
+const LABELS: &str = ":labels";
 
 /// What the scripts answer: a fence if granted or freed, else the holder; see `script.rs`.
 pub(super) type Row = (i64, String, String, i64, i64, i64);
@@ -57,9 +61,9 @@ impl Node {
             client: Client::open(url).map_err(failed)?,
             link: Mutex::new(None),
             settling,
-            ask: Script::new(script::ASK),
+            ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
-            leave: Script::new(script::LEAVE),
+            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
         })
     }
 
@@ -121,6 +125,11 @@ impl Node {
         for number in [agreed.fence, agreed.arrival] {
             call.arg(number.map(|number| number.to_string()).unwrap_or_default());
         }
+        match ask.share {
+            Share::All => call.arg(""),
+            Share::One { of } => call.arg(of),
+        };
+        call.arg(CHANNEL);
         self.call(&call).await
     }
 
@@ -132,7 +141,10 @@ impl Node {
         let mut call = self.renew.prepare_invoke();
         call.arg(milliseconds(lease));
         for hold in holds {
-            call.key(key(&hold.name, "")).arg(hold.token.to_string());
+            for part in ["", SHARES, LABELS] {
+                call.key(key(&hold.name, part));
+            }
+            call.arg(hold.token.to_string());
         }
         let (held, _): (Vec<i64>, _) = self.call(&call).await?;
         Ok(held.into_iter().map(|held| held == 1).collect())
@@ -186,6 +198,9 @@ fn keys(call: &mut ScriptInvocation<'_>, name: &LockName, token: &str) {
         call.key(key(name, part));
     }
     call.key(key(name, &format!(":barred:{token}")));
+    for part in [SHARES, LABELS, ":shared-fence"] {
+        call.key(key(name, part));
+    }
 }
 
 fn milliseconds(duration: Duration) -> i64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use handfast_locks::{
     Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
-    RedisLocks, RedlockLocks, SqliteLocks, Token,
+    RedisLocks, RedlockLocks, Share, SqliteLocks, Token,
 };
 use handfast_migrations::{Database, client_migrations};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -81,7 +81,8 @@ pub(crate) fn hold(name: &str) -> Hold {
 
 pub(crate) fn ask(hold: &Hold, place: Place) -> Ask {
     let (name, token) = (hold.name.clone(), hold.token);
-    Ask { name, token, lease: LEASE, label: "a test".to_owned(), place }
+    let (share, label) = (Share::All, "a test".to_owned());
+    Ask { name, token, share, lease: LEASE, label, place }
 }
 
 fn rand_u128() -> u128 {
@@ -139,11 +140,16 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
     (url, folder)
 }
 
-/// Over servers that may have been started a moment ago.
+/// Over servers that may have been started a moment ago, or are slow on a loaded machine.
 pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
-    let locks = RedlockLocks::connect(urls.split(','), LEASE).await.unwrap();
-    locks.settled().await.unwrap();
-    locks
+    loop {
+        if let Ok(locks) = RedlockLocks::connect(urls.split(','), LEASE).await {
+            if locks.settled().await.is_ok() {
+                return locks;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 fn statements(database: Database) -> impl Iterator<Item = &'static str> {

@@ -36,7 +36,7 @@ struct Client {
     /// Calls that are not answered yet.
     calls: Vec<u64>,
     guards: BTreeMap<u64, Belief>,
-    names: BTreeMap<u64, usize>,
+    names: BTreeMap<u64, (usize, Share)>,
 }
 
 /// What a guard knows.
@@ -44,6 +44,7 @@ struct Client {
 struct Belief {
     until: Until,
     is_lost: bool,
+    share: Share,
     granted_at: Moment,
 }
 
@@ -147,8 +148,20 @@ impl World {
             }
             Step::Begin => self.begin(),
             Step::Drop { client, number } => self.drop_guard(client, number),
+            Step::Downgrade { client, number } => self.downgrade(client, number),
             Step::Seize { which } => self.seize(which),
         }
+    }
+
+    /// From the moment when a writer wants that he is a reader.
+    fn downgrade(&mut self, client: u128, number: u64) {
+        let Some(at) = self.clients.iter().position(|it| it.id == client) else { return };
+        if self.now < self.clients[at].paused_until {
+            return;
+        }
+        let Some(belief) = self.clients[at].guards.get_mut(&number) else { return };
+        belief.share = Share::READ;
+        self.deliver(client, None, Event::Downgrade { number });
     }
 
     /// The table forgets a holder, as after a forced release or a fail-over that lost him.
@@ -199,9 +212,10 @@ impl World {
                     _ => Patience::Endless,
                 };
                 let client = self.clients[at].id;
-                self.clients[at].names.insert(number, which);
+                let share = if self.dice.percent(40) { Share::READ } else { Share::All };
+                self.clients[at].names.insert(number, (which, share));
                 let name = LockName::new(NAMES[which]).unwrap();
-                self.deliver(client, None, Event::Ask { number, name, patience });
+                self.deliver(client, None, Event::Ask { number, name, share, patience });
                 if self.dice.percent(10) {
                     // The future is dropped at some await.
                     let delay = self.dice.milliseconds(2_000);
@@ -214,7 +228,8 @@ impl World {
     fn arrive(&mut self, to: Call, request: &Request, is_copy: bool) {
         let event = match request {
             Request::Ask(ask) => {
-                let answer = self.table.ask(self.now, ask);
+                let (answer, next) = self.table.ask(self.now, ask);
+                self.wake(next);
                 if matches!(answer, Answer::Granted { .. }) {
                     // A copy that the network made is nothing that a client could know of.
                     let has_ended = !is_copy && self.ended.contains(&ask.token);
@@ -229,10 +244,7 @@ impl World {
             }
             Request::Leave(leave) => {
                 let (left, next) = self.table.leave(self.now, leave);
-                if let Some(next) = next.filter(|_| !(self.has_faults() && self.dice.percent(10))) {
-                    let (delay, event) = (self.delay(), Event::Woken(Wake::One(next)));
-                    self.after(delay, Step::Deliver { client: next.client, call: None, event });
-                }
+                self.wake(next);
                 Event::Left { number: leave.hold.token.number, answer: Ok(left) }
             }
         };
@@ -241,6 +253,13 @@ impl World {
         }
         let delay = self.delay();
         self.after(delay, Step::Deliver { client: to.client, call: Some(to.id), event });
+    }
+
+    fn wake(&mut self, next: Option<Token>) {
+        if let Some(next) = next.filter(|_| !(self.has_faults() && self.dice.percent(10))) {
+            let (delay, event) = (self.delay(), Event::Woken(Wake::One(next)));
+            self.after(delay, Step::Deliver { client: next.client, call: None, event });
+        }
     }
 
     fn deliver(&mut self, client: u128, call: Option<u64>, event: Event) {
@@ -274,19 +293,7 @@ impl World {
             Effect::Ask(ask) => self.send(at, Request::Ask(ask)),
             Effect::Renew { numbers, holds } => self.send(at, Request::Renew(numbers, holds)),
             Effect::Leave(leave) => self.send(at, Request::Leave(leave)),
-            Effect::Granted { number, fence, until } => {
-                let which = self.clients[at].names[&number];
-                if !self.seized.contains_key(&Token { client, number }) {
-                    assert!(fence.number() > self.fences[which], "the fence went back");
-                    self.fences[which] = fence.number();
-                }
-                self.grants += 1;
-                let belief = Belief { until, is_lost: false, granted_at: self.now };
-                self.clients[at].guards.insert(number, belief);
-                let limit = if self.dice.percent(20) { 12_000 } else { 300 };
-                let delay = self.dice.milliseconds(limit);
-                self.after(delay, Step::Drop { client, number });
-            }
+            Effect::Granted { number, fence, until } => self.granted(at, number, fence, until),
             Effect::Extended { number, until } => {
                 if let Some(belief) = self.clients[at].guards.get_mut(&number) {
                     assert!(!belief.is_lost, "what was lost came back");
@@ -294,6 +301,7 @@ impl World {
                     belief.until = until;
                 }
             }
+            Effect::Downgraded { .. } => {}
             Effect::Lost { number, .. } => {
                 if let Some(belief) = self.clients[at].guards.get_mut(&number) {
                     belief.is_lost = true;
@@ -306,6 +314,28 @@ impl World {
                     self.ended.insert(Token { client, number });
                 }
             }
+        }
+    }
+
+    fn granted(&mut self, at: usize, number: u64, fence: Fence, until: Until) {
+        let client = self.clients[at].id;
+        let (which, share) = self.clients[at].names[&number];
+        if !self.seized.contains_key(&Token { client, number }) {
+            let last = self.fences[which];
+            // Readers beside one another have the same.
+            let grows = fence.number() > last || (share == Share::READ && fence.number() == last);
+            assert!(grows, "the fence went back");
+            self.fences[which] = fence.number();
+        }
+        self.grants += 1;
+        let belief = Belief { until, is_lost: false, share, granted_at: self.now };
+        self.clients[at].guards.insert(number, belief);
+        let limit = if self.dice.percent(20) { 12_000 } else { 300 };
+        let delay = self.dice.milliseconds(limit);
+        self.after(delay, Step::Drop { client, number });
+        if share == Share::All && self.dice.percent(20) {
+            let delay = self.dice.milliseconds(200);
+            self.after(delay, Step::Downgrade { client, number });
         }
     }
 
@@ -330,10 +360,10 @@ impl World {
         self.after(delay, Step::Arrive { to: call, request, is_copy: false });
     }
 
-    /// At most one guard of each lock says that it is held, of those whose lock was not seized;
-    /// and nobody goes on believing for ever.
+    /// At most one writer or some readers of each lock say that it is held, of those whose lock was
+    /// not seized; and nobody goes on believing for ever.
     fn judge(&self) {
-        let mut holders = [0; NAMES.len()];
+        let [mut writers, mut readers] = [[0; NAMES.len()]; 2];
         for client in &self.clients {
             for (number, belief) in client.guards.iter().filter(|(_, it)| it.is_held(self.now)) {
                 let token = Token { client: client.id, number: *number };
@@ -343,11 +373,18 @@ impl World {
                     // No renewal that comes after the seizure is answered with yes.
                     Some(Some(at)) => assert!(self.now < *at + LEASE, "never told: {token}"),
                     Some(None) => {}
-                    None => holders[client.names[number]] += 1,
+                    None => {
+                        let of =
+                            if belief.share == Share::All { &mut writers } else { &mut readers };
+                        of[client.names[number].0] += 1;
+                    }
                 }
             }
         }
-        assert!(holders.iter().all(|count| *count <= 1), "{holders:?} hold at {:?}", self.now);
+        for (writers, readers) in writers.into_iter().zip(readers) {
+            let is_possible = writers == 0 || (writers == 1 && readers == 0);
+            assert!(is_possible, "{writers} and {readers} hold at {:?}", self.now);
+        }
     }
 
     /// Whoever comes afterwards finds every lock free.
@@ -356,8 +393,9 @@ impl World {
         for name in NAMES {
             let token = Token { client: 0, number: 0 };
             let (name, label) = (LockName::new(name).unwrap(), String::new());
-            let ask = Ask { name, token, lease: LEASE, label, place: Place::None };
-            let answer = self.table.ask(late, &ask);
+            let (share, place, lease) = (Share::All, Place::None, LEASE);
+            let ask = Ask { name, token, share, lease, label, place };
+            let (answer, _) = self.table.ask(late, &ask);
             assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
         }
     }
@@ -410,7 +448,8 @@ fn leases_are_renewed_in_batches() {
         let name = LockName::new(format!("lock {number}")).unwrap();
         // Not all at once: whoever is due a little later rides along.
         let now = start + Duration::from_micros(500 * number);
-        machine.decide(now, Event::Ask { number, name, patience: Patience::None }, &mut out);
+        let (share, patience) = (Share::All, Patience::None);
+        machine.decide(now, Event::Ask { number, name, share, patience }, &mut out);
         let answer = Ok(Answer::Granted { fence: Fence::new(1) });
         machine.decide(now, Event::Answered { number, answer }, &mut out);
     }

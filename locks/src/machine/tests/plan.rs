@@ -41,6 +41,8 @@ pub(super) enum Step {
     Begin,
     /// A client's guard is dropped.
     Drop { client: u128, number: u64 },
+    /// A writer wants to be a reader.
+    Downgrade { client: u128, number: u64 },
     /// Somebody frees a lock who has no right to.
     Seize { which: usize },
 }

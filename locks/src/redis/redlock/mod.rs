@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use self::votes::{Verdict, Votes};
 use super::node::{Agreed, Node, Row};
 use super::seen;
-use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Wake};
+use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Share, Wake};
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError};
 use crate::name::{Fence, Token};
@@ -221,6 +221,9 @@ impl Backend for RedlockLocks {
     }
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+        if ask.share != Share::All {
+            return Err(BackendError::no_shares(self.name()));
+        }
         if ask.lease > self.lease_max {
             let limit = self.lease_max.as_secs_f32();
             let message = format!("a lease above {limit} s, the limit that restarts are judged by");
