@@ -17,7 +17,8 @@ pub(crate) enum Command {
     Run {
         #[command(flatten)]
         database: DatabaseUrl,
-        /// The broker: redis://HOST:PORT[/DATABASE].
+        /// The broker: redis://HOST:PORT[/DATABASE], amqp://USER:PASSWORD@HOST:PORT/%2f (RabbitMQ)
+        /// or nats://HOST:PORT (JetStream).
         #[arg(long, env = "HANDFAST_BROKER")]
         broker: String,
         /// How many events are claimed at a time.

@@ -8,7 +8,7 @@ use comfy_table::Table;
 use sqlx::{MySql, MySqlPool, PgPool, Pool, Postgres, Sqlite, SqlitePool};
 use tokio::signal::unix::{SignalKind, signal};
 
-use handfast::outbox::{self, EventRow, Lag, RedisStreams, Relay};
+use handfast::outbox::{self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay};
 
 use crate::arguments::{Arguments, Command};
 
@@ -81,11 +81,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-async fn connect(broker: &str) -> Result<RedisStreams> {
-    match broker.split(':').next().unwrap_or_default() {
-        "redis" | "rediss" => Ok(RedisStreams::connect(broker).await?),
-        other => bail!("no broker is called `{other}`: redis"),
-    }
+async fn connect(broker: &str) -> Result<Box<dyn Broker>> {
+    Ok(match broker.split(':').next().unwrap_or_default() {
+        "redis" | "rediss" => Box::new(RedisStreams::connect(broker).await?),
+        "amqp" | "amqps" => Box::new(RabbitMq::connect(broker).await?),
+        "nats" | "tls" => Box::new(JetStream::connect(broker).await?),
+        other => bail!("no broker is called `{other}`: redis, amqp or nats"),
+    })
 }
 
 /// Ready at Ctrl-C or SIGTERM.

@@ -157,6 +157,63 @@ impl Coordinator {
         Ok(reply)
     }
 
+    /// Starts a saga, or finds it.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn start_saga(
+        &self,
+        request: v1::StartSagaRequest,
+    ) -> Result<v1::SagaReply, Error> {
+        self.ask_saga("start_saga", Ask::StartSaga(request), Duration::ZERO).await
+    }
+
+    /// Tells how a saga stands; `wait` is as for [`end`](Self::end).
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn get_saga(
+        &self,
+        request: v1::GetSagaRequest,
+        wait: Duration,
+    ) -> Result<v1::SagaReply, Error> {
+        self.ask_saga("get_saga", Ask::GetSaga(request), wait).await
+    }
+
+    /// Ends a step that waits for a signal.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn signal_saga(
+        &self,
+        request: v1::SignalSagaRequest,
+    ) -> Result<v1::SagaReply, Error> {
+        self.ask_saga("signal_saga", Ask::SignalSaga(request), Duration::ZERO).await
+    }
+
+    /// Has a saga taken back.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn cancel_saga(
+        &self,
+        request: v1::CancelSagaRequest,
+    ) -> Result<v1::SagaReply, Error> {
+        self.ask_saga("cancel_saga", Ask::CancelSaga(request), Duration::ZERO).await
+    }
+
+    /// Everything about sagas has one kind of answer.
+    async fn ask_saga(
+        &self,
+        name: &'static str,
+        ask: Ask,
+        wait: Duration,
+    ) -> Result<v1::SagaReply, Error> {
+        let answer = self.ask(name, ask, wait).await?;
+        let Answer::Saga(reply) = answer else { return Err(unexpected(name, &answer)) };
+        Ok(reply)
+    }
+
     /// Makes this process an RM of a resource, now and after every reconnect. A second registration
     /// of the same id and mode replaces the first.
     pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {

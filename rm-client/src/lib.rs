@@ -36,6 +36,7 @@
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
+//! | have work of several services done step by step, or taken back | [`saga`] |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
@@ -63,6 +64,7 @@ pub mod link;
 pub mod outbox;
 pub mod participant;
 pub mod propagation;
+pub mod saga;
 mod status;
 mod tcc;
 mod tm;
@@ -101,6 +103,10 @@ mod pages {
     #[cfg(feature = "postgres")]
     #[doc = include_str!("../../docs/xa.md")]
     struct TwoPhaseCommit;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/saga.md")]
+    struct SagaPage;
 
     #[cfg(feature = "sqlite")]
     #[doc = include_str!("../../docs/participants.md")]

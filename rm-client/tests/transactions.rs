@@ -177,6 +177,24 @@ async fn closing_waits_for_rollbacks_under_way() {
     assert_eq!(refused.code(), "HF-TM-CLOSED");
 }
 
+/// Lost was the end of the stream: the coordinator went on calling a process that had closed, and
+/// waited for each answer until its time was over.
+#[tokio::test]
+async fn a_process_that_closes_is_called_no_more() {
+    let tc = Tc::start().await;
+    let nobody_is_connected = async || {
+        while !tc.dispatcher().processes().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = Duration::from_secs(30);
+    let (closed, dropped) = (connect(&tc).await, connect(&tc).await);
+    assert_eq!(tc.dispatcher().processes().len(), 2);
+    closed.close().await;
+    drop(dropped);
+    tokio::time::timeout(patience, nobody_is_connected()).await.expect("both have left");
+}
+
 /// Where the closure of a propagation kind ran.
 #[derive(Debug, PartialEq)]
 enum Ran {

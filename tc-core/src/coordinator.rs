@@ -16,6 +16,7 @@ use crate::number::Numbers;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
 use crate::record::Record;
 use crate::request::{Decision, Request, What};
+use crate::saga::{SagaRecord, Sagas};
 use crate::vote::{Commit, Votings};
 use crate::wait::{Awaited, Waits};
 use crate::{Correlation, Limits, Timestamp, Xid};
@@ -36,6 +37,7 @@ pub struct Coordinator {
     pub(crate) waits: Waits,
     pub(crate) votings: Votings,
     pub(crate) history: History,
+    pub(crate) sagas: Sagas,
 }
 
 /// A reply, none yet (or none at all), or a refusal.
@@ -85,6 +87,14 @@ impl Coordinator {
                 self.tick(now, out);
                 Ok(None)
             }
+            What::StartSaga { application, key, definition } => {
+                self.start_saga(now, &application, key, definition, out)
+            }
+            What::GetSaga { xid, reply_when } => self.get_saga(to, xid, reply_when),
+            What::SignalSaga { xid, signal, payload } => {
+                self.signal_saga(now, xid, signal, payload, out)
+            }
+            What::CancelSaga { xid, by, reason } => self.cancel_saga(now, xid, by, &reason, out),
             What::Operate { xid, action, operator } => {
                 self.operate(now, xid, action, &operator, out)
             }
@@ -98,8 +108,13 @@ impl Coordinator {
     /// global or a waiting request, or when a finished global is to be forgotten.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let deadlines =
-            [self.globals.next_deadline(), self.waits.next_deadline(), self.forgetting_due()];
+        let deadlines = [
+            self.globals.next_deadline(),
+            self.waits.next_deadline(),
+            self.forgetting_due(),
+            self.sagas.next_timeout().map(|(at, _)| at),
+            self.saga_forgetting_due(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -108,12 +123,14 @@ impl Coordinator {
         for global in self.globals.iter() {
             out.effects.extend(global.due().map(Effect::PhaseTwo));
         }
+        self.owed_by_sagas(out);
     }
 
-    /// How a global stands.
+    /// How a global stands; a saga as the global would that is where the saga is.
     #[must_use]
     pub fn status(&self, xid: Xid) -> GlobalStatus {
-        let finished = || self.history.get(xid).map(|global| global.status());
+        let of_saga = || self.sagas.get(xid).map(SagaRecord::global_status);
+        let finished = || self.history.get(xid).map(|global| global.status()).or_else(of_saga);
         self.globals.get(xid).map(Global::status).or_else(finished).unwrap_or(GlobalStatus::Unknown)
     }
 

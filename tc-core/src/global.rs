@@ -16,7 +16,7 @@ use crate::branch::{Branch, Stage};
 use crate::lock::LockId;
 use crate::name::Origin;
 use crate::outcome::{GlobalStatus, PhaseTwoCall, RollbackReason};
-use crate::record::{Event, GlobalRecord, GlobalState};
+use crate::record::{Event, GlobalRecord, GlobalState, noted};
 use crate::request::Decision;
 use crate::{BranchId, Timestamp, Xid};
 
@@ -102,14 +102,7 @@ impl Global {
 
     /// Adds to the timeline: the first entry is kept, of the rest the oldest go (BOUNDED).
     pub(crate) fn note(&mut self, at: Timestamp, what: Arc<str>, events_max: usize) {
-        if self.events.is_empty() {
-            self.events = [Event { at, what }].into();
-            return;
-        }
-        let is_full = self.events.len() >= events_max.max(2);
-        let (first, rest) = self.events.split_at(1);
-        let kept = first.iter().chain(rest.iter().skip(usize::from(is_full)));
-        self.events = kept.cloned().chain([Event { at, what }]).collect();
+        self.events = noted(&self.events, Event { at, what }, events_max);
     }
 
     pub(crate) fn record(&self) -> GlobalRecord {
@@ -178,6 +171,7 @@ impl Global {
             resolution: branch.resolution(),
             application_data: branch.application_data(),
             attempts: branch.attempts(),
+            step: None,
         })
     }
 }

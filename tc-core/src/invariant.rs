@@ -20,6 +20,7 @@ impl Coordinator {
     /// The first invariant found broken, for people.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
+        ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
         self.check_votings()?;
         for lock in self.locks.iter() {
             self.check_lock(lock)?;

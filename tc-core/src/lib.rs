@@ -94,6 +94,7 @@ mod record;
 mod register;
 mod report;
 mod request;
+mod saga;
 mod tick;
 mod view;
 mod vote;
@@ -118,6 +119,10 @@ pub use request::{
     DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
     OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Request, Resolution,
     Rounds, RowLock, What,
+};
+pub use saga::{
+    Retry, SagaDefinition, SagaFault, SagaRecord, SagaState, SagaStatus, StepCall, StepDefinition,
+    StepKind, StepOutput, StepRecord, StepRef, StepState, TurnCause,
 };
 pub use view::{GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter};
 pub use xid_text::{XidText, XidTextError};

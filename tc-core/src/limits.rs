@@ -48,6 +48,18 @@ pub struct Limits {
     /// Entries of one global's timeline, at least 2; the first is kept, the oldest other one goes.
     /// Too few: what operators did is lost. Too many: the record grows with every click.
     pub events_per_global_max: usize,
+    /// Unfinished sagas. Too few: starting one is refused under load. Too many: memory, a few
+    /// kilobytes each.
+    pub sagas_max: usize,
+    /// Steps of one saga. Too few: long processes are refused. Too many: each change of a step
+    /// stores them all.
+    pub saga_steps_max: usize,
+    /// Bytes of names and inputs of one saga. Too few: sagas with documents in them are refused.
+    /// Too many: each change of a step stores them again.
+    pub saga_bytes_max: usize,
+    /// Failed attempts after which a step that cannot be given up is shown as in need of an
+    /// operator; it is tried on. Too few: every hiccup calls a person. Too many: nobody is told.
+    pub step_attempts_told: u32,
     /// Globals expired, waiters expired and finished globals forgotten by one `Tick`, each; the
     /// rest is due at once and goes with the next. Too few: many small batches. Too many: one
     /// expiry of everything holds up all other requests.
@@ -69,6 +81,10 @@ impl Default for Limits {
             retention_ms: 60 * 60 * 1_000,
             history_max: 100_000,
             events_per_global_max: 100,
+            sagas_max: 100_000,
+            saga_steps_max: 128,
+            saga_bytes_max: 1 << 20,
+            step_attempts_told: 10,
             expiries_per_tick_max: 1_000,
         }
     }
@@ -91,6 +107,10 @@ impl Limits {
             retention_ms: 10_000,
             history_max: 4,
             events_per_global_max: 3,
+            sagas_max: 3,
+            saga_steps_max: 4,
+            saga_bytes_max: 200,
+            step_attempts_told: 3,
             expiries_per_tick_max: 2,
         }
     }

@@ -17,6 +17,7 @@ use crate::lock::{Holder, LockTable};
 use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::saga::{SagaRecord, Sagas};
 use crate::vote::Votings;
 use crate::wait::Waits;
 use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
@@ -53,6 +54,10 @@ pub enum LoadError {
     /// A decided global without an unfinished branch, which should be finished.
     #[error("xid {0} is decided and has nothing left to do, but is not finished")]
     NothingLeftToDo(Xid),
+    /// A saga whose steps, state and definition do not belong together, or whose key another saga
+    /// has.
+    #[error("saga {0} contradicts itself or another saga")]
+    SagaMisfit(Xid),
     /// Two globals hold a row in conflicting modes.
     #[error("a row of table {table} is held by xid {first} and xid {second}")]
     RowHeldTwice {
@@ -101,8 +106,12 @@ impl Coordinator {
             waits: Waits::default(),
             votings: Votings::new(),
             history: History::default(),
+            sagas: Sagas::default(),
         };
-        let (globals, mut branches) = sort_records(records)?;
+        let (globals, mut branches, sagas) = sort_records(records)?;
+        for saga in sagas.into_values() {
+            coordinator.restore_saga(epoch, saga)?;
+        }
         for global in globals.into_values() {
             let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
             let own = std::mem::replace(&mut branches, later);
@@ -179,16 +188,21 @@ impl Coordinator {
 }
 
 type Branches = BTreeMap<(Xid, u32), BranchRecord>;
+type Sorted = (BTreeMap<Xid, GlobalRecord>, Branches, BTreeMap<Xid, SagaRecord>);
 
-fn sort_records(
-    records: impl IntoIterator<Item = Record>,
-) -> Result<(BTreeMap<Xid, GlobalRecord>, Branches), LoadError> {
-    let (mut globals, mut branches) = (BTreeMap::new(), Branches::new());
+fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, LoadError> {
+    let (mut globals, mut branches, mut sagas) =
+        (BTreeMap::new(), Branches::new(), BTreeMap::new());
     for record in records {
         let key = record.key();
         match record {
             Record::Global(global) => {
                 if globals.insert(global.xid, global).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
+            Record::Saga(saga) => {
+                if sagas.insert(saga.xid, saga).is_some() {
                     return Err(LoadError::RecordTwice(key));
                 }
             }
@@ -200,7 +214,7 @@ fn sort_records(
             }
         }
     }
-    Ok((globals, branches))
+    Ok((globals, branches, sagas))
 }
 
 fn orphan(branch: &BranchRecord) -> LoadError {

@@ -19,6 +19,9 @@ impl Coordinator {
         operator: &str,
         out: &mut Outcome,
     ) -> Answer {
+        if self.sagas.get(xid).is_some() {
+            return self.operate_saga(now, xid, action, operator, out);
+        }
         self.check_applicable(xid, action)?;
         match action {
             OperatorAction::Retry => self.retry(now, xid, operator, out)?,
@@ -79,7 +82,7 @@ impl Coordinator {
         let what = if paused { "pause" } else { "resume" };
         self.note_action(now, xid, &format!("{what} by {operator}"), out);
         if paused {
-            out.effects.push(Effect::Hold { xid });
+            out.effects.push(Effect::Hold { xid, branch: None });
         } else if let Some(global) = self.globals.get(xid) {
             out.effects.extend(global.due().map(Effect::PhaseTwo));
         }

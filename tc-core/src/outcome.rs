@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::people::{cycle_for_people, key_for_people, reason_for_people, status_for_people};
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, Mode, Question, Resolution};
+use crate::saga::{SagaFault, SagaRecord, SagaStatus, StepCall};
 use crate::{BranchId, Correlation, FencingToken, Xid};
 
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
@@ -54,10 +55,13 @@ pub enum Effect {
     PhaseTwo(PhaseTwoCall),
     /// A participant is to be asked, at once.
     Vote(VoteCall),
-    /// Neither votes nor phase two of this global must be tried until further calls come.
+    /// Neither votes nor phase two of this global, or of this branch alone, must be tried until
+    /// further calls come.
     Hold {
         /// The global.
         xid: Xid,
+        /// The branch, if it is that one alone.
+        branch: Option<BranchId>,
     },
 }
 
@@ -82,6 +86,8 @@ pub struct PhaseTwoCall {
     pub application_data: Box<[u8]>,
     /// Failed attempts so far; the dispatcher's back-off starts from here after a restart.
     pub attempts: u32,
+    /// Of a step of a saga: `Commit` calls its action, `RollBack` its compensation.
+    pub step: Option<Arc<StepCall>>,
 }
 
 /// What a participant is asked before a commit.
@@ -128,6 +134,8 @@ pub enum Reply {
     Status(GlobalStatus),
     /// To `Operate`.
     Operated,
+    /// To what is asked about a saga, or of one.
+    Saga(Box<SagaRecord>),
     /// The request was understood and is refused.
     Rejected(Rejection),
 }
@@ -281,6 +289,38 @@ pub enum Rejection {
         /// How the global stands.
         status: GlobalStatus,
     },
+    /// A saga that could not be carried out, or would not end.
+    #[error("saga {name} is refused: {fault}")]
+    SagaInvalid {
+        /// Its name.
+        name: Arc<str>,
+        /// What is wrong with it.
+        fault: SagaFault,
+    },
+    /// The key belongs to another saga.
+    #[error("saga key {key} is taken by xid {xid}, whose definition is another one")]
+    SagaMismatch {
+        /// The key.
+        key: Arc<str>,
+        /// The saga that has it.
+        xid: Xid,
+    },
+    /// The saga has no step that waits for such a signal, or not any more.
+    #[error("saga {xid} awaits no signal {signal}")]
+    UnknownSignal {
+        /// The saga.
+        xid: Xid,
+        /// The signal.
+        signal: Arc<str>,
+    },
+    /// The saga's pivot has begun, or the saga has ended: it cannot be taken back.
+    #[error("saga {xid} is past the point of no return: it is {status}")]
+    PastPivot {
+        /// The saga.
+        xid: Xid,
+        /// How it stands.
+        status: SagaStatus,
+    },
     /// A limit of the coordinator is reached (BOUNDED).
     #[error("limit reached: at most {max} {what}")]
     LimitReached {
@@ -304,6 +344,10 @@ impl Rejection {
             Self::UnknownBranch { .. } => "HF-TC-UNKNOWN-BRANCH",
             Self::BranchMismatch { .. } => "HF-TC-BRANCH-MISMATCH",
             Self::NotApplicable { .. } => "HF-TC-NOT-APPLICABLE",
+            Self::SagaInvalid { .. } => "HF-TC-SAGA-INVALID",
+            Self::SagaMismatch { .. } => "HF-TC-SAGA-MISMATCH",
+            Self::UnknownSignal { .. } => "HF-TC-UNKNOWN-SIGNAL",
+            Self::PastPivot { .. } => "HF-TC-PAST-PIVOT",
             Self::LimitReached { .. } => "HF-TC-LIMIT-REACHED",
         }
     }

@@ -26,13 +26,17 @@ impl Coordinator {
         outcome: PhaseTwoOutcome,
         out: &mut Outcome,
     ) {
-        let Some(global) = self.globals.get(xid) else { return };
+        let Some(global) = self.globals.get(xid) else {
+            return self.finish_step(now, xid, branch, decision, outcome, out);
+        };
         let believed = |branch: &Branch| global.is_next(branch);
         if global.decision() != Some(decision) || !global.branch(branch).is_some_and(believed) {
             return;
         }
         match (outcome, decision) {
-            (PhaseTwoOutcome::Done, _) => self.finish_branch(now, xid, branch, out),
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
+                self.finish_branch(now, xid, branch, out);
+            }
             (PhaseTwoOutcome::Refused { error, rows }, Decision::RollBack) => {
                 self.refuse_branch(now, xid, branch, error, rows, out);
             }

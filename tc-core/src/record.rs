@@ -1,12 +1,14 @@
 //! The stored form of the coordinator's state.
 //!
-//! One record per global, one per branch. The lock table, the deadline set and the resource index
-//! are rebuilt from them at load. How a record becomes bytes is the store's business.
+//! One record per global, one per branch, one per saga with all its steps. The lock table, the
+//! deadline set and the resource index are rebuilt from them at load. How a record becomes bytes is
+//! the store's business.
 
 use std::sync::Arc;
 
 use crate::outcome::RollbackReason;
 use crate::request::{DirtyRow, Mode, Resolution, RowLock};
+use crate::saga::SagaRecord;
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
 /// A stored value.
@@ -16,6 +18,8 @@ pub enum Record {
     Global(GlobalRecord),
     /// A branch of an unfinished global.
     Branch(BranchRecord),
+    /// A saga, unfinished or remembered.
+    Saga(SagaRecord),
 }
 
 /// Where a record is stored.
@@ -25,6 +29,8 @@ pub enum RecordKey {
     Global(Xid),
     /// A [`BranchRecord`].
     Branch(Xid, BranchId),
+    /// A [`SagaRecord`].
+    Saga(Xid),
 }
 
 impl Record {
@@ -34,6 +40,7 @@ impl Record {
         match self {
             Self::Global(global) => RecordKey::Global(global.xid),
             Self::Branch(branch) => RecordKey::Branch(branch.xid, branch.id),
+            Self::Saga(saga) => RecordKey::Saga(saga.xid),
         }
     }
 }
@@ -87,6 +94,14 @@ pub struct Event {
     pub at: Timestamp,
     /// What, for people, such as `decided: roll back (timeout)` or `retry by alice`.
     pub what: Arc<str>,
+}
+
+/// A timeline with one more entry: the first is kept, of the rest the oldest go (BOUNDED).
+pub(crate) fn noted(events: &[Event], event: Event, events_max: usize) -> Arc<[Event]> {
+    let Some((first, rest)) = events.split_first() else { return [event].into() };
+    let is_full = events.len() >= events_max.max(2);
+    let kept = rest.iter().skip(usize::from(is_full));
+    [first].into_iter().chain(kept).cloned().chain([event]).collect()
 }
 
 /// A branch as stored.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::saga::SagaDefinition;
 use crate::{BranchId, Correlation, Xid};
 
 /// One request and where its reply goes.
@@ -107,9 +108,43 @@ pub enum What {
     },
     /// Lets time pass: expires globals and waiters, prunes the history.
     Tick,
-    /// An operator's action on a global.
+    /// Starts a saga, or finds the one that was started under the same key (idempotent).
+    StartSaga {
+        /// The application, as operators know it.
+        application: Arc<str>,
+        /// Made by the application, unique among the sagas that are remembered.
+        key: Arc<str>,
+        /// What is to be done.
+        definition: Arc<SagaDefinition>,
+    },
+    /// Asks how a saga stands, now or when it has ended.
+    GetSaga {
+        /// The saga.
+        xid: Xid,
+        /// When to reply: `Finished` also replies when an operator is needed.
+        reply_when: ReplyWhen,
+    },
+    /// Ends a step that waits for a signal. One that comes before its step's turn is kept.
+    SignalSaga {
+        /// The saga.
+        xid: Xid,
+        /// The step.
+        signal: Arc<str>,
+        /// The step's output.
+        payload: Arc<[u8]>,
+    },
+    /// Has a saga taken back, if its pivot has not begun.
+    CancelSaga {
+        /// The saga.
+        xid: Xid,
+        /// Who asks.
+        by: DecidedBy,
+        /// Why, for people. The shell has bounded its length.
+        reason: Arc<str>,
+    },
+    /// An operator's action on a global or a saga.
     Operate {
-        /// The global.
+        /// The global or saga.
         xid: Xid,
         /// The action.
         action: OperatorAction,
@@ -250,6 +285,11 @@ pub enum ReplyWhen {
 pub enum PhaseTwoOutcome {
     /// Carried out, now or before.
     Done,
+    /// As done, by a step of a saga that gives something back.
+    Output {
+        /// What later steps can take. The shell has bounded its length.
+        output: Arc<[u8]>,
+    },
     /// Not this time.
     Retryable {
         /// Why. The shell has bounded its length.

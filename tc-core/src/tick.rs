@@ -1,5 +1,5 @@
-//! What the passing of time does: it expires globals and waiting requests, and forgets what is
-//! finished.
+//! What the passing of time does: it expires globals, sagas and waiting requests, and forgets what
+//! is finished.
 //!
 //! Nothing that is decided is ever dropped by time.
 
@@ -29,6 +29,18 @@ impl Coordinator {
                 break;
             }
             self.forget_oldest(out);
+        }
+        for _ in 0..max {
+            let Some((_, xid)) = self.sagas.next_timeout().filter(|&(at, _)| at <= now) else {
+                break;
+            };
+            self.expire_saga(now, xid, out);
+        }
+        for _ in 0..max {
+            if self.saga_forgetting_due().is_none_or(|due| due > now) {
+                break;
+            }
+            self.forget_oldest_saga(out);
         }
     }
 

@@ -8,6 +8,7 @@ use crate::lock::LockId;
 use crate::outcome::GlobalStatus;
 use crate::record::{BranchRecord, GlobalRecord};
 use crate::request::LockMode;
+use crate::saga::SagaRecord;
 use crate::{FencingToken, Timestamp, Xid};
 
 /// A global with its branches.
@@ -81,11 +82,13 @@ pub struct LockWaiter {
 }
 
 impl Coordinator {
-    /// One global, unfinished or remembered.
+    /// One global, unfinished or remembered; a saga as the global that would be where it is.
     #[must_use]
     pub fn global(&self, xid: Xid) -> Option<GlobalView> {
         let Some(global) = self.globals.get(xid) else {
-            let record = self.history.get(xid)?.clone();
+            let Some(record) = self.history.get(xid).cloned() else {
+                return self.sagas.get(xid).map(SagaRecord::view);
+            };
             return Some(GlobalView { status: record.status(), record, branches: Vec::new() });
         };
         let branches = global.branches.iter().map(|branch| branch.record(xid, &self.locks));

@@ -103,13 +103,13 @@ impl Coordinator {
             return;
         }
         match (outcome, question) {
-            (PhaseTwoOutcome::Done, Question::CanCommit) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::CanCommit) => {
                 if let Some(voting) = self.votings.get_mut(&xid) {
                     voting.can_commit.insert(branch);
                 }
                 self.count_votes(now, xid, out);
             }
-            (PhaseTwoOutcome::Done, Question::Prepare) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::Prepare) => {
                 self.mark_done(xid, branch, out);
                 self.count_votes(now, xid, out);
             }
@@ -150,7 +150,7 @@ impl Coordinator {
     /// way are called back, for a rollback calls its branches one after the other.
     pub(crate) fn close_voting(&mut self, xid: Xid, out: &mut Outcome) -> Option<Voting> {
         let voting = self.votings.remove(&xid)?;
-        out.effects.push(Effect::Hold { xid });
+        out.effects.push(Effect::Hold { xid, branch: None });
         Some(voting)
     }
 

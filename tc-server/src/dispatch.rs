@@ -8,6 +8,7 @@
 
 mod backoff;
 mod call;
+mod lane;
 mod queue;
 mod shell;
 
@@ -17,7 +18,8 @@ use handfast_core::Effect;
 
 pub use backoff::Backoff;
 pub use call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
-pub use queue::{Queue, ResourceLoad};
+pub use lane::ResourceLoad;
+pub use queue::Queue;
 pub use shell::{CallSink, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
 
 /// How phase two is carried out.

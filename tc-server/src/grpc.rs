@@ -11,6 +11,7 @@ mod from_wire;
 mod fuzz;
 mod outbox;
 mod refusal;
+mod saga;
 mod to_wire;
 mod unary;
 

@@ -23,10 +23,15 @@ pub(crate) fn ask(id: u64, ask: &Ask) -> String {
         Ask::CheckLocks(check) => format!("check locks of {}", check.resource_id),
         Ask::End(end) => format!("end {} {:?} {}", end.xid, end.decision(), end.reason),
         Ask::GetStatus(request) => format!("status of {}", request.xid),
+        Ask::StartSaga(request) => format!("start saga {}", request.key),
+        Ask::GetSaga(request) => format!("saga {}", request.xid),
+        Ask::SignalSaga(request) => format!("signal {} {}", request.xid, request.signal),
+        Ask::CancelSaga(request) => format!("cancel saga {}", request.xid),
         Ask::Finished(outcome) => {
             let branches = outcome.branches.iter().map(|branch| {
                 let ended = match &branch.result {
                     Some(Ended::Done(_)) => "done",
+                    Some(Ended::Given(_)) => "done, with an output",
                     Some(Ended::Retryable(_)) => "retryable",
                     Some(Ended::Refused(_)) => "refused",
                     None => "nothing",
@@ -57,6 +62,7 @@ pub(crate) fn answer(id: u64, answer: &Answer) -> String {
             let branches = branches.collect::<Vec<_>>().join(", ");
             format!("call {} {:?} {branches}", call.resource_id, call.decision())
         }
+        Answer::Saga(saga) => format!("saga {} {:?}", saga.xid, saga.status()),
         Answer::GoAway(notice) => format!("go away: {}", notice.reason),
     };
     format!("#{id} answers: {what}")

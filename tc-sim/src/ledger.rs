@@ -84,6 +84,8 @@ impl Ledger {
                     self.registered.insert((branch.xid, branch.id));
                     self.branches.insert((branch.xid, branch.id), branch.clone());
                 }
+                // No simulated client runs sagas.
+                Change::Put(Record::Saga(_)) | Change::Delete(RecordKey::Saga(_)) => {}
                 Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
                 Change::Delete(RecordKey::Branch(xid, id)) => {
                     // Registered and gone within one batch leaves only this.
@@ -169,6 +171,9 @@ fn xid_of(change: &Change) -> Xid {
     match change {
         Change::Put(Record::Global(global)) => global.xid,
         Change::Put(Record::Branch(branch)) => branch.xid,
-        Change::Delete(RecordKey::Global(xid) | RecordKey::Branch(xid, _)) => *xid,
+        Change::Put(Record::Saga(saga)) => saga.xid,
+        Change::Delete(
+            RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
+        ) => *xid,
     }
 }

@@ -7,11 +7,13 @@
 
 mod guard;
 mod mariadb;
+mod nats;
 mod place;
 mod postgres;
 mod probe;
 mod process;
 mod programs;
+mod rabbitmq;
 mod redis;
 mod server;
 

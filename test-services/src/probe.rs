@@ -31,6 +31,16 @@ pub(crate) fn redis_answers(port: u16) -> bool {
     first_bytes::<5>(port, b"PING\r\n") == Some(*b"+PONG")
 }
 
+/// Whether NATS greets.
+pub(crate) fn nats_answers(port: u16) -> bool {
+    first_bytes::<4>(port, &[]) == Some(*b"INFO")
+}
+
+/// Whether RabbitMQ begins a connection: a method frame on channel 0.
+pub(crate) fn rabbitmq_answers(port: u16) -> bool {
+    first_bytes::<3>(port, b"AMQP\x00\x00\x09\x01") == Some([1, 0, 0])
+}
+
 fn first_bytes<const COUNT: usize>(port: u16, message: &[u8]) -> Option<[u8; COUNT]> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;

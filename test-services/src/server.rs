@@ -16,9 +16,9 @@ use crate::process::{
     PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
 };
 use crate::programs::Programs;
-use crate::{mariadb, postgres, redis};
+use crate::{mariadb, nats, postgres, rabbitmq, redis};
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// Which product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +29,16 @@ pub enum Kind {
     MariaDb,
     /// Redis.
     Redis,
+    /// RabbitMQ.
+    RabbitMq,
+    /// NATS with JetStream.
+    Nats,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Self; 3] = [Self::Postgres, Self::MariaDb, Self::Redis];
+    pub const ALL: [Self; 5] =
+        [Self::Postgres, Self::MariaDb, Self::Redis, Self::RabbitMq, Self::Nats];
     /// Those with SQL.
     pub const SQL: [Self; 2] = [Self::Postgres, Self::MariaDb];
 
@@ -44,6 +49,8 @@ impl Kind {
             Self::Postgres => &postgres::PROGRAMS,
             Self::MariaDb => &mariadb::PROGRAMS,
             Self::Redis => &redis::PROGRAMS,
+            Self::RabbitMq => &rabbitmq::PROGRAMS,
+            Self::Nats => &nats::PROGRAMS,
         }
     }
 
@@ -52,6 +59,8 @@ impl Kind {
             Self::Postgres => "postgres",
             Self::MariaDb => "mysql",
             Self::Redis => "redis",
+            Self::RabbitMq => "rabbitmq",
+            Self::Nats => "nats",
         }
     }
 
@@ -59,7 +68,7 @@ impl Kind {
     fn stop(self) -> Signal {
         match self {
             Self::Postgres => Signal::SIGINT,
-            Self::MariaDb | Self::Redis => Signal::SIGTERM,
+            Self::MariaDb | Self::Redis | Self::RabbitMq | Self::Nats => Signal::SIGTERM,
         }
     }
 }
@@ -70,6 +79,8 @@ pub struct DatabaseServer {
     kind: Kind,
     // Dropped before the place, which holds its data.
     process: Option<Process>,
+    /// What RabbitMQ needs beside it, with its port.
+    name_server: Option<(Process, u16)>,
     seat: Seat,
     /// Settings beyond those that every server has; the last of a name counts.
     settings: Vec<String>,
@@ -113,12 +124,13 @@ impl DatabaseServer {
         match kind {
             Kind::Postgres => postgres::initialise(&seat)?,
             Kind::MariaDb => mariadb::initialise(&seat)?,
-            // It makes what it needs.
-            Kind::Redis => {}
+            // They make what they need.
+            Kind::Redis | Kind::RabbitMq | Kind::Nats => {}
         }
         let log = seat.home.with_extension("log");
-        let (process, settings, place) = (None, Vec::new(), Arc::clone(place));
-        let mut server = Self { kind, process, seat, settings, log, place };
+        let (settings, place) = (Vec::new(), Arc::clone(place));
+        let (process, name_server) = (None, None);
+        let mut server = Self { kind, process, name_server, seat, settings, log, place };
         server.serve(may_go_on)?;
         Ok(server)
     }
@@ -148,6 +160,8 @@ impl DatabaseServer {
             Kind::Postgres => postgres::url(address),
             Kind::MariaDb => mariadb::url(address),
             Kind::Redis => redis::url(address),
+            Kind::RabbitMq => rabbitmq::url(address),
+            Kind::Nats => nats::url(address),
         }
     }
 
@@ -205,10 +219,13 @@ impl DatabaseServer {
 
     /// Starts the process once and waits until it answers or ends.
     fn try_to_serve(&mut self, started: Instant, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+        let name_server = self.name_server()?;
         let mut command = match self.kind {
             Kind::Postgres => postgres::serve(&self.seat, &self.settings)?,
             Kind::MariaDb => mariadb::serve(&self.seat, &self.settings)?,
             Kind::Redis => redis::serve(&self.seat)?,
+            Kind::RabbitMq => rabbitmq::serve(&self.seat, name_server)?,
+            Kind::Nats => nats::serve(&self.seat)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -228,11 +245,29 @@ impl DatabaseServer {
         Ok(())
     }
 
+    /// The port of RabbitMQ's name server, which is started if it is not running; 0 for others.
+    fn name_server(&mut self) -> Result<u16> {
+        if self.kind != Kind::RabbitMq {
+            return Ok(0);
+        }
+        if let Some((_, port)) = &self.name_server {
+            return Ok(*port);
+        }
+        let port = free_port()?;
+        let mut command = rabbitmq::name_server(&self.seat, port)?;
+        let process = Process::start(&mut command, &self.log, Signal::SIGTERM)?;
+        self.place.guard.add(process.id())?;
+        self.name_server = Some((process, port));
+        Ok(port)
+    }
+
     fn answers(&self) -> bool {
         match self.kind {
             Kind::Postgres => postgres::answers(self.seat.port),
             Kind::MariaDb => mariadb::answers(self.seat.port),
             Kind::Redis => redis::answers(self.seat.port),
+            Kind::RabbitMq => rabbitmq::answers(self.seat.port),
+            Kind::Nats => nats::answers(self.seat.port),
         }
     }
 }

@@ -22,10 +22,15 @@ pub(crate) const REDIS_VARIABLE: &str = "HANDFAST_TEST_REDIS";
 pub(crate) const REDLOCK_VARIABLE: &str = "HANDFAST_TEST_REDLOCK";
 /// How many they are.
 const REDLOCK_NODES: usize = 5;
+/// Names the RabbitMQ server that tests use.
+pub(crate) const RABBITMQ_VARIABLE: &str = "HANDFAST_TEST_RABBITMQ";
+/// Names the NATS server that tests use, with JetStream.
+pub(crate) const NATS_VARIABLE: &str = "HANDFAST_TEST_NATS";
 
 /// What else can be done about a server that is missing.
-const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL and \
-    HANDFAST_TEST_REDIS to servers of your own, HANDFAST_TEST_REDLOCK to five Redis servers";
+const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL, HANDFAST_TEST_REDIS, \
+    HANDFAST_TEST_RABBITMQ and HANDFAST_TEST_NATS to servers of your own, HANDFAST_TEST_REDLOCK to \
+    five Redis servers";
 
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
@@ -112,6 +117,18 @@ fn needed(kind: Kind) -> Needed {
             packages: redis_packages,
             otherwise: OTHERWISE,
         },
+        Kind::RabbitMq => Needed {
+            name,
+            is_installed: || Kind::RabbitMq.programs().are_installed(),
+            packages: rabbitmq_packages,
+            otherwise: OTHERWISE,
+        },
+        Kind::Nats => Needed {
+            name,
+            is_installed: || Kind::Nats.programs().are_installed(),
+            packages: nats_packages,
+            otherwise: OTHERWISE,
+        },
     }
 }
 
@@ -120,6 +137,8 @@ fn variable(kind: Kind) -> &'static str {
         Kind::Postgres => POSTGRES_VARIABLE,
         Kind::MariaDb => MYSQL_VARIABLE,
         Kind::Redis => REDIS_VARIABLE,
+        Kind::RabbitMq => RABBITMQ_VARIABLE,
+        Kind::Nats => NATS_VARIABLE,
     }
 }
 
@@ -147,4 +166,15 @@ fn redis_packages(installer: Installer) -> &'static [&'static str] {
         Installer::Apt => &["redis-server"],
         Installer::Dnf | Installer::Apk | Installer::Brew => &["redis"],
     }
+}
+
+fn rabbitmq_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        Installer::Apt | Installer::Dnf => &["rabbitmq-server"],
+        Installer::Apk | Installer::Brew => &["rabbitmq"],
+    }
+}
+
+fn nats_packages(_installer: Installer) -> &'static [&'static str] {
+    &["nats-server"]
 }

@@ -15,7 +15,8 @@ use crate::services::{Services, install};
 pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
     let services = Services::start(interrupts)?;
     let mut command = cargo();
-    command.arg("test");
+    // One failure hides no other.
+    command.args(["test", "--no-fail-fast"]);
     if !names_a_package(arguments) {
         // Tests that kill a server start their own.
         install(interrupts, &Kind::ALL)?;

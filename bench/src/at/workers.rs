@@ -31,17 +31,27 @@ struct Counted {
     expected: std::collections::BTreeMap<&'static str, u64>,
 }
 
+impl Counted {
+    fn failed(&mut self, error: &anyhow::Error) {
+        *self.errors.entry(format!("{error:#}")).or_default() += 1;
+    }
+}
+
 /// Lets so many clients work for the time of a window; `servers` are the processes that work for
 /// them. An operation that ends as expected is not counted as done.
+///
+/// The window opens when each client has done its work once, so that neither connecting nor reading
+/// a table's description counts, however long they take on a busy machine.
 pub(crate) async fn work(
     clients: usize,
     times: (Duration, Duration),
     servers: &[Process],
     operation: impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
 ) -> Result<(Sample, f64)> {
-    let window = Window::after(times.0, times.1);
     let by_client = vec![0; clients];
     let counted = RefCell::new(Counted { by_client, ..Counted::default() });
+    join_all((0..clients).map(|client| first(client, &counted, &operation))).await;
+    let window = Window::after(times.0, times.1);
     let loops = (0..clients).map(|client| one(client, window, &counted, &operation));
     let (_, cost) = tokio::join!(join_all(loops), cost_within(window, servers));
     let (client_cpu, server_cpu, foreign) = cost?;
@@ -59,6 +69,18 @@ pub(crate) async fn work(
     let mean = ended as f64 / clients.max(1) as f64;
     sample.figure("slowest client, share of the mean", slowest as f64 / mean.max(1.0));
     Ok((sample, foreign))
+}
+
+/// A client's first operation, of which only an error counts.
+async fn first(
+    client: usize,
+    counted: &RefCell<Counted>,
+    operation: &impl AsyncFn(usize, &mut SmallRng) -> Result<Ended>,
+) {
+    let mut random = SmallRng::from_rng(&mut rand::rng());
+    if let Err(error) = operation(client, &mut random).await {
+        counted.borrow_mut().failed(&error);
+    }
 }
 
 async fn one(
@@ -87,7 +109,7 @@ async fn one(
                 counted.by_client[client] += 1;
             }
             Ok(Ended::Well) => {}
-            Err(error) => *counted.errors.entry(format!("{error:#}")).or_default() += 1,
+            Err(error) => counted.failed(&error),
         }
         begun = now;
     }

@@ -48,6 +48,9 @@ impl Echoes {
                 durable(Answer::End(reply))
             }
             Ask::GetStatus(_) => at_once(Answer::GetStatus(v1::GetStatusReply::default())),
+            Ask::StartSaga(_) | Ask::GetSaga(_) | Ask::SignalSaga(_) | Ask::CancelSaga(_) => {
+                durable(Answer::Saga(v1::SagaReply::default()))
+            }
             Ask::Finished(_) => Echo::Silent,
         }
     }

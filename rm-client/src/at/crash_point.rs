@@ -24,6 +24,10 @@
 //! | `tcc-after-try` | a whole branch |
 //! | `tcc-in-phase-two` | an unfinished branch; another process finishes it |
 //! | `tcc-after-phase-two` | a finished branch that the coordinator takes for unfinished |
+//! | `before-step`, `in-step-before-commit` | a step of a saga that has not happened |
+//! | `after-step-commit` | a step that has, and whose fence has its output |
+//! | `in-compensation-before-commit` | a step that is not taken back |
+//! | `after-compensation-commit` | a step that is, and that the coordinator takes for unfinished |
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
 /// dropped or closed. Or stops it with all its threads, until SIGCONT.

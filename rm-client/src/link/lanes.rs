@@ -1,8 +1,9 @@
 //! Runs phase-two calls: beside each other across resources, bounded within one.
 //!
 //! Each resource has three lanes. Commits, and questions before a commit, run several at a time;
-//! rollbacks one after the other, in the order in which the coordinator sent them. What a call does
-//! is the resource's business, how often it is tried is the coordinator's: a call that cannot be
+//! rollbacks one after the other, in the order in which the coordinator sent them. Steps of sagas,
+//! in both directions, have no order among each other but that of their sagas. What a call does is
+//! the resource's business, how often it is tried is the coordinator's: a call that cannot be
 //! carried out is answered as retryable, never dropped.
 
 use std::collections::HashMap;
@@ -11,7 +12,9 @@ use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
 use handfast_proto::v1::branch_outcome::Result as Ended;
-use handfast_proto::v1::{BranchOutcome, Decision, PhaseTwoCall, Question, Resource, Retryable};
+use handfast_proto::v1::{
+    BranchOutcome, Decision, Mode, PhaseTwoCall, Question, Resource, Retryable,
+};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,6 +28,11 @@ const VOTES_MAX: usize = 4;
 const COMMITS_MAX: usize = 4;
 /// How many calls of one lane may wait. More are answered as retryable at once (BOUNDED).
 const WAITING_MAX: usize = 256;
+/// How many steps of sagas of one resource run at a time, in each direction. More only wait for
+/// connections to the database.
+const STEPS_MAX: usize = 64;
+/// How many steps may wait: as many as the coordinator gives one process by default.
+const STEPS_WAITING_MAX: usize = 4_096;
 
 /// Takes outcomes to the coordinator.
 pub(crate) type Outcomes = Arc<dyn Fn(Vec<BranchOutcome>) + Send + Sync>;
@@ -51,21 +59,42 @@ impl Lanes {
         outcomes: &Outcomes,
         runtime: &Handle,
     ) {
-        let (votes, waiting) = mpsc::channel(WAITING_MAX);
-        runtime.spawn(run(waiting, VOTES_MAX, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let (commits, waiting) = mpsc::channel(WAITING_MAX);
-        runtime.spawn(run(waiting, COMMITS_MAX, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let (rollbacks, waiting) = mpsc::channel(WAITING_MAX);
-        runtime.spawn(run(waiting, 1, Arc::clone(phase_two), Arc::clone(outcomes)));
-        let lane = Lane { votes, commits, rollbacks };
+        let (waiting_max, commits_max, rollbacks_max) = match resource.mode() {
+            Mode::Saga => (STEPS_WAITING_MAX, STEPS_MAX, STEPS_MAX),
+            Mode::Unspecified | Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
+                (WAITING_MAX, COMMITS_MAX, 1)
+            }
+        };
+        let lane = |waiting_max, at_a_time| {
+            let (calls, waiting) = mpsc::channel(waiting_max);
+            runtime.spawn(run(waiting, at_a_time, Arc::clone(phase_two), Arc::clone(outcomes)));
+            calls
+        };
+        let lane = Lane {
+            votes: lane(WAITING_MAX, VOTES_MAX),
+            commits: lane(waiting_max, commits_max),
+            rollbacks: lane(waiting_max, rollbacks_max),
+        };
         self.by_resource.insert((resource.id.clone(), resource.mode), lane);
     }
 
-    /// Puts a call in its lane.
+    /// Puts a call in its lane. Steps of sagas are business of their own each: a slow one must not
+    /// keep the others' outcomes back.
     ///
     /// # Errors
-    /// The outcomes to send instead, when it cannot be carried out here.
-    pub(crate) fn put(&self, call: PhaseTwoCall) -> Result<(), Vec<BranchOutcome>> {
+    /// The outcomes to send instead, of what cannot be carried out here.
+    pub(crate) fn put(&self, mut call: PhaseTwoCall) -> Result<(), Vec<BranchOutcome>> {
+        if call.mode() != Mode::Saga {
+            return self.put_whole(call);
+        }
+        let branches = std::mem::take(&mut call.branches).into_iter();
+        let calls = branches.map(|branch| PhaseTwoCall { branches: vec![branch], ..call.clone() });
+        let refused = calls.filter_map(|call| self.put_whole(call).err());
+        let refused: Vec<BranchOutcome> = refused.flatten().collect();
+        if refused.is_empty() { Ok(()) } else { Err(refused) }
+    }
+
+    fn put_whole(&self, call: PhaseTwoCall) -> Result<(), Vec<BranchOutcome>> {
         let resource = (call.resource_id.clone(), call.mode);
         let Some(lane) = self.by_resource.get(&resource) else {
             return Err(refuse(&call, "this process has not registered the resource"));

@@ -330,6 +330,7 @@ impl Protocol {
                 | Answer::CheckLocks(_)
                 | Answer::End(_)
                 | Answer::GetStatus(_)
+                | Answer::Saga(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
             // A kind of message that a later coordinator may know: nobody here waits for it.

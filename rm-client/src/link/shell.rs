@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body as Answer;
@@ -305,7 +305,10 @@ impl Shared {
         let mut client = CoordinatorClient::with_interceptor(channel, self.dialler.credentials())
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         self.step(|steps, _| steps.protocol.connected(connection));
-        let outgoing = frames(Arc::downgrade(self), connection, sending);
+        // Dropped when reading ends or is aborted, it ends the sending side too: while one side
+        // lasts, the transport keeps the stream and the coordinator goes on calling.
+        let (_reads, stops_reading) = oneshot::channel::<()>();
+        let outgoing = frames(Arc::downgrade(self), connection, sending).take_until(stops_reading);
         let opened = client.connect(outgoing).await;
         let no_stream = |status| self.dialler.no_stream(endpoint, &status);
         let mut incoming = opened.map_err(no_stream)?.into_inner();

@@ -9,7 +9,8 @@
 //! | make an event | [`Event`] |
 //! | emit it in a local transaction of sqlx | [`emit`] |
 //! | emit it in AT mode, held until the global commits | [`AtTransaction::emit`] |
-//! | take events to a broker | [`Relay`], to [`InProcess`] or `RedisStreams` (feature `redis`) |
+//! | take events to a broker | [`Relay`], to [`InProcess`], or `RedisStreams`, `RabbitMq` and |
+//! | | `JetStream` (features `redis`, `rabbitmq` and `nats`) |
 //! | let an event take effect once | [`Consumer`] |
 //! | look at events, requeue or skip what is parked | [`list`], [`lag`], [`requeue`], [`skip`] |
 //!
@@ -33,6 +34,10 @@ use sqlx::{Pool, Transaction};
 pub use self::broker::{
     Broker, Delivery, InProcess, InProcessSubscription, PublishError, Subscription,
 };
+#[cfg(feature = "nats")]
+pub use self::broker::{JetStream, JetStreamSubscription};
+#[cfg(feature = "rabbitmq")]
+pub use self::broker::{RabbitMq, RabbitMqSubscription};
 #[cfg(feature = "redis")]
 pub use self::broker::{RedisStreams, RedisSubscription};
 pub use self::error::OutboxError;

@@ -124,7 +124,9 @@ impl<T: Tcc> TccPhaseTwo<T> {
     fn log(&self, branch: &PhaseTwoBranch, operation: Operation, outcome: &Outcome) {
         let (xid, id, resource) = (&branch.xid, branch.branch_id, &self.shared.name);
         match outcome {
-            Outcome::Done(_) => tracing::debug!(xid, branch = id, resource, %operation, "done"),
+            Outcome::Done(_) | Outcome::Given(_) => {
+                tracing::debug!(xid, branch = id, resource, %operation, "done");
+            }
             Outcome::Retryable(Retryable { error }) => tracing::warn!(
                 xid, branch = id, resource, %operation, error,
                 "branch not finished, to be tried again"

@@ -4,6 +4,7 @@
 
 #[path = "../at/mod.rs"]
 mod at;
+mod brokers;
 mod emit;
 mod held;
 mod inbox;

@@ -135,7 +135,12 @@ impl<DB: TestDatabase> Scene<DB> {
 
     /// A relay that is quick to look and to try again.
     pub(crate) fn relay(&self) -> Relay<DB> {
-        Relay::new(self.pool().clone(), self.broker.clone())
+        self.relay_to(self.broker.clone())
+    }
+
+    /// The same, to another broker.
+    pub(crate) fn relay_to(&self, broker: impl Broker + 'static) -> Relay<DB> {
+        Relay::new(self.pool().clone(), broker)
             .lease(Duration::from_millis(1_000))
             .idle_max(Duration::from_millis(5))
             .backoff(Duration::from_millis(1), Duration::from_millis(10))

@@ -42,6 +42,12 @@ impl Tc {
         server.engine()
     }
 
+    /// Who is connected, as the coordinator sees it.
+    pub(crate) fn dispatcher(&self) -> &dispatch::Dispatcher {
+        let (_, server) = self.life.as_ref().expect("the coordinator runs");
+        server.dispatcher()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -210,6 +210,7 @@ fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
             | Reply::Unlocked
             | Reply::Status(_)
             | Reply::Operated
+            | Reply::Saga(_)
             | Reply::Rejected(_) => {}
         }
     }

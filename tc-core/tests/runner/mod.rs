@@ -4,6 +4,7 @@
 //! words in `text`. The remaining commands look at the state or replace it.
 
 mod request;
+mod saga;
 mod text;
 
 use std::collections::BTreeMap;
@@ -121,6 +122,9 @@ impl ScriptRunner {
     }
 
     fn show(&self, name: &str) -> String {
+        if let Some(saga) = self.coordinator.saga(self.names.xid(name)) {
+            return self.names.put_in(&saga::show(saga));
+        }
         let shown = self.coordinator.global(self.names.xid(name));
         shown.map_or("unknown\n".to_owned(), |shown| self.names.put_in(&text::global(&shown)))
     }
@@ -176,8 +180,17 @@ impl Names {
     /// Remembers the global that has just been begun under a name.
     fn learn(&mut self, name: &str, effects: &[Effect]) {
         for effect in effects {
-            if let Effect::Reply { reply: Reply::Begun { xid, .. }, .. } = effect {
-                self.xids.insert(name.to_owned(), *xid);
+            match effect {
+                Effect::Reply { reply: Reply::Begun { xid, .. }, .. } => {
+                    self.xids.insert(name.to_owned(), *xid);
+                }
+                Effect::Reply { reply: Reply::Saga(saga), .. } if self.xid(name) == Xid(0) => {
+                    self.xids.insert(name.to_owned(), saga.xid);
+                }
+                Effect::Reply { .. }
+                | Effect::PhaseTwo(_)
+                | Effect::Vote(_)
+                | Effect::Hold { .. } => {}
             }
         }
     }
@@ -207,7 +220,8 @@ impl Names {
             }
             Effect::PhaseTwo(call) => format!("call {}\n", text::call(call)),
             Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
-            Effect::Hold { xid } => format!("hold {xid}\n"),
+            Effect::Hold { xid, branch: None } => format!("hold {xid}\n"),
+            Effect::Hold { xid, branch: Some(branch) } => format!("hold {xid}/{branch}\n"),
         });
         self.put_in(&lines.collect::<String>())
     }

@@ -8,15 +8,19 @@
 //! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
 //! commit|rollback x1 [rounds=2] [when=finished] [by=operator] [reason=TEXT] [as=NAME]
 //! vote x1/1 can-commit|prepare yes|no|retry
-//! finish x1/1 done|retry|refuse [decision=commit|rollback]
+//! finish x1/1 done|retry|refuse [decision=commit|rollback] [gives=TEXT]
 //! forget NAME
 //! pause|resume|retry x1 [by=NAME]
 //! resolve x1/1 accept|force [by=NAME]
 //! status x1
+//! saga s1 STEP... [key=K] [timeout=MS] [as=NAME]
+//! await|look s1 [as=NAME]
+//! signal s1 STEP [data=TEXT]
+//! cancel s1 [by=operator] [reason=TEXT]
 //! ```
 //!
-//! A ROW is `table/key` or `table/key/shared`. Requests are called by their global or branch, or
-//! as `as` says.
+//! A saga's STEP is described in `saga`. A ROW is `table/key` or `table/key/shared`. Requests are
+//! called by their global or branch, or as `as` says.
 
 use std::sync::Arc;
 
@@ -38,7 +42,8 @@ pub(crate) fn parse(
     let mut arguments = command.consume_args();
     let of_all = match command.name.as_str() {
         "begin" | "register" | "report" | "check" | "commit" | "rollback" | "finish" | "forget"
-        | "vote" | "pause" | "resume" | "retry" | "resolve" | "status" => arguments.next_pos(),
+        | "vote" | "pause" | "resume" | "retry" | "resolve" | "status" | "saga" | "await"
+        | "look" | "signal" | "cancel" => arguments.next_pos(),
         _ => return Ok(None),
     };
     let subject = of_all.ok_or("which global, branch or request?")?;
@@ -59,6 +64,11 @@ pub(crate) fn parse(
         "vote" => vote(global, branch, arguments)?,
         "forget" => What::Forget { waiting: names.request(subject).ok_or("no such request")? },
         "status" => What::GetStatus { xid: global },
+        "saga" => super::saga::start(subject, arguments)?,
+        "await" => What::GetSaga { xid: global, reply_when: ReplyWhen::Finished },
+        "look" => What::GetSaga { xid: global, reply_when: ReplyWhen::Decided },
+        "signal" => super::saga::signal(global, arguments)?,
+        "cancel" => super::saga::cancel(global, arguments)?,
         action => operate(global, branch, action, arguments)?,
     };
     arguments.reject_next()?;
@@ -160,8 +170,11 @@ fn finish(
             | StatusKind::RolledBack => Decision::Commit,
         },
     };
+    let gives = arguments.take_key("gives");
     let outcome = match arguments.next_pos().ok_or("how did it end?")? {
-        "done" => PhaseTwoOutcome::Done,
+        "done" => gives.map_or(PhaseTwoOutcome::Done, |text| PhaseTwoOutcome::Output {
+            output: text.as_bytes().into(),
+        }),
         "retry" => PhaseTwoOutcome::Retryable { error: Arc::from("database is away") },
         "refuse" => {
             PhaseTwoOutcome::Refused { error: Arc::from("dirty write"), rows: dirty_rows() }
@@ -265,6 +278,10 @@ pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Fallible
         "retention_ms" => limits.retention_ms = value,
         "history_max" => limits.history_max = size,
         "events_per_global_max" => limits.events_per_global_max = size,
+        "sagas_max" => limits.sagas_max = size,
+        "saga_steps_max" => limits.saga_steps_max = size,
+        "saga_bytes_max" => limits.saga_bytes_max = size,
+        "step_attempts_told" => limits.step_attempts_told = u32::try_from(value)?,
         "expiries_per_tick_max" => limits.expiries_per_tick_max = size,
         other => return Err(format!("no such limit: {other}").into()),
     }

@@ -16,6 +16,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Unlocked => "unlocked".to_owned(),
         Reply::Status(status) => format!("is {status}"),
         Reply::Operated => "operated".to_owned(),
+        Reply::Saga(saga) => format!("is {}", super::saga::heading(saga)),
         Reply::Rejected(rejection) => {
             let code = rejection.code().trim_start_matches("HF-TC-");
             let rolls_back =
@@ -34,6 +35,9 @@ pub(crate) fn call(call: &PhaseTwoCall) -> String {
     }
     if let Some(resolution) = call.resolution {
         text += &format!(", {}", self::resolution(resolution));
+    }
+    if let Some(step) = &call.step {
+        text += &super::saga::call(step);
     }
     if !call.application_data.is_empty() {
         text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
@@ -61,7 +65,10 @@ pub(crate) fn change(change: &Change) -> String {
         Change::Put(Record::Branch(branch)) => {
             format!("put {}/{}: {}\n", branch.xid, branch.id, state(branch))
         }
-        Change::Delete(RecordKey::Global(xid)) => format!("delete {xid}\n"),
+        Change::Put(Record::Saga(saga)) => {
+            format!("put {}: {}\n", saga.xid, super::saga::states(saga))
+        }
+        Change::Delete(RecordKey::Global(xid) | RecordKey::Saga(xid)) => format!("delete {xid}\n"),
         Change::Delete(RecordKey::Branch(xid, branch)) => format!("delete {xid}/{branch}\n"),
     }
 }

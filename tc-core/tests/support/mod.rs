@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use handfast_core::{
     Change, Coordinator, Epoch, GlobalFilter, GlobalStatus, GlobalView, Limits, LoadError,
-    LockFilter, LockView, PageBounds, Record, RecordKey,
+    LockFilter, LockView, PageBounds, Record, RecordKey, SagaRecord,
 };
 
 /// Records as a store keeps them.
@@ -32,13 +32,16 @@ impl Store {
 
 /// RECORDED: what a coordinator made from the records must have in common with the one that wrote
 /// them. Globals without a branch are never written, and queues are in memory alone.
-pub(crate) fn recorded(coordinator: &Coordinator) -> (Vec<GlobalView>, Vec<LockView>) {
+pub(crate) fn recorded(
+    coordinator: &Coordinator,
+) -> (Vec<GlobalView>, Vec<LockView>, Vec<SagaRecord>) {
     let is_recorded = |view: &GlobalView| {
         view.status != GlobalStatus::Active
             || !view.branches.is_empty()
             || view.record.rollback_only
     };
-    (views(coordinator).into_iter().filter(is_recorded).collect(), held(coordinator))
+    let globals = views(coordinator).into_iter().filter(is_recorded).collect();
+    (globals, held(coordinator), coordinator.sagas(None).cloned().collect())
 }
 
 pub(crate) fn views(coordinator: &Coordinator) -> Vec<GlobalView> {

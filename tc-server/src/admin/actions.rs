@@ -184,6 +184,7 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
+        | Reply::Saga(_)
         | Reply::Unlocked) => return Err(ApiError::Unforeseen(format!("{reply:?}"))),
     }
     let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;

@@ -119,7 +119,11 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         | Rejection::RowLocked { .. }
         | Rejection::Deadlock { .. }
         | Rejection::BranchMismatch { .. }
-        | Rejection::NotApplicable { .. } => StatusCode::CONFLICT,
+        | Rejection::NotApplicable { .. }
+        | Rejection::SagaMismatch { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. } => StatusCode::CONFLICT,
+        Rejection::SagaInvalid { .. } => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -20,9 +20,13 @@ impl Backoff {
     /// calls which failed together are not tried together.
     pub fn delay_ms(&mut self, failures: u32) -> u64 {
         let factor = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
-        let full_ms = self.delay_ms_min.saturating_mul(factor).min(self.delay_ms_max);
+        self.jittered(self.delay_ms_min.saturating_mul(factor).min(self.delay_ms_max))
+    }
+
+    /// Between half of a pause and all of it.
+    pub fn jittered(&mut self, full_ms: u64) -> u64 {
         let half_ms = full_ms / 2;
-        half_ms + self.draw() % (full_ms - half_ms + 1)
+        half_ms + self.draw() % (full_ms - half_ms).saturating_add(1)
     }
 
     /// One step of the SplitMix64 sequence.

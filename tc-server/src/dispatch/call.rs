@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, VoteCall, What,
-    Xid,
+    BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, StepCall,
+    VoteCall, What, Xid,
 };
 
 /// What a process registers, and what a call is for.
@@ -48,6 +48,8 @@ pub struct Call {
     pub application_data: Box<[u8]>,
     /// Failed attempts so far.
     pub attempts: u32,
+    /// Of a step of a saga.
+    pub step: Option<Arc<StepCall>>,
 }
 
 impl From<PhaseTwoCall> for Call {
@@ -61,6 +63,7 @@ impl From<PhaseTwoCall> for Call {
             resolution: call.resolution,
             application_data: call.application_data,
             attempts: call.attempts,
+            step: call.step,
         }
     }
 }
@@ -76,6 +79,7 @@ impl From<VoteCall> for Call {
             resolution: None,
             application_data: call.application_data,
             attempts: 0,
+            step: None,
         }
     }
 }

@@ -10,24 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
+use super::lane::{CallKey, Lane, ResourceLoad};
 use super::{Backoff, Settings};
-
-/// How much phase two a resource has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceLoad {
-    /// The resource.
-    pub resource: ResourceKey,
-    /// Live processes that registered it.
-    pub processes: usize,
-    /// Calls that wait for a process.
-    pub due: usize,
-    /// Calls that wait for their next attempt.
-    pub delayed: usize,
-    /// Calls that a process has and has not answered.
-    pub in_flight: usize,
-}
-
-type CallKey = (Xid, BranchId);
 
 /// All calls that are owed and all processes that could carry them out.
 #[derive(Debug)]
@@ -65,16 +49,6 @@ enum Then {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
-    due: BTreeMap<Ask, BTreeSet<CallKey>>,
-    delayed: BTreeSet<CallKey>,
-    in_flight: usize,
-    processes: Vec<ProcessId>,
-    /// Where the round robin goes on.
-    next: usize,
-}
-
-#[derive(Debug, Default)]
 struct Process {
     resources: BTreeSet<ResourceKey>,
     in_flight: BTreeSet<CallKey>,
@@ -102,16 +76,21 @@ impl Queue {
         match effect {
             Effect::PhaseTwo(call) => self.call(now, call),
             Effect::Vote(call) => self.call(now, call),
-            Effect::Hold { xid } => self.hold(xid),
+            Effect::Hold { xid, branch: None } => self.hold(xid),
+            Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
             Effect::Reply { .. } => {}
         }
     }
 
     /// A call is due at once. A call that is in flight stays there; if its content is another, it
-    /// is asked again after the answer to the earlier one.
+    /// is asked again after the answer to the earlier one. One with the other decision takes its
+    /// place: a step of a saga is taken back whether or not its action has been heard of.
     pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
         let call = call.into();
         let key = (call.xid, call.branch);
+        if self.calls.get(&key).is_some_and(|earlier| is_reversed(earlier.call.ask, call.ask)) {
+            self.remove(key);
+        }
         match self.calls.get_mut(&key) {
             Some(Pending { call: earlier, place: Place::InFlight { then, .. }, .. }) => {
                 if (earlier.ask, earlier.resolution) != (call.ask, call.resolution) {
@@ -155,7 +134,8 @@ impl Queue {
         }
     }
 
-    /// A process can do phase two of these resources: their delayed calls are due at once.
+    /// A process can do phase two of these resources: their delayed calls are due at once, and so
+    /// are those that a silent process has.
     pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
         for resource in resources {
             let lane = self.lanes.entry(resource.clone()).or_default();
@@ -164,6 +144,7 @@ impl Queue {
             }
             self.processes.entry(id).or_default().resources.insert(resource.clone());
             self.undelay(&resource);
+            self.take_from_silent(&resource, id);
         }
     }
 
@@ -216,7 +197,7 @@ impl Queue {
         }
         let (since, then) = (pending.since, pending.place.answered_by(by));
         match (&answer.outcome, then) {
-            (PhaseTwoOutcome::Done, _) => {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
                 self.remove(key);
                 return Some(now.0.saturating_sub(since.0));
             }
@@ -283,16 +264,7 @@ impl Queue {
     /// How much each resource has to do.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
-        self.lanes
-            .iter()
-            .map(|(resource, lane)| ResourceLoad {
-                resource: resource.clone(),
-                processes: lane.processes.len(),
-                due: lane.due.values().map(BTreeSet::len).sum(),
-                delayed: lane.delayed.len(),
-                in_flight: lane.in_flight,
-            })
-            .collect()
+        self.lanes.iter().map(|(resource, lane)| lane.load(resource)).collect()
     }
 
     /// How many calls a process has and has not answered.
@@ -317,7 +289,7 @@ impl Queue {
             .take(room.min(self.settings.batch_branches_max))
             .take_while(|key| {
                 let first = bytes == 0;
-                bytes += self.calls[key].call.application_data.len();
+                bytes += bytes_of(&self.calls[key].call);
                 first || bytes <= self.settings.batch_bytes_max
             })
             .collect();
@@ -367,7 +339,12 @@ impl Queue {
         if parked {
             return self.enter_due(key);
         }
-        let until = now.after_ms(self.backoff.delay_ms(pending.failures));
+        let failures = pending.failures;
+        let delay_ms = match &pending.call.step {
+            None => self.backoff.delay_ms(failures),
+            Some(step) => self.backoff.jittered(step.retry.pause_ms(failures)),
+        };
+        let until = now.after_ms(delay_ms);
         pending.place = Place::Delayed { until };
         let resource = resource_of(&pending.call);
         self.lanes.entry(resource).or_default().delayed.insert(key);
@@ -387,6 +364,17 @@ impl Queue {
             self.leave(key);
             self.enter_due(key);
         }
+    }
+
+    /// Where all were silent a call is given to one of them for want of a better one.
+    fn take_from_silent(&mut self, resource: &ResourceKey, better: ProcessId) {
+        let Some(lane) = self.lanes.get(resource) else { return };
+        let others = lane.processes.iter().filter(|id| **id != better);
+        let silent = others.filter_map(|id| self.processes.get(id)).filter(|it| it.silent);
+        let in_flight = silent.flat_map(|process| process.in_flight.iter().copied());
+        let is_of_resource =
+            |key: &CallKey| self.calls.get(key).is_some_and(|it| it.call.resource == *resource);
+        self.take_back(in_flight.filter(is_of_resource).collect());
     }
 
     fn enter_due(&mut self, key: CallKey) {
@@ -456,17 +444,13 @@ impl Place {
     }
 }
 
-impl Lane {
-    fn has_due(&self) -> bool {
-        self.due.values().any(|keys| !keys.is_empty())
-    }
+fn is_reversed(earlier: Ask, now: Ask) -> bool {
+    matches!((earlier, now), (Ask::Finish(earlier), Ask::Finish(now)) if earlier != now)
+}
 
-    fn is_idle(&self) -> bool {
-        self.processes.is_empty()
-            && !self.has_due()
-            && self.delayed.is_empty()
-            && self.in_flight == 0
-    }
+fn bytes_of(call: &Call) -> usize {
+    let outputs = call.step.iter().flat_map(|step| &step.outputs);
+    call.application_data.len() + outputs.map(|given| given.output.len()).sum::<usize>()
 }
 
 fn resource_of(call: &Call) -> ResourceKey {

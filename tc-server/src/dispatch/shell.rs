@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
-use super::queue::{Queue, ResourceLoad};
+use super::lane::ResourceLoad;
+use super::queue::Queue;
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;

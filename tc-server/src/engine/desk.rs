@@ -168,6 +168,10 @@ fn kind(what: &What) -> Kind {
         | What::Vote { .. }
         | What::Forget { .. }
         | What::Tick
+        | What::StartSaga { .. }
+        | What::GetSaga { .. }
+        | What::SignalSaga { .. }
+        | What::CancelSaga { .. }
         | What::Operate { .. } => Kind::Other,
     }
 }

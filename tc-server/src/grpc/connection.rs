@@ -173,6 +173,10 @@ impl Connection {
             Some(Body::CheckLocks(request)) => bounds.check_locks(request),
             Some(Body::End(request)) => bounds.end(request),
             Some(Body::GetStatus(request)) => bounds.get_status(&request),
+            Some(Body::StartSaga(request)) => bounds.start_saga(request),
+            Some(Body::GetSaga(request)) => bounds.get_saga(&request),
+            Some(Body::SignalSaga(request)) => bounds.signal_saga(request),
+            Some(Body::CancelSaga(request)) => bounds.cancel_saga(&request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
             Some(Body::Finished(outcome)) => match bounds.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),

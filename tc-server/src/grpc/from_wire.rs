@@ -68,11 +68,7 @@ impl Bounds {
     }
 
     pub(super) fn end(&self, request: wire::EndRequest) -> Result<What, BadRequest> {
-        let reply_when = match wire::ReplyWhen::try_from(request.reply_when) {
-            Ok(wire::ReplyWhen::Decided) => ReplyWhen::Decided,
-            Ok(wire::ReplyWhen::Finished) => ReplyWhen::Finished,
-            Err(_) => return Err(missing("reply_when")),
-        };
+        let reply_when = reply_when(request.reply_when)?;
         Ok(What::End {
             xid: self.xid(&request.xid)?,
             decision: decision(request.decision)?,
@@ -133,9 +129,13 @@ impl Bounds {
     }
 
     fn answer(&self, branch: wire::BranchOutcome) -> Result<Answer, BadRequest> {
-        use wire::branch_outcome::Result::{Done, Refused, Retryable};
+        use wire::branch_outcome::Result::{Done, Given, Refused, Retryable};
         let outcome = match branch.result {
             Some(Done(_)) => PhaseTwoOutcome::Done,
+            Some(Given(wire::Given { output })) => {
+                at_most_bytes("output", output.len(), self.application_data_bytes_max)?;
+                PhaseTwoOutcome::Output { output: output.into() }
+            }
             Some(Retryable(retryable)) => {
                 PhaseTwoOutcome::Retryable { error: self.reason(&retryable.error).into() }
             }
@@ -191,7 +191,7 @@ impl Bounds {
         Ok(rows)
     }
 
-    fn xid(&self, text: &str) -> Result<Xid, BadRequest> {
+    pub(super) fn xid(&self, text: &str) -> Result<Xid, BadRequest> {
         self.name("xid", text)?;
         Ok(XidText::parse(text)?.xid)
     }
@@ -244,6 +244,14 @@ fn decision(number: i32) -> Result<Decision, BadRequest> {
     }
 }
 
+pub(super) fn reply_when(number: i32) -> Result<ReplyWhen, BadRequest> {
+    match wire::ReplyWhen::try_from(number) {
+        Ok(wire::ReplyWhen::Decided) => Ok(ReplyWhen::Decided),
+        Ok(wire::ReplyWhen::Finished) => Ok(ReplyWhen::Finished),
+        Err(_) => Err(missing("reply_when")),
+    }
+}
+
 fn lock_wait(wait: Option<wire::LockWait>) -> Result<LockWait, BadRequest> {
     let wait = wait.unwrap_or_default();
     let holding = match wire::Holding::try_from(wait.holding) {
@@ -254,10 +262,10 @@ fn lock_wait(wait: Option<wire::LockWait>) -> Result<LockWait, BadRequest> {
     Ok(LockWait { timeout_ms: wait.timeout_ms, holding })
 }
 
-fn present(field: &'static str, text: String) -> Result<String, BadRequest> {
+pub(super) fn present(field: &'static str, text: String) -> Result<String, BadRequest> {
     if text.is_empty() { Err(missing(field)) } else { Ok(text) }
 }
 
-fn missing(field: &'static str) -> BadRequest {
+pub(super) fn missing(field: &'static str) -> BadRequest {
     BadRequest::Missing { field }
 }

@@ -51,6 +51,10 @@ fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
         Body::CheckLocks(request) => bounds.check_locks(request)?,
         Body::End(request) => bounds.end(request)?,
         Body::GetStatus(request) => bounds.get_status(&request)?,
+        Body::StartSaga(request) => bounds.start_saga(request)?,
+        Body::GetSaga(request) => bounds.get_saga(&request)?,
+        Body::SignalSaga(request) => bounds.signal_saga(request)?,
+        Body::CancelSaga(request) => bounds.cancel_saga(&request)?,
     }])
 }
 
@@ -66,6 +70,8 @@ mod tests {
             Body::RegisterBranch(wire::RegisterBranchRequest::default()),
             Body::GetStatus(wire::GetStatusRequest { xid: "x:1099511627777".to_owned() }),
             Body::Finished(wire::PhaseTwoOutcome::default()),
+            Body::StartSaga(wire::StartSagaRequest::default()),
+            Body::GetSaga(wire::GetSagaRequest { xid: "x:7".to_owned(), reply_when: 1 }),
         ];
         let messages =
             bodies.into_iter().map(|body| wire::ClientMessage { id: 1, body: Some(body) });

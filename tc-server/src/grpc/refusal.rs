@@ -39,9 +39,12 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
         Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => Code::NotFound,
         Rejection::AlreadyDecided { .. }
         | Rejection::NotApplicable { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. }
         | Rejection::Voting(_) => Code::FailedPrecondition,
+        Rejection::SagaInvalid { .. } => Code::InvalidArgument,
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
-        Rejection::BranchMismatch { .. } => Code::AlreadyExists,
+        Rejection::BranchMismatch { .. } | Rejection::SagaMismatch { .. } => Code::AlreadyExists,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
     };
     status(code, &of_core(rejection), rejection.code())
@@ -95,6 +98,10 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
         | Rejection::UnknownBranch { .. }
         | Rejection::BranchMismatch { .. }
         | Rejection::NotApplicable { .. }
+        | Rejection::SagaInvalid { .. }
+        | Rejection::SagaMismatch { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. }
         | Rejection::LimitReached { .. } => None,
     }
 }

@@ -6,7 +6,7 @@ use handfast_core::{
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
 
-use super::refusal;
+use super::{refusal, saga};
 use crate::dispatch::{Ask, Call, CallBatch};
 use crate::engine::Answered;
 
@@ -38,6 +38,7 @@ pub(super) fn body(asked: Asked, answered: Answered) -> Body {
             let (status, rollback_reason) = status_and_reason(status);
             Body::GetStatus(wire::GetStatusReply { status, rollback_reason })
         }
+        (Ok(Reply::Saga(saga)), _) => Body::Saga(saga::reply(&saga)),
         (Ok(Reply::Operated), _) => unreachable!("no operator's action comes over this API"),
     }
 }
@@ -93,6 +94,7 @@ fn branch(call: Call) -> wire::PhaseTwoBranch {
         branch_id: call.branch.0,
         application_data: call.application_data.into_vec(),
         resolution: resolution.into(),
+        step: call.step.map(|step| saga::call(&step)),
     }
 }
 

@@ -66,9 +66,13 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         }
         Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => ExceptionCode::LockKeyConflict,
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
-        Rejection::AlreadyDecided { .. } | Rejection::Voting(_) => {
-            ExceptionCode::GlobalTransactionNotActive
-        }
+        // What is about native sagas, which its clients cannot ask for, is never an answer to them.
+        Rejection::AlreadyDecided { .. }
+        | Rejection::Voting(_)
+        | Rejection::SagaInvalid { .. }
+        | Rejection::SagaMismatch { .. }
+        | Rejection::UnknownSignal { .. }
+        | Rejection::PastPivot { .. } => ExceptionCode::GlobalTransactionNotActive,
         Rejection::UnknownBranch { .. } => ExceptionCode::BranchTransactionNotExist,
         Rejection::LimitReached { .. } => ExceptionCode::FailedToAddBranch,
         Rejection::BranchMismatch { .. } | Rejection::NotApplicable { .. } => {

@@ -6,6 +6,7 @@
 mod branch;
 mod fields;
 mod global;
+mod saga;
 
 use handfast_core::{BranchId, Change, Record, RecordKey, Xid};
 use prost::Message;
@@ -13,12 +14,14 @@ use prost::Message;
 use branch::StoredBranch;
 use fields::Fields;
 use global::StoredGlobal;
+use saga::StoredSaga;
 
 /// The version that is written.
 const VERSION: u8 = 1;
 
 const GLOBAL: u8 = b'g';
 const BRANCH: u8 = b'b';
+const SAGA: u8 = b's';
 
 /// Bytes that are no record of a known version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +77,10 @@ pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
             bytes.extend_from_slice(&xid.0.to_be_bytes());
             bytes.extend_from_slice(&branch.0.to_be_bytes());
         }
+        RecordKey::Saga(xid) => {
+            bytes.push(SAGA);
+            bytes.extend_from_slice(&xid.0.to_be_bytes());
+        }
     }
 }
 
@@ -92,6 +99,7 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
     match record {
         Record::Global(global) => global::write(global, &mut fields),
         Record::Branch(branch) => branch::write(branch, &mut fields),
+        Record::Saga(saga) => saga::write(saga, &mut fields),
     }
 }
 
@@ -109,6 +117,7 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
     };
     match key {
         RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
+        RecordKey::Saga(xid) => Ok(Record::Saga(StoredSaga::decode(message)?.read(xid)?)),
         RecordKey::Branch(xid, id) => {
             Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
         }
@@ -118,6 +127,7 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
 fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
     match key {
         [GLOBAL, xid @ ..] => array(xid).map(|xid| RecordKey::Global(Xid(u64::from_be_bytes(xid)))),
+        [SAGA, xid @ ..] => array(xid).map(|xid| RecordKey::Saga(Xid(u64::from_be_bytes(xid)))),
         [BRANCH, ids @ ..] => ids.split_first_chunk().and_then(|(xid, branch)| {
             let branch = BranchId(u64::from_be_bytes(array(branch)?));
             Some(RecordKey::Branch(Xid(u64::from_be_bytes(*xid)), branch))

@@ -1,8 +1,10 @@
 //! The dispatch queue, as tables of what goes in and what is sent.
 
+use std::sync::Arc;
+
 use handfast_core::{
-    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution,
-    Timestamp, VoteCall, Xid,
+    BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, Retry,
+    StepCall, StepKind, Timestamp, VoteCall, Xid,
 };
 use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
 
@@ -45,6 +47,7 @@ fn call(xid: u64, resource: &str, decision: Decision) -> PhaseTwoCall {
         resolution: None,
         application_data: Box::default(),
         attempts: 0,
+        step: None,
     }
 }
 
@@ -270,6 +273,9 @@ fn where_there_is_no_one_else_an_unanswered_call_is_sent_again_after_a_pause() {
     assert_eq!(desk.sends(), [""; 0]);
     desk.pass(100);
     assert_eq!(desk.sends(), ["1 a 1"]);
+    // Lost was the time until that one was unanswered too: whoever comes takes it over.
+    desk.registered(SECOND, "a");
+    assert_eq!(desk.sends(), ["2 a 1"]);
 }
 
 /// Lost was the timer of a pause of nothing: the call was never sent again.
@@ -324,7 +330,7 @@ fn a_question_gives_way_to_the_decision() {
     desk.queue.take(desk.now, Effect::Vote(question));
     let asked = desk.queue.sends(desk.now);
     assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
-    desk.queue.take(desk.now, Effect::Hold { xid: Xid(1) });
+    desk.queue.take(desk.now, Effect::Hold { xid: Xid(1), branch: None });
     desk.queue.take(desk.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
     assert_eq!(desk.sends(), ["1 a 1"]);
     // The answer to the question is none to the decision.
@@ -427,4 +433,57 @@ fn a_process_that_is_heard_from_elsewhere_is_not_given_up() {
     assert_eq!(desk.sends(), ["2 a 1"]);
     desk.queue.gone(SECOND);
     assert_eq!(desk.sends(), ["1 a 1"]);
+}
+
+#[test]
+fn a_step_is_taken_back_while_its_action_is_in_flight() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    desk.call(1, "a");
+    assert_eq!(desk.sends(), ["1 a 1"]);
+    desk.queue.call(desk.now, call(1, "a", Decision::RollBack));
+    let sent = desk.queue.sends(desk.now);
+    assert_eq!((sent.len(), sent[0].ask), (1, Ask::Finish(Decision::RollBack)));
+    // The late answer to the action ends nothing.
+    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
+    assert_eq!(desk.queue.in_flight(FIRST), 1);
+}
+
+#[test]
+fn one_branch_is_held_and_the_others_go_on() {
+    let mut desk = desk();
+    desk.call(1, "a");
+    desk.queue
+        .call(desk.now, PhaseTwoCall { branch: BranchId(2), ..call(1, "a", Decision::Commit) });
+    let hold = Effect::Hold { xid: Xid(1), branch: Some(BranchId(1)) };
+    desk.queue.take(desk.now, hold);
+    desk.registered(FIRST, "a");
+    let sent = desk.queue.sends(desk.now);
+    assert_eq!(sent[0].calls.iter().map(|it| it.branch).collect::<Vec<_>>(), [BranchId(2)]);
+}
+
+#[test]
+fn a_step_is_tried_again_in_its_own_rhythm() {
+    let mut desk = desk();
+    desk.registered(FIRST, "a");
+    let retry = Retry { base_ms: 5_000, factor: 3, cap_ms: 10_000, attempts: None };
+    let step = StepCall {
+        saga: "s".into(),
+        key: "k".into(),
+        step: "pay".into(),
+        action: "pay".into(),
+        kind: StepKind::Pivot,
+        outputs: Vec::new(),
+        retry,
+    };
+    let step = Some(Arc::new(step));
+    desk.queue.call(desk.now, PhaseTwoCall { step, ..call(1, "a", Decision::Commit) });
+    for full_ms in [5_000, 10_000, 10_000] {
+        assert_eq!(desk.sends(), ["1 a 1"]);
+        desk.retryable(FIRST, 1);
+        let due = desk.queue.next_deadline().unwrap();
+        let pause_ms = due.0 - desk.now.0;
+        assert!((full_ms / 2..=full_ms).contains(&pause_ms), "{pause_ms} of {full_ms}");
+        desk.pass(pause_ms);
+    }
 }

@@ -12,6 +12,7 @@ mod engine;
 mod records;
 #[cfg(test)]
 mod reflection;
+mod saga_records;
 #[cfg(test)]
 mod stores;
 #[cfg(test)]

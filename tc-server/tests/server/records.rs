@@ -14,6 +14,8 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::saga_records::{self, saga};
+
 fn text() -> impl Strategy<Value = Arc<str>> {
     any::<String>().prop_map(Arc::from)
 }
@@ -157,7 +159,7 @@ fn branch() -> impl Strategy<Value = Record> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(record in prop_oneof![global(), branch()]) {
+    fn what_is_written_is_read_back(record in prop_oneof![global(), branch(), saga()]) {
         let read = decode(&encode_key(record.key()), &encode(&record));
         prop_assert_eq!(read, Ok(record));
     }
@@ -178,7 +180,7 @@ proptest! {
 
     #[test]
     fn damage_is_never_a_panic(
-        record in prop_oneof![global(), branch()],
+        record in prop_oneof![global(), branch(), saga()],
         place in any::<prop::sample::Index>(),
         bits in 1_u8..,
     ) {
@@ -258,6 +260,7 @@ fn examples() -> Vec<(&'static str, Record)> {
         ("global-rolled-back", Record::Global(rolled_back)),
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
+        ("saga-compensating", saga_records::example()),
     ]
 }
 

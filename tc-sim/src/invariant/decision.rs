@@ -67,7 +67,8 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
                 format!("{xid} is dropped as {before:?}")
             });
         }
-        Change::Put(Record::Branch(_)) | Change::Delete(RecordKey::Branch(..)) => {}
+        Change::Put(Record::Branch(_) | Record::Saga(_))
+        | Change::Delete(RecordKey::Branch(..) | RecordKey::Saga(_)) => {}
     }
 }
 

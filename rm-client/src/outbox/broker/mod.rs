@@ -4,6 +4,10 @@
 //! That an effect happens once is not asked of it: the inbox sees to that.
 
 mod in_process;
+#[cfg(feature = "nats")]
+mod jet_stream;
+#[cfg(feature = "rabbitmq")]
+mod rabbit_mq;
 #[cfg(feature = "redis")]
 mod redis_streams;
 
@@ -12,6 +16,10 @@ use std::fmt::Debug;
 use futures::future::BoxFuture;
 
 pub use self::in_process::{InProcess, InProcessSubscription};
+#[cfg(feature = "nats")]
+pub use self::jet_stream::{JetStream, JetStreamSubscription};
+#[cfg(feature = "rabbitmq")]
+pub use self::rabbit_mq::{RabbitMq, RabbitMqSubscription};
 #[cfg(feature = "redis")]
 pub use self::redis_streams::{RedisStreams, RedisSubscription};
 use super::error::OutboxError;
@@ -22,6 +30,12 @@ pub trait Broker: Debug + Send + Sync {
     /// Publishes an event, and answers when the broker keeps it for certain. May be called again
     /// for an event that was published before.
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>>;
+}
+
+impl<B: Broker + ?Sized> Broker for Box<B> {
+    fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
+        (**self).publish(event)
+    }
 }
 
 /// Why an event was not published.

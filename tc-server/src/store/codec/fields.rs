@@ -1,7 +1,7 @@
 //! Protobuf fields written straight from what a record borrows: no copy is made first.
 //!
-//! Writes what `prost` writes for the messages that `global` and `branch` read: fields in the order
-//! of their numbers, without those that hold the default.
+//! Writes what `prost` writes for the messages that `global`, `branch` and `saga` read: fields in
+//! the order of their numbers, without those that hold the default.
 
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
@@ -21,6 +21,14 @@ impl<'a> Fields<'a> {
         if value != 0 {
             encode_key(tag, WireType::Varint, self.bytes);
             encode_varint(value, self.bytes);
+        }
+    }
+
+    /// A number that is written even when it is 0, if it is there at all.
+    pub(super) fn optional_number(&mut self, tag: u32, value: Option<impl Into<u64>>) {
+        if let Some(value) = value {
+            encode_key(tag, WireType::Varint, self.bytes);
+            encode_varint(value.into(), self.bytes);
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) struct StoredGlobal {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct StoredEvent {
+pub(super) struct StoredEvent {
     #[prost(uint64, tag = "1")]
     at: u64,
     #[prost(string, tag = "2")]
@@ -120,13 +120,13 @@ impl StoredGlobal {
     }
 }
 
-fn write_event(event: &Event, fields: &mut Fields<'_>) {
+pub(super) fn write_event(event: &Event, fields: &mut Fields<'_>) {
     fields.number(1, event.at.0);
     fields.text(2, &event.what);
 }
 
 impl StoredEvent {
-    fn read(self) -> Event {
+    pub(super) fn read(self) -> Event {
         Event { at: Timestamp(self.at), what: self.what.into() }
     }
 }

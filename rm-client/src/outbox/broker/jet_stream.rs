@@ -1,0 +1,313 @@
+//! NATS JetStream: one stream and one subject a topic, durable pull consumers as groups.
+//!
+//! A stream keeps an event once, however often it is published within [`DUPLICATES_KNOWN_FOR`]: the
+//! event's id is the message's. When the server syncs its files its own configuration says
+//! (`sync_interval`); a stream of three replicas does not depend on it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::{self, Context, ErrorCode, Message, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+
+use super::{Broker, Delivery, PublishError, Subscription};
+use crate::outbox::error::OutboxError;
+use crate::outbox::event::Event;
+
+/// An answer that takes longer than this is none.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long one pull waits at the server.
+const PULL: Duration = Duration::from_secs(5);
+/// How long the server remembers the ids of messages.
+const DUPLICATES_KNOWN_FOR: Duration = Duration::from_secs(120);
+
+/// How long the names of streams and consumers may be, in bytes.
+const NAME_MAX: usize = 255;
+
+/// By this the server knows a message that it has already.
+const ID: &str = "Nats-Msg-Id";
+const KEY: &str = "Handfast-Key";
+const HEADERS: &str = "Handfast-Headers";
+
+/// Publishes to NATS JetStream. Cheap to clone.
+#[derive(Clone)]
+pub struct JetStream {
+    context: Context,
+    prefix: String,
+    replicas: usize,
+    /// Topics whose stream is known to be there.
+    streams: Arc<Mutex<HashSet<String>>>,
+}
+
+impl fmt::Debug for JetStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStream").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+impl JetStream {
+    /// Connects; the connection comes back by itself from then on. The stream of a topic is
+    /// `handfast-events-{topic}` and made when it is first needed, without limits.
+    ///
+    /// # Errors
+    /// [`OutboxError::BrokerUnavailable`].
+    pub async fn connect(url: &str) -> Result<Self, OutboxError> {
+        let options = async_nats::ConnectOptions::new()
+            .connection_timeout(ANSWER_MAX)
+            .request_timeout(Some(ANSWER_MAX));
+        let client = options.connect(url).await.map_err(unavailable)?;
+        let mut context = jetstream::new(client);
+        context.set_timeout(ANSWER_MAX);
+        let prefix = "handfast-events-".to_owned();
+        Ok(Self { context, prefix, replicas: 1, streams: Arc::default() })
+    }
+
+    /// Sets what stands before the topic in the names of streams and subjects: letters, digits, `-`
+    /// and `_`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets on how many servers of a cluster the streams are kept that this makes: 1 to 5.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Joins a group of consumers of a topic, from the topic's beginning if the group is new. One
+    /// event of the topic is out in the group at a time, so that its order is kept whichever
+    /// consumer gets it; one that is not acknowledged for `idle` is delivered again.
+    ///
+    /// # Errors
+    /// [`OutboxError::BrokerUnavailable`].
+    pub async fn subscribe(
+        &self,
+        topic: &str,
+        group: &str,
+        idle: Duration,
+    ) -> Result<JetStreamSubscription, OutboxError> {
+        let stream = self.context.get_or_create_stream(self.stream_of(topic));
+        let stream = stream.await.map_err(unavailable)?;
+        let durable = word(group);
+        let wanted = pull::Config {
+            durable_name: Some(durable.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: idle,
+            max_ack_pending: 1,
+            ..pull::Config::default()
+        };
+        let consumer = stream.get_or_create_consumer(&durable, wanted).await;
+        let consumer = consumer.map_err(unavailable)?;
+        Ok(JetStreamSubscription { consumer, topic: topic.to_owned(), out: None })
+    }
+
+    fn stream_of(&self, topic: &str) -> stream::Config {
+        let name = self.name_of(topic);
+        stream::Config {
+            subjects: vec![name.clone()],
+            name,
+            duplicate_window: DUPLICATES_KNOWN_FOR,
+            num_replicas: self.replicas,
+            ..stream::Config::default()
+        }
+    }
+
+    fn name_of(&self, topic: &str) -> String {
+        format!("{}{}", self.prefix, word(topic))
+    }
+
+    async fn send(&self, event: &Event) -> Result<(), PublishError> {
+        let topic = event.topic();
+        let name = self.name_of(topic);
+        if name.len() > NAME_MAX {
+            let reason = format!("the stream's name has {} bytes: at most {NAME_MAX}", name.len());
+            return Err(PublishError::Refused { reason });
+        }
+        if !self.known_streams().contains(topic) {
+            self.context
+                .get_or_create_stream(self.stream_of(topic))
+                .await
+                .map_err(|error| PublishError::Unavailable { reason: error.to_string() })?;
+            self.known_streams().insert(topic.to_owned());
+        }
+        let payload = event.payload_bytes().to_vec().into();
+        let sent = self.context.publish_with_headers(name, headers(event)?, payload);
+        let confirmed = match sent.await {
+            Ok(confirmation) => confirmation.await,
+            Err(error) => Err(error),
+        };
+        // A duplicate is kept as well: by the first time.
+        confirmed.map(drop).map_err(|error| {
+            if error.kind() == PublishErrorKind::StreamNotFound {
+                self.known_streams().remove(topic);
+            }
+            not_published(&error)
+        })
+    }
+
+    fn known_streams(&self) -> MutexGuard<'_, HashSet<String>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half done.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Broker for JetStream {
+    fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
+        self.send(event).boxed()
+    }
+}
+
+/// A name as NATS takes it in subjects, streams and consumers: other characters than letters,
+/// digits, `-` and `_` become their bytes, `=2E` for a dot.
+fn word(name: &str) -> String {
+    use std::fmt::Write as _;
+
+    let mut word = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            word.push(char::from(byte));
+        } else {
+            let _ = write!(word, "={byte:02X}");
+        }
+    }
+    word
+}
+
+/// Key and headers as JSON, which has no line breaks: a key may hold any character.
+fn headers(event: &Event) -> Result<HeaderMap, PublishError> {
+    let key = serde_json::to_string(event.key());
+    let key = key.map_err(|error| PublishError::Refused { reason: error.to_string() })?;
+    let mut headers = HeaderMap::new();
+    headers.insert(ID, event.id().to_string());
+    headers.insert(KEY, key);
+    headers.insert(HEADERS, event.headers_text());
+    Ok(headers)
+}
+
+/// Only what is too large is about this event; everything else is about NATS.
+fn not_published(error: &jetstream::context::PublishError) -> PublishError {
+    use std::error::Error as _;
+
+    let server = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
+    let is_too_large = error.kind() == PublishErrorKind::MaxPayloadExceeded
+        || server.is_some_and(|server| {
+            let code = server.error_code();
+            code == ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM
+                || code == ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM
+        });
+    let reason = error.to_string();
+    if is_too_large {
+        PublishError::Refused { reason }
+    } else {
+        PublishError::Unavailable { reason }
+    }
+}
+
+fn unavailable(error: impl fmt::Display) -> OutboxError {
+    OutboxError::BrokerUnavailable { reason: error.to_string() }
+}
+
+/// One consumer of a group.
+pub struct JetStreamSubscription {
+    consumer: PullConsumer,
+    topic: String,
+    /// What was delivered and not acknowledged.
+    out: Option<Message>,
+}
+
+impl fmt::Debug for JetStreamSubscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamSubscription").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+impl JetStreamSubscription {
+    async fn pull(&self) -> Result<Message, OutboxError> {
+        loop {
+            let batch = self.consumer.fetch().max_messages(1).expires(PULL).messages().await;
+            let mut batch = batch.map_err(unavailable)?;
+            if let Some(message) = batch.next().await {
+                return message.map_err(unavailable);
+            }
+        }
+    }
+
+    fn delivery(&self, message: &Message) -> Result<Delivery, OutboxError> {
+        let malformed = |reason: String| OutboxError::Malformed { reason };
+        let header = |name: &str| {
+            let value = message.headers.as_ref().and_then(|headers| headers.get(name));
+            value.map(|value| value.as_str().to_owned()).unwrap_or_default()
+        };
+        let key = serde_json::from_str(&header(KEY));
+        let key = key.map_err(|error| malformed(format!("its key: {error}")))?;
+        let payload = message.payload.to_vec();
+        let (id, headers) = (header(ID), header(HEADERS));
+        let event = Event::restored(&id, self.topic.clone(), key, &headers, payload)?;
+        let tag = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
+        Ok(Delivery { event, tag })
+    }
+}
+
+/// Answers when the server knows.
+async fn settle(message: &Message) -> Result<(), OutboxError> {
+    message.double_ack().await.map_err(unavailable)
+}
+
+impl Subscription for JetStreamSubscription {
+    fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
+        async move {
+            loop {
+                let message = self.pull().await?;
+                match self.delivery(&message) {
+                    Ok(delivery) => {
+                        self.out = Some(message);
+                        return Ok(delivery);
+                    }
+                    // Not one of ours: nobody can make anything of it, now or later.
+                    Err(error) => {
+                        tracing::error!(topic = self.topic, %error, "skipped a message");
+                        settle(&message).await?;
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn acknowledge<'s>(
+        &'s mut self,
+        delivery: &'s Delivery,
+    ) -> BoxFuture<'s, Result<(), OutboxError>> {
+        async move {
+            let is_out = |message: &Message| message.reply.as_deref() == Some(&delivery.tag);
+            let Some(message) = self.out.take_if(|message| is_out(message)) else {
+                let reason = format!("delivery {} is not the last one", delivery.tag);
+                return Err(OutboxError::BrokerUnavailable { reason });
+            };
+            settle(&message).await
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_names_are_different_words() {
+        assert_eq!(word("orders-7_A"), "orders-7_A");
+        assert_eq!(word("a.b"), "a=2Eb");
+        assert_eq!(word("a=2Eb"), "a=3D2Eb");
+        assert_eq!(word("> *ä"), "=3E=20=2A=C3=A4");
+    }
+}

@@ -1,0 +1,333 @@
+//! RabbitMQ: one exchange, the topic as routing key, one durable queue a group.
+//!
+//! Messages are persistent and confirmed by the server (publisher confirms). They are *mandatory*:
+//! an event that no group's queue would get is refused, because RabbitMQ keeps events in queues
+//! alone.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use lapin::message::Delivery as Message;
+use lapin::options::{
+    BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
+};
+
+use super::{Broker, Delivery, PublishError, Subscription};
+use crate::outbox::error::OutboxError;
+use crate::outbox::event::Event;
+
+/// An answer that takes longer than this is none.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The delivery mode of a message that the server writes to disk.
+const PERSISTENT: u8 = 2;
+
+const KEY: &str = "handfast-key";
+const HEADERS: &str = "handfast-headers";
+
+/// Publishes to RabbitMQ. Cheap to clone.
+#[derive(Clone)]
+pub struct RabbitMq {
+    url: String,
+    exchange: String,
+    /// The channel that events are published on, until it breaks.
+    channel: Arc<Mutex<Option<Open>>>,
+}
+
+/// A channel in confirm mode, and the connection that it lives on.
+#[derive(Clone)]
+struct Open {
+    channel: Channel,
+    _connection: Arc<Connection>,
+}
+
+impl fmt::Debug for RabbitMq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the URL, which may hold a password.
+        f.debug_struct("RabbitMq").field("exchange", &self.exchange).finish_non_exhaustive()
+    }
+}
+
+impl RabbitMq {
+    /// Connects, and again when the connection has broken. The exchange is `handfast.events`.
+    ///
+    /// # Errors
+    /// [`OutboxError::BrokerUnavailable`].
+    pub async fn connect(url: &str) -> Result<Self, OutboxError> {
+        let exchange = "handfast.events".to_owned();
+        let rabbit = Self { url: url.to_owned(), exchange, channel: Arc::default() };
+        let open = rabbit.open().await?;
+        *rabbit.kept() = Some(open);
+        Ok(rabbit)
+    }
+
+    /// Sets the name of the exchange.
+    #[must_use]
+    pub fn exchange(mut self, exchange: impl Into<String>) -> Self {
+        self.exchange = exchange.into();
+        // The channel has made the other one.
+        self.channel = Arc::default();
+        self
+    }
+
+    /// Joins a group of consumers of a topic: makes the group's queue, which gets every event from
+    /// then on, if it is new. One consumer of a group is served at a time, with one event at a
+    /// time, and another one when its connection has ended, so that the order of the topic is kept.
+    ///
+    /// # Errors
+    /// [`OutboxError::BrokerUnavailable`], and [`OutboxError::Malformed`] for names longer than
+    /// RabbitMQ's 255 bytes.
+    pub async fn subscribe(
+        &self,
+        topic: &str,
+        group: &str,
+    ) -> Result<RabbitMqSubscription, OutboxError> {
+        let topic = topic.to_owned();
+        let queue = short(&format!("{}.{topic}.{group}", self.exchange))?;
+        let consumer = Some(consume(self, &topic, &queue).await?);
+        Ok(RabbitMqSubscription { rabbit: self.clone(), topic, queue, consumer, out: None })
+    }
+
+    /// A new connection with a channel on which the exchange is known.
+    async fn open(&self) -> Result<Open, OutboxError> {
+        let exchange = short(&self.exchange)?;
+        answered(async {
+            let name = LongString::from("handfast");
+            let properties = ConnectionProperties::default().with_connection_name(name);
+            let connection = Arc::new(Connection::connect(&self.url, properties).await?);
+            let channel = connection.create_channel().await?;
+            let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+            channel
+                .exchange_declare(exchange, ExchangeKind::Direct, durable, FieldTable::default())
+                .await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            Ok(Open { channel, _connection: connection })
+        })
+        .await
+    }
+
+    /// The channel to publish on. Two callers that find it broken may both open one; the later
+    /// stays.
+    async fn publisher(&self) -> Result<Open, OutboxError> {
+        let kept = self.kept().clone();
+        if let Some(open) = kept.filter(|open| open.channel.status().connected()) {
+            return Ok(open);
+        }
+        let open = self.open().await?;
+        *self.kept() = Some(open.clone());
+        Ok(open)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Open>> {
+        // Every change is one assignment, so a panic elsewhere leaves nothing half done.
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn send(&self, event: &Event) -> Result<(), PublishError> {
+        let (exchange, topic) = (named(&self.exchange)?, named(event.topic())?);
+        let properties = properties(event)?;
+        let open = self.publisher().await.map_err(not_reached)?;
+        let confirmation = answered(async {
+            let options = BasicPublishOptions { mandatory: true, immediate: false };
+            let payload = event.payload_bytes();
+            let sent = open.channel.basic_publish(exchange, topic, options, payload, properties);
+            sent.await?.await
+        });
+        judged(confirmation.await.map_err(not_reached)?)
+    }
+}
+
+impl Broker for RabbitMq {
+    fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
+        self.send(event).boxed()
+    }
+}
+
+/// What the server's confirmation means.
+fn judged(confirmation: Confirmation) -> Result<(), PublishError> {
+    match confirmation {
+        Confirmation::Ack(None) => Ok(()),
+        Confirmation::Ack(Some(returned)) => {
+            let reason = format!(
+                "no queue gets it ({}): a group subscribes to the topic first",
+                returned.reply_text
+            );
+            Err(PublishError::Refused { reason })
+        }
+        Confirmation::Nack(_) => {
+            Err(PublishError::Unavailable { reason: "a queue could not keep it".to_owned() })
+        }
+        Confirmation::NotRequested => {
+            Err(PublishError::Unavailable { reason: "the channel confirms nothing".to_owned() })
+        }
+    }
+}
+
+fn properties(event: &Event) -> Result<BasicProperties, PublishError> {
+    let mut headers = FieldTable::default();
+    let text = |text: String| AMQPValue::LongString(LongString::from(text));
+    headers.insert(named(KEY)?, text(event.key().to_owned()));
+    headers.insert(named(HEADERS)?, text(event.headers_text()));
+    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    Ok(properties.with_message_id(named(&event.id().to_string())?).with_headers(headers))
+}
+
+/// A name, as the protocol limits it.
+fn short(name: &str) -> Result<ShortString, OutboxError> {
+    let malformed = |reason: String| OutboxError::Malformed { reason };
+    ShortString::try_new(name.to_owned())
+        .map_err(|error| malformed(format!("`{name}` as a name for RabbitMQ: {error}")))
+}
+
+/// The same, where it is the event's fault.
+fn named(name: &str) -> Result<ShortString, PublishError> {
+    short(name).map_err(|error| PublishError::Refused { reason: error.to_string() })
+}
+
+async fn answered<T>(call: impl Future<Output = lapin::Result<T>>) -> Result<T, OutboxError> {
+    match tokio::time::timeout(ANSWER_MAX, call).await {
+        Ok(answer) => answer.map_err(unavailable),
+        Err(_) => Err(unavailable(format!("no answer in {} s", ANSWER_MAX.as_secs()))),
+    }
+}
+
+fn unavailable(error: impl fmt::Display) -> OutboxError {
+    OutboxError::BrokerUnavailable { reason: error.to_string() }
+}
+
+fn not_reached(error: OutboxError) -> PublishError {
+    PublishError::Unavailable { reason: error.to_string() }
+}
+
+/// One consumer of a group.
+pub struct RabbitMqSubscription {
+    rabbit: RabbitMq,
+    topic: String,
+    queue: ShortString,
+    /// None after its channel has broken.
+    consumer: Option<Consuming>,
+    /// What was delivered and not acknowledged.
+    out: Option<Message>,
+}
+
+struct Consuming {
+    messages: lapin::Consumer,
+    _open: Open,
+}
+
+impl fmt::Debug for RabbitMqSubscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RabbitMqSubscription")
+            .field("queue", &self.queue.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl RabbitMqSubscription {
+    async fn message(&mut self) -> Result<Message, OutboxError> {
+        let Self { rabbit, topic, queue, .. } = &*self;
+        let consuming = match &self.consumer {
+            Some(consuming) => consuming.messages.clone(),
+            None => {
+                let consuming = consume(rabbit, topic, queue).await?;
+                self.consumer.insert(consuming).messages.clone()
+            }
+        };
+        let message = next_of(consuming).await;
+        if message.is_err() {
+            self.consumer = None;
+        }
+        message
+    }
+
+    fn delivery(&self, message: &Message) -> Result<Delivery, OutboxError> {
+        let header = |name: &str| {
+            let headers = message.properties.headers().as_ref();
+            let value = headers.and_then(|headers| headers.inner().get(name));
+            let text = value.and_then(AMQPValue::as_long_string);
+            text.map(ToString::to_string).unwrap_or_default()
+        };
+        let id = message.properties.message_id().as_ref().map(ShortString::as_str);
+        let (topic, headers) = (self.topic.clone(), header(HEADERS));
+        let payload = message.data.clone();
+        let event = Event::restored(id.unwrap_or_default(), topic, header(KEY), &headers, payload)?;
+        Ok(Delivery { event, tag: message.delivery_tag.to_string() })
+    }
+}
+
+/// Makes the queue if it is new, and asks for its messages on a connection of its own.
+async fn consume(
+    rabbit: &RabbitMq,
+    topic: &str,
+    queue: &ShortString,
+) -> Result<Consuming, OutboxError> {
+    let open = rabbit.open().await?;
+    let (exchange, topic) = (short(&rabbit.exchange)?, short(topic)?);
+    let mut single = FieldTable::default();
+    single.insert(short("x-single-active-consumer")?, AMQPValue::Boolean(true));
+    let channel = &open.channel;
+    let messages = answered(async {
+        channel.queue_declare(queue.clone(), QueueDeclareOptions::durable(), single).await?;
+        let bind = QueueBindOptions::default();
+        channel.queue_bind(queue.clone(), exchange, topic, bind, FieldTable::default()).await?;
+        channel.basic_qos(1, BasicQosOptions::default()).await?;
+        let (tag, options) = (ShortString::default(), BasicConsumeOptions::default());
+        channel.basic_consume(queue.clone(), tag, options, FieldTable::default()).await
+    });
+    Ok(Consuming { messages: messages.await?, _open: open })
+}
+
+async fn next_of(mut messages: lapin::Consumer) -> Result<Message, OutboxError> {
+    let message = messages.next().await;
+    message.ok_or_else(|| unavailable("the server has ended the consumer"))?.map_err(unavailable)
+}
+
+async fn settle(message: &Message) -> Result<(), OutboxError> {
+    let known = answered(message.ack(BasicAckOptions::default())).await?;
+    if known { Ok(()) } else { Err(unavailable("the channel of the delivery has ended")) }
+}
+
+impl Subscription for RabbitMqSubscription {
+    fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
+        async move {
+            loop {
+                let message = self.message().await?;
+                match self.delivery(&message) {
+                    Ok(delivery) => {
+                        self.out = Some(message);
+                        return Ok(delivery);
+                    }
+                    // Not one of ours: nobody can make anything of it, now or later.
+                    Err(error) => {
+                        tracing::error!(topic = self.topic, %error, "skipped a message");
+                        settle(&message).await?;
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn acknowledge<'s>(
+        &'s mut self,
+        delivery: &'s Delivery,
+    ) -> BoxFuture<'s, Result<(), OutboxError>> {
+        async move {
+            let is_out = |message: &Message| message.delivery_tag.to_string() == delivery.tag;
+            let Some(message) = self.out.take_if(|message| is_out(message)) else {
+                let reason = format!("delivery {} is not the last one", delivery.tag);
+                return Err(OutboxError::BrokerUnavailable { reason });
+            };
+            settle(&message).await
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,208 @@
+//! The builder of sagas. What it describes is checked by the coordinator, when it is started.
+
+use std::time::Duration;
+
+use handfast_proto::v1;
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// A saga to be started: steps, in their order.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use handfast::saga::{Saga, SagaStep};
+///
+/// let saga = Saga::new("place-order")
+///     .timeout(Duration::from_secs(60))
+///     .step(SagaStep::compensable("reserve", "stock", "reserve").input(&(7, 2)))
+///     .step(SagaStep::pivot("pay", "account", "debit").input(&("alice", 30)).takes("reserve"))
+///     .together([
+///         SagaStep::retriable("ship", "warehouse", "ship"),
+///         SagaStep::retriable("thank", "mail", "send"),
+///     ]);
+/// # drop(saga);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a saga does nothing until it is started"]
+pub struct Saga {
+    name: String,
+    timeout: Option<Duration>,
+    groups: Vec<Vec<SagaStep>>,
+}
+
+/// A step of a saga: which resource is asked for which action, and what becomes of it.
+#[derive(Clone, Debug)]
+#[must_use = "a step does nothing until it is part of a saga"]
+pub struct SagaStep {
+    wire: v1::SagaStep,
+    takes: Vec<String>,
+    /// Why the input is no JSON.
+    fault: Option<String>,
+}
+
+impl Saga {
+    /// A saga without a step yet. `name` is what operators see, such as `place-order`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), timeout: None, groups: Vec::new() }
+    }
+
+    /// After this long before its pivot the saga is taken back. Default: never.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// One more step, after those before it.
+    pub fn step(self, step: SagaStep) -> Self {
+        self.together([step])
+    }
+
+    /// More steps, beside each other, after those before them.
+    pub fn together(mut self, steps: impl IntoIterator<Item = SagaStep>) -> Self {
+        self.groups.push(steps.into_iter().collect());
+        self
+    }
+
+    pub(super) fn into_wire(self) -> Result<v1::SagaDefinition, Error> {
+        let steps: Vec<(u32, SagaStep)> = (0..)
+            .zip(self.groups)
+            .flat_map(|(at, group)| group.into_iter().map(move |it| (at, it)))
+            .collect();
+        let names: Vec<String> = steps.iter().map(|(_, step)| step.wire.name.clone()).collect();
+        let steps = steps.into_iter().map(|(group, step)| step.into_wire(group, &names));
+        Ok(v1::SagaDefinition {
+            name: self.name,
+            timeout_ms: self.timeout.map(millis),
+            steps: steps.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl SagaStep {
+    /// A step whose compensation takes back what its action did.
+    pub fn compensable(
+        name: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        Self::new(v1::SagaStepKind::Compensable, name, resource, action)
+    }
+
+    /// A step that leaves nothing that would have to be taken back, such as a look or a check.
+    pub fn harmless(
+        name: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        Self::new(v1::SagaStepKind::Harmless, name, resource, action)
+    }
+
+    /// The point of no return: once its action is done the saga only goes forward. It may refuse,
+    /// which takes the saga back, and it is asked until it has said the one or the other.
+    pub fn pivot(
+        name: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        Self::new(v1::SagaStepKind::Pivot, name, resource, action)
+    }
+
+    /// A step after the pivot: its action is tried until it is done.
+    pub fn retriable(
+        name: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        Self::new(v1::SagaStepKind::Retriable, name, resource, action)
+    }
+
+    /// A step that waits for a signal of its name, such as a person's approval; see
+    /// [`StartedSaga::signal`](super::StartedSaga::signal).
+    pub fn signal(name: impl Into<String>) -> Self {
+        Self::new(v1::SagaStepKind::Signal, name, "", "")
+    }
+
+    fn new(
+        kind: v1::SagaStepKind,
+        name: impl Into<String>,
+        resource: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        let wire = v1::SagaStep {
+            name: name.into(),
+            kind: kind.into(),
+            resource_id: resource.into(),
+            action: action.into(),
+            ..v1::SagaStep::default()
+        };
+        Self { wire, takes: Vec::new(), fault: None }
+    }
+
+    /// What is handed to action and compensation; at most 64 KiB as JSON. The same key must start
+    /// the same saga again, so nothing random and no time of day belongs here.
+    pub fn input(mut self, input: &impl Serialize) -> Self {
+        match serde_json::to_vec(input) {
+            Ok(json) => self.wire.input = json,
+            Err(error) => self.fault = Some(error.to_string()),
+        }
+        self
+    }
+
+    /// Hands over the output of a step of an earlier group too.
+    pub fn takes(mut self, step: impl Into<String>) -> Self {
+        self.takes.push(step.into());
+        self
+    }
+
+    /// After so many failed attempts the action is given up and the saga is taken back. Default:
+    /// never. A refusal is no failed attempt: it ends the step at once.
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.retry().attempts = Some(attempts);
+        self
+    }
+
+    /// The pauses between attempts: `base`, each further one `factor` times as long, at most `cap`,
+    /// each shortened at random by up to a half. Default: 100 ms, doubling, up to 30 s.
+    pub fn pauses(mut self, base: Duration, factor: u32, cap: Duration) -> Self {
+        let retry = self.retry();
+        (retry.base_ms, retry.factor, retry.cap_ms) = (millis(base), factor, millis(cap));
+        self
+    }
+
+    /// After this long without an end the step is given up and the saga is taken back. Default:
+    /// never.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.wire.timeout_ms = Some(millis(timeout));
+        self
+    }
+
+    fn retry(&mut self) -> &mut v1::SagaRetry {
+        let default = v1::SagaRetry { base_ms: 100, factor: 2, cap_ms: 30_000, attempts: None };
+        self.wire.retry.get_or_insert(default)
+    }
+
+    fn into_wire(self, group: u32, names: &[String]) -> Result<v1::SagaStep, Error> {
+        let Self { mut wire, takes, fault } = self;
+        if let Some(fault) = fault {
+            return Err(wrong(format!("input of step {}: {fault}", wire.name)));
+        }
+        for taken in takes {
+            let place = (0..).zip(names).find(|(_, name)| **name == taken);
+            let Some((place, _)) = place else {
+                return Err(wrong(format!("step {} takes from {taken}, which is none", wire.name)));
+            };
+            wire.takes.push(place);
+        }
+        Ok(v1::SagaStep { group, ..wire })
+    }
+}
+
+fn wrong(reason: String) -> Error {
+    Error::Configuration { setting: "saga", reason }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,276 @@
+//! Carrying out steps: the right action, behind the fence, in a local transaction.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use handfast_proto::v1::branch_outcome::Result as Ended;
+use handfast_proto::v1::{
+    self, BranchOutcome, Decision, Done, Given, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
+    SagaStepKind,
+};
+use sqlx::{Pool, Transaction};
+
+use super::action::{SagaAction, SagaCall, StepError, from_json, to_json};
+use crate::at::{AtDatabase, crash_point};
+use crate::connect::Handfast;
+use crate::coordinator::{Coordinator, PhaseTwo};
+use crate::fence::{Fence, FenceError, Fenced, Operation};
+use crate::xid::Xid;
+
+/// A service as sagas know it: a resource with actions, on one database. Made by
+/// [`Handfast::saga_participant`].
+///
+/// Several processes may register the same resource; a step goes to any of them.
+#[must_use = "a participant takes part when it is registered"]
+pub struct Participant<DB: AtDatabase> {
+    coordinator: Coordinator,
+    resource: String,
+    steps: Steps<DB>,
+}
+
+/// What carries out the calls.
+struct Steps<DB: AtDatabase> {
+    pool: Pool<DB>,
+    actions: BTreeMap<String, Arc<dyn Erased<DB>>>,
+}
+
+impl Handfast {
+    /// Describes a service that takes part in sagas, under the name that their steps use, with its
+    /// database: the one that its actions change and that [`Handfast::migrate`] has been run on.
+    pub fn saga_participant<DB: AtDatabase>(
+        &self,
+        resource: impl Into<String>,
+        pool: Pool<DB>,
+    ) -> Participant<DB> {
+        Participant {
+            coordinator: self.coordinator().clone(),
+            resource: resource.into(),
+            steps: Steps { pool, actions: BTreeMap::new() },
+        }
+    }
+}
+
+impl<DB: AtDatabase> Participant<DB> {
+    /// Adds an action under the name that steps use. A second one of the same name replaces the
+    /// first.
+    pub fn action(mut self, name: impl Into<String>, action: impl SagaAction<DB>) -> Self {
+        self.steps.actions.insert(name.into(), Arc::new(action));
+        self
+    }
+
+    /// Takes part from here on, and again after every reconnect, for as long as a clone of the
+    /// connection lives.
+    pub fn register(self) {
+        let resource = v1::Resource {
+            id: self.resource,
+            mode: v1::Mode::Saga.into(),
+            label: format!("{} actions", self.steps.actions.len()),
+        };
+        self.coordinator.register_resource(resource, Arc::new(self.steps));
+    }
+}
+
+impl<DB: AtDatabase> fmt::Debug for Participant<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let actions: Vec<_> = self.steps.actions.keys().collect();
+        f.debug_struct("Participant")
+            .field("resource", &self.resource)
+            .field("actions", &actions)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An action without its types.
+#[async_trait]
+trait Erased<DB: AtDatabase>: Send + Sync {
+    async fn act(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        input: &[u8],
+        call: &SagaCall,
+    ) -> Result<Vec<u8>, StepError>;
+
+    async fn compensate(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        input: &[u8],
+        call: &SagaCall,
+    ) -> Result<(), StepError>;
+}
+
+#[async_trait]
+impl<DB: AtDatabase, A: SagaAction<DB>> Erased<DB> for A {
+    async fn act(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        input: &[u8],
+        call: &SagaCall,
+    ) -> Result<Vec<u8>, StepError> {
+        let input = from_json(input)?;
+        to_json(&SagaAction::act(self, local, &input, call).await?)
+    }
+
+    async fn compensate(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        input: &[u8],
+        call: &SagaCall,
+    ) -> Result<(), StepError> {
+        SagaAction::compensate(self, local, &from_json(input)?, call).await
+    }
+}
+
+#[async_trait]
+impl<DB: AtDatabase> PhaseTwo for Steps<DB> {
+    async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+        let decision = call.decision();
+        let carried_out = call.branches.iter().map(async |branch| BranchOutcome {
+            xid: branch.xid.clone(),
+            branch_id: branch.branch_id,
+            decision: decision.into(),
+            question: v1::Question::None.into(),
+            result: Some(self.carry_out(decision, branch).await),
+        });
+        futures::future::join_all(carried_out).await
+    }
+}
+
+impl<DB: AtDatabase> Steps<DB> {
+    async fn carry_out(&self, decision: Decision, branch: &PhaseTwoBranch) -> Ended {
+        let ended = match (decision, read(branch)) {
+            (_, Err(error)) => Err(error),
+            (Decision::Commit, Ok((fence, call))) => self.act(&fence, &call, branch).await,
+            (Decision::RollBack, Ok((fence, call))) => self.compensate(&fence, &call, branch).await,
+            (Decision::Unspecified, Ok(_)) => Err(StepError::fail("the call has no decision")),
+        };
+        ended.unwrap_or_else(|error| {
+            let (xid, step) = (&branch.xid, branch.branch_id);
+            tracing::info!(xid, step, %error, "step not carried out");
+            failed(&error)
+        })
+    }
+
+    async fn act(
+        &self,
+        fence: &Fence,
+        call: &SagaCall,
+        branch: &PhaseTwoBranch,
+    ) -> Result<Ended, StepError> {
+        let action = self.action(call)?;
+        crash_point("before-step");
+        let ran = fence.run(&self.pool, Operation::Action, |local| {
+            run_action(action, fence, call, &branch.application_data, local).boxed()
+        });
+        let ended = match ran.await {
+            Ok(Fenced::Ran(output)) => given(output),
+            Ok(Fenced::AlreadyDone | Fenced::Empty) => given(self.left(fence).await?),
+            Err(StepError::Refused { reason }) if is_pivot(call) => {
+                self.refuse_for_good(fence, reason).await?
+            }
+            Err(error) => return Err(error),
+        };
+        crash_point("after-step-commit");
+        Ok(ended)
+    }
+
+    async fn compensate(
+        &self,
+        fence: &Fence,
+        call: &SagaCall,
+        branch: &PhaseTwoBranch,
+    ) -> Result<Ended, StepError> {
+        let action = self.action(call)?;
+        let ran = fence.run(&self.pool, Operation::Compensation, |local| {
+            run_compensation(action, call, &branch.application_data, local).boxed()
+        });
+        let (Fenced::Ran(()) | Fenced::AlreadyDone | Fenced::Empty) = ran.await?;
+        crash_point("after-compensation-commit");
+        Ok(Ended::Done(Done {}))
+    }
+
+    /// A pivot has no compensation that would bar a late attempt of its action, so its refusal
+    /// bars it: the saga is taken back because of this answer, and nothing may contradict it. An
+    /// attempt that has been committed meanwhile wins.
+    async fn refuse_for_good(&self, fence: &Fence, reason: String) -> Result<Ended, StepError> {
+        let barred = fence.run(&self.pool, Operation::Compensation, |_| {
+            let done: BoxFuture<'_, Result<(), StepError>> =
+                async { Err(StepError::fail("done meanwhile")) }.boxed();
+            done
+        });
+        match barred.await {
+            Ok(Fenced::Ran(()) | Fenced::AlreadyDone | Fenced::Empty) => {
+                Ok(Ended::Refused(Refused { error: reason, rows: Vec::new() }))
+            }
+            Err(StepError::Failed { .. }) => Ok(given(self.left(fence).await?)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The output that the action has left with its fence.
+    async fn left(&self, fence: &Fence) -> Result<Vec<u8>, StepError> {
+        let mut local = DB::begin(&self.pool).await?;
+        Ok(fence.left(&mut local).await?.unwrap_or_default())
+    }
+
+    fn action(&self, call: &SagaCall) -> Result<&dyn Erased<DB>, StepError> {
+        let name = &call.step.action;
+        let unknown = || StepError::fail(format!("this process knows no action {name}"));
+        self.actions.get(name).map(|action| &**action).ok_or_else(unknown)
+    }
+}
+
+async fn run_action<DB: AtDatabase>(
+    action: &dyn Erased<DB>,
+    fence: &Fence,
+    call: &SagaCall,
+    input: &[u8],
+    local: &mut Transaction<'_, DB>,
+) -> Result<Vec<u8>, StepError> {
+    let output = action.act(local, input, call).await?;
+    // With the work, so that an attempt that finds it done can tell what it gave.
+    fence.leave(local, &output).await?;
+    crash_point("in-step-before-commit");
+    Ok(output)
+}
+
+async fn run_compensation<DB: AtDatabase>(
+    action: &dyn Erased<DB>,
+    call: &SagaCall,
+    input: &[u8],
+    local: &mut Transaction<'_, DB>,
+) -> Result<(), StepError> {
+    action.compensate(local, input, call).await?;
+    crash_point("in-compensation-before-commit");
+    Ok(())
+}
+
+fn read(branch: &PhaseTwoBranch) -> Result<(Fence, SagaCall), StepError> {
+    let step = branch.step.clone().ok_or_else(|| StepError::fail("the call is of no step"))?;
+    let xid = Xid::new(&branch.xid).map_err(|error| StepError::fail(error.to_string()))?;
+    let fence = Fence::new(&xid, branch.branch_id, &step.action)?;
+    Ok((fence, SagaCall { xid, branch: branch.branch_id, step }))
+}
+
+fn is_pivot(call: &SagaCall) -> bool {
+    call.step.kind() == SagaStepKind::Pivot
+}
+
+fn given(output: Vec<u8>) -> Ended {
+    Ended::Given(Given { output })
+}
+
+/// What the coordinator is told of an error: whether trying again can help.
+fn failed(error: &StepError) -> Ended {
+    match error {
+        StepError::Refused { .. } | StepError::Fence(FenceError::Barred { .. }) => {
+            Ended::Refused(Refused { error: error.to_string(), rows: Vec::new() })
+        }
+        StepError::Failed { .. } | StepError::Database(_) | StepError::Fence(_) => {
+            Ended::Retryable(Retryable { error: error.to_string() })
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! RabbitMQ and NATS JetStream, real ones: from outbox to effect, and through their own end.
+//!
+//! The outbox does not know which broker it is, so that one database is enough here.
+
+use std::time::Duration;
+
+use handfast::outbox::{
+    Broker, Consumer, Event, EventState, JetStream, PublishError, RabbitMq, Relay, Subscription,
+};
+use handfast_test_services::{DatabaseServer, Kind, Place};
+use sqlx::Sqlite;
+
+use crate::at::TestDatabase;
+use crate::scene::{Scene, TOPIC, event, start, until};
+use crate::streams::effect;
+
+/// A broker whose names no other test has.
+trait TestBroker: Broker + Clone + Sized + 'static {
+    const KIND: Kind;
+    const VARIABLE: &'static str;
+
+    async fn connect(url: &str) -> Self;
+
+    /// Joins a group; what it does not acknowledge comes again after a moment at the latest.
+    async fn join(&self, topic: &str, group: &str) -> impl Subscription + 'static;
+}
+
+impl TestBroker for RabbitMq {
+    const KIND: Kind = Kind::RabbitMq;
+    const VARIABLE: &'static str = "HANDFAST_TEST_RABBITMQ";
+
+    async fn connect(url: &str) -> Self {
+        Self::connect(url).await.unwrap().exchange(fresh())
+    }
+
+    async fn join(&self, topic: &str, group: &str) -> impl Subscription + 'static {
+        self.subscribe(topic, group).await.unwrap()
+    }
+}
+
+impl TestBroker for JetStream {
+    const KIND: Kind = Kind::Nats;
+    const VARIABLE: &'static str = "HANDFAST_TEST_NATS";
+
+    async fn connect(url: &str) -> Self {
+        Self::connect(url).await.unwrap().prefix(fresh())
+    }
+
+    async fn join(&self, topic: &str, group: &str) -> impl Subscription + 'static {
+        self.subscribe(topic, group, Duration::from_millis(200)).await.unwrap()
+    }
+}
+
+macro_rules! on_both_brokers {
+    ($($name:ident),* $(,)?) => {
+        mod rabbit_mq { $(#[tokio::test] async fn $name() { super::$name::<handfast::outbox::RabbitMq>().await })* }
+        mod jet_stream { $(#[tokio::test] async fn $name() { super::$name::<handfast::outbox::JetStream>().await })* }
+    };
+}
+
+on_both_brokers!(
+    events_take_effect_in_order,
+    an_event_is_what_was_emitted,
+    what_is_not_acknowledged_comes_again_before_what_follows,
+    each_group_gets_every_event,
+    a_broker_that_dies_and_comes_back_loses_nothing,
+    what_is_too_long_for_it_is_refused,
+);
+
+fn fresh() -> String {
+    format!("test-{}-", uuid::Uuid::new_v4().simple())
+}
+
+async fn broker<B: TestBroker>() -> B {
+    let url = std::env::var(B::VARIABLE).unwrap_or_else(|_| {
+        panic!("{} is not set: run the tests with `cargo xtask test`", B::VARIABLE)
+    });
+    <B as TestBroker>::connect(&url).await
+}
+
+async fn events_take_effect_in_order<B: TestBroker>() {
+    let scene = Scene::<Sqlite>::new().await;
+    let broker = broker::<B>().await;
+    let payloads: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    let events = broker.join(TOPIC, "payments").await;
+    let relay = start(Relay::new(scene.pool().clone(), broker));
+    for payload in &payloads {
+        scene.emit("1", payload).await;
+    }
+    assert_eq!(effects(&scene, events, payloads.len()).await, payloads);
+    relay.stop().await;
+}
+
+async fn an_event_is_what_was_emitted<B: TestBroker>() {
+    let broker = broker::<B>().await;
+    let topic = "orders.v1 > *";
+    let mut events = broker.join(topic, "pay ments.1").await;
+    let sent = Event::new(topic, "ä \"key\"\r\nof 7")
+        .header("type", "placed\r\n\"today\"")
+        .payload([0, 255, 13, 10]);
+    broker.publish(&sent).await.unwrap();
+    let delivery = events.next().await.unwrap();
+    assert_eq!(delivery.event, sent);
+    events.acknowledge(&delivery).await.unwrap();
+}
+
+async fn what_is_not_acknowledged_comes_again_before_what_follows<B: TestBroker>() {
+    let broker = broker::<B>().await;
+    let mut first = broker.join(TOPIC, "payments").await;
+    let (a, b) = (event("1", "a"), event("1", "b"));
+    broker.publish(&a).await.unwrap();
+    broker.publish(&b).await.unwrap();
+    assert_eq!(first.next().await.unwrap().event, a);
+    drop(first);
+    let mut second = broker.join(TOPIC, "payments").await;
+    for expected in [a, b] {
+        let delivery = second.next().await.unwrap();
+        assert_eq!(delivery.event, expected);
+        second.acknowledge(&delivery).await.unwrap();
+    }
+}
+
+async fn each_group_gets_every_event<B: TestBroker>() {
+    let broker = broker::<B>().await;
+    let mut payments = broker.join(TOPIC, "payments").await;
+    let mut stock = broker.join(TOPIC, "stock").await;
+    let sent = event("1", "a");
+    broker.publish(&sent).await.unwrap();
+    assert_eq!(payments.next().await.unwrap().event, sent);
+    assert_eq!(stock.next().await.unwrap().event, sent);
+}
+
+async fn a_broker_that_dies_and_comes_back_loses_nothing<B: TestBroker>() {
+    let scene = Scene::<Sqlite>::new().await;
+    let mut server = server(B::KIND).await;
+    let broker = <B as TestBroker>::connect(&server.url()).await;
+    let events = broker.join(TOPIC, "payments").await;
+    scene.emit("1", "before").await;
+    let relay = start(scene.relay_to(broker));
+    until(async || scene.states().await == [EventState::Published]).await;
+    server.kill().unwrap();
+    scene.emit("1", "meanwhile").await;
+    scene.rounds().await;
+    assert_eq!(scene.states().await, [EventState::Published, EventState::New]);
+    let restart = move || server.restart().map(|()| server);
+    let _server = tokio::task::spawn_blocking(restart).await.unwrap().unwrap();
+    assert_eq!(effects(&scene, events, 2).await, ["before", "meanwhile"]);
+    relay.stop().await;
+}
+
+async fn what_is_too_long_for_it_is_refused<B: TestBroker>() {
+    let broker = broker::<B>().await;
+    // As bytes these are more than either takes as a name.
+    let refused = broker.publish(&Event::new("ä".repeat(128), "1")).await.unwrap_err();
+    assert!(matches!(refused, PublishError::Refused { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn rabbit_mq_refuses_what_no_queue_would_keep() {
+    let broker = broker::<RabbitMq>().await;
+    let sent = event("1", "a");
+    let refused = broker.publish(&sent).await.unwrap_err();
+    assert!(matches!(&refused, PublishError::Refused { reason } if reason.contains("NO_ROUTE")));
+    let mut events = broker.join(TOPIC, "payments").await;
+    broker.publish(&sent).await.unwrap();
+    assert_eq!(events.next().await.unwrap().event, sent);
+}
+
+#[tokio::test]
+async fn jet_stream_keeps_an_event_once() {
+    let broker = broker::<JetStream>().await;
+    let (a, b) = (event("1", "a"), event("1", "b"));
+    for sent in [&a, &a, &b] {
+        broker.publish(sent).await.unwrap();
+    }
+    let mut events = broker.join(TOPIC, "payments").await;
+    for expected in [a, b] {
+        let delivery = events.next().await.unwrap();
+        assert_eq!(delivery.event, expected);
+        events.acknowledge(&delivery).await.unwrap();
+    }
+}
+
+async fn server(kind: Kind) -> DatabaseServer {
+    let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
+    tokio::task::spawn_blocking(start).await.unwrap().unwrap()
+}
+
+/// Lets so many events take effect, and tells in which order they did.
+async fn effects(
+    scene: &Scene<Sqlite>,
+    events: impl Subscription + 'static,
+    count: usize,
+) -> Vec<String> {
+    let table = "CREATE TABLE seen (n INT NOT NULL, payload VARCHAR(20) NOT NULL)";
+    Sqlite::raw(scene.pool(), table).await.unwrap();
+    let consumer = Consumer::new(scene.pool().clone(), "payments");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let consuming = tokio::spawn(async move {
+        consumer.run(events, effect::<Sqlite>, async { drop(stopped.await) }).await
+    });
+    let seen = async || {
+        let rows = Sqlite::raw_rows(scene.pool(), "SELECT payload FROM seen ORDER BY n");
+        let rows = rows.await.unwrap();
+        rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect::<Vec<_>>()
+    };
+    until(async || seen().await.len() >= count).await;
+    stop.send(()).unwrap();
+    consuming.await.unwrap().unwrap();
+    seen().await
+}

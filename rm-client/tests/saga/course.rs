@@ -1,0 +1,147 @@
+//! How sagas go when nobody dies.
+
+use std::time::Duration;
+
+use handfast::saga::{Saga, SagaStatus, SagaStep, SagaStepState};
+use handfast::{Error, Xid};
+
+use crate::at::on_every_database;
+use crate::scene::{
+    Behaviour, PATIENCE, STEPS, Writes, assert_all_done, assert_all_taken_back, five_steps, scene,
+    start, take_part,
+};
+
+on_every_database!(
+    steps_run_in_their_order_and_hand_on_what_they_give,
+    each_step_that_refuses_takes_the_saga_back,
+    a_step_that_fails_is_tried_again,
+    attempts_that_are_used_up_take_the_saga_back,
+    a_compensation_that_refuses_waits_for_a_person,
+);
+
+async fn steps_run_in_their_order_and_hand_on_what_they_give<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let saga = start(&stage, "good", five_steps("", Behaviour::Good)).await;
+    let report = saga.ended(PATIENCE).await.unwrap();
+    assert_eq!((report.status(), report.cause()), (SagaStatus::Completed, ""));
+    let given: Option<String> = report.step("charge").unwrap().output().unwrap();
+    assert_eq!(given.as_deref(), Some("good/charge"));
+    assert_all_done(&stage, "good").await;
+    // The same start again finds it as it is; another one is refused.
+    let again = start(&stage, "good", five_steps("", Behaviour::Good)).await;
+    assert_eq!(again.xid(), saga.xid());
+    let other = five_steps("pay", Behaviour::Refuses);
+    let refused = stage.handfast.start_saga("good", other).await.unwrap_err();
+    assert_eq!(refused.code(), "HF-TC-SAGA-MISMATCH");
+    assert_all_done(&stage, "good").await;
+}
+
+async fn each_step_that_refuses_takes_the_saga_back<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    for refuses in &STEPS[..4] {
+        let saga = start(&stage, refuses, five_steps(refuses, Behaviour::Refuses)).await;
+        let report = saga.ended(PATIENCE).await.unwrap();
+        assert_eq!(report.status(), SagaStatus::Compensated);
+        assert_eq!(report.cause(), format!("step {refuses} refused: on purpose"));
+        assert_all_taken_back(&stage, refuses).await;
+    }
+    // After the pivot there is no way back: a person is called.
+    let saga = start(&stage, "late", five_steps("ship", Behaviour::Refuses)).await;
+    let report = saga.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::NeedsOperator);
+    assert_eq!(report.step("ship").unwrap().error(), "on purpose");
+    assert_eq!(saga.cancel("no").await.unwrap_err().code(), "HF-TC-PAST-PIVOT");
+}
+
+async fn a_step_that_fails_is_tried_again<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    for fails in STEPS {
+        let saga = start(&stage, fails, five_steps(fails, Behaviour::Fails(3))).await;
+        let report = saga.ended(PATIENCE).await.unwrap();
+        assert_eq!(report.status(), SagaStatus::Completed, "{fails}");
+        assert_eq!(report.step(fails).unwrap().attempts(), 3);
+        assert_all_done(&stage, fails).await;
+    }
+}
+
+async fn attempts_that_are_used_up_take_the_saga_back<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let ms = Duration::from_millis;
+    let charge = SagaStep::compensable("charge", "shop", "charge").attempts(2);
+    let saga = Saga::new("place-order")
+        .step(SagaStep::compensable("reserve", "shop", "reserve").input(&Behaviour::Good))
+        .step(charge.input(&Behaviour::Fails(u32::MAX)).pauses(ms(1), 2, ms(2)));
+    let report = start(&stage, "used-up", saga).await.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Compensated);
+    assert_eq!(report.cause(), "step charge failed too often: for a while");
+    assert_all_taken_back(&stage, "used-up").await;
+}
+
+async fn a_compensation_that_refuses_waits_for_a_person<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let saga = Saga::new("place-order")
+        .step(SagaStep::compensable("reserve", "shop", "reserve").input(&Behaviour::Sticks))
+        .step(SagaStep::compensable("charge", "shop", "charge").input(&Behaviour::Refuses));
+    let report = start(&stage, "stuck", saga).await.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::NeedsOperator);
+    let stuck = report.step("reserve").unwrap();
+    assert_eq!(stuck.state(), SagaStepState::CompensatingStuck);
+    assert_eq!(stuck.error(), "a person must look");
+}
+
+/// Nobody takes part, so that nothing but time ends the step.
+#[tokio::test]
+async fn a_step_that_takes_too_long_takes_the_saga_back() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    let reserve = SagaStep::harmless("reserve", "nobody", "reserve");
+    let saga = Saga::new("late").step(reserve.timeout(Duration::from_millis(50)));
+    let report = start(&stage, "late", saga).await.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Compensated);
+    assert_eq!(report.cause(), "step reserve took too long");
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_step_and_a_cancel_the_saga() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let saga = || {
+        Saga::new("approve")
+            .step(SagaStep::compensable("reserve", "shop", "reserve").input(&Behaviour::Good))
+            .step(SagaStep::signal("approval"))
+            .together([
+                SagaStep::compensable("charge", "shop", "charge").input(&Behaviour::Good),
+                SagaStep::harmless("check", "shop", "check").input(&Behaviour::Good),
+            ])
+    };
+    let approved = start(&stage, "approved", saga()).await;
+    approved.signal("approval", &"boss").await.unwrap();
+    let report = approved.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Completed);
+    let by: Option<String> = report.step("approval").unwrap().output().unwrap();
+    assert_eq!(by.as_deref(), Some("boss"));
+    let unknown = approved.signal("applause", &()).await.unwrap_err();
+    assert_eq!(unknown.code(), "HF-TC-UNKNOWN-SIGNAL");
+
+    let cancelled = start(&stage, "cancelled", saga()).await;
+    cancelled.cancel("changed my mind").await.unwrap();
+    let report = cancelled.ended(PATIENCE).await.unwrap();
+    assert_eq!((report.status(), report.cause()), (SagaStatus::Compensated, "cancelled"));
+    assert_all_taken_back(&stage, "cancelled").await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_saga_is_refused() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    let refused = async |saga| stage.handfast.start_saga("k", saga).await.unwrap_err();
+    assert_eq!(refused(Saga::new("empty")).await.code(), "HF-TC-SAGA-INVALID");
+    let takes = SagaStep::harmless("a", "r", "a").takes("b");
+    let error = refused(Saga::new("takes").step(takes)).await;
+    assert!(matches!(error, Error::Configuration { setting: "saga", .. }), "{error}");
+    let never: Xid = "127.0.0.1:1:7".parse().unwrap();
+    assert_eq!(stage.handfast.saga(&never).report().await.unwrap_err().code(), "HF-TC-UNKNOWN-XID");
+}

@@ -1,0 +1,90 @@
+//! Caller, participant and coordinator die in the middle; the saga ends all the same.
+
+use handfast::Handfast;
+use handfast::saga::SagaStatus;
+
+use crate::at::on_every_database;
+use crate::child::Child;
+use crate::scene::{
+    Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
+    take_part, until_traces,
+};
+
+on_every_database!(
+    a_participant_that_dies_at_any_point_forward_is_replaced,
+    a_participant_that_dies_at_any_point_backward_is_replaced,
+    a_coordinator_that_dies_anywhere_goes_on,
+);
+
+/// Each point of an action, in each of the five steps.
+async fn a_participant_that_dies_at_any_point_forward_is_replaced<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    for point in ["before-step", "in-step-before-commit", "after-step-commit"] {
+        for pass in 1..=5 {
+            let point = format!("{point}:{pass}");
+            let mut dying = Child::participant(&stage, &point).await;
+            let saga = start(&stage, &point, five_steps("", Behaviour::Good)).await;
+            dying.crashed().await;
+            let rescuer = Handfast::connect(stage.tc.endpoint()).await.unwrap();
+            take_part(&rescuer, &stage.pool);
+            let report = saga.ended(PATIENCE).await.unwrap();
+            assert_eq!(report.status(), SagaStatus::Completed, "{point}");
+            assert_all_done(&stage, &point).await;
+            rescuer.close().await;
+        }
+    }
+}
+
+/// Each point of a compensation, in both of them, after the pivot's refusal.
+async fn a_participant_that_dies_at_any_point_backward_is_replaced<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    for point in ["in-compensation-before-commit", "after-compensation-commit"] {
+        for pass in 1..=2 {
+            let point = format!("{point}:{pass}");
+            let mut dying = Child::participant(&stage, &point).await;
+            let saga = start(&stage, &point, five_steps("pay", Behaviour::Refuses)).await;
+            dying.crashed().await;
+            let rescuer = Handfast::connect(stage.tc.endpoint()).await.unwrap();
+            take_part(&rescuer, &stage.pool);
+            let report = saga.ended(PATIENCE).await.unwrap();
+            assert_eq!(report.status(), SagaStatus::Compensated, "{point}");
+            assert_all_taken_back(&stage, &point).await;
+            rescuer.close().await;
+        }
+    }
+}
+
+/// Killed when so many actions and compensations have taken effect, on both ways.
+async fn a_coordinator_that_dies_anywhere_goes_on<DB: Writes>() {
+    let mut stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    for behaviour in [Behaviour::Good, Behaviour::Refuses] {
+        for traces in 0..=5 {
+            let key = format!("{behaviour:?}-{traces}");
+            let saga = start(&stage, &key, five_steps("pay", behaviour)).await;
+            until_traces(&stage, &key, traces).await;
+            stage.tc.kill().await;
+            stage.tc.restart().await;
+            let report = saga.ended(PATIENCE).await.unwrap();
+            if behaviour == Behaviour::Good {
+                assert_eq!(report.status(), SagaStatus::Completed, "{key}");
+                assert_all_done(&stage, &key).await;
+            } else {
+                assert_eq!(report.status(), SagaStatus::Compensated, "{key}");
+                assert_all_taken_back(&stage, &key).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_dies_is_not_missed() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    let mut caller = Child::start("caller", &stage.tc.endpoint(), &[]);
+    caller.crashed().await;
+    take_part(&stage.handfast, &stage.pool);
+    // The same key finds the saga that the dead caller has started.
+    let saga = start(&stage, "orphan", five_steps("", Behaviour::Good)).await;
+    assert_eq!(saga.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
+    assert_all_done(&stage, "orphan").await;
+}

@@ -1,0 +1,10 @@
+//! Sagas of five steps on real databases: they end all done or all taken back, whoever dies.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../at/mod.rs"]
+mod at;
+mod child;
+mod course;
+mod killed;
+mod scene;

@@ -1,0 +1,271 @@
+//! What applications and operators ask about sagas, and do to them.
+
+use std::sync::Arc;
+
+use super::definition::{SagaDefinition, StepKind, StepRef};
+use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
+use crate::coordinator::{Answer, Coordinator, check_limit};
+use crate::outcome::{Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
+use crate::request::{DecidedBy, OperatorAction, ReplyWhen, Resolution};
+use crate::{BranchId, Correlation, Timestamp, Xid};
+
+impl Coordinator {
+    /// Started again under its key, a saga is found as it is.
+    pub(crate) fn start_saga(
+        &mut self,
+        now: Timestamp,
+        application: &Arc<str>,
+        key: Arc<str>,
+        definition: Arc<SagaDefinition>,
+        out: &mut Outcome,
+    ) -> Answer {
+        if let Some(known) = self.sagas.of_key(&key) {
+            if known.definition != definition {
+                return Err(Rejection::SagaMismatch { key, xid: known.xid });
+            }
+            return Ok(Some(Reply::Saga(Box::new(known.clone()))));
+        }
+        let invalid = |fault| Rejection::SagaInvalid { name: definition.name.clone(), fault };
+        definition.check(&self.limits).map_err(invalid)?;
+        check_limit("unfinished sagas", self.sagas.unfinished() + 1, self.limits.sagas_max)?;
+        let xid = self.numbers.xid()?;
+        self.sagas.insert(SagaRecord {
+            xid,
+            address: self.address.clone(),
+            application: self.names.text(application),
+            key,
+            begun_at: now,
+            deadline: definition.timeout_ms.map(|timeout_ms| now.after_ms(timeout_ms)),
+            state: SagaState::Running,
+            paused: false,
+            steps: vec![StepRecord::default(); definition.steps.len()],
+            events: Arc::default(),
+            definition,
+        });
+        self.go_on(now, xid, out);
+        Ok(self.saga_reply(xid))
+    }
+
+    /// One saga, unfinished or remembered.
+    #[must_use]
+    pub fn saga(&self, xid: Xid) -> Option<&SagaRecord> {
+        self.sagas.get(xid)
+    }
+
+    /// The unfinished and remembered sagas, newest first, from below `before`.
+    pub fn sagas(&self, before: Option<Xid>) -> impl Iterator<Item = &SagaRecord> {
+        let before = before.unwrap_or(Xid(u64::MAX));
+        self.sagas.newest_before(before)
+    }
+
+    pub(crate) fn get_saga(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        reply_when: ReplyWhen,
+    ) -> Answer {
+        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
+        let room = self.waits.len() < self.limits.waiters_max;
+        match (to, reply_when) {
+            (Some(to), ReplyWhen::Finished) if under_way && room => {
+                self.waits.await_end(xid, to);
+                Ok(None)
+            }
+            (_, ReplyWhen::Finished | ReplyWhen::Decided) => Ok(self.saga_reply(xid)),
+        }
+    }
+
+    pub(crate) fn signal_saga(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        signal: Arc<str>,
+        payload: Arc<[u8]>,
+        out: &mut Outcome,
+    ) -> Answer {
+        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let awaited = saga.each().find(|(_, definition, _)| {
+            definition.kind == StepKind::Signal && definition.name == signal
+        });
+        let state = awaited.map(|(step, _, record)| (step, record.state, record.output.clone()));
+        let is_turned_back = saga.is_turned_back();
+        match state {
+            Some((step, StepState::Waiting | StepState::Running, _)) if !is_turned_back => {
+                self.sagas.change(xid, |saga| {
+                    saga.steps[step.place()].output = Some(payload);
+                    saga.finish(now, step, StepState::Done);
+                });
+                self.note_saga(now, xid, &format!("signal {signal}"));
+                self.go_on(now, xid, out);
+            }
+            // Sent again it is answered as the first time.
+            Some((_, StepState::Done, Some(known))) if known == payload => {}
+            Some(_) | None => return Err(Rejection::UnknownSignal { xid, signal }),
+        }
+        Ok(self.saga_reply(xid))
+    }
+
+    pub(crate) fn cancel_saga(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        by: DecidedBy,
+        reason: &str,
+        out: &mut Outcome,
+    ) -> Answer {
+        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        if saga.can_turn_back() {
+            let cause = match by {
+                DecidedBy::Client => TurnCause::Cancelled,
+                DecidedBy::Operator => TurnCause::Operator,
+            };
+            self.turn_back(now, xid, cause, reason, out);
+        } else if !saga.is_turned_back() {
+            return Err(Rejection::PastPivot { xid, status: saga.status() });
+        }
+        Ok(self.saga_reply(xid))
+    }
+
+    pub(crate) fn operate_saga(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        action: OperatorAction,
+        operator: &str,
+        out: &mut Outcome,
+    ) -> Answer {
+        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let refused = |action| Rejection::NotApplicable { xid, action, status: self.status(xid) };
+        if saga.ended_at().is_some() {
+            return Err(refused("an operator's action on a saga that has ended"));
+        }
+        match action {
+            OperatorAction::Retry if saga.paused => return Err(refused("retry of a paused saga")),
+            OperatorAction::Retry => {
+                self.note_saga(now, xid, &format!("retry by {operator}"));
+                self.call_all(xid, out);
+            }
+            OperatorAction::Pause => self.pause_saga(now, xid, true, operator, out),
+            OperatorAction::Resume => self.pause_saga(now, xid, false, operator, out),
+            OperatorAction::Resolve { branch, resolution } => {
+                return self.resolve_step(now, xid, branch, resolution, operator, out);
+            }
+        }
+        self.put_saga(xid, out);
+        Ok(Some(Reply::Operated))
+    }
+
+    fn pause_saga(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        paused: bool,
+        operator: &str,
+        out: &mut Outcome,
+    ) {
+        let set = |saga: &mut SagaRecord| std::mem::replace(&mut saga.paused, paused) != paused;
+        if self.sagas.change(xid, set) != Some(true) {
+            return;
+        }
+        let what = if paused { "pause" } else { "resume" };
+        self.note_saga(now, xid, &format!("{what} by {operator}"));
+        if paused {
+            out.effects.push(Effect::Hold { xid, branch: None });
+        } else {
+            self.call_all(xid, out);
+        }
+    }
+
+    /// A person has put right by hand what the step could not do: it counts as done, or as taken
+    /// back, in the direction in which the saga goes.
+    fn resolve_step(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        resolution: Resolution,
+        operator: &str,
+        out: &mut Outcome,
+    ) -> Answer {
+        let place = StepRef::of_branch(branch);
+        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let record = place.and_then(|step| Some((step, saga.steps.get(step.place())?.state)));
+        let (step, state) = record.ok_or(Rejection::UnknownBranch { xid, branch })?;
+        let ended = match (state, resolution) {
+            (StepState::RunningStuck, Resolution::AcceptCurrent) => StepState::Done,
+            (StepState::CompensatingStuck, Resolution::AcceptCurrent) => StepState::Compensated,
+            (
+                StepState::Waiting
+                | StepState::Running
+                | StepState::RunningStuck
+                | StepState::Done
+                | StepState::Failed
+                | StepState::Compensating
+                | StepState::CompensatingStuck
+                | StepState::Compensated,
+                Resolution::AcceptCurrent | Resolution::ForceBefore,
+            ) => {
+                let action = "resolve of a step that is not stuck, or other than by accepting";
+                return Err(Rejection::NotApplicable { xid, action, status: self.status(xid) });
+            }
+        };
+        let name = saga.definition.steps[step.place()].name.clone();
+        self.sagas.change(xid, |saga| saga.finish(now, step, ended));
+        out.effects.push(Effect::Hold { xid, branch: Some(branch) });
+        self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
+        self.go_on(now, xid, out);
+        Ok(Some(Reply::Operated))
+    }
+
+    /// What the sagas owe, for a server that has just taken the lead.
+    pub(crate) fn owed_by_sagas(&self, out: &mut Outcome) {
+        self.sagas.iter().for_each(|saga| push_calls(saga, out));
+    }
+
+    fn call_all(&self, xid: Xid, out: &mut Outcome) {
+        if let Some(saga) = self.sagas.get(xid) {
+            push_calls(saga, out);
+        }
+    }
+
+    fn saga_reply(&self, xid: Xid) -> Option<Reply> {
+        self.sagas.get(xid).map(|saga| Reply::Saga(Box::new(saga.clone())))
+    }
+}
+
+impl SagaRecord {
+    /// As a global would stand that is where the saga is.
+    pub(crate) fn global_status(&self) -> GlobalStatus {
+        let reason = match self.state {
+            SagaState::Running | SagaState::Completed(_) => RollbackReason::Requested,
+            SagaState::Compensating(cause) | SagaState::Compensated(cause, _) => reason_of(cause),
+        };
+        match self.status() {
+            SagaStatus::Running if self.can_turn_back() => GlobalStatus::Active,
+            SagaStatus::Running => GlobalStatus::Committing,
+            SagaStatus::NeedsOperator if !self.is_turned_back() => GlobalStatus::Committing,
+            SagaStatus::Completed => GlobalStatus::Committed,
+            SagaStatus::Compensating => GlobalStatus::RollingBack(reason),
+            SagaStatus::Compensated => GlobalStatus::RolledBack(reason),
+            SagaStatus::NeedsOperator => GlobalStatus::NeedsOperator(reason),
+        }
+    }
+}
+
+pub(super) fn reason_of(cause: TurnCause) -> RollbackReason {
+    match cause {
+        TurnCause::Refused(_) | TurnCause::Exhausted(_) | TurnCause::Cancelled => {
+            RollbackReason::Requested
+        }
+        TurnCause::StepTimeout(_) | TurnCause::Timeout => RollbackReason::Timeout,
+        TurnCause::Operator => RollbackReason::Operator,
+    }
+}
+
+fn push_calls(saga: &SagaRecord, out: &mut Outcome) {
+    if !saga.paused {
+        let calls = saga.owing().filter_map(|step| saga.call(step));
+        out.effects.extend(calls.map(Effect::PhaseTwo));
+    }
+}

@@ -1,0 +1,223 @@
+//! What participants answer, and what the passing of time does.
+//!
+//! An answer is believed only of a step that owes the very call it answers; everything else is an
+//! echo (EFFECTS-REPEAT). A saga is never given up: it ends completed or compensated, or a person
+//! is told and it goes on as soon as it can.
+
+use std::sync::Arc;
+
+use super::definition::{StepKind, StepRef};
+use super::record::{SagaRecord, SagaState, SagaStatus, StepState, TurnCause};
+use crate::coordinator::{Coordinator, push_reply};
+use crate::outcome::{Change, Effect, Outcome, Reply};
+use crate::record::{Event, Record, RecordKey, noted};
+use crate::request::{Decision, PhaseTwoOutcome};
+use crate::{BranchId, Timestamp, Xid};
+
+/// What an answer makes of a saga.
+enum Next {
+    /// The step, and perhaps the saga, has something else to do.
+    GoOn,
+    /// The same call stays due.
+    Stay,
+    /// The saga is taken back.
+    TurnBack(TurnCause),
+}
+
+impl Coordinator {
+    pub(crate) fn finish_step(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+        out: &mut Outcome,
+    ) {
+        let Some(step) = StepRef::of_branch(branch) else { return };
+        let owes = |saga: &SagaRecord| saga.call(step).is_some_and(|it| it.decision == decision);
+        if !self.sagas.get(xid).is_some_and(owes) {
+            return;
+        }
+        let told = self.limits.step_attempts_told;
+        let next = self.sagas.change(xid, |saga| saga.take(now, step, decision, outcome, told));
+        match next {
+            None => {}
+            Some(Next::Stay) => self.put_saga(xid, out),
+            Some(Next::GoOn) => self.go_on(now, xid, out),
+            Some(Next::TurnBack(cause)) => self.turn_back(now, xid, cause, "", out),
+        }
+    }
+
+    /// Takes back a saga whose time, or the time of a step of it, has run out.
+    pub(crate) fn expire_saga(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        let timeout = self.sagas.get(xid).and_then(SagaRecord::next_timeout);
+        if let Some((_, cause)) = timeout {
+            self.turn_back(now, xid, cause, "", out);
+        }
+    }
+
+    pub(super) fn turn_back(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        cause: TurnCause,
+        reason: &str,
+        out: &mut Outcome,
+    ) {
+        let withdrawn = self.sagas.change(xid, |saga| saga.turn_back(cause));
+        let held = withdrawn.into_iter().flatten();
+        let hold = |step: StepRef| Effect::Hold { xid, branch: Some(step.branch()) };
+        out.effects.extend(held.map(hold));
+        let cause = self.sagas.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        self.note_saga(now, xid, &format!("taken back: {cause}{why}"));
+        self.go_on(now, xid, out);
+    }
+
+    /// Begins what is due, stores the saga, and tells those who wait for it.
+    pub(super) fn go_on(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        let begun = self.sagas.change(xid, |saga| saga.go_on(now)).unwrap_or_default();
+        let Some(saga) = self.sagas.get(xid) else { return };
+        if !saga.paused {
+            let calls = begun.into_iter().filter_map(|step| saga.call(step));
+            out.effects.extend(calls.map(Effect::PhaseTwo));
+        }
+        self.put_saga(xid, out);
+    }
+
+    pub(super) fn put_saga(&mut self, xid: Xid, out: &mut Outcome) {
+        let Some(saga) = self.sagas.get(xid) else { return };
+        out.changes.push(Change::Put(Record::Saga(saga.clone())));
+        let ends = !matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
+        if ends {
+            let shown = saga.clone();
+            for to in self.waits.take_ends(xid) {
+                push_reply(out, Some(to), Reply::Saga(Box::new(shown.clone())));
+            }
+        }
+        while self.sagas.ended() > self.limits.history_max {
+            self.forget_oldest_saga(out);
+        }
+    }
+
+    pub(super) fn note_saga(&mut self, at: Timestamp, xid: Xid, what: &str) {
+        let (what, events_max) = (self.names.text_of(what), self.limits.events_per_global_max);
+        self.sagas.change(xid, |saga| {
+            saga.events = noted(&saga.events, Event { at, what }, events_max);
+        });
+    }
+
+    /// When the saga that ended the longest ago is to be forgotten.
+    pub(crate) fn saga_forgetting_due(&self) -> Option<Timestamp> {
+        self.sagas.first_ended().map(|(at, _)| at.after_ms(self.limits.retention_ms))
+    }
+
+    pub(crate) fn forget_oldest_saga(&mut self, out: &mut Outcome) {
+        if let Some((_, xid)) = self.sagas.first_ended() {
+            self.sagas.remove(xid);
+            out.changes.push(Change::Delete(RecordKey::Saga(xid)));
+        }
+    }
+}
+
+impl SagaRecord {
+    /// Takes the answer to a call that the step owes.
+    fn take(
+        &mut self,
+        now: Timestamp,
+        step: StepRef,
+        decision: Decision,
+        outcome: PhaseTwoOutcome,
+        told: u32,
+    ) -> Next {
+        match (decision, outcome) {
+            (Decision::Commit, PhaseTwoOutcome::Done) => {
+                self.finish(now, step, StepState::Done);
+                Next::GoOn
+            }
+            (Decision::Commit, PhaseTwoOutcome::Output { output }) => {
+                self.steps[step.place()].output = Some(output);
+                self.finish(now, step, StepState::Done);
+                Next::GoOn
+            }
+            (Decision::RollBack, PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }) => {
+                self.finish(now, step, StepState::Compensated);
+                Next::GoOn
+            }
+            (Decision::Commit, PhaseTwoOutcome::Refused { error, .. }) => {
+                self.fail(now, step, error);
+                self.refuse(step)
+            }
+            (Decision::Commit, PhaseTwoOutcome::Retryable { error }) => {
+                self.fail(now, step, error);
+                self.retry_or_give_up(step, told)
+            }
+            (Decision::RollBack, PhaseTwoOutcome::Refused { error, .. }) => {
+                self.fail(now, step, error);
+                self.steps[step.place()].state = StepState::CompensatingStuck;
+                Next::Stay
+            }
+            (Decision::RollBack, PhaseTwoOutcome::Retryable { error }) => {
+                self.fail(now, step, error);
+                self.tell_after(step, told)
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, now: Timestamp, step: StepRef, state: StepState) {
+        let record = &mut self.steps[step.place()];
+        record.state = state;
+        record.ended_at = Some(now);
+    }
+
+    fn fail(&mut self, now: Timestamp, step: StepRef, error: Arc<str>) {
+        let record = &mut self.steps[step.place()];
+        record.attempts = record.attempts.saturating_add(1);
+        record.last_failure = Some((now, error));
+    }
+
+    /// What comes after the pivot cannot be taken back, so a person must make it possible.
+    fn refuse(&mut self, step: StepRef) -> Next {
+        if self.definition.steps[step.place()].kind == StepKind::Retriable {
+            self.steps[step.place()].state = StepState::RunningStuck;
+            return Next::Stay;
+        }
+        self.steps[step.place()].state = StepState::Failed;
+        Next::TurnBack(TurnCause::Refused(step))
+    }
+
+    fn retry_or_give_up(&mut self, step: StepRef, told: u32) -> Next {
+        let definition = &self.definition.steps[step.place()];
+        let attempts = self.steps[step.place()].attempts;
+        if definition.retry.attempts.is_some_and(|max| attempts >= max) {
+            self.steps[step.place()].state = StepState::Failed;
+            return Next::TurnBack(TurnCause::Exhausted(step));
+        }
+        let never_given_up = matches!(definition.kind, StepKind::Pivot | StepKind::Retriable);
+        if never_given_up { self.tell_after(step, told) } else { Next::Stay }
+    }
+
+    /// A step that keeps failing is tried on, and from some time on a person should know.
+    fn tell_after(&mut self, step: StepRef, told: u32) -> Next {
+        let record = &mut self.steps[step.place()];
+        record.state = match record.state {
+            StepState::Running if record.attempts >= told => StepState::RunningStuck,
+            StepState::Compensating if record.attempts >= told => StepState::CompensatingStuck,
+            as_it_is @ (StepState::Waiting
+            | StepState::Running
+            | StepState::RunningStuck
+            | StepState::Done
+            | StepState::Failed
+            | StepState::Compensating
+            | StepState::CompensatingStuck
+            | StepState::Compensated) => as_it_is,
+        };
+        Next::Stay
+    }
+
+    /// Whether a step's going back has begun.
+    pub(super) fn is_turned_back(&self) -> bool {
+        matches!(self.state, SagaState::Compensating(_) | SagaState::Compensated(..))
+    }
+}

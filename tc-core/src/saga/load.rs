@@ -1,0 +1,45 @@
+//! Taking a saga back in from its record (RECORDED): nothing is decided, but what could not have
+//! been written stops the load.
+
+use super::record::{SagaRecord, SagaState, StepState};
+use crate::coordinator::Coordinator;
+use crate::load::LoadError;
+use crate::number::COUNTER_BITS;
+use crate::{Epoch, Xid};
+
+impl Coordinator {
+    pub(crate) fn restore_saga(
+        &mut self,
+        epoch: Epoch,
+        mut record: SagaRecord,
+    ) -> Result<(), LoadError> {
+        let xid: Xid = record.xid;
+        if xid.0 >> COUNTER_BITS >= epoch.0 {
+            return Err(LoadError::XidOfLaterEpoch(xid));
+        }
+        if !record.fits() || self.sagas.of_key(&record.key).is_some() {
+            return Err(LoadError::SagaMisfit(xid));
+        }
+        record.address = self.names.text(&record.address);
+        record.application = self.names.text(&record.application);
+        self.sagas.insert(record);
+        Ok(())
+    }
+}
+
+impl SagaRecord {
+    /// Whether steps, definition and state belong together: a saga that runs or goes back has
+    /// something under way.
+    fn fits(&self) -> bool {
+        let any = |states: &[StepState]| self.steps.iter().any(|it| states.contains(&it.state));
+        let runs = [StepState::Running, StepState::RunningStuck];
+        let goes_back = [StepState::Compensating, StepState::CompensatingStuck];
+        let state_fits = match self.state {
+            SagaState::Running => any(&runs) && !any(&goes_back),
+            SagaState::Compensating(_) => any(&goes_back) && !any(&runs),
+            SagaState::Completed(_) => self.steps.iter().all(|it| it.state == StepState::Done),
+            SagaState::Compensated(..) => !any(&runs) && !any(&goes_back),
+        };
+        state_fits && self.steps.len() == self.definition.steps.len()
+    }
+}

@@ -1,0 +1,25 @@
+//! Sagas: steps that the coordinator has carried out one after the other, and taken back in the
+//! reverse order when one of them cannot be done.
+//!
+//! A saga is data: its definition is checked once (`definition`), stored, and worked off. What
+//! comes next follows from its record alone (`course`); what participants answer, and the passing
+//! of time, change the record (`decide`); people and their applications ask about it and act on it
+//! (`ask`), and are shown it as a global (`view`). A step is stored as running before its call
+//! leaves (DURABLE-FIRST), so that a step whose outcome nobody knows is taken back too.
+//!
+//! It does not know how a call reaches a participant, nor how long to pause between attempts.
+
+mod ask;
+mod course;
+mod decide;
+mod definition;
+mod load;
+mod record;
+mod table;
+mod view;
+
+pub use definition::{Retry, SagaDefinition, SagaFault, StepDefinition, StepKind, StepRef};
+pub use record::{
+    SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
+};
+pub(crate) use table::Sagas;

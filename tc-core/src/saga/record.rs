@@ -1,0 +1,297 @@
+//! A saga as it is stored, which is also how it is kept in memory and shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::definition::{Retry, SagaDefinition, StepDefinition, StepKind, StepRef};
+use crate::record::Event;
+use crate::request::{Decision, Mode};
+use crate::{PhaseTwoCall, Timestamp, Xid};
+
+/// A saga, with everything that is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SagaRecord {
+    /// Its id, of the same counter as the globals'.
+    pub xid: Xid,
+    /// The address part of its text form, as it was when it began.
+    pub address: Arc<str>,
+    /// The application that started it.
+    pub application: Arc<str>,
+    /// Made by the application: the same key is the same saga.
+    pub key: Arc<str>,
+    /// What is to be done.
+    pub definition: Arc<SagaDefinition>,
+    /// When it began.
+    pub begun_at: Timestamp,
+    /// When it is taken back if its pivot has not begun.
+    pub deadline: Option<Timestamp>,
+    /// Where it stands.
+    pub state: SagaState,
+    /// Whether calls are held back by an operator.
+    pub paused: bool,
+    /// Where each step of the definition stands, in its order.
+    pub steps: Vec<StepRecord>,
+    /// Turns and operator actions, oldest first; bounded.
+    pub events: Arc<[Event]>,
+}
+
+/// Where a saga stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SagaState {
+    /// Going forward.
+    Running,
+    /// Going back.
+    Compensating(TurnCause),
+    /// Every step was done, at last at the time given.
+    Completed(Timestamp),
+    /// Everything was taken back, at last at the time given.
+    Compensated(TurnCause, Timestamp),
+}
+
+/// Why a saga is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnCause {
+    /// The step's action refused.
+    Refused(StepRef),
+    /// The step's action failed as often as it may.
+    Exhausted(StepRef),
+    /// The step took too long.
+    StepTimeout(StepRef),
+    /// The saga took too long.
+    Timeout,
+    /// Its application asked for it.
+    Cancelled,
+    /// A person asked for it.
+    Operator,
+}
+
+/// Where a step stands, and what has happened to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepRecord {
+    /// Where it stands.
+    pub state: StepState,
+    /// When its action was first due.
+    pub started_at: Option<Timestamp>,
+    /// When it was done or, after that, taken back.
+    pub ended_at: Option<Timestamp>,
+    /// Attempts that failed: of the action or, once that is due, of the compensation.
+    pub attempts: u32,
+    /// When the last attempt failed and why.
+    pub last_failure: Option<(Timestamp, Arc<str>)>,
+    /// What the action gave back.
+    pub output: Option<Arc<[u8]>>,
+}
+
+/// Where a step stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StepState {
+    /// Not begun.
+    #[default]
+    Waiting,
+    /// Its action is due, or its signal awaited.
+    Running,
+    /// As running, and a person should look: the action refuses or keeps failing, and cannot be
+    /// given up.
+    RunningStuck,
+    /// Its action is done.
+    Done,
+    /// Its action refused or was given up: what it did is not known.
+    Failed,
+    /// Its compensation is due.
+    Compensating,
+    /// As compensating, and a person should look: it refuses or keeps failing.
+    CompensatingStuck,
+    /// It is taken back.
+    Compensated,
+}
+
+/// How a saga stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SagaStatus {
+    /// Going forward.
+    Running,
+    /// Every step is done.
+    Completed,
+    /// Going back.
+    Compensating,
+    /// Everything is taken back.
+    Compensated,
+    /// A step cannot go on, in its direction, without a person.
+    NeedsOperator,
+}
+
+/// What a participant is told beyond [`PhaseTwoCall`]'s other fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepCall {
+    /// What the application calls this kind of saga.
+    pub saga: Arc<str>,
+    /// The application's key of the saga.
+    pub key: Arc<str>,
+    /// The step.
+    pub step: Arc<str>,
+    /// What to do, or to take back.
+    pub action: Arc<str>,
+    /// What can become of the step.
+    pub kind: StepKind,
+    /// The outputs that the step takes; for a compensation also its action's own, if it is known.
+    pub outputs: Vec<StepOutput>,
+    /// The rhythm of attempts.
+    pub retry: Retry,
+}
+
+/// What a step gave back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepOutput {
+    /// The step.
+    pub step: Arc<str>,
+    /// Its output.
+    pub output: Arc<[u8]>,
+}
+
+impl SagaRecord {
+    /// How the saga stands.
+    #[must_use]
+    pub fn status(&self) -> SagaStatus {
+        if self.steps.iter().any(StepRecord::is_stuck) {
+            return SagaStatus::NeedsOperator;
+        }
+        match self.state {
+            SagaState::Running => SagaStatus::Running,
+            SagaState::Compensating(_) => SagaStatus::Compensating,
+            SagaState::Completed(_) => SagaStatus::Completed,
+            SagaState::Compensated(..) => SagaStatus::Compensated,
+        }
+    }
+
+    /// When the saga ended, if it did.
+    #[must_use]
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        match self.state {
+            SagaState::Completed(at) | SagaState::Compensated(_, at) => Some(at),
+            SagaState::Running | SagaState::Compensating(_) => None,
+        }
+    }
+
+    /// Why the saga is taken back, if it is, for people.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        match self.state {
+            SagaState::Compensating(cause) | SagaState::Compensated(cause, _) => {
+                Some(self.cause_text(cause))
+            }
+            SagaState::Running | SagaState::Completed(_) => None,
+        }
+    }
+
+    /// The call that a step owes, if it owes one.
+    pub(crate) fn call(&self, step: StepRef) -> Option<PhaseTwoCall> {
+        let definition = self.definition.steps.get(step.place())?;
+        let record = self.steps.get(step.place())?;
+        let decision = record.state.owes().filter(|_| definition.kind != StepKind::Signal)?;
+        Some(PhaseTwoCall {
+            xid: self.xid,
+            address: self.address.clone(),
+            branch: step.branch(),
+            resource: definition.resource.clone(),
+            mode: Mode::Saga,
+            decision,
+            resolution: None,
+            application_data: (*definition.input).into(),
+            attempts: record.attempts,
+            step: Some(Arc::new(self.step_call(step, definition, decision))),
+        })
+    }
+
+    fn step_call(
+        &self,
+        step: StepRef,
+        definition: &StepDefinition,
+        decision: Decision,
+    ) -> StepCall {
+        let own = (decision == Decision::RollBack).then_some(step);
+        let outputs = definition.takes.iter().copied().chain(own).filter_map(|taken| {
+            let output = self.steps.get(taken.place())?.output.clone()?;
+            Some(StepOutput { step: self.definition.steps[taken.place()].name.clone(), output })
+        });
+        StepCall {
+            saga: self.definition.name.clone(),
+            key: self.key.clone(),
+            step: definition.name.clone(),
+            action: definition.action.clone(),
+            kind: definition.kind,
+            outputs: outputs.collect(),
+            retry: definition.retry,
+        }
+    }
+
+    pub(crate) fn cause_text(&self, cause: TurnCause) -> String {
+        let step = |step: StepRef| {
+            let record = self.steps.get(step.place());
+            let name = self.definition.steps.get(step.place()).map_or("?", |it| &*it.name);
+            let failure = record.and_then(|record| record.last_failure.as_ref());
+            let why = failure.map_or(String::new(), |(_, why)| format!(": {why}"));
+            (name.to_owned(), why)
+        };
+        match cause {
+            TurnCause::Refused(at) => {
+                let (name, why) = step(at);
+                format!("step {name} refused{why}")
+            }
+            TurnCause::Exhausted(at) => {
+                let (name, why) = step(at);
+                format!("step {name} failed too often{why}")
+            }
+            TurnCause::StepTimeout(at) => {
+                let (name, why) = step(at);
+                format!("step {name} took too long{why}")
+            }
+            TurnCause::Timeout => "timeout".to_owned(),
+            TurnCause::Cancelled => "cancelled".to_owned(),
+            TurnCause::Operator => "operator".to_owned(),
+        }
+    }
+}
+
+impl StepRecord {
+    fn is_stuck(&self) -> bool {
+        matches!(self.state, StepState::RunningStuck | StepState::CompensatingStuck)
+    }
+}
+
+impl StepState {
+    /// What a participant is to be asked for.
+    pub(crate) fn owes(self) -> Option<Decision> {
+        match self {
+            Self::Running | Self::RunningStuck => Some(Decision::Commit),
+            Self::Compensating | Self::CompensatingStuck => Some(Decision::RollBack),
+            Self::Waiting | Self::Done | Self::Failed | Self::Compensated => None,
+        }
+    }
+}
+
+impl fmt::Display for SagaStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Compensating => "compensating",
+            Self::Compensated => "compensated",
+            Self::NeedsOperator => "in need of an operator",
+        })
+    }
+}
+
+impl fmt::Display for StepState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::RunningStuck => "running, in need of an operator",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Compensating => "compensating",
+            Self::CompensatingStuck => "compensating, in need of an operator",
+            Self::Compensated => "compensated",
+        })
+    }
+}

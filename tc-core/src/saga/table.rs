@@ -1,0 +1,102 @@
+//! All sagas, with what must always agree with them: keys, timeouts and the order of forgetting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::record::SagaRecord;
+use crate::by_xid::ByXid;
+use crate::{Timestamp, Xid};
+
+/// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
+/// that can time out are among the timeouts (DEADLINE).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sagas {
+    by_xid: ByXid<SagaRecord>,
+    by_key: BTreeMap<Arc<str>, Xid>,
+    timeouts: BTreeSet<(Timestamp, Xid)>,
+    ended: BTreeSet<(Timestamp, Xid)>,
+}
+
+impl Sagas {
+    pub(crate) fn unfinished(&self) -> usize {
+        self.by_xid.len() - self.ended.len()
+    }
+
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.len()
+    }
+
+    pub(crate) fn get(&self, xid: Xid) -> Option<&SagaRecord> {
+        self.by_xid.get(xid)
+    }
+
+    pub(crate) fn of_key(&self, key: &str) -> Option<&SagaRecord> {
+        self.by_key.get(key).and_then(|&xid| self.by_xid.get(xid))
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &SagaRecord> {
+        self.by_xid.iter()
+    }
+
+    /// Newest first, from below `before`.
+    pub(crate) fn newest_before(&self, before: Xid) -> impl Iterator<Item = &SagaRecord> {
+        self.by_xid.below(before)
+    }
+
+    pub(crate) fn insert(&mut self, saga: SagaRecord) {
+        self.by_key.insert(saga.key.clone(), saga.xid);
+        self.enter(&saga);
+        self.by_xid.insert(saga.xid, saga);
+    }
+
+    /// Changes a saga; `None` if it is not there.
+    pub(crate) fn change<T>(
+        &mut self,
+        xid: Xid,
+        change: impl FnOnce(&mut SagaRecord) -> T,
+    ) -> Option<T> {
+        let mut saga = self.by_xid.remove(xid)?;
+        self.leave(&saga);
+        let result = change(&mut saga);
+        self.enter(&saga);
+        self.by_xid.insert(xid, *saga);
+        Some(result)
+    }
+
+    pub(crate) fn remove(&mut self, xid: Xid) {
+        if let Some(saga) = self.by_xid.remove(xid) {
+            self.leave(&saga);
+            self.by_key.remove(&saga.key);
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<(Timestamp, Xid)> {
+        self.timeouts.first().copied()
+    }
+
+    /// The saga that ended the longest ago.
+    pub(crate) fn first_ended(&self) -> Option<(Timestamp, Xid)> {
+        self.ended.first().copied()
+    }
+
+    /// What must agree with the sagas, made anew from them, agrees.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let mut anew = Self::default();
+        self.iter().for_each(|saga| anew.insert(saga.clone()));
+        anew.by_key == self.by_key && anew.timeouts == self.timeouts && anew.ended == self.ended
+    }
+
+    fn enter(&mut self, saga: &SagaRecord) {
+        self.timeouts.extend(saga.next_timeout().map(|(at, _)| (at, saga.xid)));
+        self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
+    }
+
+    fn leave(&mut self, saga: &SagaRecord) {
+        if let Some((at, _)) = saga.next_timeout() {
+            self.timeouts.remove(&(at, saga.xid));
+        }
+        if let Some(at) = saga.ended_at() {
+            self.ended.remove(&(at, saga.xid));
+        }
+    }
+}

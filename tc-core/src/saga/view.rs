@@ -1,0 +1,84 @@
+//! A saga as the global that would stand where it stands: steps are branches. So everything that
+//! shows a global to operators, and acts on one, does it with sagas too.
+
+use std::sync::Arc;
+
+use super::definition::{StepDefinition, StepRef};
+use super::record::{SagaRecord, SagaState, StepRecord, StepState};
+use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState};
+use crate::request::Mode;
+use crate::view::GlobalView;
+use crate::{FencingToken, GlobalStatus, Timestamp};
+
+/// The end of the year 9999: as late as dates can say.
+const NEVER: Timestamp = Timestamp(253_402_300_799_000);
+
+impl SagaRecord {
+    pub(crate) fn view(&self) -> GlobalView {
+        let status = self.global_status();
+        let record = GlobalRecord {
+            xid: self.xid,
+            address: self.address.clone(),
+            application: self.application.clone(),
+            name: self.definition.name.clone(),
+            begun_at: self.begun_at,
+            deadline: self.deadline.unwrap_or(NEVER),
+            state: self.global_state(status),
+            paused: self.paused,
+            rollback_only: false,
+            events: self.events.clone(),
+            finished_branches: Arc::default(),
+        };
+        let begun = self.each().filter(|(_, _, step)| step.state != StepState::Waiting);
+        let branches = begun.map(|(place, definition, step)| self.branch(place, definition, step));
+        GlobalView { record, status, branches: branches.collect() }
+    }
+
+    fn global_state(&self, status: GlobalStatus) -> GlobalState {
+        match (self.state, status) {
+            (SagaState::Completed(at), _) => GlobalState::Committed(at),
+            (SagaState::Compensated(cause, at), _) => {
+                GlobalState::RolledBack(super::ask::reason_of(cause), at)
+            }
+            (SagaState::Compensating(cause), _) => {
+                GlobalState::RollingBack(super::ask::reason_of(cause))
+            }
+            (SagaState::Running, GlobalStatus::Active) => GlobalState::Active,
+            (SagaState::Running, _) => GlobalState::Committing,
+        }
+    }
+
+    fn branch(
+        &self,
+        place: StepRef,
+        definition: &StepDefinition,
+        step: &StepRecord,
+    ) -> BranchRecord {
+        BranchRecord {
+            xid: self.xid,
+            id: place.branch(),
+            sequence: place.0,
+            resource: format!("{} ({})", definition.name, definition.resource).into(),
+            mode: Mode::Saga,
+            rows: Vec::new(),
+            token: FencingToken(0),
+            registered_at: step.started_at.unwrap_or(self.begun_at),
+            application_data: (*definition.input).into(),
+            state: branch_state(step),
+            attempts: step.attempts,
+            last_failure: step.last_failure.clone(),
+        }
+    }
+}
+
+fn branch_state(step: &StepRecord) -> BranchState {
+    let why = || step.last_failure.as_ref().map_or_else(|| Arc::from(""), |(_, why)| why.clone());
+    match step.state {
+        StepState::Waiting | StepState::Running | StepState::Failed => BranchState::Registered,
+        StepState::Done | StepState::Compensating => BranchState::PhaseOneDone,
+        StepState::RunningStuck | StepState::CompensatingStuck => {
+            BranchState::Refused(why(), Arc::default())
+        }
+        StepState::Compensated => BranchState::Finished(step.ended_at.unwrap_or_default()),
+    }
+}

@@ -1,0 +1,316 @@
+//! Random sagas, random answers, restarts: whatever happens, a saga ends all done or all taken
+//! back, in the reverse order, and never goes back after its pivot.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use handfast_core::{
+    Coordinator, Correlation, DecidedBy, Decision, Effect, Limits, OperatorAction, Outcome,
+    PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution, Retry, SagaDefinition, SagaRecord,
+    SagaState, SagaStatus, StepDefinition, StepKind, StepRef, StepState, Timestamp, What, Xid,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::{Store, recorded};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// After every move the invariants hold; when participants answer and people help, it ends.
+    #[test]
+    fn a_saga_ends_all_done_or_all_taken_back(
+        definition in definition(),
+        moves in vec(a_move(), 0..60),
+    ) {
+        let mut world = World::start(definition);
+        moves.into_iter().for_each(|a_move| world.step(a_move));
+        world.heal();
+        world.check_the_end();
+    }
+
+    /// PURE: the same moves lead to the same records.
+    #[test]
+    fn same_inputs_same_records(definition in definition(), moves in vec(a_move(), 0..60)) {
+        let run = || {
+            let mut world = World::start(definition.clone());
+            moves.iter().cloned().for_each(|a_move| world.step(a_move));
+            world.store.records
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    /// Answers one of the calls that were ever made: many are echoes.
+    Answer {
+        call: usize,
+        how: How,
+    },
+    Signal {
+        step: u32,
+    },
+    Cancel(DecidedBy),
+    Operate(OperatorAction),
+    Pass {
+        ms: u64,
+    },
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Done,
+    Gives,
+    Retry,
+    Refuse,
+}
+
+fn a_move() -> impl Strategy<Value = Move> {
+    let how = prop_oneof![
+        3 => Just(How::Done),
+        3 => Just(How::Gives),
+        2 => Just(How::Retry),
+        1 => Just(How::Refuse),
+    ];
+    let action = prop_oneof![
+        Just(OperatorAction::Retry),
+        Just(OperatorAction::Pause),
+        Just(OperatorAction::Resume),
+        (0..6_u32).prop_map(|step| OperatorAction::Resolve {
+            branch: StepRef(step).branch(),
+            resolution: Resolution::AcceptCurrent,
+        }),
+    ];
+    prop_oneof![
+        20 => (0..12_usize, how).prop_map(|(call, how)| Move::Answer { call, how }),
+        2 => (0..6_u32).prop_map(|step| Move::Signal { step }),
+        1 => prop_oneof![Just(DecidedBy::Client), Just(DecidedBy::Operator)]
+            .prop_map(Move::Cancel),
+        2 => action.prop_map(Move::Operate),
+        3 => (0..60_u64).prop_map(|ms| Move::Pass { ms }),
+        2 => Just(Move::Restart),
+    ]
+}
+
+/// Up to five groups, perhaps with a pivot; what must not have a timeout has none.
+fn definition() -> impl Strategy<Value = SagaDefinition> {
+    let before = vec(vec((0..3_u8, any::<bool>(), 0..4_u32), 1..3), 0..3);
+    let after = vec(any::<bool>(), 0..3);
+    let timeout_ms = proptest::option::of(50..400_u64);
+    (before, any::<bool>(), after, timeout_ms).prop_map(|(before, pivot, after, timeout_ms)| {
+        let mut steps = Vec::new();
+        let mut group = 0;
+        for beside in before {
+            for (kind, timed, attempts) in beside {
+                let kind =
+                    [StepKind::Compensable, StepKind::Harmless, StepKind::Signal][kind as usize];
+                let mut step = step(steps.len(), group, kind);
+                step.timeout_ms = timed.then_some(100);
+                step.retry.attempts = Some(attempts).filter(|&attempts| attempts > 0);
+                steps.push(step);
+            }
+            group += 1;
+        }
+        if pivot || steps.is_empty() {
+            steps.push(step(steps.len(), group, StepKind::Pivot));
+            for waits in after {
+                group += 1;
+                let kind = if waits { StepKind::Signal } else { StepKind::Retriable };
+                steps.push(step(steps.len(), group, kind));
+            }
+        }
+        SagaDefinition { name: "random".into(), timeout_ms, steps }
+    })
+}
+
+fn step(place: usize, group: u32, kind: StepKind) -> StepDefinition {
+    let address: Arc<str> = if kind == StepKind::Signal { "".into() } else { "a".into() };
+    StepDefinition {
+        name: place.to_string().into(),
+        group,
+        kind,
+        resource: address.clone(),
+        action: address,
+        input: Arc::default(),
+        takes: Vec::new(),
+        retry: Retry::DEFAULT,
+        timeout_ms: None,
+    }
+}
+
+struct World {
+    coordinator: Coordinator,
+    store: Store,
+    limits: Limits,
+    now: u64,
+    epoch: u64,
+    xid: Xid,
+    /// Every call ever made, latest last.
+    calls: Vec<PhaseTwoCall>,
+    /// Steps whose compensation was called, in that order.
+    taken_back: Vec<u32>,
+}
+
+impl World {
+    fn start(definition: SagaDefinition) -> Self {
+        let limits = Limits { step_attempts_told: 2, ..Limits::default() };
+        let store = Store::default();
+        let coordinator = store.load(1, &limits).unwrap();
+        let (calls, taken_back) = (Vec::new(), Vec::new());
+        let mut world =
+            Self { coordinator, store, limits, now: 0, epoch: 1, xid: Xid(0), calls, taken_back };
+        let definition = Arc::new(definition);
+        let start = What::StartSaga { application: "shop".into(), key: "k".into(), definition };
+        let reply = world.ask(start).pop();
+        assert!(matches!(reply, Some(Reply::Saga(_))), "a generated saga is valid: {reply:?}");
+        world
+    }
+
+    fn ask(&mut self, what: What) -> Vec<Reply> {
+        let before = self.coordinator.saga(self.xid).cloned();
+        let mut out = Outcome::default();
+        let request = Request { reply_to: Some(Correlation(1)), what };
+        self.coordinator.decide(Timestamp(self.now), request, &mut out);
+        self.store.apply(&out.changes);
+        self.xid = self.coordinator.sagas(None).next().map_or(Xid(0), |saga| saga.xid);
+        self.check(before.as_ref());
+        let mut replies = Vec::new();
+        for effect in out.effects {
+            match effect {
+                Effect::PhaseTwo(call) => self.called(call),
+                Effect::Reply { reply, .. } => replies.push(reply),
+                Effect::Vote(_) | Effect::Hold { .. } => {}
+            }
+        }
+        replies
+    }
+
+    /// What leaves is stored: the step is under way in the records.
+    fn called(&mut self, call: PhaseTwoCall) {
+        let step = u32::try_from(call.branch.0 - 1).unwrap();
+        let state = self.saga().steps[step as usize].state;
+        let stored = match call.decision {
+            Decision::Commit => [StepState::Running, StepState::RunningStuck],
+            Decision::RollBack => [StepState::Compensating, StepState::CompensatingStuck],
+        };
+        assert!(stored.contains(&state), "DURABLE-FIRST: {step} is {state}");
+        if call.decision == Decision::RollBack && !self.taken_back.contains(&step) {
+            self.taken_back.push(step);
+        }
+        self.calls.push(call);
+    }
+
+    fn check(&self, before: Option<&SagaRecord>) {
+        self.coordinator.check_invariants().unwrap();
+        let loaded = self.store.load(self.epoch + 1, &self.limits).unwrap();
+        assert_eq!(recorded(&self.coordinator), recorded(&loaded), "RECORDED");
+        let Some(before) = before else { return };
+        let pivot = before.definition.steps.iter().position(|it| it.kind == StepKind::Pivot);
+        if pivot.is_some_and(|at| before.steps[at].state == StepState::Done) {
+            let forward = matches!(self.saga().state, SagaState::Running | SagaState::Completed(_));
+            assert!(forward, "a saga never goes back after its pivot");
+        }
+        if before.ended_at().is_some() {
+            assert_eq!(before, self.saga(), "what has ended does not change");
+        }
+    }
+
+    fn step(&mut self, a_move: Move) {
+        let xid = self.xid;
+        match a_move {
+            Move::Answer { call, how } => {
+                let Some(at) = self.calls.len().checked_sub(1 + call) else { return };
+                self.answer(at, how);
+            }
+            Move::Signal { step } => {
+                let (signal, payload) = (step.to_string().into(), Arc::default());
+                self.ask(What::SignalSaga { xid, signal, payload });
+            }
+            Move::Cancel(by) => {
+                self.ask(What::CancelSaga { xid, by, reason: "".into() });
+            }
+            Move::Operate(action) => {
+                self.ask(What::Operate { xid, action, operator: "alice".into() });
+            }
+            Move::Pass { ms } => {
+                self.now += ms;
+                self.ask(What::Tick);
+            }
+            Move::Restart => self.restart(),
+        }
+    }
+
+    fn answer(&mut self, at: usize, how: How) {
+        let PhaseTwoCall { xid, branch, decision, .. } = self.calls[at];
+        let outcome = match how {
+            How::Done => PhaseTwoOutcome::Done,
+            How::Gives => PhaseTwoOutcome::Output { output: b"given".as_slice().into() },
+            How::Retry => PhaseTwoOutcome::Retryable { error: "away".into() },
+            How::Refuse => PhaseTwoOutcome::Refused { error: "no".into(), rows: Arc::default() },
+        };
+        self.ask(What::FinishPhaseTwo { xid, branch, decision, outcome });
+    }
+
+    fn restart(&mut self) {
+        self.epoch += 1;
+        self.coordinator = self.store.load(self.epoch, &self.limits).unwrap();
+        let mut out = Outcome::default();
+        self.coordinator.owed(&mut out);
+        assert!(out.changes.is_empty());
+        for effect in out.effects {
+            if let Effect::PhaseTwo(call) = effect {
+                self.called(call);
+            }
+        }
+    }
+
+    /// Everybody answers well from here on, people included.
+    fn heal(&mut self) {
+        self.step(Move::Operate(OperatorAction::Resume));
+        self.step(Move::Restart);
+        for _ in 0..100 {
+            if self.saga().ended_at().is_some() {
+                return;
+            }
+            (0..12).for_each(|step| self.step(Move::Signal { step }));
+            let owed: BTreeSet<usize> = (0..self.calls.len()).collect();
+            owed.into_iter().for_each(|at| self.answer(at, How::Done));
+        }
+        panic!("it does not end: {:?}", self.saga());
+    }
+
+    fn check_the_end(&self) {
+        let saga = self.saga();
+        let kinds = saga.definition.steps.iter().zip(&saga.steps);
+        match saga.status() {
+            SagaStatus::Completed => {
+                assert!(saga.steps.iter().all(|step| step.state == StepState::Done));
+                assert!(self.taken_back.is_empty(), "all done, and nothing taken back");
+            }
+            SagaStatus::Compensated => {
+                for (definition, step) in kinds {
+                    let happened = definition.kind == StepKind::Compensable
+                        && step.state != StepState::Waiting;
+                    let expected = if happened { StepState::Compensated } else { step.state };
+                    assert_eq!(step.state, expected, "all taken back");
+                }
+                let groups = self.taken_back.iter();
+                let groups = groups.map(|&it| saga.definition.steps[it as usize].group);
+                assert!(groups.rev().is_sorted(), "the reverse order: {:?}", self.taken_back);
+            }
+            SagaStatus::Running | SagaStatus::Compensating | SagaStatus::NeedsOperator => {
+                panic!("not an end: {}", saga.status())
+            }
+        }
+    }
+
+    fn saga(&self) -> &SagaRecord {
+        self.coordinator.saga(self.xid).expect("it is remembered")
+    }
+}

@@ -1,0 +1,300 @@
+//! The stored form of a saga, version 1. Field numbers are never used for anything else again.
+
+use std::sync::Arc;
+
+use handfast_core::{
+    Retry, SagaDefinition, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef,
+    StepState, Timestamp, TurnCause, Xid,
+};
+
+use super::fields::Fields;
+use super::global::{StoredEvent, write_event};
+use super::{CodecError, unknown};
+
+const RUNNING: u32 = 1;
+const COMPENSATING: u32 = 2;
+const COMPLETED: u32 = 3;
+const COMPENSATED: u32 = 4;
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct StoredSaga {
+    #[prost(string, tag = "1")]
+    address: String,
+    #[prost(string, tag = "2")]
+    application: String,
+    #[prost(string, tag = "3")]
+    key: String,
+    #[prost(string, tag = "4")]
+    name: String,
+    #[prost(uint64, optional, tag = "5")]
+    timeout_ms: Option<u64>,
+    #[prost(uint64, tag = "6")]
+    begun_at: u64,
+    #[prost(uint64, optional, tag = "7")]
+    deadline: Option<u64>,
+    #[prost(uint32, tag = "8")]
+    state: u32,
+    /// Of a saga that is or was taken back; 0 otherwise.
+    #[prost(uint32, tag = "9")]
+    cause: u32,
+    /// The step that was the cause, if one was.
+    #[prost(uint32, tag = "10")]
+    cause_step: u32,
+    /// Of an ended saga; 0 otherwise.
+    #[prost(uint64, tag = "11")]
+    ended_at: u64,
+    #[prost(bool, tag = "12")]
+    paused: bool,
+    #[prost(message, repeated, tag = "13")]
+    steps: Vec<StoredStep>,
+    #[prost(message, repeated, tag = "14")]
+    events: Vec<StoredEvent>,
+}
+
+/// A step's definition, then how it stands.
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredStep {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint32, tag = "2")]
+    group: u32,
+    #[prost(uint32, tag = "3")]
+    kind: u32,
+    #[prost(string, tag = "4")]
+    resource: String,
+    #[prost(string, tag = "5")]
+    action: String,
+    #[prost(bytes = "vec", tag = "6")]
+    input: Vec<u8>,
+    #[prost(uint32, repeated, packed = "false", tag = "7")]
+    takes: Vec<u32>,
+    #[prost(uint64, tag = "8")]
+    base_ms: u64,
+    #[prost(uint32, tag = "9")]
+    factor: u32,
+    #[prost(uint64, tag = "10")]
+    cap_ms: u64,
+    #[prost(uint32, optional, tag = "11")]
+    attempts_max: Option<u32>,
+    #[prost(uint64, optional, tag = "12")]
+    timeout_ms: Option<u64>,
+    #[prost(uint32, tag = "13")]
+    state: u32,
+    #[prost(uint64, optional, tag = "14")]
+    started_at: Option<u64>,
+    #[prost(uint64, optional, tag = "15")]
+    ended_at: Option<u64>,
+    #[prost(uint32, tag = "16")]
+    attempts: u32,
+    /// Why the last attempt failed, if one did.
+    #[prost(string, optional, tag = "17")]
+    error: Option<String>,
+    #[prost(uint64, tag = "18")]
+    failed_at: u64,
+    #[prost(bytes = "vec", optional, tag = "19")]
+    output: Option<Vec<u8>>,
+}
+
+/// Writes what [`StoredSaga`] reads.
+pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
+    let (state, cause, ended_at) = state_numbers(saga.state);
+    let (cause, cause_step) = cause.map_or((0, 0), cause_numbers);
+    fields.text(1, &saga.address);
+    fields.text(2, &saga.application);
+    fields.text(3, &saga.key);
+    fields.text(4, &saga.definition.name);
+    fields.optional_number(5, saga.definition.timeout_ms);
+    fields.number(6, saga.begun_at.0);
+    fields.optional_number(7, saga.deadline.map(|at| at.0));
+    fields.number(8, state);
+    fields.number(9, cause);
+    fields.number(10, cause_step);
+    fields.number(11, ended_at);
+    fields.number(12, saga.paused);
+    for (definition, step) in saga.definition.steps.iter().zip(&saga.steps) {
+        fields.message(13, |fields| {
+            write_definition(definition, fields);
+            write_step(step, fields);
+        });
+    }
+    for event in saga.events.iter() {
+        fields.message(14, |fields| write_event(event, fields));
+    }
+}
+
+fn write_definition(step: &StepDefinition, fields: &mut Fields<'_>) {
+    fields.text(1, &step.name);
+    fields.number(2, step.group);
+    fields.number(3, kind_number(step.kind));
+    fields.text(4, &step.resource);
+    fields.text(5, &step.action);
+    fields.bytes(6, &step.input);
+    for taken in &step.takes {
+        fields.optional_number(7, Some(taken.0));
+    }
+    fields.number(8, step.retry.base_ms);
+    fields.number(9, step.retry.factor);
+    fields.number(10, step.retry.cap_ms);
+    fields.optional_number(11, step.retry.attempts);
+    fields.optional_number(12, step.timeout_ms);
+}
+
+fn write_step(step: &StepRecord, fields: &mut Fields<'_>) {
+    fields.number(13, step_number(step.state));
+    fields.optional_number(14, step.started_at.map(|at| at.0));
+    fields.optional_number(15, step.ended_at.map(|at| at.0));
+    fields.number(16, step.attempts);
+    if let Some((at, error)) = &step.last_failure {
+        fields.item(17, error.as_bytes());
+        fields.number(18, at.0);
+    }
+    if let Some(output) = &step.output {
+        fields.item(19, output);
+    }
+}
+
+impl StoredSaga {
+    pub(super) fn read(self, xid: Xid) -> Result<SagaRecord, CodecError> {
+        let state = self.state()?;
+        let steps = self.steps.into_iter().map(StoredStep::read);
+        let (definitions, steps) = steps.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        let definition = SagaDefinition {
+            name: self.name.into(),
+            timeout_ms: self.timeout_ms,
+            steps: definitions,
+        };
+        Ok(SagaRecord {
+            xid,
+            address: self.address.into(),
+            application: self.application.into(),
+            key: self.key.into(),
+            definition: Arc::new(definition),
+            begun_at: Timestamp(self.begun_at),
+            deadline: self.deadline.map(Timestamp),
+            state,
+            paused: self.paused,
+            steps,
+            events: self.events.into_iter().map(StoredEvent::read).collect(),
+        })
+    }
+
+    fn state(&self) -> Result<SagaState, CodecError> {
+        let cause = || cause(self.cause, StepRef(self.cause_step));
+        let ended_at = Timestamp(self.ended_at);
+        match self.state {
+            RUNNING => Ok(SagaState::Running),
+            COMPENSATING => Ok(SagaState::Compensating(cause()?)),
+            COMPLETED => Ok(SagaState::Completed(ended_at)),
+            COMPENSATED => Ok(SagaState::Compensated(cause()?, ended_at)),
+            other => Err(unknown("state of a saga", other)),
+        }
+    }
+}
+
+impl StoredStep {
+    fn read(self) -> Result<(StepDefinition, StepRecord), CodecError> {
+        let failed_at = Timestamp(self.failed_at);
+        let record = StepRecord {
+            state: step_state(self.state)?,
+            started_at: self.started_at.map(Timestamp),
+            ended_at: self.ended_at.map(Timestamp),
+            attempts: self.attempts,
+            last_failure: self.error.map(|error| (failed_at, error.into())),
+            output: self.output.map(Into::into),
+        };
+        let (base_ms, factor, cap_ms) = (self.base_ms, self.factor, self.cap_ms);
+        let definition = StepDefinition {
+            name: self.name.into(),
+            group: self.group,
+            kind: kind(self.kind)?,
+            resource: self.resource.into(),
+            action: self.action.into(),
+            input: self.input.into(),
+            takes: self.takes.into_iter().map(StepRef).collect(),
+            retry: Retry { base_ms, factor, cap_ms, attempts: self.attempts_max },
+            timeout_ms: self.timeout_ms,
+        };
+        Ok((definition, record))
+    }
+}
+
+fn state_numbers(state: SagaState) -> (u32, Option<TurnCause>, u64) {
+    match state {
+        SagaState::Running => (RUNNING, None, 0),
+        SagaState::Compensating(cause) => (COMPENSATING, Some(cause), 0),
+        SagaState::Completed(at) => (COMPLETED, None, at.0),
+        SagaState::Compensated(cause, at) => (COMPENSATED, Some(cause), at.0),
+    }
+}
+
+fn cause_numbers(cause: TurnCause) -> (u32, u32) {
+    match cause {
+        TurnCause::Refused(step) => (1, step.0),
+        TurnCause::Exhausted(step) => (2, step.0),
+        TurnCause::StepTimeout(step) => (3, step.0),
+        TurnCause::Timeout => (4, 0),
+        TurnCause::Cancelled => (5, 0),
+        TurnCause::Operator => (6, 0),
+    }
+}
+
+fn cause(number: u32, step: StepRef) -> Result<TurnCause, CodecError> {
+    match number {
+        1 => Ok(TurnCause::Refused(step)),
+        2 => Ok(TurnCause::Exhausted(step)),
+        3 => Ok(TurnCause::StepTimeout(step)),
+        4 => Ok(TurnCause::Timeout),
+        5 => Ok(TurnCause::Cancelled),
+        6 => Ok(TurnCause::Operator),
+        other => Err(unknown("cause of a saga's turn", other)),
+    }
+}
+
+// 6 is kept for child sagas, 7 for steps over HTTP.
+fn kind_number(kind: StepKind) -> u32 {
+    match kind {
+        StepKind::Compensable => 1,
+        StepKind::Harmless => 2,
+        StepKind::Pivot => 3,
+        StepKind::Retriable => 4,
+        StepKind::Signal => 5,
+    }
+}
+
+fn kind(number: u32) -> Result<StepKind, CodecError> {
+    match number {
+        1 => Ok(StepKind::Compensable),
+        2 => Ok(StepKind::Harmless),
+        3 => Ok(StepKind::Pivot),
+        4 => Ok(StepKind::Retriable),
+        5 => Ok(StepKind::Signal),
+        other => Err(unknown("kind of a step", other)),
+    }
+}
+
+fn step_number(state: StepState) -> u32 {
+    match state {
+        StepState::Waiting => 1,
+        StepState::Running => 2,
+        StepState::RunningStuck => 3,
+        StepState::Done => 4,
+        StepState::Failed => 5,
+        StepState::Compensating => 6,
+        StepState::CompensatingStuck => 7,
+        StepState::Compensated => 8,
+    }
+}
+
+fn step_state(number: u32) -> Result<StepState, CodecError> {
+    match number {
+        1 => Ok(StepState::Waiting),
+        2 => Ok(StepState::Running),
+        3 => Ok(StepState::RunningStuck),
+        4 => Ok(StepState::Done),
+        5 => Ok(StepState::Failed),
+        6 => Ok(StepState::Compensating),
+        7 => Ok(StepState::CompensatingStuck),
+        8 => Ok(StepState::Compensated),
+        other => Err(unknown("state of a step", other)),
+    }
+}

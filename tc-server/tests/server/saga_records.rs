@@ -1,0 +1,169 @@
+//! Sagas as bytes: as the other records, in a file of their own.
+
+use std::sync::Arc;
+
+use handfast_core::{
+    Event, Record, Retry, SagaDefinition, SagaRecord, SagaState, StepDefinition, StepKind,
+    StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn text() -> impl Strategy<Value = Arc<str>> {
+    any::<String>().prop_map(Arc::from)
+}
+
+fn bytes() -> impl Strategy<Value = Arc<[u8]>> {
+    vec(any::<u8>(), 0..20).prop_map(Arc::from)
+}
+
+fn at() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp)
+}
+
+fn state() -> impl Strategy<Value = SagaState> {
+    let step = || any::<u32>().prop_map(StepRef);
+    let cause = prop_oneof![
+        step().prop_map(TurnCause::Refused),
+        step().prop_map(TurnCause::Exhausted),
+        step().prop_map(TurnCause::StepTimeout),
+        Just(TurnCause::Timeout),
+        Just(TurnCause::Cancelled),
+        Just(TurnCause::Operator),
+    ];
+    (0..4, cause, at()).prop_map(|(which, cause, at)| match which {
+        0 => SagaState::Running,
+        1 => SagaState::Compensating(cause),
+        2 => SagaState::Completed(at),
+        _ => SagaState::Compensated(cause, at),
+    })
+}
+
+fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
+    let kind = prop_oneof![
+        Just(StepKind::Compensable),
+        Just(StepKind::Harmless),
+        Just(StepKind::Pivot),
+        Just(StepKind::Retriable),
+        Just(StepKind::Signal),
+    ];
+    let state = prop_oneof![
+        Just(StepState::Waiting),
+        Just(StepState::Running),
+        Just(StepState::RunningStuck),
+        Just(StepState::Done),
+        Just(StepState::Failed),
+        Just(StepState::Compensating),
+        Just(StepState::CompensatingStuck),
+        Just(StepState::Compensated),
+    ];
+    let takes = vec(any::<u32>().prop_map(StepRef), 0..3);
+    let retry = (any::<u64>(), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
+    let definition =
+        (text(), any::<u32>(), kind, text(), bytes(), takes, retry, option::of(any::<u64>()));
+    let record = (
+        state,
+        option::of(at()),
+        option::of(at()),
+        any::<u32>(),
+        option::of((at(), text())),
+        option::of(bytes()),
+    );
+    (definition, record).prop_map(|(definition, record)| {
+        let (name, group, kind, resource, input, takes, retry, timeout_ms) = definition;
+        let (base_ms, factor, cap_ms, attempts) = retry;
+        let retry = Retry { base_ms, factor, cap_ms, attempts };
+        let action = name.clone();
+        let definition =
+            StepDefinition { name, group, kind, resource, action, input, takes, retry, timeout_ms };
+        let (state, started_at, ended_at, attempts, last_failure, output) = record;
+        let record = StepRecord { state, started_at, ended_at, attempts, last_failure, output };
+        (definition, record)
+    })
+}
+
+pub(crate) fn saga() -> impl Strategy<Value = Record> {
+    let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
+    let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
+    let rest =
+        (at(), option::of(at()), state(), any::<bool>(), vec(step(), 0..4), vec(event, 0..3));
+    (names, rest).prop_map(|(names, rest)| {
+        let (xid, address, application, key, name, timeout_ms) = names;
+        let (begun_at, deadline, state, paused, steps, events) = rest;
+        let (definitions, steps) = steps.into_iter().unzip();
+        let definition = SagaDefinition { name, timeout_ms, steps: definitions };
+        Record::Saga(SagaRecord {
+            xid: Xid(xid),
+            address,
+            application,
+            key,
+            definition: Arc::new(definition),
+            begun_at,
+            deadline,
+            state,
+            paused,
+            steps,
+            events: events.into(),
+        })
+    })
+}
+
+/// One that has done much, and stays what it is for ever.
+pub(crate) fn example() -> Record {
+    let reserve = StepDefinition {
+        name: "reserve".into(),
+        group: 0,
+        kind: StepKind::Compensable,
+        resource: "stock".into(),
+        action: "reserve-stock".into(),
+        input: b"{\"product\":7}".as_slice().into(),
+        takes: Vec::new(),
+        retry: Retry { attempts: Some(3), ..Retry::DEFAULT },
+        timeout_ms: Some(5_000),
+    };
+    let pay = StepDefinition {
+        name: "pay".into(),
+        group: 1,
+        kind: StepKind::Pivot,
+        resource: "bank".into(),
+        action: "pay".into(),
+        takes: vec![StepRef(0)],
+        retry: Retry::DEFAULT,
+        timeout_ms: None,
+        ..reserve.clone()
+    };
+    let reserved = StepRecord {
+        state: StepState::Compensating,
+        started_at: Some(Timestamp(1_000)),
+        ended_at: Some(Timestamp(1_100)),
+        attempts: 2,
+        last_failure: Some((Timestamp(1_300), "no database".into())),
+        output: Some(b"r7".as_slice().into()),
+    };
+    let refused = StepRecord {
+        state: StepState::Failed,
+        attempts: 1,
+        last_failure: Some((Timestamp(1_200), "no money".into())),
+        output: None,
+        ..reserved
+    };
+    let definition = SagaDefinition {
+        name: "place-order".into(),
+        timeout_ms: Some(60_000),
+        steps: vec![reserve, pay],
+    };
+    Record::Saga(SagaRecord {
+        xid: Xid(1 << 40 | 2),
+        address: "127.0.0.1:7091".into(),
+        application: "shop".into(),
+        key: "order-42".into(),
+        definition: Arc::new(definition),
+        begun_at: Timestamp(1_000),
+        deadline: Some(Timestamp(61_000)),
+        state: SagaState::Compensating(TurnCause::Refused(StepRef(1))),
+        paused: true,
+        steps: vec![reserved, refused],
+        events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),
+    })
+}
