@@ -143,10 +143,11 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
 /// Over servers that may have been started a moment ago, or are slow on a loaded machine.
 pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
     loop {
-        if let Ok(locks) = RedlockLocks::connect(urls.split(','), LEASE).await {
-            if locks.settled().await.is_ok() {
-                return locks;
-            }
+        let connected = RedlockLocks::connect(urls.split(','), LEASE).await;
+        if let Ok(locks) = connected
+            && locks.settled().await.is_ok()
+        {
+            return locks;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
