@@ -51,6 +51,7 @@ const POSTGRES: &[Migration] = &[
     Migration { number: 2, name: "fence", text: include_str!("postgres/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("postgres/0003_lock.sql") },
     Migration { number: 4, name: "outbox", text: include_str!("postgres/0004_outbox.sql") },
+    Migration { number: 5, name: "lock_share", text: include_str!("postgres/0005_lock_share.sql") },
 ];
 
 const MYSQL: &[Migration] = &[
@@ -58,6 +59,7 @@ const MYSQL: &[Migration] = &[
     Migration { number: 2, name: "fence", text: include_str!("mysql/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("mysql/0003_lock.sql") },
     Migration { number: 4, name: "outbox", text: include_str!("mysql/0004_outbox.sql") },
+    Migration { number: 5, name: "lock_share", text: include_str!("mysql/0005_lock_share.sql") },
 ];
 
 const SQLITE: &[Migration] = &[
@@ -65,6 +67,7 @@ const SQLITE: &[Migration] = &[
     Migration { number: 2, name: "fence", text: include_str!("sqlite/0002_fence.sql") },
     Migration { number: 3, name: "lock", text: include_str!("sqlite/0003_lock.sql") },
     Migration { number: 4, name: "outbox", text: include_str!("sqlite/0004_outbox.sql") },
+    Migration { number: 5, name: "lock_share", text: include_str!("sqlite/0005_lock_share.sql") },
 ];
 
 /// The steps that make the client tables, in the order in which they are applied.
@@ -99,7 +102,8 @@ pub const EVENT_TABLES: &[&str] = &["event_outbox", "event_lane", "event_relay",
 
 /// The tables that must be there before a database can keep distributed locks; the last one alone
 /// before it can be protected by locks that are kept elsewhere.
-pub const LOCK_TABLES: [&str; 3] = ["distributed_lock", "distributed_lock_waiter", "lock_claim"];
+pub const LOCK_TABLES: [&str; 4] =
+    ["distributed_lock", "distributed_lock_waiter", "distributed_lock_share", "lock_claim"];
 
 /// Makes the table that remembers which steps were applied, if it is missing. Its columns are
 /// `number`, `name`, `checksum` and `applied_at`; the last one fills itself.

@@ -32,6 +32,23 @@ pub enum Grade {
     Correctness,
 }
 
+/// How much of a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of it: nobody else holds any of it. What a writer takes, and every plain lock.
+    All,
+    /// One of so many equal parts: a permit of a semaphore. Nobody holds all meanwhile.
+    One {
+        /// How many there are. All who hold a part agree on it.
+        of: u32,
+    },
+}
+
+impl Share {
+    /// What a reader takes: there are enough for everybody.
+    pub const READ: Self = Self::One { of: u32::MAX };
+}
+
 /// A request for a lock. The same token always gets the same answer: a request sent twice finds its
 /// own lock.
 #[derive(Clone, Debug)]
@@ -40,6 +57,9 @@ pub struct Ask {
     pub name: LockName,
     /// Which acquisition.
     pub token: Token,
+    /// How much of it. Asking for a part with the token of somebody who holds all gives the rest
+    /// back; asking for all with the token of somebody who holds a part changes nothing.
+    pub share: Share,
     /// How long it is held without renewal, from when the backend grants it.
     pub lease: Duration,
     /// What the client calls itself.
@@ -64,7 +84,7 @@ pub enum Place {
 pub enum Answer {
     /// Held from here on.
     Granted {
-        /// Larger than every earlier holder's.
+        /// Larger than every earlier holder's; those who hold parts at the same time have the same.
         fence: Fence,
     },
     /// Not yet.
@@ -125,10 +145,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What its locks are good for.
     fn grade(&self) -> Grade;
 
-    /// Asks for a lock, once. Fair: a lock that is free goes to whoever waits longest.
+    /// Asks for a lock, once. Fair: a lock that is free goes to whoever waits longest, whatever
+    /// share those ask for who come later, so that readers never keep a writer waiting for ever.
     ///
     /// # Errors
-    /// When it is unknown whether the lock was granted.
+    /// When it is unknown whether the lock was granted; a lasting one where no shares are to be had
+    /// or others hold parts of another size.
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError>;
 
     /// Renews leases, all in one go, and answers for each whether it is still held. A renewal never

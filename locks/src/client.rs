@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{Backend, Grade};
+use crate::backend::{Backend, Grade, Share};
 use crate::clock::Moment;
 use crate::error::LockError;
 use crate::guard::{Guard, Held};
 use crate::machine::{Patience, Settings};
 use crate::name::{self, LockName};
 use crate::reentrant::Owned;
+use crate::semaphore::Semaphore;
+use crate::several::Guards;
 use crate::shell::{Message, Shell};
 
 /// The shortest lease: what is left of a shorter one between renewals is eaten by the network.
@@ -102,6 +104,79 @@ impl Locks {
         self.acquire(LockName::new(name)?, Patience::Until(limit)).await
     }
 
+    /// Waits for a share of a lock: beside others who have one, and never beside a
+    /// [`lock`](Self::lock), which is the writer's. Whoever waits longest gets in first, so readers
+    /// who come later do not keep a writer waiting.
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock); [`LockError::Refused`] on a backend without shares, or if the
+    /// lock is in use as a [`semaphore`](Self::semaphore).
+    pub async fn lock_shared(&self, name: &str) -> Result<Guard, LockError> {
+        self.share(LockName::new(name)?, Share::READ, Patience::Endless).await
+    }
+
+    /// Takes a share of a lock if that is possible at once.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`], and those of [`lock_shared`](Self::lock_shared).
+    pub async fn try_lock_shared(&self, name: &str) -> Result<Guard, LockError> {
+        self.share(LockName::new(name)?, Share::READ, Patience::None).await
+    }
+
+    /// Waits for a share of a lock for a limited time.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`], and those of [`lock_shared`](Self::lock_shared).
+    pub async fn lock_shared_timeout(
+        &self,
+        name: &str,
+        limit: Duration,
+    ) -> Result<Guard, LockError> {
+        let limit = Moment::now() + limit;
+        self.share(LockName::new(name)?, Share::READ, Patience::Until(limit)).await
+    }
+
+    /// So many permits by one name. All who use them must give the same number: as long as somebody
+    /// holds one, another number is refused.
+    ///
+    /// # Errors
+    /// [`LockError::Name`]; [`LockError::Settings`] for no permit at all.
+    pub fn semaphore(&self, name: &str, permits: u32) -> Result<Semaphore, LockError> {
+        Semaphore::new(self.clone(), LockName::new(name)?, permits)
+    }
+
+    /// Waits for several locks, and has all of them in the end or none. They are taken in the order
+    /// of their names, whatever the order here, so that two who want the same ones never wait for
+    /// each other. Dropping the future lets all go.
+    ///
+    /// # Errors
+    /// Those of [`lock`](Self::lock), and then nothing is held; [`LockError::Lost`] if one was lost
+    /// while others were waited for.
+    pub async fn lock_all(&self, names: &[&str]) -> Result<Guards, LockError> {
+        Guards::acquire(self, names, Patience::Endless).await
+    }
+
+    /// Takes several locks if all are free.
+    ///
+    /// # Errors
+    /// [`LockError::Busy`] with the first that is not, and those of [`lock_all`](Self::lock_all).
+    pub async fn try_lock_all(&self, names: &[&str]) -> Result<Guards, LockError> {
+        Guards::acquire(self, names, Patience::None).await
+    }
+
+    /// Waits for several locks for a limited time.
+    ///
+    /// # Errors
+    /// [`LockError::TimedOut`] with the one that was waited for, and those of
+    /// [`lock_all`](Self::lock_all).
+    pub async fn lock_all_timeout(
+        &self,
+        names: &[&str],
+        limit: Duration,
+    ) -> Result<Guards, LockError> {
+        Guards::acquire(self, names, Patience::Until(Moment::now() + limit)).await
+    }
+
     /// Runs work under a lock, and stops it when the lock is lost: the future of the work is then
     /// dropped at the await where it stands.
     ///
@@ -161,7 +236,16 @@ impl Locks {
     }
 
     async fn acquire(&self, name: LockName, patience: Patience) -> Result<Guard, LockError> {
-        self.link.acquire(name, patience).await.map(Guard::new)
+        self.share(name, Share::All, patience).await
+    }
+
+    pub(crate) async fn share(
+        &self,
+        name: LockName,
+        share: Share,
+        patience: Patience,
+    ) -> Result<Guard, LockError> {
+        self.link.acquire(name, share, patience).await.map(Guard::new)
     }
 }
 
@@ -184,11 +268,12 @@ impl Link {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         name: LockName,
+        share: Share,
         patience: Patience,
     ) -> Result<Arc<Held>, LockError> {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Ask { number, name, patience, reply })?;
+        self.send(Message::Ask { number, name, share, patience, reply })?;
         let asking = Asking { number, link: self };
         let answer = answer.await.map_err(|_| LockError::Ended)?;
         // Answered: from here on the guard lets go.

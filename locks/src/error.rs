@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::backend::Grade;
+use crate::backend::{Grade, Share};
 use crate::name::{Fence, Holder, LockName};
 
 /// A lock that was not to be had, was lost, or could not be asked for.
@@ -180,6 +180,18 @@ impl BackendError {
     /// A failure that stays until somebody changes something.
     pub fn lasting(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_final: true, source: None }
+    }
+
+    /// Others hold parts of the same lock, of another size.
+    pub(crate) fn other_parts(of: u32) -> Self {
+        let readers = Share::READ == Share::One { of };
+        let parts = if readers { "readers".to_owned() } else { format!("{of} permits") };
+        Self::lasting(format!("the lock is in use with {parts}"))
+    }
+
+    /// A backend whose locks cannot be held in parts.
+    pub(crate) fn no_shares(backend: &str) -> Self {
+        Self::lasting(format!("{backend} has neither readers nor permits"))
     }
 
     /// Whether asking again cannot help.

@@ -120,6 +120,43 @@ impl Guard {
         outcome.map_err(|source| LockError::Unavailable { name, source })
     }
 
+    /// Gives others a share: from here on this is the guard of a reader, and other readers may come
+    /// in beside it, with the same fencing token; a writer may not. What a writer has written and
+    /// reads on is not changed by another writer in between.
+    ///
+    /// Cancelling this future lets the lock go.
+    ///
+    /// ```
+    /// use handfast_locks::{Locks, Memory};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), handfast_locks::LockError> {
+    /// let locks = Locks::over(Memory::new()).start()?;
+    /// let writer = locks.lock("prices").await?;
+    /// let reader = writer.downgrade().await?;
+    /// let other = locks.try_lock_shared("prices").await?;
+    /// assert_eq!(other.fence(), reader.fence());
+    /// assert!(locks.try_lock("prices").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::Lost`]; [`LockError::Settings`] for the guard of an owner who may enter again:
+    /// his other guards would not know of it.
+    pub async fn downgrade(mut self) -> Result<Self, LockError> {
+        if Arc::get_mut(&mut self.held).is_none() {
+            let reason = "the lock of an owner who may enter again is not downgraded";
+            return Err(LockError::Settings { reason });
+        }
+        let (done, wait) = oneshot::channel();
+        let message = Message::Downgrade { number: self.held.token.number, done };
+        self.held.shell.send(message).map_err(|_| LockError::Ended)?;
+        let done = wait.await;
+        self.check()?;
+        done.map(|()| self).map_err(|_| LockError::Ended)
+    }
+
     pub(crate) fn lost_error(&self, why: Lost) -> LockError {
         LockError::Lost { name: self.name().clone(), fence: self.fence(), why }
     }

@@ -22,6 +22,8 @@ mod name;
 mod reentrant;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "redis"))]
 mod seen;
+mod semaphore;
+mod several;
 mod shell;
 
 #[cfg(feature = "redis")]
@@ -30,7 +32,7 @@ mod redis;
 mod sql;
 
 pub use backend::{
-    Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, WAITER_ALIVE, WAITER_BEAT, Wake,
+    Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake,
 };
 pub use client::{Locks, NewLocks};
 pub use clock::Moment;
@@ -39,9 +41,11 @@ pub use guard::Guard;
 pub use memory::Memory;
 pub use name::{Fence, Holder, LockName, Token};
 pub use reentrant::ReentrantLocks;
+pub use semaphore::{Permit, Semaphore};
+pub use several::Guards;
 
 #[cfg(feature = "redis")]
-pub use redis::RedisLocks;
+pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]
 pub use sql::MySqlLocks;
 #[cfg(feature = "postgres")]

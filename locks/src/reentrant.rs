@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
+use crate::backend::Share;
 use crate::client::{Link, run_under};
 use crate::clock::Moment;
 use crate::error::LockError;
@@ -116,7 +117,7 @@ impl ReentrantLocks {
         if let Some(held) = held.upgrade().filter(|held| held.lost().is_none()) {
             return Ok(Guard::new(held));
         }
-        let acquired = self.link.acquire(name, patience).await?;
+        let acquired = self.link.acquire(name, Share::All, patience).await?;
         *held = Arc::downgrade(&acquired);
         Ok(Guard::new(acquired))
     }

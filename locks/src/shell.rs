@@ -12,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, TryFutureExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::backend::{Ask, Backend, Hold, Leave, Wake};
+use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
 use crate::clock::{Moment, sleep_until};
 use crate::error::{BackendError, LockError, Lost, Outcome};
 use crate::guard::{Held, Standing};
@@ -31,7 +31,9 @@ type Ended = oneshot::Sender<Result<Outcome, BackendError>>;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A lock.
-    Ask { number: u64, name: LockName, patience: Patience, reply: Reply },
+    Ask { number: u64, name: LockName, share: Share, patience: Patience, reply: Reply },
+    /// To be a reader from here on.
+    Downgrade { number: u64, done: oneshot::Sender<()> },
     /// An end of it.
     LetGo { number: u64, ended: Option<Ended> },
     /// A sign when nothing is left of what was let go.
@@ -44,7 +46,14 @@ struct Desk {
     name: LockName,
     reply: Option<Reply>,
     standing: Option<watch::Sender<Standing>>,
+    downgraded: Option<oneshot::Sender<()>>,
     ended: Option<Ended>,
+}
+
+impl Desk {
+    fn new(name: LockName, reply: Reply) -> Self {
+        Self { name, reply: Some(reply), standing: None, downgraded: None, ended: None }
+    }
 }
 
 pub(crate) struct Shell {
@@ -100,11 +109,15 @@ impl Shell {
 
     fn take(&mut self, message: Message) {
         match message {
-            Message::Ask { number, name, patience, reply } => {
-                let desk =
-                    Desk { name: name.clone(), reply: Some(reply), standing: None, ended: None };
-                self.desks.insert(number, desk);
-                self.decide(Event::Ask { number, name, patience });
+            Message::Ask { number, name, share, patience, reply } => {
+                self.desks.insert(number, Desk::new(name.clone(), reply));
+                self.decide(Event::Ask { number, name, share, patience });
+            }
+            Message::Downgrade { number, done } => {
+                if let Some(desk) = self.desks.get_mut(&number) {
+                    desk.downgraded = Some(done);
+                }
+                self.decide(Event::Downgrade { number });
             }
             Message::LetGo { number, ended } => {
                 if let Some(desk) = self.desks.get_mut(&number) {
@@ -148,6 +161,13 @@ impl Shell {
             Effect::Extended { number, until } => {
                 self.tell(number, |standing| standing.until = until);
             }
+            Effect::Downgraded { number } => {
+                let desk = self.desks.get_mut(&number);
+                if let Some(done) = desk.and_then(|desk| desk.downgraded.take()) {
+                    // Who does not wait any more need not know.
+                    let _ = done.send(());
+                }
+            }
             Effect::Lost { number, why } => self.lose(number, why),
             Effect::Ended { number, outcome } => self.end(number, outcome),
         }
@@ -169,8 +189,10 @@ impl Shell {
     }
 
     fn lose(&mut self, number: u64, why: Lost) {
-        if let Some(desk) = self.desks.get(&number) {
+        if let Some(desk) = self.desks.get_mut(&number) {
             tracing::warn!(lock = %desk.name, %why, "a lock was lost");
+            // Nobody answers that any more.
+            desk.downgraded = None;
         }
         self.tell(number, |standing| standing.lost = Some(why));
     }
@@ -232,7 +254,7 @@ impl Shell {
 }
 
 /// A request that gets no answer in time is one of which nothing is known.
-async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {

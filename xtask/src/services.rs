@@ -3,6 +3,7 @@
 //! A server that the caller names in the environment is used instead of a private one.
 
 use std::env;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
@@ -17,6 +18,10 @@ pub(crate) const POSTGRES_VARIABLE: &str = "HANDFAST_TEST_POSTGRES";
 pub(crate) const MYSQL_VARIABLE: &str = "HANDFAST_TEST_MYSQL";
 /// Names the Redis server that tests use, whose database 0 is theirs.
 pub(crate) const REDIS_VARIABLE: &str = "HANDFAST_TEST_REDIS";
+/// Names the Redis servers that Redlock is tested over, with commas between them.
+pub(crate) const REDLOCK_VARIABLE: &str = "HANDFAST_TEST_REDLOCK";
+/// How many they are.
+const REDLOCK_NODES: usize = 5;
 /// Names the RabbitMQ server that tests use.
 pub(crate) const RABBITMQ_VARIABLE: &str = "HANDFAST_TEST_RABBITMQ";
 /// Names the NATS server that tests use, with JetStream.
@@ -24,7 +29,8 @@ pub(crate) const NATS_VARIABLE: &str = "HANDFAST_TEST_NATS";
 
 /// What else can be done about a server that is missing.
 const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL, HANDFAST_TEST_REDIS, \
-    HANDFAST_TEST_RABBITMQ and HANDFAST_TEST_NATS to servers of your own";
+    HANDFAST_TEST_RABBITMQ and HANDFAST_TEST_NATS to servers of your own, HANDFAST_TEST_REDLOCK to \
+    five Redis servers";
 
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
@@ -39,6 +45,9 @@ impl Services {
         let own: Vec<Kind> =
             Kind::ALL.into_iter().filter(|kind| env::var_os(variable(*kind)).is_none()).collect();
         install(interrupts, &own)?;
+        if env::var_os(REDLOCK_VARIABLE).is_none() {
+            install(interrupts, &[Kind::Redis])?;
+        }
         let place = Place::new()?;
         let (mut variables, mut servers) = (Vec::new(), Vec::new());
         for kind in own {
@@ -47,6 +56,13 @@ impl Services {
             say(format_args!("{} runs at {}", kind.programs().name, server.url()));
             variables.push((variable(kind), server.url()));
             servers.push(server);
+        }
+        if env::var_os(REDLOCK_VARIABLE).is_none() {
+            let nodes = redlock_nodes(interrupts, &place)?;
+            let urls: Vec<String> = nodes.iter().map(DatabaseServer::url).collect();
+            say(format_args!("{REDLOCK_NODES} Redis servers for Redlock run"));
+            variables.push((REDLOCK_VARIABLE, urls.join(",")));
+            servers.extend(nodes);
         }
         Ok(Self { variables, _servers: servers })
     }
@@ -67,6 +83,11 @@ impl Services {
             None => env::var(variable).context(variable),
         }
     }
+}
+
+fn redlock_nodes(interrupts: &Interrupts, place: &Arc<Place>) -> Result<Vec<DatabaseServer>> {
+    let start = |_| DatabaseServer::start(Kind::Redis, place, &|| interrupts.check());
+    (0..REDLOCK_NODES).map(start).collect()
 }
 
 /// Makes sure that these servers' programs are on this machine.

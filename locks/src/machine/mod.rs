@@ -2,7 +2,7 @@
 //! lost, how it is let go.
 //!
 //! Pure: events and the present go in, effects come out; no clock, no IO, no randomness, so that
-//! the simulation in `tests.rs` drives it through lost, doubled and late messages on virtual time.
+//! the simulation in `tests/` drives it through lost, doubled and late messages on virtual time.
 //! The shell (`shell.rs`) carries the effects out.
 //!
 //! What it relies on, by name:
@@ -13,6 +13,7 @@
 //! - **LOST-FIRST**: a lock counts as lost before its lease can end at the backend, whatever the
 //!   network does, and never comes back from that.
 
+mod held;
 mod ticket;
 
 #[cfg(test)]
@@ -21,7 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Wake};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Share, Wake};
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError, Lost, Outcome};
 use crate::name::{Fence, LockName};
@@ -76,13 +77,15 @@ pub(crate) enum Patience {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Somebody wants a lock.
-    Ask { number: u64, name: LockName, patience: Patience },
+    Ask { number: u64, name: LockName, share: Share, patience: Patience },
     /// The answer to [`Effect::Ask`].
     Answered { number: u64, answer: Result<Answer, BackendError> },
     /// The answer to [`Effect::Renew`].
     Renewed { numbers: Vec<u64>, answer: Result<Vec<bool>, BackendError> },
     /// A wake-up.
     Woken(Wake),
+    /// The holder of all of a lock is a reader from here on.
+    Downgrade { number: u64 },
     /// Nobody wants the lock any more, whether it is held or not.
     LetGo { number: u64 },
     /// The answer to [`Effect::Leave`].
@@ -106,6 +109,8 @@ pub(crate) enum Effect {
     Refused { number: u64, why: LockError },
     /// Its lease is renewed.
     Extended { number: u64, until: Until },
+    /// The backend knows that its holder is a reader, or the lock is lost.
+    Downgraded { number: u64 },
     /// It is lost.
     Lost { number: u64, why: Lost },
     /// It has ended.
@@ -136,8 +141,8 @@ impl Machine {
     /// Decides one event. Effects are to be carried out in order.
     pub(crate) fn decide(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
         match event {
-            Event::Ask { number, name, patience } => {
-                let mut ticket = Ticket::new(number, name, patience, now);
+            Event::Ask { number, name, share, patience } => {
+                let mut ticket = Ticket::new(number, name, share, patience, now);
                 ticket.ask(now, &self.settings, out);
                 self.put(ticket);
             }
@@ -146,6 +151,9 @@ impl Machine {
             }
             Event::Renewed { numbers, answer } => self.renewed(now, &numbers, answer, out),
             Event::Woken(wake) => self.woken(now, wake, out),
+            Event::Downgrade { number } => {
+                self.change(number, |ticket, settings| ticket.downgrade(now, settings, out));
+            }
             Event::LetGo { number } => {
                 self.change(number, |ticket, settings| ticket.let_go(now, settings, out));
             }

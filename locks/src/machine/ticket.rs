@@ -8,10 +8,9 @@
 //!    └─▶ Lost ─── let go ────────────────┘
 //! ```
 
-use std::time::Duration;
-
-use super::{Effect, Patience, Settings, Until};
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, WAITER_ALIVE};
+use super::held::{Downgrade, Held, until};
+use super::{Effect, Patience, Settings};
+use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Share, WAITER_ALIVE};
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError, Lost, Outcome};
 use crate::name::{Fence, Holder, LockName, Token};
@@ -20,6 +19,7 @@ use crate::name::{Fence, Holder, LockName, Token};
 pub(super) struct Ticket {
     pub(super) number: u64,
     name: LockName,
+    share: Share,
     patience: Patience,
     place: Place,
     /// Some request of ours went unanswered and may still arrive.
@@ -46,16 +46,6 @@ enum Phase {
     Leaving { was: Was, repeat_at: Option<Moment>, give_up_at: Moment, is_repeated: bool },
 }
 
-#[derive(Debug)]
-struct Held {
-    /// When holding must end, if there is a limit.
-    end_at: Option<Moment>,
-    until: Until,
-    renew_at: Moment,
-    /// When the renewal that is under way was sent.
-    renewing: Option<Moment>,
-}
-
 /// What an acquisition was when it was let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Was {
@@ -65,12 +55,19 @@ enum Was {
 }
 
 impl Ticket {
-    pub(super) fn new(number: u64, name: LockName, patience: Patience, now: Moment) -> Self {
+    pub(super) fn new(
+        number: u64,
+        name: LockName,
+        share: Share,
+        patience: Patience,
+        now: Moment,
+    ) -> Self {
         let place = if patience == Patience::None { Place::None } else { Place::Join };
         let phase = Phase::Waiting { ask_at: now };
         Self {
             number,
             name,
+            share,
             patience,
             place,
             is_doubtful: false,
@@ -86,8 +83,7 @@ impl Ticket {
         match &self.phase {
             Phase::Asking { is_wanted: true, .. } => self.limit(),
             Phase::Waiting { ask_at } => Some(self.limit().map_or(*ask_at, |at| at.min(*ask_at))),
-            Phase::Held(Held { until, renewing: Some(_), .. }) => Some(until.deadline),
-            Phase::Held(Held { until, renew_at, .. }) => Some(until.deadline.min(*renew_at)),
+            Phase::Held(held) => Some(held.timer()),
             Phase::Leaving { repeat_at, .. } => *repeat_at,
             Phase::Asking { is_wanted: false, .. } | Phase::Lost => None,
         }
@@ -108,11 +104,16 @@ impl Ticket {
     }
 
     pub(super) fn ask(&mut self, now: Moment, settings: &Settings, out: &mut Vec<Effect>) {
-        let Hold { name, token } = self.hold(settings);
-        let (lease, label) = (settings.lease, settings.label.clone());
-        out.push(Effect::Ask(Ask { name, token, lease, label, place: self.place }));
+        self.send_ask(settings, out);
         // SENT-TIME.
         self.phase = Phase::Asking { sent_at: now, is_woken: false, is_wanted: true };
+    }
+
+    fn send_ask(&self, settings: &Settings, out: &mut Vec<Effect>) {
+        let Hold { name, token } = self.hold(settings);
+        let (share, place, lease) = (self.share, self.place, settings.lease);
+        let label = settings.label.clone();
+        out.push(Effect::Ask(Ask { name, token, share, lease, label, place }));
     }
 
     /// Answers whether the ticket goes on, as the following do.
@@ -123,6 +124,9 @@ impl Ticket {
         settings: &Settings,
         out: &mut Vec<Effect>,
     ) -> bool {
+        if matches!(self.phase, Phase::Held(_)) {
+            self.downgraded(now, &answer, settings, out);
+        }
         let Phase::Asking { sent_at, is_woken, is_wanted } = self.phase else { return true };
         match answer {
             Ok(Answer::Granted { .. }) if !is_wanted => {
@@ -168,7 +172,9 @@ impl Ticket {
         }
         self.failures = 0;
         let renew_at = sent_at + settings.lease / 3;
-        self.phase = Phase::Held(Held { end_at, until, renew_at, renewing: None });
+        let (renewing, downgrade) = (None, Downgrade::None);
+        let held = Held { fence, end_at, until, renew_at, renewing, downgrade };
+        self.phase = Phase::Held(held);
         out.push(Effect::Granted { number: self.number, fence, until });
     }
 
@@ -252,6 +258,8 @@ impl Ticket {
             Phase::Waiting { .. } => self.leave(now, Was::NotHeld, settings, out),
             Phase::Held(held) => {
                 let was = if held.until.deadline <= now { Was::Lost } else { Was::Held };
+                // It may arrive yet.
+                self.is_doubtful |= held.downgrade == Downgrade::Sent;
                 self.leave(now, was, settings, out);
             }
             Phase::Lost => self.leave(now, Was::Lost, settings, out),
@@ -314,6 +322,9 @@ impl Ticket {
                 let why = held.until.then;
                 self.lose(why, out);
             }
+            Phase::Held(Held { downgrade: Downgrade::At(at), .. }) if *at <= now => {
+                self.send_downgrade(settings, out);
+            }
             Phase::Leaving { repeat_at, .. } if repeat_at.is_some_and(|at| at <= now) => {
                 *repeat_at = None;
                 self.send_leave(settings, out);
@@ -334,6 +345,9 @@ impl Ticket {
     }
 
     fn lose(&mut self, why: Lost, out: &mut Vec<Effect>) {
+        // It may arrive yet.
+        let is_sent = |held: &Held| held.downgrade == Downgrade::Sent;
+        self.is_doubtful |= matches!(&self.phase, Phase::Held(held) if is_sent(held));
         self.phase = Phase::Lost;
         out.push(Effect::Lost { number: self.number, why });
     }
@@ -382,20 +396,65 @@ impl Ticket {
         }
     }
 
+    /// From the moment of this request its holder is a reader. It is sent to the backend as the
+    /// same acquisition that asks for less, so that it can be repeated; until it is known there,
+    /// other readers wait in vain, and nothing worse happens.
+    pub(super) fn downgrade(
+        &mut self,
+        now: Moment,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if matches!(&self.phase, Phase::Held(held) if now < held.until.deadline) {
+            (self.share, self.place) = (Share::READ, Place::None);
+            self.send_downgrade(settings, out);
+        } else {
+            // It is lost, as its guard knows by himself: there is nothing to tell.
+            out.push(Effect::Downgraded { number: self.number });
+        }
+        true
+    }
+
+    fn send_downgrade(&mut self, settings: &Settings, out: &mut Vec<Effect>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        held.downgrade = Downgrade::Sent;
+        self.send_ask(settings, out);
+    }
+
+    fn downgraded(
+        &mut self,
+        now: Moment,
+        answer: &Result<Answer, BackendError>,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.downgrade != Downgrade::Sent {
+            return;
+        }
+        match answer {
+            Ok(Answer::Granted { fence }) if *fence == held.fence => {
+                held.downgrade = Downgrade::None;
+                out.push(Effect::Downgraded { number: self.number });
+            }
+            // It is somebody else's, or was and has been taken anew.
+            Ok(Answer::Granted { .. } | Answer::Busy { .. }) => {
+                held.downgrade = Downgrade::None;
+                self.lose(Lost::Taken, out);
+            }
+            Err(_) => {
+                self.is_doubtful = true;
+                self.failures += 1;
+                held.downgrade = Downgrade::At(now + settings.pause(self.failures));
+            }
+        }
+    }
+
     fn limit(&self) -> Option<Moment> {
         match self.patience {
             Patience::Until(limit) => Some(limit),
             Patience::None | Patience::Endless => None,
         }
-    }
-}
-
-/// Until when a lease that was asked for at that time is surely ours.
-fn until(sent_at: Moment, end_at: Option<Moment>, settings: &Settings) -> Until {
-    let lease: Duration = settings.lease.saturating_sub(settings.margin());
-    match end_at {
-        Some(end) if end <= sent_at + lease => Until { deadline: end, then: Lost::MaxHold },
-        Some(_) | None => Until { deadline: sent_at + lease, then: Lost::Deadline },
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Wake};
 use crate::clock::Moment;
 use crate::error::BackendError;
+use crate::name::Token;
 
 pub(crate) use self::table::Table;
 
@@ -60,6 +61,15 @@ impl Memory {
     }
 }
 
+impl Shared {
+    fn wake(&mut self, next: Option<Token>) {
+        let Some(next) = next else { return };
+        self.listeners.retain(|(client, wakes)| {
+            *client != next.client || wakes.send(Wake::One(next)).is_ok()
+        });
+    }
+}
+
 #[async_trait]
 impl Backend for Memory {
     fn name(&self) -> &'static str {
@@ -72,7 +82,15 @@ impl Backend for Memory {
     }
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
-        Ok(self.with(|shared| shared.table.ask(Moment::now(), ask)))
+        self.with(|shared| {
+            let now = Moment::now();
+            if let Some(other) = shared.table.other_parts(now, ask) {
+                return Err(BackendError::other_parts(other));
+            }
+            let (answer, next) = shared.table.ask(now, ask);
+            shared.wake(next);
+            Ok(answer)
+        })
     }
 
     async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
@@ -82,11 +100,7 @@ impl Backend for Memory {
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
         Ok(self.with(|shared| {
             let (left, next) = shared.table.leave(Moment::now(), leave);
-            if let Some(next) = next {
-                shared.listeners.retain(|(client, wakes)| {
-                    *client != next.client || wakes.send(Wake::One(next)).is_ok()
-                });
-            }
+            shared.wake(next);
             left
         }))
     }

@@ -46,6 +46,9 @@ macro_rules! sql_backend {
             async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
                 // The semaphore is never closed.
                 let _turn = self.asking.acquire().await;
+                if let crate::backend::Share::One { of } = ask.share {
+                    return self.ask_part(ask, of).await;
+                }
                 let mut connection = self.pool.acquire().await.map_err(explain)?;
                 self.try_ask(&mut connection, ask).await.map_err(explain)
             }
@@ -56,8 +59,14 @@ macro_rules! sql_backend {
                 lease: Duration,
             ) -> Result<Vec<bool>, BackendError> {
                 let mut connection = self.pool.acquire().await.map_err(explain)?;
-                let held = renew(&mut connection, holds, lease).await.map_err(explain)?;
-                Ok(holds.iter().map(|hold| held.contains(&hold.token.to_string())).collect())
+                let whole = renew(&mut connection, holds, lease).await.map_err(explain)?;
+                let mut held = Vec::with_capacity(holds.len());
+                for hold in holds {
+                    let is_held = whole.contains(&hold.token.to_string())
+                        || renew_part(&mut connection, hold, lease).await.map_err(explain)?;
+                    held.push(is_held);
+                }
+                Ok(held)
             }
 
             async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
@@ -75,6 +84,9 @@ macro_rules! sql_backend {
         }
 
         impl $locks {
+            /// How often the first in a queue looks, where there are no wake-ups.
+            const POLL: Option<Duration> = $poll;
+
             async fn try_ask(
                 &self,
                 connection: &mut <$database as sqlx::Database>::Connection,
@@ -98,7 +110,7 @@ macro_rules! sql_backend {
                 if ask.place == Place::Join {
                     sqlx::query(FORGET_DEAD).bind(name).execute(&mut *connection).await?;
                 }
-                Ok(look(connection, name, &token).await?.answer($poll))
+                Ok(look(connection, name, &token).await?.answer(Self::POLL))
             }
 
             async fn try_leave(
@@ -113,7 +125,7 @@ macro_rules! sql_backend {
                 }
                 let freed = sqlx::query(FREE).bind(name).bind(&token);
                 let freed = freed.execute(&mut *connection).await?.rows_affected() == 1;
-                let left = if freed {
+                let left = if freed || free_part(connection, name, &token).await? {
                     Left::Freed
                 } else {
                     forget(connection, name, &token).await?;
@@ -148,14 +160,23 @@ macro_rules! sql_backend {
             token: &str,
         ) -> Result<Seen, sqlx::Error> {
             let look = sqlx::query(LOOK).bind(name).bind(token);
-            let Some(row) = look.fetch_optional(connection).await? else {
+            let Some(row) = look.fetch_optional(&mut *connection).await? else {
                 // Nobody has ever had it.
                 let (owner, label) = (String::new(), String::new());
                 return Ok(Seen { owner, label, left: Duration::ZERO, ahead: 0 });
             };
-            let (owner, label) = (row.try_get(0)?, row.try_get(1)?);
+            let (owner, label): (String, _) = (row.try_get(0)?, row.try_get(1)?);
             let left = Duration::try_from_secs_f64(row.try_get(2)?).unwrap_or_default();
-            Ok(Seen { owner, label, left, ahead: row.try_get(3)? })
+            let mut seen = Seen { owner, label, left, ahead: row.try_get(3)? };
+            if seen.owner == SHARED {
+                // Whoever ends first: then there may be room.
+                let first = sqlx::query_as(FIRST_SHARE).bind(name).fetch_optional(connection);
+                let first: Option<(String, String, f64)> = first.await?;
+                let (owner, label, left) = first.unwrap_or_default();
+                let left = Duration::try_from_secs_f64(left).unwrap_or_default();
+                seen = Seen { owner, label, left, ahead: seen.ahead };
+            }
+            Ok(seen)
         }
 
         /// The rows of what is held, by their primary key.

@@ -14,6 +14,7 @@ mod backend;
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod shares;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

@@ -8,6 +8,7 @@ use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, Row};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
 use crate::name::Fence;
@@ -47,15 +48,21 @@ impl MySqlLocks {
             },
         );
         let pool = pool.connect_with(options).await.map_err(refused)?;
-        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        for check in [CHECK, CHECK_SHARES] {
+            sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
+        }
         Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
     }
 }
 
 sql_backend!(MySqlLocks, MySql, "mysql", Some(POLL));
+sql_shares!(MySqlLocks, MySql);
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+/// The same of the parts.
+const CHECK_SHARES: &str =
+    "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
 /// The answer is the last insert id: the fence, or 0. Affected rows would not tell, because the
 /// driver asks for rows that were found. Assignments see what those before them have changed:
@@ -107,6 +114,42 @@ const BAR: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
     VALUES (?, '', '', 0, UTC_TIMESTAMP(6), ?) \
     ON DUPLICATE KEY UPDATE barred = VALUES(barred)";
+
+const BEGIN: &str = "START TRANSACTION";
+
+const MAKE_ROW: &str = "\
+    INSERT IGNORE INTO distributed_lock (name, owner, label, fence, expires_at) \
+    VALUES (?, '', '', 0, UTC_TIMESTAMP(6))";
+
+const LOCK_ROW: &str = "\
+    SELECT owner, fence, CAST(expires_at > UTC_TIMESTAMP(6) AS SIGNED), barred \
+    FROM distributed_lock WHERE name = ? FOR UPDATE";
+
+const END_SHARES: &str = "DELETE FROM distributed_lock_share \
+    WHERE name = ? AND expires_at <= UTC_TIMESTAMP(6)";
+
+const SHARES: &str = "SELECT token, parts FROM distributed_lock_share WHERE name = ?";
+
+const PUT_SHARE: &str = "\
+    INSERT INTO distributed_lock_share (name, token, label, parts, expires_at) \
+    VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND) \
+    ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at)";
+
+const RENEW_SHARE: &str = "UPDATE distributed_lock_share \
+    SET expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE name = ? AND token = ?";
+
+const FREE_SHARE: &str = "DELETE FROM distributed_lock_share WHERE name = ? AND token = ?";
+
+const SHARE_ROW: &str = "UPDATE distributed_lock \
+    SET owner = ?, label = '', fence = ?, expires_at = COALESCE( \
+      (SELECT MAX(expires_at) FROM distributed_lock_share WHERE name = ?), UTC_TIMESTAMP(6)) \
+    WHERE name = ?";
+
+const FIRST_SHARE: &str = "\
+    SELECT token, label, \
+      GREATEST(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0) / 1e6 \
+    FROM distributed_lock_share WHERE name = ? AND expires_at > UTC_TIMESTAMP(6) \
+    ORDER BY expires_at LIMIT 1";
 
 async fn take(
     connection: &mut MySqlConnection,

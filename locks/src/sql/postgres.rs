@@ -8,6 +8,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Row};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
 use crate::name::{Fence, Token};
@@ -39,15 +40,21 @@ impl PostgresLocks {
         let refused = |error| LockError::Refused { source: explain(error) };
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
         let pool = pool.connect_with(options).await.map_err(refused)?;
-        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        for check in [CHECK, CHECK_SHARES] {
+            sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
+        }
         Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
     }
 }
 
 sql_backend!(PostgresLocks, Postgres, "postgres", None);
+sql_shares!(PostgresLocks, Postgres);
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+/// The same of the parts.
+const CHECK_SHARES: &str =
+    "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
 /// The WHERE is evaluated on the locked, newest version of the row; the clock is the one of that
 /// moment and not of the transaction's start. The queue is seen as of the statement's start.
@@ -100,6 +107,45 @@ const WAKE: &str = "\
     SELECT pg_notify('handfast_' || split_part(head.token, '.', 1), head.token) \
     FROM (SELECT token FROM distributed_lock_waiter \
       WHERE name = $1 AND alive_until > clock_timestamp() ORDER BY seq LIMIT 1) head";
+
+const BEGIN: &str = "BEGIN";
+
+const MAKE_ROW: &str = "\
+    INSERT INTO distributed_lock (name, owner, label, fence, expires_at) \
+    VALUES ($1, '', '', 0, clock_timestamp()) ON CONFLICT (name) DO NOTHING";
+
+const LOCK_ROW: &str = "\
+    SELECT owner, fence, \
+      CAST(CASE WHEN expires_at > clock_timestamp() THEN 1 ELSE 0 END AS BIGINT), barred \
+    FROM distributed_lock WHERE name = $1 FOR UPDATE";
+
+const END_SHARES: &str = "DELETE FROM distributed_lock_share \
+    WHERE name = $1 AND expires_at <= clock_timestamp()";
+
+const SHARES: &str = "SELECT token, parts FROM distributed_lock_share WHERE name = $1";
+
+const PUT_SHARE: &str = "\
+    INSERT INTO distributed_lock_share (name, token, label, parts, expires_at) \
+    VALUES ($1, $2, $3, $4, \
+      clock_timestamp() + CAST($5 AS BIGINT) * INTERVAL '1 microsecond') \
+    ON CONFLICT (name, token) DO UPDATE SET expires_at = EXCLUDED.expires_at";
+
+const RENEW_SHARE: &str = "UPDATE distributed_lock_share \
+    SET expires_at = clock_timestamp() + CAST($1 AS BIGINT) * INTERVAL '1 microsecond' \
+    WHERE name = $2 AND token = $3";
+
+const FREE_SHARE: &str = "DELETE FROM distributed_lock_share WHERE name = $1 AND token = $2";
+
+const SHARE_ROW: &str = "UPDATE distributed_lock \
+    SET owner = $1, label = '', fence = $2, expires_at = COALESCE( \
+      (SELECT MAX(expires_at) FROM distributed_lock_share WHERE name = $3), clock_timestamp()) \
+    WHERE name = $4";
+
+const FIRST_SHARE: &str = "\
+    SELECT token, label, \
+      CAST(GREATEST(EXTRACT(EPOCH FROM expires_at - clock_timestamp()), 0) AS FLOAT8) \
+    FROM distributed_lock_share WHERE name = $1 AND expires_at > clock_timestamp() \
+    ORDER BY expires_at LIMIT 1";
 
 async fn take(
     connection: &mut PgConnection,

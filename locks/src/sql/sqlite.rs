@@ -8,6 +8,7 @@ use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
 use crate::name::Fence;
@@ -42,15 +43,21 @@ impl SqliteLocks {
         let refused = |error| LockError::Refused { source: explain(error) };
         let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS);
         let pool = pool.connect_with(options).await.map_err(refused)?;
-        sqlx::query(CHECK).fetch_optional(&pool).await.map_err(refused)?;
+        for check in [CHECK, CHECK_SHARES] {
+            sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
+        }
         Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
     }
 }
 
 sql_backend!(SqliteLocks, Sqlite, "sqlite", Some(POLL));
+sql_shares!(SqliteLocks, Sqlite);
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
+/// The same of the parts.
+const CHECK_SHARES: &str =
+    "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
 /// A statement that writes runs alone, and reads the clock after it has waited for its turn.
 const TAKE: &str = "\
@@ -93,6 +100,41 @@ const BAR: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
     VALUES (?1, '', '', 0, unixepoch('subsec'), ?2) \
     ON CONFLICT (name) DO UPDATE SET barred = excluded.barred";
+
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+const MAKE_ROW: &str = "\
+    INSERT OR IGNORE INTO distributed_lock (name, owner, label, fence, expires_at) \
+    VALUES (?, '', '', 0, unixepoch('subsec'))";
+
+/// The transaction has locked everything already.
+const LOCK_ROW: &str = "SELECT owner, fence, expires_at > unixepoch('subsec'), barred \
+    FROM distributed_lock WHERE name = ?";
+
+const END_SHARES: &str = "DELETE FROM distributed_lock_share \
+    WHERE name = ? AND expires_at <= unixepoch('subsec')";
+
+const SHARES: &str = "SELECT token, parts FROM distributed_lock_share WHERE name = ?";
+
+const PUT_SHARE: &str = "\
+    INSERT INTO distributed_lock_share (name, token, label, parts, expires_at) \
+    VALUES (?, ?, ?, ?, unixepoch('subsec') + ? / 1e6) \
+    ON CONFLICT (name, token) DO UPDATE SET expires_at = excluded.expires_at";
+
+const RENEW_SHARE: &str = "UPDATE distributed_lock_share \
+    SET expires_at = unixepoch('subsec') + ? / 1e6 WHERE name = ? AND token = ?";
+
+const FREE_SHARE: &str = "DELETE FROM distributed_lock_share WHERE name = ? AND token = ?";
+
+const SHARE_ROW: &str = "UPDATE distributed_lock \
+    SET owner = ?, label = '', fence = ?, expires_at = COALESCE( \
+      (SELECT MAX(expires_at) FROM distributed_lock_share WHERE name = ?), unixepoch('subsec')) \
+    WHERE name = ?";
+
+const FIRST_SHARE: &str = "\
+    SELECT token, label, MAX(expires_at - unixepoch('subsec'), 0.0) \
+    FROM distributed_lock_share WHERE name = ? AND expires_at > unixepoch('subsec') \
+    ORDER BY expires_at LIMIT 1";
 
 async fn take(
     connection: &mut SqliteConnection,

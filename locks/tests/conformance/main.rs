@@ -13,35 +13,35 @@ mod leaving;
 mod mutual;
 mod owner;
 mod reply;
+mod several;
+mod shares;
 mod stage;
 mod start;
 mod waiting;
 
 use stage::{Kind, Stage};
 
-/// Runs each case on each backend.
-macro_rules! on_every_backend {
-    ($($module:ident: $($case:ident)+;)+) => {
-        on_every_backend!(@backend memory Memory: $($module: $($case)+;)+);
-        on_every_backend!(@backend postgres Postgres: $($module: $($case)+;)+);
-        on_every_backend!(@backend mysql MySql: $($module: $($case)+;)+);
-        on_every_backend!(@backend sqlite Sqlite: $($module: $($case)+;)+);
-        on_every_backend!(@backend redis Redis: $($module: $($case)+;)+);
+/// Runs each case on each of some backends.
+macro_rules! on_backends {
+    ([$($backend:ident $kind:ident),+] $cases:tt) => {
+        $(on_backends!(@one $backend $kind $cases);)+
     };
-    (@backend $backend:ident $kind:ident: $($module:ident: $($case:ident)+;)+) => {
+    (@one $backend:ident $kind:ident { $($module:ident: $($case:ident)+;)+ }) => {
         mod $backend {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    let stage = super::Stage::new(super::Kind::$kind).await;
-                    super::within_patience(super::$module::$case(&stage)).await;
+                    let stage = crate::Stage::new(crate::Kind::$kind).await;
+                    crate::within_patience(crate::$module::$case(&stage)).await;
                 }
             )+)+
         }
     };
 }
 
-on_every_backend! {
+on_backends! {
+    [memory Memory, postgres Postgres, mysql MySql, sqlite Sqlite, redis Redis, redlock Redlock]
+    {
     mutual:
         a_free_lock_is_granted
         a_held_lock_is_refused_and_names_its_holder
@@ -93,6 +93,43 @@ on_every_backend! {
     start:
         the_grade_is_asked_for
         leases_have_limits;
+    several:
+        several_locks_are_taken_or_none
+        nobody_waits_in_a_circle
+        a_cancelled_wait_for_several_leaves_nothing
+        a_lock_that_is_lost_ends_the_wait_for_others;
+    }
+}
+
+/// Backends whose locks can be held in parts.
+mod with_shares {
+    on_backends! {
+        [memory Memory, postgres Postgres, mysql MySql, sqlite Sqlite, redis Redis]
+        {
+        shares:
+            readers_hold_a_lock_together
+            a_writer_is_alone
+            readers_who_come_later_do_not_overtake_a_writer
+            readers_who_wait_get_in_together
+            a_writer_becomes_a_reader
+            every_reply_to_a_downgrade_may_be_lost
+            a_downgrade_of_a_lost_lock_is_refused
+            fences_grow_from_writer_to_writer
+            parts_are_renewed
+            a_part_ends_with_its_lease
+            permits_are_limited
+            a_permit_is_its_holders
+            all_agree_on_the_number_of_permits
+            whoever_waits_for_a_part_leaves_nothing;
+        }
+    }
+}
+
+mod without_shares {
+    on_backends! {
+        [redlock Redlock]
+        { shares: there_are_no_shares; }
+    }
 }
 
 /// A test that waits for longer than this has failed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use handfast_locks::{
     Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
-    RedisLocks, SqliteLocks, Token,
+    RedisLocks, RedlockLocks, Share, SqliteLocks, Token,
 };
 use handfast_migrations::{Database, client_migrations};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -22,6 +22,7 @@ pub(crate) enum Kind {
     MySql,
     Sqlite,
     Redis,
+    Redlock,
 }
 
 pub(crate) struct Stage {
@@ -47,6 +48,7 @@ impl Stage {
                 let url = server("HANDFAST_TEST_REDIS");
                 Arc::new(RedisLocks::connect(&url).await.unwrap())
             }
+            Kind::Redlock => Arc::new(redlock(&server("HANDFAST_TEST_REDLOCK")).await),
         };
         Self { backend }
     }
@@ -79,7 +81,8 @@ pub(crate) fn hold(name: &str) -> Hold {
 
 pub(crate) fn ask(hold: &Hold, place: Place) -> Ask {
     let (name, token) = (hold.name.clone(), hold.token);
-    Ask { name, token, lease: LEASE, label: "a test".to_owned(), place }
+    let (share, label) = (Share::All, "a test".to_owned());
+    Ask { name, token, share, lease: LEASE, label, place }
 }
 
 fn rand_u128() -> u128 {
@@ -135,6 +138,19 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
         connection.execute(statement).await.unwrap();
     }
     (url, folder)
+}
+
+/// Over servers that may have been started a moment ago, or are slow on a loaded machine.
+pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
+    loop {
+        let connected = RedlockLocks::connect(urls.split(','), LEASE).await;
+        if let Ok(locks) = connected
+            && locks.settled().await.is_ok()
+        {
+            return locks;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 fn statements(database: Database) -> impl Iterator<Item = &'static str> {

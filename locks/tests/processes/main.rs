@@ -41,6 +41,7 @@ impl Ground {
             Kind::Postgres => (postgres().await, spare),
             Kind::MySql => (mysql().await, spare),
             Kind::Redis => (server("HANDFAST_TEST_REDIS"), spare),
+            Kind::Redlock => (server("HANDFAST_TEST_REDLOCK"), spare),
             Kind::Sqlite => sqlite().await,
             Kind::Memory => unreachable!("it has one process"),
         };
@@ -127,6 +128,7 @@ macro_rules! on_every_backend {
 }
 
 on_every_backend! {
-    on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis:
+    on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis,
+    on_redlock Redlock:
     [a_counter_is_exact a_killed_holder_is_followed a_paused_holder_is_refused]
 }

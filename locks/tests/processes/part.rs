@@ -13,6 +13,7 @@ use sqlx::SqlitePool;
 
 use crate::child::tell;
 use crate::history::Stay;
+use crate::stage::redlock;
 
 /// Which part.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -55,6 +56,7 @@ async fn connect(url: &str) -> Arc<dyn Backend> {
         "postgres" => Arc::new(PostgresLocks::connect(url).await.unwrap()),
         "mysql" => Arc::new(MySqlLocks::connect(url).await.unwrap()),
         "sqlite" => Arc::new(SqliteLocks::connect(url).await.unwrap()),
+        "redis" if url.contains(',') => Arc::new(redlock(url).await),
         "redis" => Arc::new(RedisLocks::connect(url).await.unwrap()),
         other => unreachable!("no backend is called {other}"),
     }

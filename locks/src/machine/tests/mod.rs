@@ -1,16 +1,21 @@
 //! Clients, a table of locks and a bad network on virtual time, from one seed.
 //!
 //! Messages are lost, doubled, late and overtake one another; replies come after their time-out;
-//! clients are paused for longer than a lease, and die. After each step the judge counts who
-//! believes to hold each lock: he goes by the fences and by what a guard would say, never by the
-//! machines' state. Then the faults stop, and everything must come to an end.
+//! clients are paused for longer than a lease, and die; locks are freed behind their holders'
+//! backs. After each step the judge counts who believes to hold each lock: he goes by the fences
+//! and by what a guard would say, never by the machines' state. Then the faults stop, and all must
+//! come to an end. That he sees what he should is shown by the patches `locks-*` in `mutations/`.
 
-use std::collections::{BTreeMap, BinaryHeap};
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::*;
 use crate::backend::{Place, WAITER_ALIVE};
 use crate::memory::Table;
 use crate::name::Token;
+
+use self::plan::{Call, Dice, Planned, Request, Step};
 
 const SEEDS: u64 = 500;
 const CLIENTS: usize = 4;
@@ -19,90 +24,10 @@ const LEASE: Duration = Duration::from_secs(3);
 /// What the shell waits for an answer.
 const CALL_MAX: Duration = Duration::from_secs(1);
 const FAULTS_END: Moment = Moment::at(Duration::from_secs(60));
-
-/// A source of chances that is the same on every machine.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-
-    fn milliseconds(&mut self, limit: u64) -> Duration {
-        Duration::from_millis(self.below(limit))
-    }
-}
-
-/// What happens at a time.
-#[derive(Debug)]
-enum Step {
-    /// A request arrives at the table; the call's answer goes to the client unless it is a copy.
-    Arrive { to: Call, request: Request, is_copy: bool },
-    /// Something arrives at a client, if that one still lives.
-    Deliver { client: u128, call: Option<u64>, event: Event },
-    /// A client's timer.
-    Timer { client: u128 },
-    /// Somebody wants a lock.
-    Begin,
-    /// A client's guard is dropped.
-    Drop { client: u128, number: u64 },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    client: u128,
-    id: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Request {
-    Ask(Ask),
-    Renew(Vec<u64>, Vec<Hold>),
-    Leave(Leave),
-}
-
-impl Request {
-    fn failed(&self) -> Event {
-        let error = BackendError::unanswered();
-        match self {
-            Self::Ask(ask) => Event::Answered { number: ask.token.number, answer: Err(error) },
-            Self::Renew(numbers, _) => {
-                Event::Renewed { numbers: numbers.clone(), answer: Err(error) }
-            }
-            Self::Leave(leave) => {
-                Event::Left { number: leave.hold.token.number, answer: Err(error) }
-            }
-        }
-    }
-}
-
-/// Earliest first; what was planned first comes first.
-struct Planned(Moment, u64, Step);
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Planned {}
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.0, other.1).cmp(&(self.0, self.1))
-    }
-}
+/// Whoever waits then has been served by now: queues are long, and some hold for seconds.
+const ALL_END: Moment = Moment::at(Duration::from_secs(1200));
+/// Every second client's limit to holding.
+const HOLD_MAX: Duration = Duration::from_secs(4);
 
 struct Client {
     id: u128,
@@ -111,7 +36,7 @@ struct Client {
     /// Calls that are not answered yet.
     calls: Vec<u64>,
     guards: BTreeMap<u64, Belief>,
-    names: BTreeMap<u64, usize>,
+    names: BTreeMap<u64, (usize, Share)>,
 }
 
 /// What a guard knows.
@@ -119,6 +44,14 @@ struct Client {
 struct Belief {
     until: Until,
     is_lost: bool,
+    share: Share,
+    granted_at: Moment,
+}
+
+impl Belief {
+    fn is_held(&self, now: Moment) -> bool {
+        !self.is_lost && now < self.until.deadline
+    }
 }
 
 struct World {
@@ -128,6 +61,11 @@ struct World {
     last: u64,
     table: Table,
     clients: Vec<Client>,
+    /// Acquisitions that lost their lock at the table without having asked for it, and when; none
+    /// for one that took it again by a copy of its request.
+    seized: BTreeMap<Token, Option<Moment>>,
+    /// Acquisitions of which the machine said that nothing is left.
+    ended: BTreeSet<Token>,
     /// The largest fence that any guard has had, by name.
     fences: [i64; NAMES.len()],
     grants: u64,
@@ -142,6 +80,8 @@ impl World {
             last: 0,
             table: Table::default(),
             clients: Vec::new(),
+            seized: BTreeMap::new(),
+            ended: BTreeSet::new(),
             fences: [0; NAMES.len()],
             grants: 0,
         };
@@ -156,8 +96,8 @@ impl World {
     fn client(&mut self) -> Client {
         let id = u128::from(self.next());
         let label = format!("client {id}");
-        let settings = Settings { client: id, label, lease: LEASE, hold_max: None };
-        let machine = Machine::new(settings);
+        let hold_max = has_limit(id).then_some(HOLD_MAX);
+        let machine = Machine::new(Settings { client: id, label, lease: LEASE, hold_max });
         let (paused_until, calls) = (self.now, Vec::new());
         Client { id, machine, paused_until, calls, guards: BTreeMap::new(), names: BTreeMap::new() }
     }
@@ -185,6 +125,7 @@ impl World {
     fn run(&mut self) {
         while let Some(Planned(at, _, step)) = self.plan.pop() {
             self.now = at;
+            assert!(at < ALL_END, "it does not end");
             self.step(step);
             self.judge();
         }
@@ -207,7 +148,31 @@ impl World {
             }
             Step::Begin => self.begin(),
             Step::Drop { client, number } => self.drop_guard(client, number),
+            Step::Downgrade { client, number } => self.downgrade(client, number),
+            Step::Seize { which } => self.seize(which),
         }
+    }
+
+    /// From the moment when a writer wants that he is a reader.
+    fn downgrade(&mut self, client: u128, number: u64) {
+        let Some(at) = self.clients.iter().position(|it| it.id == client) else { return };
+        if self.now < self.clients[at].paused_until {
+            return;
+        }
+        let Some(belief) = self.clients[at].guards.get_mut(&number) else { return };
+        belief.share = Share::READ;
+        self.deliver(client, None, Event::Downgrade { number });
+    }
+
+    /// The table forgets a holder, as after a forced release or a fail-over that lost him.
+    fn seize(&mut self, which: usize) {
+        let name = LockName::new(NAMES[which]).unwrap();
+        let Some(token) = self.table.holder(self.now, &name) else { return };
+        let leave = Leave { hold: Hold { name, token }, is_doubtful: false };
+        // Nobody is woken: whoever waits looks by himself.
+        let (left, _) = self.table.leave(self.now, &leave);
+        assert_eq!(left, Left::Freed);
+        self.seized.insert(token, Some(self.now));
     }
 
     /// A client that is paused drops nothing before it goes on.
@@ -233,6 +198,11 @@ impl World {
         match self.dice.below(100) {
             0..2 => self.clients[at] = self.client(),
             2..5 => self.clients[at].paused_until = self.now + self.dice.milliseconds(8_000),
+            5..7 => {
+                let which = usize::try_from(self.dice.below(NAMES.len() as u64)).unwrap();
+                let delay = self.dice.milliseconds(2_000);
+                self.after(delay, Step::Seize { which });
+            }
             _ => {
                 let number = self.next();
                 let which = usize::try_from(self.dice.below(NAMES.len() as u64)).unwrap();
@@ -242,9 +212,10 @@ impl World {
                     _ => Patience::Endless,
                 };
                 let client = self.clients[at].id;
-                self.clients[at].names.insert(number, which);
+                let share = if self.dice.percent(40) { Share::READ } else { Share::All };
+                self.clients[at].names.insert(number, (which, share));
                 let name = LockName::new(NAMES[which]).unwrap();
-                self.deliver(client, None, Event::Ask { number, name, patience });
+                self.deliver(client, None, Event::Ask { number, name, share, patience });
                 if self.dice.percent(10) {
                     // The future is dropped at some await.
                     let delay = self.dice.milliseconds(2_000);
@@ -257,8 +228,15 @@ impl World {
     fn arrive(&mut self, to: Call, request: &Request, is_copy: bool) {
         let event = match request {
             Request::Ask(ask) => {
-                let answer = Ok(self.table.ask(self.now, ask));
-                Event::Answered { number: ask.token.number, answer }
+                let (answer, next) = self.table.ask(self.now, ask);
+                self.wake(next);
+                if matches!(answer, Answer::Granted { .. }) {
+                    // A copy that the network made is nothing that a client could know of.
+                    let has_ended = !is_copy && self.ended.contains(&ask.token);
+                    assert!(!has_ended, "taken after its end: {ask:?}");
+                    self.seized.entry(ask.token).and_modify(|at| *at = None);
+                }
+                Event::Answered { number: ask.token.number, answer: Ok(answer) }
             }
             Request::Renew(numbers, holds) => {
                 let answer = Ok(self.table.renew(self.now, holds, LEASE));
@@ -266,10 +244,7 @@ impl World {
             }
             Request::Leave(leave) => {
                 let (left, next) = self.table.leave(self.now, leave);
-                if let Some(next) = next.filter(|_| !(self.has_faults() && self.dice.percent(10))) {
-                    let (delay, event) = (self.delay(), Event::Woken(Wake::One(next)));
-                    self.after(delay, Step::Deliver { client: next.client, call: None, event });
-                }
+                self.wake(next);
                 Event::Left { number: leave.hold.token.number, answer: Ok(left) }
             }
         };
@@ -278,6 +253,13 @@ impl World {
         }
         let delay = self.delay();
         self.after(delay, Step::Deliver { client: to.client, call: Some(to.id), event });
+    }
+
+    fn wake(&mut self, next: Option<Token>) {
+        if let Some(next) = next.filter(|_| !(self.has_faults() && self.dice.percent(10))) {
+            let (delay, event) = (self.delay(), Event::Woken(Wake::One(next)));
+            self.after(delay, Step::Deliver { client: next.client, call: None, event });
+        }
     }
 
     fn deliver(&mut self, client: u128, call: Option<u64>, event: Event) {
@@ -311,16 +293,7 @@ impl World {
             Effect::Ask(ask) => self.send(at, Request::Ask(ask)),
             Effect::Renew { numbers, holds } => self.send(at, Request::Renew(numbers, holds)),
             Effect::Leave(leave) => self.send(at, Request::Leave(leave)),
-            Effect::Granted { number, fence, until } => {
-                let which = self.clients[at].names[&number];
-                assert!(fence.number() > self.fences[which], "the fence went back");
-                self.fences[which] = fence.number();
-                self.grants += 1;
-                self.clients[at].guards.insert(number, Belief { until, is_lost: false });
-                let limit = if self.dice.percent(20) { 12_000 } else { 300 };
-                let delay = self.dice.milliseconds(limit);
-                self.after(delay, Step::Drop { client, number });
-            }
+            Effect::Granted { number, fence, until } => self.granted(at, number, fence, until),
             Effect::Extended { number, until } => {
                 if let Some(belief) = self.clients[at].guards.get_mut(&number) {
                     assert!(!belief.is_lost, "what was lost came back");
@@ -328,16 +301,47 @@ impl World {
                     belief.until = until;
                 }
             }
+            Effect::Downgraded { .. } => {}
             Effect::Lost { number, .. } => {
                 if let Some(belief) = self.clients[at].guards.get_mut(&number) {
                     belief.is_lost = true;
                 }
             }
-            Effect::Refused { number, .. } | Effect::Ended { number, .. } => {
-                let was_granted = self.clients[at].guards.contains_key(&number);
-                assert!(!was_granted, "refused or ended under a guard");
+            Effect::Refused { number, .. } => self.no_guard(at, number),
+            Effect::Ended { number, outcome } => {
+                self.no_guard(at, number);
+                if outcome.is_ok() {
+                    self.ended.insert(Token { client, number });
+                }
             }
         }
+    }
+
+    fn granted(&mut self, at: usize, number: u64, fence: Fence, until: Until) {
+        let client = self.clients[at].id;
+        let (which, share) = self.clients[at].names[&number];
+        if !self.seized.contains_key(&Token { client, number }) {
+            let last = self.fences[which];
+            // Readers beside one another have the same.
+            let grows = fence.number() > last || (share == Share::READ && fence.number() == last);
+            assert!(grows, "the fence went back");
+            self.fences[which] = fence.number();
+        }
+        self.grants += 1;
+        let belief = Belief { until, is_lost: false, share, granted_at: self.now };
+        self.clients[at].guards.insert(number, belief);
+        let limit = if self.dice.percent(20) { 12_000 } else { 300 };
+        let delay = self.dice.milliseconds(limit);
+        self.after(delay, Step::Drop { client, number });
+        if share == Share::All && self.dice.percent(20) {
+            let delay = self.dice.milliseconds(200);
+            self.after(delay, Step::Downgrade { client, number });
+        }
+    }
+
+    fn no_guard(&self, at: usize, number: u64) {
+        let was_granted = self.clients[at].guards.contains_key(&number);
+        assert!(!was_granted, "refused or ended under a guard");
     }
 
     fn send(&mut self, at: usize, request: Request) {
@@ -356,11 +360,30 @@ impl World {
         self.after(delay, Step::Arrive { to: call, request, is_copy: false });
     }
 
-    /// At most one guard of each lock says that it is held.
+    /// At most one writer or some readers of each lock say that it is held, of those whose lock was
+    /// not seized; and nobody goes on believing for ever.
     fn judge(&self) {
-        for (which, name) in NAMES.iter().enumerate() {
-            let holders: usize = self.clients.iter().map(|it| it.believes(which, self.now)).sum();
-            assert!(holders <= 1, "{holders} hold {name} at {:?}", self.now);
+        let [mut writers, mut readers] = [[0; NAMES.len()]; 2];
+        for client in &self.clients {
+            for (number, belief) in client.guards.iter().filter(|(_, it)| it.is_held(self.now)) {
+                let token = Token { client: client.id, number: *number };
+                let limit = belief.granted_at + HOLD_MAX;
+                assert!(!has_limit(client.id) || self.now < limit, "held for too long: {token}");
+                match self.seized.get(&token) {
+                    // No renewal that comes after the seizure is answered with yes.
+                    Some(Some(at)) => assert!(self.now < *at + LEASE, "never told: {token}"),
+                    Some(None) => {}
+                    None => {
+                        let of =
+                            if belief.share == Share::All { &mut writers } else { &mut readers };
+                        of[client.names[number].0] += 1;
+                    }
+                }
+            }
+        }
+        for (writers, readers) in writers.into_iter().zip(readers) {
+            let is_possible = writers == 0 || (writers == 1 && readers == 0);
+            assert!(is_possible, "{writers} and {readers} hold at {:?}", self.now);
         }
     }
 
@@ -370,20 +393,16 @@ impl World {
         for name in NAMES {
             let token = Token { client: 0, number: 0 };
             let (name, label) = (LockName::new(name).unwrap(), String::new());
-            let ask = Ask { name, token, lease: LEASE, label, place: Place::None };
-            let answer = self.table.ask(late, &ask);
+            let (share, place, lease) = (Share::All, Place::None, LEASE);
+            let ask = Ask { name, token, share, lease, label, place };
+            let (answer, _) = self.table.ask(late, &ask);
             assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
         }
     }
 }
 
-impl Client {
-    fn believes(&self, which: usize, now: Moment) -> usize {
-        let is_held = |(number, belief): &(&u64, &Belief)| {
-            self.names[number] == which && !belief.is_lost && now < belief.until.deadline
-        };
-        self.guards.iter().filter(is_held).count()
-    }
+fn has_limit(client: u128) -> bool {
+    client.is_multiple_of(2)
 }
 
 #[test]
@@ -429,7 +448,8 @@ fn leases_are_renewed_in_batches() {
         let name = LockName::new(format!("lock {number}")).unwrap();
         // Not all at once: whoever is due a little later rides along.
         let now = start + Duration::from_micros(500 * number);
-        machine.decide(now, Event::Ask { number, name, patience: Patience::None }, &mut out);
+        let (share, patience) = (Share::All, Patience::None);
+        machine.decide(now, Event::Ask { number, name, share, patience }, &mut out);
         let answer = Ok(Answer::Granted { fence: Fence::new(1) });
         machine.decide(now, Event::Answered { number, answer }, &mut out);
     }

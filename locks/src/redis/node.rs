@@ -1,0 +1,224 @@
+//! One Redis server: its connection and its scripts. What its answers mean for a lock is not
+//! decided here.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, FromRedisValue, RedisError, Script, ScriptInvocation};
+use tokio::sync::{Mutex, mpsc};
+
+use super::script;
+use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake};
+use crate::clock::Moment;
+use crate::error::BackendError;
+use crate::name::{LockName, Token};
+
+/// How long a token stays barred: longer than any request of it can be under way.
+pub(super) const BARRED: Duration = Duration::from_secs(60);
+
+/// Before the name of the client whose waiter is woken.
+const CHANNEL: &str = "handfast:lock-wake:";
+
+/// Where those who hold parts are, and their labels.
+const SHARES: &str = ":shares";
+const LABELS: &str = ":labels";
+
+/// What the scripts answer: a fence if granted or freed, else the holder; see `script.rs`.
+pub(super) type Row = (i64, String, String, i64, i64, i64);
+
+/// What several nodes have agreed on for an acquisition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) fence: Option<i64>,
+    pub(super) arrival: Option<i64>,
+}
+
+/// A server that answers when it is asked, or not.
+#[derive(Debug)]
+pub(super) struct Node {
+    client: Client,
+    /// Shared by all requests; none after it failed.
+    link: Mutex<Option<Link>>,
+    /// For how long after its start a server may have forgotten what it had granted.
+    settling: Duration,
+    ask: Script,
+    renew: Script,
+    leave: Script,
+}
+
+/// A connection to one run of the server: a restart ends it.
+#[derive(Clone, Debug)]
+struct Link {
+    connection: MultiplexedConnection,
+    settled_at: Moment,
+}
+
+impl Node {
+    pub(super) fn new(url: &str, settling: Duration) -> Result<Self, BackendError> {
+        Ok(Self {
+            client: Client::open(url).map_err(failed)?,
+            link: Mutex::new(None),
+            settling,
+            ask: Script::new(&[script::COMMON, script::ASK].concat()),
+            renew: Script::new(script::RENEW),
+            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
+        })
+    }
+
+    /// Connects, and sees to it that the server does not throw fencing tokens away when memory is
+    /// short. Answers since when the server has surely forgotten nothing that is still of use.
+    pub(super) async fn check(&self) -> Result<Moment, BackendError> {
+        Ok(self.link().await?.settled_at)
+    }
+
+    async fn link(&self) -> Result<Link, BackendError> {
+        let mut kept = self.link.lock().await;
+        if let Some(link) = &*kept {
+            return Ok(link.clone());
+        }
+        let mut connection =
+            self.client.get_multiplexed_async_connection().await.map_err(failed)?;
+        let about: String =
+            redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+        if field(&about, "maxmemory_policy").starts_with("allkeys") {
+            return Err(BackendError::lasting(
+                "maxmemory-policy evicts keys without expiry, and with them fencing tokens: set it \
+                to noeviction or volatile-*",
+            ));
+        }
+        // Rounded down by the server, which is the safe direction.
+        let runs_for = Duration::from_secs(field(&about, "uptime_in_seconds").parse().unwrap_or(0));
+        let settled_at = Moment::now() + self.settling.saturating_sub(runs_for);
+        Ok(kept.insert(Link { connection, settled_at }).clone())
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        invocation: &ScriptInvocation<'_>,
+    ) -> Result<(T, Moment), BackendError> {
+        let Link { mut connection, settled_at } = self.link().await?;
+        let answer = invocation.invoke_async(&mut connection).await;
+        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+            // The next request makes another one.
+            *self.link.lock().await = None;
+        }
+        Ok((answer.map_err(failed)?, settled_at))
+    }
+
+    /// Answers also since when what this server says of a free lock can be believed.
+    pub(super) async fn ask(
+        &self,
+        ask: &Ask,
+        agreed: Agreed,
+    ) -> Result<(Row, Moment), BackendError> {
+        let token = ask.token.to_string();
+        let place = match ask.place {
+            Place::None => 0,
+            Place::Join | Place::Keep => 1,
+        };
+        let mut call = self.ask.prepare_invoke();
+        keys(&mut call, &ask.name, &token);
+        call.arg(&token).arg(milliseconds(ask.lease)).arg(&ask.label).arg(place);
+        call.arg(milliseconds(WAITER_ALIVE)).arg(milliseconds(WAITER_BEAT));
+        for number in [agreed.fence, agreed.arrival] {
+            call.arg(number.map(|number| number.to_string()).unwrap_or_default());
+        }
+        match ask.share {
+            Share::All => call.arg(""),
+            Share::One { of } => call.arg(of),
+        };
+        call.arg(CHANNEL);
+        self.call(&call).await
+    }
+
+    pub(super) async fn renew(
+        &self,
+        holds: &[Hold],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        let mut call = self.renew.prepare_invoke();
+        call.arg(milliseconds(lease));
+        for hold in holds {
+            for part in ["", SHARES, LABELS] {
+                call.key(key(&hold.name, part));
+            }
+            call.arg(hold.token.to_string());
+        }
+        let (held, _): (Vec<i64>, _) = self.call(&call).await?;
+        Ok(held.into_iter().map(|held| held == 1).collect())
+    }
+
+    pub(super) async fn leave(&self, leave: &Leave) -> Result<Row, BackendError> {
+        let token = leave.hold.token.to_string();
+        let mut call = self.leave.prepare_invoke();
+        keys(&mut call, &leave.hold.name, &token);
+        call.arg(&token).arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED));
+        call.arg(CHANNEL);
+        Ok(self.call(&call).await?.0)
+    }
+
+    pub(super) async fn listen(
+        &self,
+        client: u128,
+        wakes: &mpsc::UnboundedSender<Wake>,
+    ) -> Result<Infallible, BackendError> {
+        let mut subscription = self.client.get_async_pubsub().await.map_err(failed)?;
+        subscription.subscribe(format!("{CHANNEL}{client:032x}")).await.map_err(failed)?;
+        // Whoever was next before may have been called already.
+        let _ = wakes.send(Wake::All);
+        let mut messages = subscription.on_message();
+        while let Some(message) = messages.next().await {
+            let token: String = message.get_payload().unwrap_or_default();
+            if let Some(token) = Token::parse(&token) {
+                // The receiver ends with the one who called this.
+                let _ = wakes.send(Wake::One(token));
+            }
+        }
+        let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        Err(BackendError::passing("the listening connection was lost", error))
+    }
+}
+
+/// A line such as `name:value` of what a server says about itself.
+fn field<'a>(about: &'a str, name: &str) -> &'a str {
+    let mut lines = about.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
+}
+
+/// All keys of a lock are in one slot of a cluster.
+fn key(name: &LockName, part: &str) -> String {
+    format!("handfast:lock:{{{name}}}{part}")
+}
+
+fn keys(call: &mut ScriptInvocation<'_>, name: &LockName, token: &str) {
+    call.key(key(name, ""));
+    for part in [":fence", ":queue", ":alive"] {
+        call.key(key(name, part));
+    }
+    call.key(key(name, &format!(":barred:{token}")));
+    for part in [SHARES, LABELS, ":shared-fence"] {
+        call.key(key(name, part));
+    }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn failed(error: RedisError) -> BackendError {
+    BackendError::passing("Redis failed", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_about_itself_is_found_by_name() {
+        let about = "# Server\r\nuptime_in_seconds:17\r\nuptime_in_days:0\r\n";
+        assert_eq!(field(about, "uptime_in_seconds"), "17");
+        assert_eq!(field(about, "uptime"), "");
+    }
+}

@@ -1,0 +1,107 @@
+//! Several locks at once, or none.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use handfast_locks::{Holder, LockError, Outcome};
+
+use crate::owner::give_away;
+use crate::stage::{Stage, fresh};
+use crate::waiting::eventually_free;
+
+pub(crate) async fn several_locks_are_taken_or_none(stage: &Stage) {
+    let (locks, names) = (stage.locks(), [fresh(), fresh(), fresh()]);
+    let [a, b, c] = names.each_ref().map(String::as_str);
+    let guards = locks.lock_all(&[c, a, b, a]).await.unwrap();
+    assert_eq!(guards.iter().count(), 3);
+    for name in [a, b, c] {
+        assert!(guards.get(name).unwrap().is_held());
+        assert!(matches!(stage.locks().try_lock(name).await, Err(LockError::Busy { .. })));
+    }
+    assert_eq!(guards.release().await.unwrap(), [const { Outcome::Released }; 3]);
+    for held in [a, b, c] {
+        let guard = locks.lock(held).await.unwrap();
+        let refused = locks.try_lock_all(&[a, b, c]).await;
+        let Err(LockError::Busy { name, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(name.as_str(), held);
+        let limit = Duration::from_millis(100);
+        let refused = locks.lock_all_timeout(&[a, b, c], limit).await;
+        assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{refused:?}");
+        locks.settle().await.unwrap();
+        for free in [a, b, c].into_iter().filter(|name| *name != held) {
+            assert!(stage.locks().try_lock(free).await.is_ok());
+        }
+        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    }
+}
+
+/// Two who name the same locks in opposite order.
+pub(crate) async fn nobody_waits_in_a_circle(stage: &Stage) {
+    let names = [fresh(), fresh()];
+    let work = [[0, 1], [1, 0]].map(|order| {
+        let (locks, names) = (stage.locks(), order.map(|at| names[at].clone()));
+        tokio::spawn(async move {
+            for _ in 0..5 {
+                let guards = locks.lock_all(&[&names[0], &names[1]]).await.unwrap();
+                tokio::task::yield_now().await;
+                let _outcomes = guards.release().await.unwrap();
+            }
+        })
+    });
+    for worker in join_all(work).await {
+        worker.unwrap();
+    }
+}
+
+pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(stage: &Stage) {
+    let (locks, mut names) = (stage.settings().label("all").start().unwrap(), [fresh(), fresh()]);
+    names.sort();
+    let guard = stage.locks().lock(&names[1]).await.unwrap();
+    let waiting = {
+        let (locks, names) = (locks.clone(), names.clone());
+        tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
+    };
+    held_by(stage, &names[0], "all").await;
+    waiting.abort();
+    assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
+    drop(guard);
+    for name in names {
+        eventually_free(&locks, &name).await;
+    }
+}
+
+/// What was taken first is lost while the second is waited for: all is let go.
+pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(stage: &Stage) {
+    let settings = stage.settings().lease(Duration::from_secs(3)).label("all");
+    let locks = settings.start().unwrap();
+    let mut names = [fresh(), fresh()];
+    names.sort();
+    let blocker = stage.locks().lock(&names[1]).await.unwrap();
+    let waiting = {
+        let names = names.clone();
+        tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
+    };
+    let holder = held_by(stage, &names[0], "all").await;
+    let name = handfast_locks::LockName::new(&*names[0]).unwrap();
+    let hold = handfast_locks::Hold { name, token: holder.token };
+    let leave = handfast_locks::Leave { hold, is_doubtful: false };
+    stage.backend.leave(&leave).await.unwrap();
+    let ended = waiting.await.unwrap();
+    assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");
+    give_away(stage, &blocker).await;
+}
+
+/// Waits until a client of that label holds a lock.
+async fn held_by(stage: &Stage, name: &str, label: &str) -> Holder {
+    loop {
+        match stage.locks().try_lock(name).await {
+            Err(LockError::Busy { holder: Some(holder), .. }) if holder.label == label => {
+                return holder;
+            }
+            // Also what was taken by this look itself, and is about to be let go.
+            Ok(_) | Err(LockError::Busy { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
