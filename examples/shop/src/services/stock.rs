@@ -1,4 +1,4 @@
-//! The stock service: deducts the lines of an order, all or nothing.
+//! The stock service in ordinary SQL: deducts the lines of an order, all or nothing.
 
 use anyhow::Result;
 use axum::extract::State;
@@ -7,8 +7,9 @@ use axum::{Json, Router};
 use handfast::Handfast;
 use handfast::propagation::XidLayer;
 
-use crate::database::{Pool, Resource, Sql, with_pool, with_resource};
+use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
 use crate::input::{Line, Product};
+use crate::with_pool;
 
 use super::{Failure, Refusal, Service};
 
@@ -28,7 +29,10 @@ const DEDUCT: Sql = Sql {
 };
 
 /// Makes and fills the service's table.
-pub(crate) async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product]) -> Result<()> {
+///
+/// # Errors
+/// Whatever the database says.
+pub async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product]) -> Result<()> {
     pool.make_tables(handfast, TABLES).await?;
     with_pool!(pool, |pool, text| {
         let mut local = pool.begin().await?;
@@ -46,8 +50,13 @@ pub(crate) async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product])
 }
 
 /// Starts the service.
-pub(crate) async fn start(pool: &Pool, handfast: Handfast) -> Result<Service> {
-    let resource = pool.join(&handfast).await?;
+pub(super) async fn start(
+    pool: &Pool,
+    handfast: Handfast,
+    mode: SqlMode,
+    node: &str,
+) -> Result<Service> {
+    let resource = pool.join(&handfast, mode, node).await?;
     let router = Router::new()
         .route("/deductions", post(deduct))
         // Requests that carry an XID are served within that global transaction.

@@ -12,7 +12,8 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::database::{Pool, Resource, Sql, with_resource};
+use crate::database::{Resource, Sql, SqlMode, with_resource};
+use crate::example::Site;
 use crate::input::Order;
 
 use super::account::Debit;
@@ -70,9 +71,11 @@ pub(crate) enum Ended {
 
 /// Where the services are that an order needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Neighbours {
-    pub(crate) stock: String,
-    pub(crate) account: String,
+pub struct Neighbours {
+    /// URL of the stock service, which takes lines at `/deductions`.
+    pub stock: String,
+    /// URL of the account service, which takes a [`Debit`] at `/debits`.
+    pub account: String,
 }
 
 #[derive(Debug, Clone)]
@@ -83,19 +86,16 @@ struct OrderService {
     http: ClientWithMiddleware,
 }
 
-/// Makes the service's tables.
-pub(crate) async fn prepare(pool: &Pool, handfast: &Handfast) -> Result<()> {
-    pool.make_tables(handfast, TABLES).await
-}
-
-/// Starts the service.
-pub(crate) async fn start(
-    pool: &Pool,
-    handfast: Handfast,
-    neighbours: Neighbours,
-) -> Result<Service> {
+/// Makes the service's tables and starts it. It writes orders in the given mode.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub async fn start(site: &Site<'_>, mode: SqlMode, neighbours: Neighbours) -> Result<Service> {
+    let handfast = site.connect("order-service").await?;
+    let pool = &site.databases.order;
+    pool.make_tables(&handfast, TABLES).await?;
     let service = OrderService {
-        resource: pool.join(&handfast).await?,
+        resource: pool.join(&handfast, mode, &site.node("order")).await?,
         handfast: handfast.clone(),
         neighbours,
         // Requests made within a global transaction carry its XID.
