@@ -10,6 +10,7 @@ mod client;
 mod coordinator;
 mod crash;
 pub mod database;
+pub mod dialect;
 mod example;
 mod input;
 mod proof;

@@ -73,6 +73,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-example-shop", &["handfast", "handfast-server"]),
     ("order-payment", &["handfast-example-shop"]),
+    ("order-payment-tcc", &["handfast", "handfast-example-shop"]),
+    ("order-payment-xa", &["handfast-example-shop"]),
     ("handfast-test-services", &[]),
     ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),
