@@ -292,6 +292,14 @@ impl Pool {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
+    /// The rows of a query that gives a name and a text.
+    ///
+    /// # Errors
+    /// Whatever the database says.
+    pub async fn texts_by_name(&self, sql: &'static str) -> Result<Vec<(String, String)>> {
+        Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
+    }
+
     /// How many rows the undo log has, guard rows among them.
     pub(crate) async fn undo_rows(&self) -> Result<i64> {
         self.count("SELECT COUNT(*) FROM undo_log").await

@@ -3,7 +3,7 @@
 
 use futures::TryFutureExt;
 use futures::future::{BoxFuture, FutureExt};
-use handfast::AtDatabase;
+use handfast::{AtDatabase, AtTransaction};
 use sqlx::{Database, MySql, Postgres, Sqlite};
 
 use crate::database::Sql;
@@ -37,6 +37,27 @@ pub trait Dialect: AtDatabase {
         sql: Sql,
         arguments: &[Argument<'c>],
     ) -> BoxFuture<'c, Result<u64, sqlx::Error>>;
+
+    /// As [`execute`](Self::execute), in a local transaction that may be a branch in AT mode.
+    fn execute_in_branch<'c>(
+        local: &'c mut AtTransaction<'_, Self>,
+        sql: Sql,
+        arguments: &[Argument<'c>],
+    ) -> BoxFuture<'c, Result<u64, sqlx::Error>>;
+}
+
+/// Binds the arguments and executes.
+macro_rules! bound {
+    ($text:expr, $arguments:expr, $executor:expr) => {{
+        let mut query = sqlx::query($text);
+        for argument in $arguments {
+            query = match *argument {
+                Argument::Number(number) => query.bind(number),
+                Argument::Text(text) => query.bind(text),
+            };
+        }
+        query.execute($executor).map_ok(|changed| changed.rows_affected()).boxed()
+    }};
 }
 
 macro_rules! impl_dialect {
@@ -47,14 +68,15 @@ macro_rules! impl_dialect {
                 sql: Sql,
                 arguments: &[Argument<'c>],
             ) -> BoxFuture<'c, Result<u64, sqlx::Error>> {
-                let mut query = sqlx::query(sql.$way);
-                for argument in arguments {
-                    query = match *argument {
-                        Argument::Number(number) => query.bind(number),
-                        Argument::Text(text) => query.bind(text),
-                    };
-                }
-                query.execute(connection).map_ok(|changed| changed.rows_affected()).boxed()
+                bound!(sql.$way, arguments, connection)
+            }
+
+            fn execute_in_branch<'c>(
+                local: &'c mut AtTransaction<'_, Self>,
+                sql: Sql,
+                arguments: &[Argument<'c>],
+            ) -> BoxFuture<'c, Result<u64, sqlx::Error>> {
+                bound!(sql.$way, arguments, local)
             }
         }
     };

@@ -1,6 +1,7 @@
 //! What an example does in its own way.
 
 use anyhow::Result;
+use clap::{ArgMatches, Command};
 use handfast::Handfast;
 
 use crate::database::{DatabaseKind, Databases};
@@ -13,6 +14,22 @@ pub trait Example: Sync {
     const NAME: &'static str;
     /// What it does, for its help.
     const ABOUT: &'static str;
+    /// Where goods and money are read from before and after the orders.
+    const BOOKS: Books = Books::PLAIN;
+
+    /// Adds flags of its own to those that all examples have.
+    fn add_flags(command: Command) -> Command {
+        command
+    }
+
+    /// Reads the flags of its own.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn read_flags(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let _ = matches;
+        Ok(())
+    }
 
     /// Refuses a database that this way cannot use, and says what to do instead.
     ///
@@ -38,6 +55,29 @@ pub trait Example: Sync {
         let _ = databases;
         async { Ok(Vec::new()) }
     }
+}
+
+/// Queries that tell where goods and money are, each as rows of a key and a number.
+#[derive(Debug, Clone, Copy)]
+pub struct Books {
+    /// In the database of the stock: units on hand by product.
+    pub units: &'static str,
+    /// In that of the accounts: cents by customer.
+    pub balances: &'static str,
+    /// In that of the orders: units in orders that hold, by product; a product may come twice.
+    pub sold: &'static str,
+    /// In that of the orders: cents by customer, one row for each order that holds.
+    pub paid: &'static str,
+}
+
+impl Books {
+    /// An order that is written holds.
+    pub const PLAIN: Self = Self {
+        units: "SELECT product_id, units FROM stock",
+        balances: "SELECT customer_id, balance_cents FROM account",
+        sold: "SELECT product_id, quantity FROM order_line",
+        paid: "SELECT customer_id, total_cents FROM customer_order",
+    };
 }
 
 /// What a run gives its services to start with.

@@ -19,7 +19,7 @@ mod run;
 pub mod services;
 pub mod trial;
 
-pub use example::{Example, Leftover, Site};
+pub use example::{Books, Example, Leftover, Site};
 pub use input::{Customer, Line, Order, Product};
 
 use std::io::Write;
@@ -36,8 +36,8 @@ const EXIT_DISPROVED: u8 = 2;
 
 /// The whole program: reads the command line, runs the orders, prints what they came to. Its exit
 /// code says whether the proof holds.
-pub async fn main<E: Example>(example: E) -> ExitCode {
-    let arguments = arguments_of::<E>();
+pub async fn main<E: Example>(mut example: E) -> ExitCode {
+    let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
@@ -57,10 +57,12 @@ pub async fn main<E: Example>(example: E) -> ExitCode {
     }
 }
 
-/// The flags are the same for all examples; name and description are the example's own.
-fn arguments_of<E: Example>() -> Arguments {
-    let matches = Arguments::command().name(E::NAME).about(E::ABOUT).get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+/// Most flags are the same for all examples; name and description are the example's own.
+fn read_arguments<E: Example>(example: &mut E) -> Result<Arguments, clap::Error> {
+    let command = Arguments::command().name(E::NAME).about(E::ABOUT);
+    let matches = E::add_flags(command).get_matches();
+    example.read_flags(&matches)?;
+    Arguments::from_arg_matches(&matches)
 }
 
 async fn run_orders(example: &impl Example, arguments: &Arguments) -> Result<ExitCode> {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::coordinator::Coordinator;
 use crate::database::Databases;
-use crate::example::{Example, Leftover};
+use crate::example::{Books, Example, Leftover};
 
 /// How long phase two may take to finish after the last order. A crash can leave a global open
 /// until its timeout; beyond that this is for a machine under load.
@@ -52,16 +52,12 @@ pub(crate) struct Check {
 
 impl Holdings {
     /// Reads them.
-    pub(crate) async fn read(databases: &Databases) -> Result<Self> {
-        const UNITS: &str = "SELECT product_id, units FROM stock";
-        const BALANCES: &str = "SELECT customer_id, balance_cents FROM account";
-        const SOLD: &str = "SELECT product_id, quantity FROM order_line";
-        const PAID: &str = "SELECT customer_id, total_cents FROM customer_order";
-        let paid = databases.order.numbers_by_name(PAID).await?;
+    pub(crate) async fn read(databases: &Databases, books: Books) -> Result<Self> {
+        let paid = databases.order.numbers_by_name(books.paid).await?;
         Ok(Self {
-            units: sum(databases.stock.numbers_by_id(UNITS).await?),
-            balances: sum(databases.account.numbers_by_name(BALANCES).await?),
-            sold: sum(databases.order.numbers_by_id(SOLD).await?),
+            units: sum(databases.stock.numbers_by_id(books.units).await?),
+            balances: sum(databases.account.numbers_by_name(books.balances).await?),
+            sold: sum(databases.order.numbers_by_id(books.sold).await?),
             orders: paid.len(),
             paid: sum(paid),
         })

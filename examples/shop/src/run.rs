@@ -71,7 +71,7 @@ impl<E: Example> Run<'_, E> {
         let balance_cents = i64::from(options.balance);
         let site = Site { coordinator: &coordinator.url, databases, input, balance_cents };
         let services = self.example.start(&site).await?;
-        let before = Holdings::read(databases).await?;
+        let before = Holdings::read(databases, E::BOOKS).await?;
         let http = reqwest::Client::new();
 
         let child = coordinator.take_child();
@@ -81,7 +81,7 @@ impl<E: Example> Run<'_, E> {
         let took = started.elapsed();
 
         let left = Leftovers::settle(self.example, databases, coordinator, &http).await?;
-        let after = Holdings::read(databases).await?;
+        let after = Holdings::read(databases, E::BOOKS).await?;
         services.stop().await?;
         if let Some(mut child) = child {
             child.kill().await?;

@@ -119,6 +119,14 @@ pub fn mysql() -> Result<String> {
     server_url("HANDFAST_TEST_MYSQL")
 }
 
+/// The Redis server of the test run.
+///
+/// # Errors
+/// If there is none.
+pub fn redis() -> Result<String> {
+    server_url("HANDFAST_TEST_REDIS")
+}
+
 fn server_url(variable: &str) -> Result<String> {
     env::var(variable).with_context(|| format!("{variable} is not set: run `cargo xtask test`"))
 }

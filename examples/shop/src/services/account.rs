@@ -24,7 +24,8 @@ const INSERT: Sql = Sql {
     plain: "INSERT INTO account (customer_id, name, balance_cents) VALUES (?, ?, ?)",
 };
 
-const DEBIT: Sql = Sql {
+/// Debits a customer who has the funds: cents, customer, cents.
+pub const DEBIT: Sql = Sql {
     numbered: "UPDATE account SET balance_cents = balance_cents - $1 \
                WHERE customer_id = $2 AND balance_cents >= $3",
     plain: "UPDATE account SET balance_cents = balance_cents - ? \

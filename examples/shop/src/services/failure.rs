@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use handfast::outbox::OutboxError;
 use handfast::{AtError, TccError, XaError};
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,12 @@ impl From<sqlx::Error> for Failure {
 
 impl From<AtError> for Failure {
     fn from(error: AtError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<OutboxError> for Failure {
+    fn from(error: OutboxError) -> Self {
         Self::Unavailable(error.to_string())
     }
 }

@@ -71,6 +71,7 @@ pub struct Service {
     handfast: Handfast,
     stop: CancellationToken,
     task: JoinHandle<std::io::Result<()>>,
+    beside: Vec<JoinHandle<Result<()>>>,
 }
 
 impl Service {
@@ -85,13 +86,30 @@ impl Service {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(listener, router).with_graceful_shutdown(stopped);
-        Ok(Self { url, handfast, stop, task: tokio::spawn(serving.into_future()) })
+        Ok(Self {
+            url,
+            handfast,
+            stop,
+            task: tokio::spawn(serving.into_future()),
+            beside: Vec::new(),
+        })
+    }
+
+    /// Does something beside the service, until the token says that it is stopped.
+    pub fn beside<W>(&mut self, work: impl FnOnce(CancellationToken) -> W)
+    where
+        W: Future<Output = Result<()>> + Send + 'static,
+    {
+        self.beside.push(tokio::spawn(work(self.stop.clone())));
     }
 
     /// Answers what it has taken in, then lets go of port and coordinator.
     async fn stop(self) -> Result<()> {
         self.stop.cancel();
         self.task.await??;
+        for work in self.beside {
+            work.await??;
+        }
         self.handfast.close().await;
         Ok(())
     }

@@ -23,7 +23,8 @@ const INSERT: Sql = Sql {
     plain: "INSERT INTO stock (product_id, name, units) VALUES (?, ?, ?)",
 };
 
-const DEDUCT: Sql = Sql {
+/// Deducts units of a product, if there are enough: quantity, product, quantity.
+pub const DEDUCT: Sql = Sql {
     numbered: "UPDATE stock SET units = units - $1 WHERE product_id = $2 AND units >= $3",
     plain: "UPDATE stock SET units = units - ? WHERE product_id = ? AND units >= ?",
 };
