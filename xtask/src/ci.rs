@@ -42,7 +42,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     }
     sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
     differential::run_with_hook(interrupts, HOOK_CASES)?;
-    run_example(interrupts)
+    run_examples(interrupts)
 }
 
 /// What one database needs must not lean on another's being there.
@@ -55,20 +55,24 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
     Ok(())
 }
 
-/// Runs the example on each database, at its own small size, and once with a coordinator that dies.
-fn run_example(interrupts: &Interrupts) -> Result<()> {
+/// Runs the examples at their own small size: in AT mode on each database, and once with a
+/// coordinator that dies; in the other modes where they differ. Their tests do the rest.
+fn run_examples(interrupts: &Interrupts) -> Result<()> {
     let services = Services::start(interrupts)?;
-    interrupts.run(&mut example(&[]))?;
-    interrupts.run(&mut example(&["--crash-coordinator", CRASHES]))?;
+    interrupts.run(&mut example("order-payment", &[]))?;
+    interrupts.run(&mut example("order-payment", &["--crash-coordinator", CRASHES]))?;
+    interrupts.run(&mut example("order-payment-tcc", &[]))?;
+    interrupts.run(&mut example("order-payment-outbox", &[]))?;
     for url in services.sql_urls()? {
-        interrupts.run(&mut example(&["--database", &url]))?;
+        interrupts.run(&mut example("order-payment", &["--database", &url]))?;
+        interrupts.run(&mut example("order-payment-xa", &["--database", &url]))?;
     }
     Ok(())
 }
 
-fn example(arguments: &[&str]) -> Command {
+fn example(package: &str, arguments: &[&str]) -> Command {
     let mut command = cargo();
-    command.args(["run", "--quiet", "-p", "order-payment", "--", "--concurrency", "8"]);
+    command.args(["run", "--quiet", "-p", package, "--", "--concurrency", "8"]);
     command.args(arguments);
     command
 }

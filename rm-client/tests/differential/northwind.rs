@@ -7,10 +7,9 @@ use crate::schema::Schema;
 use crate::statement::{Kind, Statement};
 use crate::table::{Class, Column, Role, Table};
 
-const PRODUCTS: &str = include_str!("../../../examples/order-payment/data/northwind/products.csv");
-const CUSTOMERS: &str =
-    include_str!("../../../examples/order-payment/data/northwind/customers.csv");
-const LINES: &str = include_str!("../../../examples/order-payment/data/northwind/order-lines.csv");
+const PRODUCTS: &str = include_str!("../../../examples/shop/data/northwind/products.csv");
+const CUSTOMERS: &str = include_str!("../../../examples/shop/data/northwind/customers.csv");
+const LINES: &str = include_str!("../../../examples/shop/data/northwind/order-lines.csv");
 
 /// How many order lines are taken: enough to choose from, few enough to compare every time.
 const LINES_MAX: usize = 40;

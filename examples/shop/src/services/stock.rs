@@ -1,4 +1,4 @@
-//! The stock service: deducts the lines of an order, all or nothing.
+//! The stock service in ordinary SQL: deducts the lines of an order, all or nothing.
 
 use anyhow::Result;
 use axum::extract::State;
@@ -7,8 +7,9 @@ use axum::{Json, Router};
 use handfast::Handfast;
 use handfast::propagation::XidLayer;
 
-use crate::database::{Pool, Resource, Sql, with_pool, with_resource};
+use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
 use crate::input::{Line, Product};
+use crate::with_pool;
 
 use super::{Failure, Refusal, Service};
 
@@ -22,13 +23,17 @@ const INSERT: Sql = Sql {
     plain: "INSERT INTO stock (product_id, name, units) VALUES (?, ?, ?)",
 };
 
-const DEDUCT: Sql = Sql {
+/// Deducts units of a product, if there are enough: quantity, product, quantity.
+pub const DEDUCT: Sql = Sql {
     numbered: "UPDATE stock SET units = units - $1 WHERE product_id = $2 AND units >= $3",
     plain: "UPDATE stock SET units = units - ? WHERE product_id = ? AND units >= ?",
 };
 
 /// Makes and fills the service's table.
-pub(crate) async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product]) -> Result<()> {
+///
+/// # Errors
+/// Whatever the database says.
+pub async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product]) -> Result<()> {
     pool.make_tables(handfast, TABLES).await?;
     with_pool!(pool, |pool, text| {
         let mut local = pool.begin().await?;
@@ -46,8 +51,13 @@ pub(crate) async fn fill(pool: &Pool, handfast: &Handfast, products: &[Product])
 }
 
 /// Starts the service.
-pub(crate) async fn start(pool: &Pool, handfast: Handfast) -> Result<Service> {
-    let resource = pool.join(&handfast).await?;
+pub(super) async fn start(
+    pool: &Pool,
+    handfast: Handfast,
+    mode: SqlMode,
+    node: &str,
+) -> Result<Service> {
+    let resource = pool.join(&handfast, mode, node).await?;
     let router = Router::new()
         .route("/deductions", post(deduct))
         // Requests that carry an XID are served within that global transaction.

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Run orders through global transactions across an order, a stock and an account service, and
-/// prove that nothing was lost.
+/// The command line of every example, which gives it its own name and description.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {

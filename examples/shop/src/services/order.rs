@@ -12,7 +12,8 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::database::{Pool, Resource, Sql, with_resource};
+use crate::database::{Resource, Sql, SqlMode, with_resource};
+use crate::example::Site;
 use crate::input::Order;
 
 use super::account::Debit;
@@ -26,7 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const ASK_FOR: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-const TABLES: &[&str] = &[
+/// The service's tables.
+pub const TABLES: &[&str] = &[
     "CREATE TABLE customer_order (\
      order_id BIGINT NOT NULL PRIMARY KEY, \
      customer_id VARCHAR(16) NOT NULL, \
@@ -40,14 +42,16 @@ const TABLES: &[&str] = &[
      PRIMARY KEY (order_id, product_id))",
 ];
 
-const INSERT_ORDER: Sql = Sql {
+/// Writes an order: id, customer, date, total.
+pub const INSERT_ORDER: Sql = Sql {
     numbered: "INSERT INTO customer_order (order_id, customer_id, order_date, total_cents) \
                VALUES ($1, $2, $3, $4)",
     plain: "INSERT INTO customer_order (order_id, customer_id, order_date, total_cents) \
             VALUES (?, ?, ?, ?)",
 };
 
-const INSERT_LINE: Sql = Sql {
+/// Writes a line: order, product, quantity, price of one unit.
+pub const INSERT_LINE: Sql = Sql {
     numbered: "INSERT INTO order_line (order_id, product_id, quantity, unit_price_cents) \
                VALUES ($1, $2, $3, $4)",
     plain: "INSERT INTO order_line (order_id, product_id, quantity, unit_price_cents) \
@@ -57,22 +61,33 @@ const INSERT_LINE: Sql = Sql {
 /// How an order ended.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub(crate) enum Ended {
+pub enum Ended {
     /// Everything of it happened.
     Committed,
     /// Nothing of it happened, and nothing will.
-    Refused { refusal: Refusal },
+    Refused {
+        /// Why not.
+        refusal: Refusal,
+    },
     /// Nothing of it happened, for a reason that may be gone the next time.
-    RolledBack { reason: String },
+    RolledBack {
+        /// The reason.
+        reason: String,
+    },
     /// A person must look.
-    Unclear { reason: String },
+    Unclear {
+        /// What is known.
+        reason: String,
+    },
 }
 
 /// Where the services are that an order needs.
 #[derive(Debug, Clone)]
-pub(crate) struct Neighbours {
-    pub(crate) stock: String,
-    pub(crate) account: String,
+pub struct Neighbours {
+    /// URL of the stock service, which takes lines at `/deductions`.
+    pub stock: String,
+    /// URL of the account service, which takes a [`Debit`] at `/debits`.
+    pub account: String,
 }
 
 #[derive(Debug, Clone)]
@@ -83,19 +98,16 @@ struct OrderService {
     http: ClientWithMiddleware,
 }
 
-/// Makes the service's tables.
-pub(crate) async fn prepare(pool: &Pool, handfast: &Handfast) -> Result<()> {
-    pool.make_tables(handfast, TABLES).await
-}
-
-/// Starts the service.
-pub(crate) async fn start(
-    pool: &Pool,
-    handfast: Handfast,
-    neighbours: Neighbours,
-) -> Result<Service> {
+/// Makes the service's tables and starts it. It writes orders in the given mode.
+///
+/// # Errors
+/// Whatever keeps it from starting.
+pub async fn start(site: &Site<'_>, mode: SqlMode, neighbours: Neighbours) -> Result<Service> {
+    let handfast = site.connect("order-service").await?;
+    let pool = &site.databases.order;
+    pool.make_tables(&handfast, TABLES).await?;
     let service = OrderService {
-        resource: pool.join(&handfast).await?,
+        resource: pool.join(&handfast, mode, &site.node("order")).await?,
         handfast: handfast.clone(),
         neighbours,
         // Requests made within a global transaction carry its XID.
@@ -106,12 +118,19 @@ pub(crate) async fn start(
 }
 
 async fn place(State(service): State<OrderService>, Json(order): Json<Order>) -> Json<Ended> {
-    let transaction = service.handfast.transaction("place-order").timeout(TIMEOUT);
-    let work = async |_transaction| service.carry_out(&order).await;
-    Json(match Box::pin(transaction.run(work)).await {
+    Json(in_global(&service.handfast, service.carry_out(&order)).await)
+}
+
+/// Does the work of an order in a global transaction and tells how it ended.
+pub async fn in_global(
+    handfast: &Handfast,
+    work: impl Future<Output = Result<(), Failure>> + Send,
+) -> Ended {
+    let transaction = handfast.transaction("place-order").timeout(TIMEOUT);
+    match Box::pin(transaction.run(async |_transaction| work.await)).await {
         Ok(()) => Ended::Committed,
-        Err(error) => service.ended(error).await,
-    })
+        Err(error) => ended(handfast, error).await,
+    }
 }
 
 impl OrderService {
@@ -155,54 +174,54 @@ impl OrderService {
         let response = self.http.post(format!("{service}/{path}")).json(body).send().await?;
         Failure::of(response).await
     }
+}
 
-    /// What a transaction that did not plainly commit came to.
-    async fn ended(&self, error: TransactionError<Failure>) -> Ended {
-        let reason = error.to_string();
-        let undone = match error.application() {
-            Some(Failure::Refused(refusal)) => Ended::Refused { refusal: *refusal },
-            Some(Failure::Unavailable(_)) | None => Ended::RolledBack { reason: reason.clone() },
-        };
-        if is_undone(&error) {
+/// What a transaction that did not plainly commit came to.
+async fn ended(handfast: &Handfast, error: TransactionError<Failure>) -> Ended {
+    let reason = error.to_string();
+    let undone = match error.application() {
+        Some(Failure::Refused(refusal)) => Ended::Refused { refusal: *refusal },
+        Some(Failure::Unavailable(_)) | None => Ended::RolledBack { reason: reason.clone() },
+    };
+    if is_undone(&error) {
+        return undone;
+    }
+    // Sent again before it is undone, the order would meet its own rows; and a commit that got
+    // no answer may have happened. So the coordinator is asked until it knows.
+    if let TransactionError::RollingBack { xid, .. } = &error {
+        let status = end_of(handfast, xid).await;
+        // Nobody asked for a commit: what the coordinator forgot left nothing behind.
+        if matches!(status, GlobalStatus::RolledBack(_) | GlobalStatus::Unknown) {
             return undone;
         }
-        // Sent again before it is undone, the order would meet its own rows; and a commit that got
-        // no answer may have happened. So the coordinator is asked until it knows.
-        if let TransactionError::RollingBack { xid, .. } = &error {
-            let status = self.end_of(xid).await;
-            // Nobody asked for a commit: what the coordinator forgot left nothing behind.
-            if matches!(status, GlobalStatus::RolledBack(_) | GlobalStatus::Unknown) {
-                return undone;
-            }
-            return Ended::Unclear { reason: format!("{reason}; it is {status}") };
-        }
-        if let TransactionError::Unknown { xid, .. } = &error {
-            let status = self.end_of(xid).await;
-            if matches!(status, GlobalStatus::Committing | GlobalStatus::Committed) {
-                return Ended::Committed;
-            }
-            if matches!(status, GlobalStatus::RolledBack(_)) {
-                return undone;
-            }
-            return Ended::Unclear { reason: format!("{reason}; it is {status}") };
-        }
-        Ended::Unclear { reason }
+        return Ended::Unclear { reason: format!("{reason}; it is {status}") };
     }
+    if let TransactionError::Unknown { xid, .. } = &error {
+        let status = end_of(handfast, xid).await;
+        if matches!(status, GlobalStatus::Committing | GlobalStatus::Committed) {
+            return Ended::Committed;
+        }
+        if matches!(status, GlobalStatus::RolledBack(_)) {
+            return undone;
+        }
+        return Ended::Unclear { reason: format!("{reason}; it is {status}") };
+    }
+    Ended::Unclear { reason }
+}
 
-    /// Waits, within limits, until a global has ended.
-    async fn end_of(&self, xid: &Xid) -> GlobalStatus {
-        let until = Instant::now() + ASK_FOR;
-        let mut last = GlobalStatus::Active;
-        while Instant::now() < until {
-            match self.handfast.outcome(xid).await {
-                Ok(status @ (GlobalStatus::Active | GlobalStatus::RollingBack(_))) => last = status,
-                Ok(status) => return status,
-                Err(error) => tracing::warn!(%xid, %error, "asking for the outcome"),
-            }
-            sleep(ASK_EVERY).await;
+/// Waits, within limits, until a global has ended.
+async fn end_of(handfast: &Handfast, xid: &Xid) -> GlobalStatus {
+    let until = Instant::now() + ASK_FOR;
+    let mut last = GlobalStatus::Active;
+    while Instant::now() < until {
+        match handfast.outcome(xid).await {
+            Ok(status @ (GlobalStatus::Active | GlobalStatus::RollingBack(_))) => last = status,
+            Ok(status) => return status,
+            Err(error) => tracing::warn!(%xid, %error, "asking for the outcome"),
         }
-        last
+        sleep(ASK_EVERY).await;
     }
+    last
 }
 
 /// Nothing of it happened, and nothing of it is left to be undone.

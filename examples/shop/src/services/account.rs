@@ -1,4 +1,4 @@
-//! The account service: debits a customer who has the funds.
+//! The account service in ordinary SQL: debits a customer who has the funds.
 
 use anyhow::Result;
 use axum::extract::State;
@@ -8,8 +8,9 @@ use handfast::Handfast;
 use handfast::propagation::XidLayer;
 use serde::{Deserialize, Serialize};
 
-use crate::database::{Pool, Resource, Sql, with_pool, with_resource};
+use crate::database::{Pool, Resource, Sql, SqlMode, with_resource};
 use crate::input::Customer;
+use crate::with_pool;
 
 use super::{Failure, Refusal, Service};
 
@@ -23,7 +24,8 @@ const INSERT: Sql = Sql {
     plain: "INSERT INTO account (customer_id, name, balance_cents) VALUES (?, ?, ?)",
 };
 
-const DEBIT: Sql = Sql {
+/// Debits a customer who has the funds: cents, customer, cents.
+pub const DEBIT: Sql = Sql {
     numbered: "UPDATE account SET balance_cents = balance_cents - $1 \
                WHERE customer_id = $2 AND balance_cents >= $3",
     plain: "UPDATE account SET balance_cents = balance_cents - ? \
@@ -32,13 +34,18 @@ const DEBIT: Sql = Sql {
 
 /// What is taken from whom.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Debit {
-    pub(crate) customer_id: String,
-    pub(crate) amount_cents: i64,
+pub struct Debit {
+    /// The customer.
+    pub customer_id: String,
+    /// How much.
+    pub amount_cents: i64,
 }
 
 /// Makes and fills the service's table.
-pub(crate) async fn fill(
+///
+/// # Errors
+/// Whatever the database says.
+pub async fn fill(
     pool: &Pool,
     handfast: &Handfast,
     customers: &[Customer],
@@ -61,8 +68,13 @@ pub(crate) async fn fill(
 }
 
 /// Starts the service.
-pub(crate) async fn start(pool: &Pool, handfast: Handfast) -> Result<Service> {
-    let resource = pool.join(&handfast).await?;
+pub(super) async fn start(
+    pool: &Pool,
+    handfast: Handfast,
+    mode: SqlMode,
+    node: &str,
+) -> Result<Service> {
+    let resource = pool.join(&handfast, mode, node).await?;
     let router = Router::new()
         .route("/debits", post(debit))
         // Requests that carry an XID are served within that global transaction.

@@ -15,46 +15,59 @@ const OWN_ORDER_LINES: &[u8] = include_bytes!("../data/order-lines.csv");
 
 /// Everything that a run starts from.
 #[derive(Debug, Clone)]
-pub(crate) struct Input {
-    pub(crate) products: Vec<Product>,
-    pub(crate) customers: Vec<Customer>,
+pub struct Input {
+    /// What is in stock.
+    pub products: Vec<Product>,
+    /// Who has an account.
+    pub customers: Vec<Customer>,
     /// By order id.
-    pub(crate) orders: Vec<Order>,
+    pub orders: Vec<Order>,
 }
 
 /// A product and the units on hand.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Product {
-    pub(crate) product_id: i64,
-    pub(crate) name: String,
+pub struct Product {
+    /// Its key.
+    pub product_id: i64,
+    /// For people.
+    pub name: String,
+    /// Units on hand.
     #[serde(rename = "stock")]
-    pub(crate) units: i64,
+    pub units: i64,
 }
 
 /// A customer, who has an account.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Customer {
-    pub(crate) customer_id: String,
-    pub(crate) name: String,
+pub struct Customer {
+    /// The key.
+    pub customer_id: String,
+    /// For people.
+    pub name: String,
 }
 
 /// An order as a customer places it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) order_id: i64,
-    pub(crate) customer_id: String,
-    pub(crate) order_date: String,
+pub struct Order {
+    /// Its key.
+    pub order_id: i64,
+    /// Who pays.
+    pub customer_id: String,
+    /// As in the file.
+    pub order_date: String,
     /// As in the file, which is by product id: two orders that share products meet them in the same
     /// order, so that they seldom deadlock.
-    pub(crate) lines: Vec<Line>,
+    pub lines: Vec<Line>,
 }
 
 /// A line of an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Line {
-    pub(crate) product_id: i64,
-    pub(crate) quantity: i64,
-    pub(crate) unit_price_cents: i64,
+pub struct Line {
+    /// What is bought.
+    pub product_id: i64,
+    /// How many units.
+    pub quantity: i64,
+    /// Of one unit.
+    pub unit_price_cents: i64,
 }
 
 /// A row of the file of order lines.
@@ -71,13 +84,13 @@ struct LineRow {
 
 impl Order {
     /// What the customer owes. Discounts are ignored.
-    pub(crate) fn total_cents(&self) -> i64 {
+    pub fn total_cents(&self) -> i64 {
         self.lines.iter().map(|line| line.quantity * line.unit_price_cents).sum()
     }
 }
 
 impl Input {
-    /// Reads the files named on the command line, or the example's own, and restocks.
+    /// Reads the files named on the command line, or the examples' own, and restocks.
     pub(crate) fn read(options: &Options) -> Result<Self> {
         let mut input = match (&options.products, &options.customers, &options.orders) {
             (Some(products), Some(customers), Some(orders)) => Self {

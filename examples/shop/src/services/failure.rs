@@ -3,22 +3,26 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use handfast::AtError;
+use handfast::outbox::OutboxError;
+use handfast::{AtError, TccError, XaError};
 use serde::{Deserialize, Serialize};
 
 /// The business says no; asking again changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// There are not enough units of a product.
     #[error("out of stock")]
     OutOfStock,
+    /// The customer has not enough money.
     #[error("not enough funds")]
     NoFunds,
 }
 
 /// Either the business or the world.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// The business says no.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Something that may go better the next time: a lost coordinator, a deadlock, a lock that did
@@ -36,7 +40,7 @@ struct Body {
 
 impl Failure {
     /// What the called service answered, if it was not a success.
-    pub(crate) async fn of(response: reqwest::Response) -> Result<(), Self> {
+    pub async fn of(response: reqwest::Response) -> Result<(), Self> {
         if response.status().is_success() {
             return Ok(());
         }
@@ -59,12 +63,29 @@ impl IntoResponse for Failure {
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
         // The library's own failures travel inside sqlx's.
-        Self::Unavailable(AtError::of(&error).map_or_else(|| error.to_string(), AtError::to_string))
+        let ours = AtError::of(&error).map(AtError::to_string);
+        let ours = ours.or_else(|| XaError::of(&error).map(XaError::to_string));
+        Self::Unavailable(ours.unwrap_or_else(|| error.to_string()))
     }
 }
 
 impl From<AtError> for Failure {
     fn from(error: AtError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<OutboxError> for Failure {
+    fn from(error: OutboxError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+impl From<TccError<Self>> for Failure {
+    fn from(error: TccError<Self>) -> Self {
+        if let TccError::Action(failure) = error {
+            return failure;
+        }
         Self::Unavailable(error.to_string())
     }
 }

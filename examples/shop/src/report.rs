@@ -103,7 +103,7 @@ impl Tally {
     }
 
     /// Puts the counts beside what was measured.
-    pub(crate) fn into_report(self, measured: &Measured) -> Report {
+    pub(crate) fn into_report(self, measured: Measured) -> Report {
         let Measured { before, after, left, took, coordinator_restarts } = measured;
         let failed = self.failed();
         let orders = self.committed + self.out_of_stock + self.no_funds + failed;
@@ -119,13 +119,13 @@ impl Tally {
             undo_rows_left: left.undo_rows,
             locks_left: left.locks,
             unfinished: left.unfinished,
-            coordinator_restarts: *coordinator_restarts,
+            coordinator_restarts,
             seconds: rounded(seconds),
             orders_per_second: rounded(count(orders) / seconds.max(f64::MIN_POSITIVE)),
             p50_ms: rounded(self.millis_at(50.0)),
             p99_ms: rounded(self.millis_at(99.0)),
         };
-        let proof = checks(before, after, *left, self.committed);
+        let proof = checks(&before, &after, &left, self.committed);
         let (failures, resubmissions) = (self.failures, self.resubmissions);
         Report { numbers, failures, resubmissions, proof }
     }

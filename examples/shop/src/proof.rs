@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::coordinator::Coordinator;
 use crate::database::Databases;
+use crate::example::{Books, Example, Leftover};
 
 /// How long phase two may take to finish after the last order. A crash can leave a global open
 /// until its timeout; beyond that this is for a machine under load.
@@ -32,11 +32,13 @@ pub(crate) struct Holdings {
 }
 
 /// What phase two still owes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
     pub(crate) undo_rows: i64,
     pub(crate) locks: u64,
     pub(crate) unfinished: u64,
+    /// What the example counts beside these.
+    pub(crate) own: Vec<Leftover>,
 }
 
 /// One thing that must hold.
@@ -50,16 +52,12 @@ pub(crate) struct Check {
 
 impl Holdings {
     /// Reads them.
-    pub(crate) async fn read(databases: &Databases) -> Result<Self> {
-        const UNITS: &str = "SELECT product_id, units FROM stock";
-        const BALANCES: &str = "SELECT customer_id, balance_cents FROM account";
-        const SOLD: &str = "SELECT product_id, quantity FROM order_line";
-        const PAID: &str = "SELECT customer_id, total_cents FROM customer_order";
-        let paid = databases.order.numbers_by_name(PAID).await?;
+    pub(crate) async fn read(databases: &Databases, books: Books) -> Result<Self> {
+        let paid = databases.order.numbers_by_name(books.paid).await?;
         Ok(Self {
-            units: sum(databases.stock.numbers_by_id(UNITS).await?),
-            balances: sum(databases.account.numbers_by_name(BALANCES).await?),
-            sold: sum(databases.order.numbers_by_id(SOLD).await?),
+            units: sum(databases.stock.numbers_by_id(books.units).await?),
+            balances: sum(databases.account.numbers_by_name(books.balances).await?),
+            sold: sum(databases.order.numbers_by_id(books.sold).await?),
             orders: paid.len(),
             paid: sum(paid),
         })
@@ -93,25 +91,30 @@ fn sum<Key: Ord>(rows: Vec<(Key, i64)>) -> BTreeMap<Key, i64> {
 }
 
 impl Leftovers {
-    const NONE: Self = Self { undo_rows: 0, locks: 0, unfinished: 0 };
-
     /// Waits, within limits, until nothing is left, and tells what is.
     pub(crate) async fn settle(
+        example: &impl Example,
         databases: &Databases,
         coordinator: &Coordinator,
         http: &reqwest::Client,
     ) -> Result<Self> {
         let until = Instant::now() + SETTLED_WITHIN;
         loop {
-            let left = Self::count(databases, coordinator, http).await?;
-            if left == Self::NONE || Instant::now() >= until {
+            let left = Self::count(example, databases, coordinator, http).await?;
+            if left.is_nothing() || Instant::now() >= until {
                 return Ok(left);
             }
             sleep(ASK_EVERY).await;
         }
     }
 
+    fn is_nothing(&self) -> bool {
+        let own: i64 = self.own.iter().map(|left| left.count).sum();
+        (self.undo_rows, self.locks, self.unfinished, own) == (0, 0, 0, 0)
+    }
+
     async fn count(
+        example: &impl Example,
         databases: &Databases,
         coordinator: &Coordinator,
         http: &reqwest::Client,
@@ -121,7 +124,8 @@ impl Leftovers {
         for pool in [&databases.order, &databases.stock, &databases.account] {
             undo_rows += pool.undo_rows().await?;
         }
-        Ok(Self { undo_rows, locks: standing.locks, unfinished: standing.unfinished() })
+        let (locks, unfinished) = (standing.locks, standing.unfinished());
+        Ok(Self { undo_rows, locks, unfinished, own: example.leftovers(databases).await? })
     }
 }
 
@@ -129,10 +133,11 @@ impl Leftovers {
 pub(crate) fn checks(
     before: &Holdings,
     after: &Holdings,
-    left: Leftovers,
+    left: &Leftovers,
     committed: usize,
 ) -> Vec<Check> {
-    vec![
+    let own = left.own.iter().map(|left| Check::equal(left.what, 0, left.count));
+    let common = [
         Check::equal(
             "stock before = stock after + sold",
             before.stock(),
@@ -157,7 +162,8 @@ pub(crate) fn checks(
         Check::equal("undo rows left", 0, left.undo_rows),
         Check::equal("global locks left", 0, left.locks),
         Check::equal("unfinished transactions left", 0, left.unfinished),
-    ]
+    ];
+    common.into_iter().chain(own).collect()
 }
 
 impl Check {
@@ -193,28 +199,28 @@ mod tests {
         }
     }
 
-    fn broken(after: &Holdings, left: Leftovers) -> Vec<&'static str> {
+    fn broken(after: &Holdings, left: &Leftovers) -> Vec<&'static str> {
         let checks = checks(&holdings(10, 0, 500, 0, 0), after, left, 1);
         checks.into_iter().filter(|check| !check.holds).map(|check| check.what).collect()
     }
 
     #[test]
     fn a_sound_run_holds() {
-        assert!(broken(&holdings(8, 2, 400, 100, 1), Leftovers::NONE).is_empty());
+        assert!(broken(&holdings(8, 2, 400, 100, 1), &Leftovers::default()).is_empty());
     }
 
     #[test]
     fn a_lost_unit_a_lost_cent_and_a_lost_order_are_seen() {
         assert_eq!(
-            broken(&holdings(7, 2, 400, 100, 1), Leftovers::NONE),
+            broken(&holdings(7, 2, 400, 100, 1), &Leftovers::default()),
             ["stock before = stock after + sold", "products out of balance"]
         );
         assert_eq!(
-            broken(&holdings(8, 2, 399, 100, 1), Leftovers::NONE),
+            broken(&holdings(8, 2, 399, 100, 1), &Leftovers::default()),
             ["money before = money after + paid", "customers out of balance"]
         );
         assert_eq!(
-            broken(&holdings(8, 2, 400, 100, 2), Leftovers::NONE),
+            broken(&holdings(8, 2, 400, 100, 2), &Leftovers::default()),
             ["orders confirmed = orders written"]
         );
     }
@@ -223,12 +229,15 @@ mod tests {
     fn errors_that_cancel_out_are_seen() {
         let mut after = holdings(7, 2, 400, 100, 1);
         after.units.insert(2, 8);
-        assert_eq!(broken(&after, Leftovers::NONE), ["products out of balance"]);
+        assert_eq!(broken(&after, &Leftovers::default()), ["products out of balance"]);
     }
 
     #[test]
     fn leftovers_are_seen() {
-        let left = Leftovers { undo_rows: 1, locks: 2, unfinished: 3 };
-        assert_eq!(broken(&holdings(8, 2, 400, 100, 1), left).len(), 3);
+        let own = vec![Leftover { what: "reservations left", count: 4 }];
+        let left = Leftovers { undo_rows: 1, locks: 2, unfinished: 3, own };
+        let broken = broken(&holdings(8, 2, 400, 100, 1), &left);
+        assert_eq!(broken.len(), 4);
+        assert_eq!(broken.last(), Some(&"reservations left"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A statement's text differs between them only in how it writes its parameters, and sqlx's types
 //! differ by product, so that code which runs statements is compiled once per product: see
-//! [`with_pool`] and [`with_resource`].
+//! [`with_pool`](crate::with_pool) and [`with_resource`].
 
 use std::path::Path;
 use std::process;
@@ -16,82 +16,120 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use sqlx::{MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool};
 
-use handfast::{AtResource, Handfast};
+use handfast::{AtResource, Handfast, XaResource};
 
 /// How long SQLite waits for another writer: long enough for every order that may stand in line.
 const SQLITE_BUSY: Duration = Duration::from_secs(60);
 
 /// A statement in both ways of writing parameters.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sql {
+pub struct Sql {
     /// `$1`, for PostgreSQL and SQLite.
-    pub(crate) numbered: &'static str,
+    pub numbered: &'static str,
     /// `?`, for MySQL and MariaDB.
-    pub(crate) plain: &'static str,
+    pub plain: &'static str,
 }
 
 /// A connection pool of one database.
 #[derive(Debug, Clone)]
-pub(crate) enum Pool {
+pub enum Pool {
+    /// PostgreSQL.
     Postgres(PgPool),
+    /// MySQL or MariaDB.
     MySql(MySqlPool),
+    /// SQLite.
     Sqlite(SqlitePool),
 }
 
-/// A database that takes part in global transactions.
+/// A product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatabaseKind {
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL or MariaDB.
+    MySql,
+    /// SQLite.
+    Sqlite,
+}
+
+/// How a database takes part in global transactions by ordinary SQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SqlMode {
+    /// By images and an undo log.
+    At,
+    /// By the database's own two-phase commit. Not on SQLite.
+    Xa,
+}
+
+/// A database that takes part in global transactions by ordinary SQL.
 #[derive(Debug, Clone)]
 pub(crate) enum Resource {
-    Postgres(AtResource<Postgres>),
-    MySql(AtResource<MySql>),
-    Sqlite(AtResource<Sqlite>),
+    AtPostgres(AtResource<Postgres>),
+    AtMySql(AtResource<MySql>),
+    AtSqlite(AtResource<Sqlite>),
+    XaPostgres(XaResource<Postgres>),
+    XaMySql(XaResource<MySql>),
 }
 
 /// Evaluates an expression for the pool of whichever product it is; `$text` gives a statement's
 /// text.
+#[macro_export]
 macro_rules! with_pool {
     ($pool:expr, |$inner:ident, $text:ident| $body:expr) => {
-        $crate::database::with_pool!(@any Pool, $pool, |$inner, $text| $body)
-    };
-    (@any $kind:ident, $pool:expr, |$inner:ident, $text:ident| $body:expr) => {
-        match $pool {
-            $crate::database::$kind::Postgres($inner) => {
-                let $text = |sql: $crate::database::Sql| sql.numbered;
-                $body
-            }
-            $crate::database::$kind::MySql($inner) => {
-                let $text = |sql: $crate::database::Sql| sql.plain;
-                $body
-            }
-            $crate::database::$kind::Sqlite($inner) => {
-                let $text = |sql: $crate::database::Sql| sql.numbered;
-                $body
-            }
-        }
+        $crate::each_product!(Pool, $pool, |$inner, $text| $body, {
+            Postgres: numbered,
+            MySql: plain,
+            Sqlite: numbered,
+        })
     };
 }
-pub(crate) use with_pool;
 
-/// [`with_pool`] for a [`Resource`].
+/// [`with_pool`](crate::with_pool) for a [`Resource`].
 macro_rules! with_resource {
     ($resource:expr, |$inner:ident, $text:ident| $body:expr) => {
-        $crate::database::with_pool!(@any Resource, $resource, |$inner, $text| $body)
+        $crate::each_product!(Resource, $resource, |$inner, $text| $body, {
+            AtPostgres: numbered,
+            AtMySql: plain,
+            AtSqlite: numbered,
+            XaPostgres: numbered,
+            XaMySql: plain,
+        })
     };
 }
 pub(crate) use with_resource;
 
+/// The body once for each variant, with the statement's text in the variant's way of writing.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_product {
+    ($kind:ident, $value:expr, |$inner:ident, $text:ident| $body:expr,
+     { $($variant:ident: $way:ident,)+ }) => {
+        match $value {
+            $($crate::database::$kind::$variant($inner) => {
+                let $text = |sql: $crate::database::Sql| sql.$way;
+                $body
+            })+
+        }
+    };
+}
+
 /// The databases of the three services.
 #[derive(Debug)]
-pub(crate) struct Databases {
-    pub(crate) order: Pool,
-    pub(crate) stock: Pool,
-    pub(crate) account: Pool,
+pub struct Databases {
+    /// Of the order service.
+    pub order: Pool,
+    /// Of the stock service.
+    pub stock: Pool,
+    /// Of the account service.
+    pub account: Pool,
+    run: String,
     server: Server,
     names: Vec<String>,
 }
 
 /// Where databases are made.
 #[derive(Debug, Clone)]
-enum Server {
+pub(crate) enum Server {
     Postgres(PgConnectOptions),
     MySql(MySqlConnectOptions),
     /// Files in a temporary directory, which goes with the run.
@@ -99,13 +137,12 @@ enum Server {
 }
 
 impl Databases {
-    /// Makes three databases where `place` says. SQLite's files go into `folder`.
-    pub(crate) async fn create(place: &str, folder: &Path, concurrency: u16) -> Result<Self> {
-        let server = Server::parse(place)?;
-        // A run that meets another one on the same server must not meet its databases.
-        let run = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
-        let names = ["order", "stock", "account"]
-            .map(|service| format!("handfast_{service}_{}_{run}", process::id()));
+    /// Makes three databases on the server. SQLite's files go into `folder`.
+    pub(crate) async fn create(server: Server, folder: &Path, concurrency: u16) -> Result<Self> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let run = format!("{}_{}", process::id(), since_1970.as_micros());
+        let names =
+            ["order", "stock", "account"].map(|service| format!("handfast_{service}_{run}"));
         let mut pools = Vec::new();
         for name in &names {
             pools.push(server.create(name, folder, concurrency).await.context(name.clone())?);
@@ -113,7 +150,14 @@ impl Databases {
         let Ok([order, stock, account]) = <[Pool; 3]>::try_from(pools) else {
             bail!("three names make three pools");
         };
-        Ok(Self { order, stock, account, server, names: names.to_vec() })
+        Ok(Self { order, stock, account, run, server, names: names.to_vec() })
+    }
+
+    /// Names the run. A run that meets another one, on the same server of databases or the same
+    /// coordinator, must not meet what is its own.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.run
     }
 
     /// Closes the pools and drops what was created on a server.
@@ -129,12 +173,20 @@ impl Databases {
 }
 
 impl Server {
-    fn parse(place: &str) -> Result<Self> {
+    pub(crate) fn parse(place: &str) -> Result<Self> {
         match place.split_once("://").map_or(place, |(scheme, _)| scheme) {
             "sqlite" => Ok(Self::Sqlite),
             "postgres" | "postgresql" => Ok(Self::Postgres(PgConnectOptions::from_str(place)?)),
             "mysql" | "mariadb" => Ok(Self::MySql(MySqlConnectOptions::from_str(place)?)),
             other => bail!("--database {other}: sqlite, postgres://… or mysql://…"),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> DatabaseKind {
+        match self {
+            Self::Postgres(_) => DatabaseKind::Postgres,
+            Self::MySql(_) => DatabaseKind::MySql,
+            Self::Sqlite => DatabaseKind::Sqlite,
         }
     }
 
@@ -191,11 +243,10 @@ fn sqlite_options(file: &Path) -> SqliteConnectOptions {
 
 impl Pool {
     /// Makes the service's tables, beside the client tables of the library.
-    pub(crate) async fn make_tables(
-        &self,
-        handfast: &Handfast,
-        tables: &[&'static str],
-    ) -> Result<()> {
+    ///
+    /// # Errors
+    /// Whatever the database says.
+    pub async fn make_tables(&self, handfast: &Handfast, tables: &[&'static str]) -> Result<()> {
         with_pool!(self, |pool, _text| {
             handfast.migrate(pool).await?;
             for table in tables {
@@ -205,12 +256,29 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets the library take the database into global transactions.
-    pub(crate) async fn join(&self, handfast: &Handfast) -> Result<Resource> {
-        Ok(match self {
-            Self::Postgres(pool) => Resource::Postgres(handfast.at(pool.clone()).await?),
-            Self::MySql(pool) => Resource::MySql(handfast.at(pool.clone()).await?),
-            Self::Sqlite(pool) => Resource::Sqlite(handfast.at(pool.clone()).await?),
+    /// Lets the library take the database into global transactions. `node` names the service and
+    /// the run, for the names of prepared transactions.
+    pub(crate) async fn join(
+        &self,
+        handfast: &Handfast,
+        mode: SqlMode,
+        node: &str,
+    ) -> Result<Resource> {
+        Ok(match (mode, self) {
+            (SqlMode::At, Self::Postgres(pool)) => {
+                Resource::AtPostgres(handfast.at(pool.clone()).await?)
+            }
+            (SqlMode::At, Self::MySql(pool)) => Resource::AtMySql(handfast.at(pool.clone()).await?),
+            (SqlMode::At, Self::Sqlite(pool)) => {
+                Resource::AtSqlite(handfast.at(pool.clone()).await?)
+            }
+            (SqlMode::Xa, Self::Postgres(pool)) => {
+                Resource::XaPostgres(handfast.xa(pool.clone()).node(node).await?)
+            }
+            (SqlMode::Xa, Self::MySql(pool)) => {
+                Resource::XaMySql(handfast.xa(pool.clone()).node(node).await?)
+            }
+            (SqlMode::Xa, Self::Sqlite(_)) => bail!("SQLite has no two-phase commit"),
         })
     }
 
@@ -224,9 +292,24 @@ impl Pool {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
+    /// The rows of a query that gives a name and a text.
+    ///
+    /// # Errors
+    /// Whatever the database says.
+    pub async fn texts_by_name(&self, sql: &'static str) -> Result<Vec<(String, String)>> {
+        Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
+    }
+
     /// How many rows the undo log has, guard rows among them.
     pub(crate) async fn undo_rows(&self) -> Result<i64> {
-        const COUNT: &str = "SELECT COUNT(*) FROM undo_log";
-        Ok(with_pool!(self, |pool, _text| sqlx::query_scalar(COUNT).fetch_one(pool).await)?)
+        self.count("SELECT COUNT(*) FROM undo_log").await
+    }
+
+    /// The number that a query gives.
+    ///
+    /// # Errors
+    /// Whatever the database says.
+    pub async fn count(&self, sql: &'static str) -> Result<i64> {
+        Ok(with_pool!(self, |pool, _text| sqlx::query_scalar(sql).fetch_one(pool).await)?)
     }
 }

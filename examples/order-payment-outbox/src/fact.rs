@@ -1,0 +1,67 @@
+//! What the services tell each other.
+
+use handfast::outbox::Event;
+use serde::{Deserialize, Serialize};
+
+use handfast_example_shop::Order;
+use handfast_example_shop::services::Failure;
+
+/// Who tells: each service has a topic of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Topic {
+    Orders,
+    Stock,
+    Payments,
+}
+
+impl Topic {
+    pub(crate) const ALL: [Self; 3] = [Self::Orders, Self::Stock, Self::Payments];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Orders => "orders",
+            Self::Stock => "stock",
+            Self::Payments => "payments",
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum What {
+    /// The order is written.
+    Placed,
+    /// Its lines are deducted from the stock.
+    Taken,
+    /// There is not enough in stock, and nothing was deducted.
+    OutOfStock,
+    /// The customer is debited.
+    Paid,
+    /// The customer has not enough money, and nothing was debited.
+    NoFunds,
+    /// For want of money, what had been deducted is in stock again.
+    PutBack,
+}
+
+/// Something that has happened to an order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Fact {
+    pub(crate) what: What,
+    /// In full, so that nobody has to ask.
+    pub(crate) order: Order,
+}
+
+impl Fact {
+    /// The fact as an event. The key is the customer: what one customer's orders come to is told in
+    /// its order, and customers do not wait for each other.
+    pub(crate) fn event(&self, topic: Topic) -> Result<Event, Failure> {
+        Ok(Event::new(topic.name(), &self.order.customer_id).json(self)?)
+    }
+
+    /// The fact that an event tells.
+    pub(crate) fn of(event: &Event) -> Result<Self, Failure> {
+        let read = serde_json::from_slice(event.payload_bytes());
+        read.map_err(|error| Failure::Unavailable(format!("event {}: {error}", event.id())))
+    }
+}

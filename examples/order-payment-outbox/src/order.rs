@@ -1,0 +1,156 @@
+//! The order service: places each order in a global transaction, and confirms or cancels it when it
+//! hears what has become of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use handfast::{AtResource, Handfast};
+use sqlx::Transaction;
+use tokio::time::{Instant, sleep};
+
+use handfast_example_shop::database::{Pool, Sql};
+use handfast_example_shop::dialect::Dialect;
+use handfast_example_shop::services::order::{self, Ended, INSERT_LINE, INSERT_ORDER};
+use handfast_example_shop::services::{Failure, Refusal, Service};
+use handfast_example_shop::{Order, Site, with_pool};
+
+use crate::broker::Broker;
+use crate::fact::{Fact, Topic, What};
+use crate::{journal, work};
+
+/// How long the end of an order is waited for. It is certain to come, so this is for a broker or a
+/// database that stays away.
+const WAIT_FOR: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+const ADD_STATE: &str =
+    "ALTER TABLE customer_order ADD COLUMN state VARCHAR(16) NOT NULL DEFAULT 'placed'";
+
+/// Only an order that is still open: an order has one end.
+const END: Sql = Sql {
+    numbered: "UPDATE customer_order SET state = $1 WHERE order_id = $2 AND state = 'placed'",
+    plain: "UPDATE customer_order SET state = ? WHERE order_id = ? AND state = 'placed'",
+};
+
+const STATE: Sql = Sql {
+    numbered: "SELECT state FROM customer_order WHERE order_id = $1",
+    plain: "SELECT state FROM customer_order WHERE order_id = ?",
+};
+
+struct OrderService<DB: Dialect> {
+    handfast: Handfast,
+    resource: AtResource<DB>,
+    /// The same database, to look how orders stand.
+    pool: Pool,
+}
+
+/// Makes the service's tables and starts it.
+pub(crate) async fn start(site: &Site<'_>, broker: &Broker) -> Result<Service> {
+    let handfast = site.connect("order-service").await?;
+    let pool = &site.databases.order;
+    pool.make_tables(&handfast, order::TABLES).await?;
+    pool.make_tables(&handfast, &[ADD_STATE, journal::TABLE]).await?;
+    with_pool!(pool, |inner, _text| serve(handfast, inner, pool.clone(), broker).await)
+}
+
+async fn serve<DB: Dialect>(
+    handfast: Handfast,
+    inner: &sqlx::Pool<DB>,
+    pool: Pool,
+    broker: &Broker,
+) -> Result<Service> {
+    let resource = handfast.at(inner.clone()).await?;
+    let state = Arc::new(OrderService { handfast: handfast.clone(), resource, pool });
+    let router = Router::new().route("/orders", post(place::<DB>)).with_state(state);
+    let mut service = Service::start(router, handfast).await?;
+    work::relay(&mut service, inner, broker);
+    work::consume(&mut service, inner, broker, (Topic::Stock, "order"), on_answer).await?;
+    work::consume(&mut service, inner, broker, (Topic::Payments, "order"), on_answer).await?;
+    Ok(service)
+}
+
+async fn place<DB: Dialect>(
+    State(service): State<Arc<OrderService<DB>>>,
+    Json(order): Json<Order>,
+) -> Json<Ended> {
+    match order::in_global(&service.handfast, service.write(&order)).await {
+        Ended::Committed => Json(service.end_of(order.order_id).await),
+        other @ (Ended::Refused { .. } | Ended::RolledBack { .. } | Ended::Unclear { .. }) => {
+            Json(other)
+        }
+    }
+}
+
+impl<DB: Dialect> OrderService<DB> {
+    /// Writes the order and the event that tells of it, which leaves when the global has committed.
+    async fn write(&self, order: &Order) -> Result<(), Failure> {
+        let placed = Fact { what: What::Placed, order: order.clone() }.event(Topic::Orders)?;
+        let (id, customer) = (order.order_id, order.customer_id.as_str());
+        let (date, total) = (order.order_date.as_str(), order.total_cents());
+        let head = [id.into(), customer.into(), date.into(), total.into()];
+        let work = self.resource.transaction(|local| {
+            Box::pin(async {
+                DB::execute_in_branch(&mut *local, INSERT_ORDER, &head).await?;
+                for line in &order.lines {
+                    let line = [id, line.product_id, line.quantity, line.unit_price_cents];
+                    DB::execute_in_branch(&mut *local, INSERT_LINE, &line.map(Into::into)).await?;
+                }
+                Ok::<_, Failure>(local.emit(&placed).await?)
+            })
+        });
+        work.await
+    }
+
+    /// Waits, within limits, until the other services have answered.
+    async fn end_of(&self, order_id: i64) -> Ended {
+        let until = Instant::now() + WAIT_FOR;
+        let mut last = String::new();
+        while Instant::now() < until {
+            last = match self.state(order_id).await {
+                Ok(state) => state,
+                Err(error) => error.to_string(),
+            };
+            match last.as_str() {
+                "confirmed" => return Ended::Committed,
+                "out_of_stock" => return Ended::Refused { refusal: Refusal::OutOfStock },
+                "no_funds" => return Ended::Refused { refusal: Refusal::NoFunds },
+                _ => sleep(LOOK_EVERY).await,
+            }
+        }
+        Ended::Unclear { reason: format!("order {order_id} after {WAIT_FOR:?}: {last}") }
+    }
+
+    async fn state(&self, order_id: i64) -> Result<String, sqlx::Error> {
+        with_pool!(&self.pool, |pool, text| {
+            sqlx::query_scalar(text(STATE)).bind(order_id).fetch_one(pool).await
+        })
+    }
+}
+
+/// Confirms or cancels. What is not the last word on an order is for others.
+fn on_answer<'l, DB: Dialect>(
+    local: &'l mut Transaction<'_, DB>,
+    fact: Fact,
+) -> BoxFuture<'l, Result<(), Failure>> {
+    async move {
+        let state = match fact.what {
+            What::Paid => "confirmed",
+            What::OutOfStock => "out_of_stock",
+            // Of a customer without funds the last word is that the stock is whole again.
+            What::PutBack => "no_funds",
+            What::Placed | What::Taken | What::NoFunds => return Ok(()),
+        };
+        let order_id = fact.order.order_id;
+        match DB::execute(local, END, &[state.into(), order_id.into()]).await? {
+            0 => Err(Failure::Unavailable(format!("order {order_id} is not open"))),
+            _ => Ok(()),
+        }
+    }
+    .boxed()
+}

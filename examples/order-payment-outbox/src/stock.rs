@@ -1,0 +1,101 @@
+//! The stock service: deducts the lines of an order when it is placed, and puts them back when it
+//! is not paid.
+
+use anyhow::Result;
+use axum::Router;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use handfast::outbox::emit;
+use sqlx::{Connection, Pool, Transaction};
+
+use handfast_example_shop::database::Sql;
+use handfast_example_shop::dialect::Dialect;
+use handfast_example_shop::services::{Failure, Service, stock};
+use handfast_example_shop::{Order, Site, with_pool};
+
+use crate::broker::Broker;
+use crate::fact::{Fact, Topic, What};
+use crate::{journal, work};
+
+const PUT_BACK: Sql = Sql {
+    numbered: "UPDATE stock SET units = units + $1 WHERE product_id = $2",
+    plain: "UPDATE stock SET units = units + ? WHERE product_id = ?",
+};
+
+/// Makes and fills the service's tables and starts it.
+pub(crate) async fn start(site: &Site<'_>, broker: &Broker) -> Result<Service> {
+    let handfast = site.connect("stock-service").await?;
+    let pool = &site.databases.stock;
+    stock::fill(pool, &handfast, &site.input.products).await?;
+    pool.make_tables(&handfast, &[journal::TABLE]).await?;
+    // It hears of orders by events alone.
+    let mut service = Service::start(Router::new(), handfast).await?;
+    with_pool!(pool, |pool, _text| begin_work(&mut service, pool, broker).await?);
+    Ok(service)
+}
+
+async fn begin_work<DB: Dialect>(
+    service: &mut Service,
+    pool: &Pool<DB>,
+    broker: &Broker,
+) -> Result<()> {
+    work::relay(service, pool, broker);
+    work::consume(service, pool, broker, (Topic::Orders, "stock"), on_order).await?;
+    work::consume(service, pool, broker, (Topic::Payments, "stock"), on_payment).await
+}
+
+fn on_order<'l, DB: Dialect>(
+    local: &'l mut Transaction<'_, DB>,
+    fact: Fact,
+) -> BoxFuture<'l, Result<(), Failure>> {
+    async move {
+        let what = if take(local, &fact.order).await? { What::Taken } else { What::OutOfStock };
+        tell(local, what, fact.order).await
+    }
+    .boxed()
+}
+
+fn on_payment<'l, DB: Dialect>(
+    local: &'l mut Transaction<'_, DB>,
+    fact: Fact,
+) -> BoxFuture<'l, Result<(), Failure>> {
+    async move {
+        match fact.what {
+            What::NoFunds => {
+                for line in &fact.order.lines {
+                    let arguments = [line.quantity, line.product_id].map(Into::into);
+                    DB::execute(local, PUT_BACK, &arguments).await?;
+                }
+                tell(local, What::PutBack, fact.order).await
+            }
+            What::Placed | What::Taken | What::OutOfStock | What::Paid | What::PutBack => Ok(()),
+        }
+    }
+    .boxed()
+}
+
+/// Deducts all lines or none, and answers whether it did.
+async fn take<DB: Dialect>(
+    local: &mut Transaction<'_, DB>,
+    order: &Order,
+) -> Result<bool, sqlx::Error> {
+    // A savepoint: what was deducted goes back, and the local transaction goes on.
+    let mut lines = local.begin().await?;
+    for line in &order.lines {
+        let arguments = [line.quantity, line.product_id, line.quantity].map(Into::into);
+        if DB::execute(&mut lines, stock::DEDUCT, &arguments).await? == 0 {
+            lines.rollback().await?;
+            return Ok(false);
+        }
+    }
+    lines.commit().await?;
+    Ok(true)
+}
+
+async fn tell<DB: Dialect>(
+    local: &mut Transaction<'_, DB>,
+    what: What,
+    order: Order,
+) -> Result<(), Failure> {
+    Ok(emit(local, &Fact { what, order }.event(Topic::Stock)?).await?)
+}

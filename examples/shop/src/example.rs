@@ -1,0 +1,119 @@
+//! What an example does in its own way.
+
+use anyhow::Result;
+use clap::{ArgMatches, Command};
+use handfast::Handfast;
+
+use crate::database::{DatabaseKind, Databases};
+use crate::input::Input;
+use crate::services::Services;
+
+/// One way of carrying out an order across the three services.
+pub trait Example: Sync {
+    /// The program's name.
+    const NAME: &'static str;
+    /// What it does, for its help.
+    const ABOUT: &'static str;
+    /// Where goods and money are read from before and after the orders.
+    const BOOKS: Books = Books::PLAIN;
+
+    /// Adds flags of its own to those that all examples have.
+    fn add_flags(command: Command) -> Command {
+        command
+    }
+
+    /// Reads the flags of its own.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn read_flags(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let _ = matches;
+        Ok(())
+    }
+
+    /// Refuses a database that this way cannot use, and says what to do instead.
+    ///
+    /// # Errors
+    /// The refusal.
+    fn accept(&self, kind: DatabaseKind) -> Result<()> {
+        let _ = kind;
+        Ok(())
+    }
+
+    /// Makes and fills the tables and starts the services.
+    ///
+    /// # Errors
+    /// Whatever keeps a service from starting.
+    fn start(&self, site: &Site<'_>) -> impl Future<Output = Result<Services>>;
+
+    /// What must be gone from the databases once every order has ended, beside undo rows, global
+    /// locks and unfinished transactions, which are always counted.
+    ///
+    /// # Errors
+    /// Whatever the databases say.
+    fn leftovers(&self, databases: &Databases) -> impl Future<Output = Result<Vec<Leftover>>> {
+        let _ = databases;
+        async { Ok(Vec::new()) }
+    }
+}
+
+/// Queries that tell where goods and money are, each as rows of a key and a number.
+#[derive(Debug, Clone, Copy)]
+pub struct Books {
+    /// In the database of the stock: units on hand by product.
+    pub units: &'static str,
+    /// In that of the accounts: cents by customer.
+    pub balances: &'static str,
+    /// In that of the orders: units in orders that hold, by product; a product may come twice.
+    pub sold: &'static str,
+    /// In that of the orders: cents by customer, one row for each order that holds.
+    pub paid: &'static str,
+}
+
+impl Books {
+    /// An order that is written holds.
+    pub const PLAIN: Self = Self {
+        units: "SELECT product_id, units FROM stock",
+        balances: "SELECT customer_id, balance_cents FROM account",
+        sold: "SELECT product_id, quantity FROM order_line",
+        paid: "SELECT customer_id, total_cents FROM customer_order",
+    };
+}
+
+/// What a run gives its services to start with.
+#[derive(Debug, Clone, Copy)]
+pub struct Site<'run> {
+    /// URL of the coordinator's native API.
+    pub coordinator: &'run str,
+    /// One for each service, empty.
+    pub databases: &'run Databases,
+    /// What is in stock and who the customers are.
+    pub input: &'run Input,
+    /// What every customer's account holds at the start.
+    pub balance_cents: i64,
+}
+
+impl Site<'_> {
+    /// Connects a service to the coordinator under its name.
+    ///
+    /// # Errors
+    /// If the coordinator is not there.
+    pub async fn connect(&self, application: &str) -> Result<Handfast> {
+        Ok(Handfast::connect(self.coordinator).application(application).await?)
+    }
+
+    /// Names a service of this run, and of no other.
+    #[must_use]
+    pub fn node(&self, service: &str) -> String {
+        format!("{service}-{}", self.databases.run())
+    }
+}
+
+/// Something of which nothing must be left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leftover {
+    /// What it is.
+    pub what: &'static str,
+    /// How many there are.
+    pub count: i64,
+}

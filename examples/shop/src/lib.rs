@@ -1,0 +1,73 @@
+//! What the order/payment examples have in common, so that each of them shows its mode alone.
+//!
+//! A shop takes orders: its order service writes them down, its stock service deducts their lines,
+//! its account service debits the customer; a refusal anywhere undoes everything. Here are the
+//! orders, the coordinator, the databases, the load and the proof that nothing was lost, and the
+//! services in ordinary SQL. How a service takes part in the order is what an [`Example`] says.
+
+mod cli;
+mod client;
+mod coordinator;
+mod crash;
+pub mod database;
+pub mod dialect;
+mod example;
+mod input;
+mod proof;
+mod report;
+mod run;
+pub mod services;
+pub mod trial;
+
+pub use example::{Books, Example, Leftover, Site};
+pub use input::{Customer, Line, Order, Product};
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, FromArgMatches};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::{Arguments, Task};
+
+/// Orders went through, but the proof does not hold.
+const EXIT_DISPROVED: u8 = 2;
+
+/// The whole program: reads the command line, runs the orders, prints what they came to. Its exit
+/// code says whether the proof holds.
+pub async fn main<E: Example>(mut example: E) -> ExitCode {
+    let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
+    // program. An error says that it is chosen already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let ended = match arguments.task {
+        Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await,
+        None => Box::pin(run_orders(&example, &arguments)).await,
+    };
+    match ended {
+        Ok(code) => code,
+        Err(error) => {
+            // A closed standard error leaves nobody to tell.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Most flags are the same for all examples; name and description are the example's own.
+fn read_arguments<E: Example>(example: &mut E) -> Result<Arguments, clap::Error> {
+    let command = Arguments::command().name(E::NAME).about(E::ABOUT);
+    let matches = E::add_flags(command).get_matches();
+    example.read_flags(&matches)?;
+    Arguments::from_arg_matches(&matches)
+}
+
+async fn run_orders(example: &impl Example, arguments: &Arguments) -> Result<ExitCode> {
+    let report = run::run(example, &arguments.options).await?;
+    let text = if arguments.options.json { report.to_json()? } else { report.to_tables() };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DISPROVED) })
+}
