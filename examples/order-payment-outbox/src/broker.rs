@@ -21,7 +21,7 @@ pub(crate) enum Broker {
     /// Within this process.
     InProcess(InProcess),
     /// A stream a topic. The streams are of one run and go with it.
-    Redis { streams: RedisStreams, url: String, prefix: String },
+    Redis { streams: Box<RedisStreams>, url: String, prefix: String },
 }
 
 /// What one consumer hears.
@@ -36,7 +36,7 @@ impl Broker {
             "in-process" => Ok(Self::InProcess(InProcess::new())),
             "redis" | "rediss" => {
                 let prefix = format!("handfast:example:{run}:");
-                let streams = RedisStreams::connect(name).await?.prefix(&prefix);
+                let streams = Box::new(RedisStreams::connect(name).await?.prefix(&prefix));
                 Ok(Self::Redis { streams, url: name.to_owned(), prefix })
             }
             other => bail!("--broker {other}: in-process or redis://…"),

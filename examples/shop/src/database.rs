@@ -2,7 +2,7 @@
 //!
 //! A statement's text differs between them only in how it writes its parameters, and sqlx's types
 //! differ by product, so that code which runs statements is compiled once per product: see
-//! [`with_pool`](crate::with_pool) and [`with_resource`].
+//! [`with_pool`](crate::with_pool) and `with_resource`.
 
 use std::path::Path;
 use std::process;
