@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 use handfast_core::{
-    BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding, Limits,
-    LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen, Request,
-    Rounds, RowLock, Timestamp, What, Xid,
+    BranchId, Change, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, Holding,
+    Limits, LockMode, LockWait, Mode, NewBranch, Outcome, PhaseTwoOutcome, Reply, ReplyWhen,
+    Request, Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::store::codec;
 
@@ -95,6 +95,8 @@ struct Core {
     begun: u64,
     /// Bytes of records encoded so far.
     bytes: u64,
+    /// Where a request's records are encoded, as the journal does it.
+    encoded: Vec<u8>,
     names: Names,
 }
 
@@ -124,6 +126,7 @@ impl Core {
             open: VecDeque::new(),
             begun: 0,
             bytes: 0,
+            encoded: Vec::new(),
             names,
         }
     }
@@ -229,13 +232,21 @@ impl Core {
         let request = Request { reply_to: Some(Correlation(1)), what };
         self.coordinator.decide(Timestamp(1_000_000), request, &mut self.outcome);
         for change in self.outcome.changes.drain(..) {
-            let (key, value) = codec::encode_change(&change);
-            self.bytes += (key.len() + value.map_or(0, |value| value.len())) as u64;
+            encode(&change, &mut self.encoded);
         }
+        self.bytes += self.encoded.len() as u64;
+        self.encoded.clear();
         let effects = std::mem::take(&mut self.outcome.effects);
         if let Some(Effect::Reply { reply: Reply::Rejected(rejection), .. }) = effects.last() {
             bail!("refused: {rejection}");
         }
         Ok(effects)
+    }
+}
+
+fn encode(change: &Change, bytes: &mut Vec<u8>) {
+    codec::append_key(change.key(), bytes);
+    if let Change::Put(record) = change {
+        codec::append(record, bytes);
     }
 }

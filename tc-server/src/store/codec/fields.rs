@@ -3,7 +3,7 @@
 //! Writes what `prost` writes for the messages that `global`, `branch` and `saga` read: fields in
 //! the order of their numbers, without those that hold the default.
 
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
+use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 
 /// The fields of one message, at the end of a buffer.
 #[derive(Debug)]
@@ -19,16 +19,16 @@ impl<'a> Fields<'a> {
     pub(super) fn number(&mut self, tag: u32, value: impl Into<u64>) {
         let value = value.into();
         if value != 0 {
-            encode_key(tag, WireType::Varint, self.bytes);
-            encode_varint(value, self.bytes);
+            self.key(tag, WireType::Varint);
+            self.varint(value);
         }
     }
 
     /// A number that is written even when it is 0, if it is there at all.
     pub(super) fn optional_number(&mut self, tag: u32, value: Option<impl Into<u64>>) {
         if let Some(value) = value {
-            encode_key(tag, WireType::Varint, self.bytes);
-            encode_varint(value.into(), self.bytes);
+            self.key(tag, WireType::Varint);
+            self.varint(value.into());
         }
     }
 
@@ -51,14 +51,14 @@ impl<'a> Fields<'a> {
 
     /// One of the values of a repeated field.
     pub(super) fn item(&mut self, tag: u32, value: &[u8]) {
-        encode_key(tag, WireType::LengthDelimited, self.bytes);
-        encode_varint(value.len() as u64, self.bytes);
+        self.key(tag, WireType::LengthDelimited);
+        self.varint(value.len() as u64);
         self.bytes.extend_from_slice(value);
     }
 
     /// A message within the message.
     pub(super) fn message(&mut self, tag: u32, write: impl FnOnce(&mut Fields<'_>)) {
-        encode_key(tag, WireType::LengthDelimited, self.bytes);
+        self.key(tag, WireType::LengthDelimited);
         // Most are short: one byte is kept for the length, and widened where it is too little.
         let place = self.bytes.len();
         self.bytes.push(0);
@@ -67,6 +67,25 @@ impl<'a> Fields<'a> {
         let mut varint = [0; 10];
         let width = encoded_len_varint(length);
         encode_varint(length, &mut &mut varint[..]);
-        self.bytes.splice(place..=place, varint[..width].iter().copied());
+        self.bytes[place] = varint[0];
+        if width > 1 {
+            self.bytes.splice(place + 1..place + 1, varint[1..width].iter().copied());
+        }
+    }
+
+    fn key(&mut self, tag: u32, wire_type: WireType) {
+        self.varint(u64::from(tag << 3) | wire_type as u64);
+    }
+
+    /// Most numbers here are small.
+    fn varint(&mut self, value: u64) {
+        match u8::try_from(value) {
+            Ok(byte) if byte < 0x80 => self.bytes.push(byte),
+            Ok(_) | Err(_) => {
+                let mut varint = [0; 10];
+                encode_varint(value, &mut &mut varint[..]);
+                self.bytes.extend_from_slice(&varint[..encoded_len_varint(value)]);
+            }
+        }
     }
 }
