@@ -1,9 +1,13 @@
 //! How many of what there are, kept up to date change by change.
 
+use std::ops::Add;
+
 use crate::global::Global;
 use crate::outcome::{GlobalStatus, StatusKind};
+use crate::saga::SagaRecord;
 
-/// Sizes of the coordinator's state, for gauges.
+/// Sizes of the coordinator's state, for gauges. A saga counts as the global that would be where it
+/// is, and its steps as branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Undecided globals.
@@ -24,7 +28,7 @@ pub struct Counts {
     pub pending_branches: usize,
 }
 
-/// What one unfinished global adds to the counts.
+/// What one global or saga adds to the counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     status: StatusKind,
@@ -38,6 +42,28 @@ impl Share {
         Self {
             status: status.kind(),
             pending: if decided { global.unfinished as usize } else { 0 },
+        }
+    }
+
+    /// A saga's calls are owed from its beginning.
+    pub(crate) fn of_saga(saga: &SagaRecord) -> Self {
+        Self { status: saga.global_status().kind(), pending: saga.owed_calls() }
+    }
+}
+
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            active: self.active + other.active,
+            committing: self.committing + other.committing,
+            rolling_back: self.rolling_back + other.rolling_back,
+            needs_operator: self.needs_operator + other.needs_operator,
+            remembered: self.remembered + other.remembered,
+            locks: self.locks + other.locks,
+            waiters: self.waiters + other.waiters,
+            pending_branches: self.pending_branches + other.pending_branches,
         }
     }
 }

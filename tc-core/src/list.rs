@@ -11,6 +11,7 @@ use crate::lock::{Holder, LockId};
 use crate::name::Space;
 use crate::outcome::StatusKind;
 use crate::record::GlobalRecord;
+use crate::saga::SagaRecord;
 use crate::view::{GlobalSummary, LockView};
 use crate::{Timestamp, Xid};
 
@@ -75,8 +76,8 @@ pub struct LockCursor {
 }
 
 impl Coordinator {
-    /// Globals, unfinished and remembered, newest first. For the next page pass this one's `next`
-    /// as `before`.
+    /// Globals and sagas, unfinished and remembered, newest first. For the next page pass this
+    /// one's `next` as `before`.
     #[must_use]
     pub fn globals(
         &self,
@@ -85,14 +86,10 @@ impl Coordinator {
         bounds: PageBounds,
     ) -> Page<GlobalSummary, Xid> {
         let newest = before.unwrap_or(Xid(u64::MAX));
-        let mut unfinished = self.globals.newest_before(newest).peekable();
-        let mut finished = self.history.newest_before(newest).peekable();
-        let newest = std::iter::from_fn(move || match (unfinished.peek(), finished.peek()) {
-            (Some(one), Some(other)) if one.xid > other.xid => unfinished.next().map(Listed::Open),
-            (_, Some(_)) => finished.next().map(Listed::Finished),
-            (_, None) => unfinished.next().map(Listed::Open),
-        });
-        let entries = newest.map(|global| {
+        let unfinished = self.globals.newest_before(newest).map(Listed::Open);
+        let finished = self.history.newest_before(newest).map(Listed::Finished);
+        let sagas = self.sagas.newest_before(newest).map(Listed::Saga);
+        let entries = merged(merged(unfinished, finished), sagas).map(|global| {
             let xid = global.xid();
             (xid, Some(global).filter(|global| global.passes(filter)).map(Listed::summary))
         });
@@ -172,6 +169,19 @@ fn places(
     std::iter::once((start, None)).chain(locks)
 }
 
+/// Two lists, newest first each, as one that is.
+fn merged<'a>(
+    one: impl Iterator<Item = Listed<'a>>,
+    other: impl Iterator<Item = Listed<'a>>,
+) -> impl Iterator<Item = Listed<'a>> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first.xid() > second.xid() => one.next(),
+        (_, Some(_)) => other.next(),
+        (_, None) => one.next(),
+    })
+}
+
 /// Takes entries, each with its place, until a bound is reached.
 fn page<T, C: Copy>(
     entries: impl Iterator<Item = (C, Option<T>)>,
@@ -206,6 +216,7 @@ impl LockFilter {
 enum Listed<'a> {
     Open(&'a Global),
     Finished(&'a GlobalRecord),
+    Saga(&'a SagaRecord),
 }
 
 impl Listed<'_> {
@@ -213,6 +224,7 @@ impl Listed<'_> {
         match self {
             Self::Open(global) => global.xid,
             Self::Finished(global) => global.xid,
+            Self::Saga(saga) => saga.xid,
         }
     }
 
@@ -224,6 +236,9 @@ impl Listed<'_> {
             }
             Self::Finished(global) => {
                 (global.status(), &global.application, &global.name, global.begun_at)
+            }
+            Self::Saga(saga) => {
+                (saga.global_status(), &saga.application, &saga.definition.name, saga.begun_at)
             }
         };
         filter.status.is_none_or(|wanted| wanted == status.kind())
@@ -241,6 +256,11 @@ impl Listed<'_> {
             Self::Finished(global) => {
                 let (status, branches) = (global.status(), global.finished_branches.len());
                 GlobalSummary { record: global.clone(), status, branches }
+            }
+            Self::Saga(saga) => {
+                let view = saga.view();
+                let (status, branches) = (view.status, view.branches.len());
+                GlobalSummary { record: view.record, status, branches }
             }
         }
     }

@@ -99,12 +99,13 @@ impl Coordinator {
     /// Sizes of the state; cheap.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts {
+        let globals = Counts {
             remembered: self.history.len(),
             locks: self.locks.len(),
             waiters: self.waits.for_locks(),
             ..self.globals.counts()
-        }
+        };
+        globals + self.sagas.counts()
     }
 
     pub(crate) fn lock_view(&self, lock: LockId) -> LockView {

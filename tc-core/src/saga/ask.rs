@@ -235,7 +235,8 @@ impl Coordinator {
 }
 
 impl SagaRecord {
-    /// As a global would stand that is where the saga is.
+    /// As a global would stand that is where the saga is. One that needs an operator says so in
+    /// both directions, which a global does on its way back alone.
     pub(crate) fn global_status(&self) -> GlobalStatus {
         let reason = match self.state {
             SagaState::Running | SagaState::Completed(_) => RollbackReason::Requested,
@@ -244,7 +245,6 @@ impl SagaRecord {
         match self.status() {
             SagaStatus::Running if self.can_turn_back() => GlobalStatus::Active,
             SagaStatus::Running => GlobalStatus::Committing,
-            SagaStatus::NeedsOperator if !self.is_turned_back() => GlobalStatus::Committing,
             SagaStatus::Completed => GlobalStatus::Committed,
             SagaStatus::Compensating => GlobalStatus::RollingBack(reason),
             SagaStatus::Compensated => GlobalStatus::RolledBack(reason),

@@ -68,6 +68,14 @@ impl SagaRecord {
         self.each().filter(move |(_, _, record)| owes(record)).map(|(step, ..)| step)
     }
 
+    /// How many calls are owed: a signal owes none.
+    pub(crate) fn owed_calls(&self) -> usize {
+        let owes = |(_, definition, record): &(StepRef, &StepDefinition, &StepRecord)| {
+            definition.kind != StepKind::Signal && record.state.owes().is_some()
+        };
+        self.each().filter(owes).count()
+    }
+
     fn go_forward(&mut self, now: Timestamp) -> Vec<StepRef> {
         let unfinished = self.each().filter(|(_, _, record)| record.state != StepState::Done);
         let Some(group) = unfinished.map(|(_, definition, _)| definition.group).min() else {

@@ -1,10 +1,12 @@
-//! All sagas, with what must always agree with them: keys, timeouts and the order of forgetting.
+//! All sagas, with what must always agree with them: keys, timeouts, the order of forgetting, and
+//! how many there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::record::SagaRecord;
 use crate::by_xid::ByXid;
+use crate::counts::{Counts, Share};
 use crate::{Timestamp, Xid};
 
 /// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
@@ -15,6 +17,7 @@ pub(crate) struct Sagas {
     by_key: BTreeMap<Arc<str>, Xid>,
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
+    counts: Counts,
 }
 
 impl Sagas {
@@ -24,6 +27,10 @@ impl Sagas {
 
     pub(crate) fn ended(&self) -> usize {
         self.ended.len()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts { remembered: self.ended.len(), ..self.counts }
     }
 
     pub(crate) fn get(&self, xid: Xid) -> Option<&SagaRecord> {
@@ -83,15 +90,18 @@ impl Sagas {
     pub(crate) fn is_consistent(&self) -> bool {
         let mut anew = Self::default();
         self.iter().for_each(|saga| anew.insert(saga.clone()));
-        anew.by_key == self.by_key && anew.timeouts == self.timeouts && anew.ended == self.ended
+        let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
+        agree && anew.ended == self.ended && anew.counts == self.counts
     }
 
     fn enter(&mut self, saga: &SagaRecord) {
+        self.counts.enter(Share::of_saga(saga));
         self.timeouts.extend(saga.next_timeout().map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
+        self.counts.leave(Share::of_saga(saga));
         if let Some((at, _)) = saga.next_timeout() {
             self.timeouts.remove(&(at, saga.xid));
         }
