@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::{Process, Program};
 
+const LOG_LINES_SHOWN: usize = 20;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
@@ -111,6 +112,14 @@ impl Coordinator {
         Ok(())
     }
 
+    /// The end of its log, which goes with the test's directory.
+    fn last_words(&self) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+    }
+
     async fn wait_ready(&mut self, may_crash: bool) -> Result<()> {
         let url = format!("http://{}/readyz", self.admin);
         let started = Instant::now();
@@ -118,12 +127,12 @@ impl Coordinator {
             match self.running()?.ended()? {
                 Some(_) if may_crash => return Ok(()),
                 Some(status) => {
-                    bail!("the coordinator ended with {status}, see {}", self.log.display())
+                    bail!("the coordinator ended with {status}:\n{}", self.last_words())
                 }
                 None => {}
             }
             if started.elapsed() > READY_WITHIN {
-                bail!("the coordinator is not ready, see {}", self.log.display());
+                bail!("the coordinator is not ready:\n{}", self.last_words());
             }
             sleep(ASK_EVERY).await;
         }

@@ -138,7 +138,7 @@ impl Service {
         let work = self.work(operation, what, form);
         match Box::pin(global.scope(work)).await {
             Ok(rows) => {
-                let (outcome, why) = outcome_of(global.commit().await);
+                let (outcome, why) = outcome_of(what, global.commit().await);
                 Ok(Ended { outcome, why, seen: what.seen(&rows) })
             }
             Err(error) => Ok(roll_back(global, error).await),
@@ -159,6 +159,9 @@ impl Service {
         Ok(read)
     }
 }
+
+/// What the coordinator says of a global without a branch after its restart.
+const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 
 struct Ended {
     outcome: Outcome,
@@ -182,9 +185,15 @@ async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
     Ended::in_nothing(why)
 }
 
-fn outcome_of(committed: Result<(), EndError>) -> (Outcome, String) {
+fn outcome_of(what: &What, committed: Result<(), EndError>) -> (Outcome, String) {
     let Err(error) = committed else { return (Outcome::Committed, String::new()) };
     let outcome = match &error {
+        // It had no branch that a restart could know of, and nothing to lose.
+        EndError::Unknown { source, .. }
+            if what.reads_committed() && source.code() == UNKNOWN_XID =>
+        {
+            Outcome::RolledBack
+        }
         EndError::RolledBack { .. }
         | EndError::RollingBack { .. }
         | EndError::NeedsOperator { .. }
