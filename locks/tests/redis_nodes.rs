@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "conformance/stage.rs"]
-#[allow(dead_code, reason = "it serves the other tests too")]
+#[expect(dead_code, reason = "it serves the other tests too")]
 mod stage;
 
 use std::sync::Arc;

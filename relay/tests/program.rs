@@ -5,7 +5,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use handfast::outbox::{self, Event};
+use handfast::outbox::{self, Event, RabbitMq};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_handfast-relay");
@@ -76,15 +76,37 @@ async fn events_are_listed_requeued_and_skipped() {
 }
 
 #[tokio::test]
-async fn it_relays_until_it_is_told_to_stop() {
-    let redis = std::env::var("HANDFAST_TEST_REDIS").unwrap_or_else(|_| {
-        panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
-    });
+async fn it_relays_to_redis_until_it_is_told_to_stop() {
+    relays_until_it_is_told_to_stop(&server("HANDFAST_TEST_REDIS"), &fresh_topic()).await;
+}
+
+#[tokio::test]
+async fn it_relays_to_nats_until_it_is_told_to_stop() {
+    relays_until_it_is_told_to_stop(&server("HANDFAST_TEST_NATS"), &fresh_topic()).await;
+}
+
+#[tokio::test]
+async fn it_relays_to_rabbit_mq_until_it_is_told_to_stop() {
+    let (url, topic) = (server("HANDFAST_TEST_RABBITMQ"), fresh_topic());
+    let rabbit = RabbitMq::connect(&url).await.unwrap();
+    let _group = rabbit.subscribe(&topic, "payments").await.unwrap();
+    relays_until_it_is_told_to_stop(&url, &topic).await;
+}
+
+fn server(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: run the tests with `cargo xtask test`"))
+}
+
+fn fresh_topic() -> String {
+    format!("test-{}", Event::unordered("any").id())
+}
+
+async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
     let outbox = Outbox::new().await;
-    let topic = format!("test-{}", std::process::id());
-    outbox.emit(&Event::new(&topic, "7").payload("placed")).await;
+    outbox.emit(&Event::new(topic, "7").payload("placed")).await;
     let mut program = Command::new(PROGRAM);
-    program.args(["run", "--database", &outbox.url, "--broker", &redis]);
+    program.args(["run", "--database", &outbox.url, "--broker", broker]);
     let mut relay = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while outbox.json("ls")[0]["state"] != "published" {

@@ -2,54 +2,11 @@
 
 use anyhow::Result;
 
-use handfast_example_shop::trial::{Trial, mysql, postgres};
+use handfast_example_shop::trial::Trial;
 
 const PROGRAM: Trial = Trial(env!("CARGO_BIN_EXE_order-payment-tcc"));
 
-#[test]
-fn sqlite_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one("sqlite")
-}
-
-#[test]
-fn sqlite_at_once() -> Result<()> {
-    PROGRAM.at_once("sqlite")
-}
-
-#[test]
-fn sqlite_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes("sqlite")
-}
-
-#[test]
-fn postgres_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one(&postgres()?)
-}
-
-#[test]
-fn postgres_at_once() -> Result<()> {
-    PROGRAM.at_once(&postgres()?)
-}
-
-#[test]
-fn postgres_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes(&postgres()?)
-}
-
-#[test]
-fn mysql_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one(&mysql()?)
-}
-
-#[test]
-fn mysql_at_once() -> Result<()> {
-    PROGRAM.at_once(&mysql()?)
-}
-
-#[test]
-fn mysql_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes(&mysql()?)
-}
+handfast_example_shop::trials!(sqlite, postgres, mysql);
 
 #[test]
 fn the_report_has_its_keys_and_no_others() -> Result<()> {

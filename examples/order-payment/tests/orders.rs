@@ -4,56 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
-use handfast_example_shop::trial::{Trial, mysql, postgres};
+use handfast_example_shop::trial::Trial;
 use handfast_server::config::{AdminConfig, Config, GrpcConfig};
 use handfast_server::serve::{Ended, Server};
 
 const PROGRAM: Trial = Trial(env!("CARGO_BIN_EXE_order-payment"));
 
-#[test]
-fn sqlite_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one("sqlite")
-}
-
-#[test]
-fn sqlite_at_once() -> Result<()> {
-    PROGRAM.at_once("sqlite")
-}
-
-#[test]
-fn sqlite_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes("sqlite")
-}
-
-#[test]
-fn postgres_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one(&postgres()?)
-}
-
-#[test]
-fn postgres_at_once() -> Result<()> {
-    PROGRAM.at_once(&postgres()?)
-}
-
-#[test]
-fn postgres_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes(&postgres()?)
-}
-
-#[test]
-fn mysql_one_by_one() -> Result<()> {
-    PROGRAM.one_by_one(&mysql()?)
-}
-
-#[test]
-fn mysql_at_once() -> Result<()> {
-    PROGRAM.at_once(&mysql()?)
-}
-
-#[test]
-fn mysql_with_crashes() -> Result<()> {
-    PROGRAM.with_crashes(&mysql()?)
-}
+handfast_example_shop::trials!(sqlite, postgres, mysql);
 
 /// A coordinator that runs already, as `handfast serve` starts it: the run leaves it clean.
 #[tokio::test(flavor = "multi_thread")]

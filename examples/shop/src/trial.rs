@@ -36,6 +36,32 @@ const KEYS: [&str; 15] = [
     "p99_ms",
 ];
 
+/// Tests of an example on each of these databases, `PROGRAM` being its [`Trial`]: one order after the
+/// other, many at once, and many while the coordinator dies.
+#[macro_export]
+macro_rules! trials {
+    ($($database:ident),+) => {
+        $(mod $database {
+            use $crate::trial::$database as database;
+
+            #[test]
+            fn one_by_one() -> anyhow::Result<()> {
+                super::PROGRAM.one_by_one(&database()?)
+            }
+
+            #[test]
+            fn at_once() -> anyhow::Result<()> {
+                super::PROGRAM.at_once(&database()?)
+            }
+
+            #[test]
+            fn with_crashes() -> anyhow::Result<()> {
+                super::PROGRAM.with_crashes(&database()?)
+            }
+        })+
+    };
+}
+
 /// The executable of an example.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial(pub &'static str);
@@ -101,6 +127,14 @@ impl Trial {
         ensure!(keys == expected, "{keys:?}");
         Ok(())
     }
+}
+
+/// Files of the run's own.
+///
+/// # Errors
+/// Never: the databases are asked for alike.
+pub fn sqlite() -> Result<String> {
+    Ok("sqlite".to_owned())
 }
 
 /// The PostgreSQL server of the test run.

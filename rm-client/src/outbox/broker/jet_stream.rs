@@ -16,6 +16,7 @@ use async_nats::jetstream::{self, Context, ErrorCode, Message, stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
+use super::one_out::{Messages, OneOut};
 use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
 use crate::outbox::event::Event;
@@ -107,7 +108,7 @@ impl JetStream {
         };
         let consumer = stream.get_or_create_consumer(&durable, wanted).await;
         let consumer = consumer.map_err(unavailable)?;
-        Ok(JetStreamSubscription { consumer, topic: topic.to_owned(), out: None })
+        Ok(JetStreamSubscription(OneOut::new(Pulled { consumer, topic: topic.to_owned() })))
     }
 
     fn stream_of(&self, topic: &str) -> stream::Config {
@@ -217,21 +218,25 @@ fn unavailable(error: impl fmt::Display) -> OutboxError {
 }
 
 /// One consumer of a group.
-pub struct JetStreamSubscription {
+pub struct JetStreamSubscription(OneOut<Pulled>);
+
+/// The messages that a consumer pulls.
+struct Pulled {
     consumer: PullConsumer,
     topic: String,
-    /// What was delivered and not acknowledged.
-    out: Option<Message>,
 }
 
 impl fmt::Debug for JetStreamSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JetStreamSubscription").field("topic", &self.topic).finish_non_exhaustive()
+        let topic = &self.0.messages.topic;
+        f.debug_struct("JetStreamSubscription").field("topic", topic).finish_non_exhaustive()
     }
 }
 
-impl JetStreamSubscription {
-    async fn pull(&self) -> Result<Message, OutboxError> {
+impl Messages for Pulled {
+    type Message = Message;
+
+    async fn pull(&mut self) -> Result<Message, OutboxError> {
         loop {
             let batch = self.consumer.fetch().max_messages(1).expires(PULL).messages().await;
             let mut batch = batch.map_err(unavailable)?;
@@ -255,47 +260,22 @@ impl JetStreamSubscription {
         let tag = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
         Ok(Delivery { event, tag })
     }
-}
 
-/// Answers when the server knows.
-async fn settle(message: &Message) -> Result<(), OutboxError> {
-    message.double_ack().await.map_err(unavailable)
+    async fn settle(message: &Message) -> Result<(), OutboxError> {
+        message.double_ack().await.map_err(unavailable)
+    }
 }
 
 impl Subscription for JetStreamSubscription {
     fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
-        async move {
-            loop {
-                let message = self.pull().await?;
-                match self.delivery(&message) {
-                    Ok(delivery) => {
-                        self.out = Some(message);
-                        return Ok(delivery);
-                    }
-                    // Not one of ours: nobody can make anything of it, now or later.
-                    Err(error) => {
-                        tracing::error!(topic = self.topic, %error, "skipped a message");
-                        settle(&message).await?;
-                    }
-                }
-            }
-        }
-        .boxed()
+        self.0.next().boxed()
     }
 
     fn acknowledge<'s>(
         &'s mut self,
         delivery: &'s Delivery,
     ) -> BoxFuture<'s, Result<(), OutboxError>> {
-        async move {
-            let is_out = |message: &Message| message.reply.as_deref() == Some(&delivery.tag);
-            let Some(message) = self.out.take_if(|message| is_out(message)) else {
-                let reason = format!("delivery {} is not the last one", delivery.tag);
-                return Err(OutboxError::BrokerUnavailable { reason });
-            };
-            settle(&message).await
-        }
-        .boxed()
+        self.0.acknowledge(delivery).boxed()
     }
 }
 

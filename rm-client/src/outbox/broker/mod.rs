@@ -6,6 +6,8 @@
 mod in_process;
 #[cfg(feature = "nats")]
 mod jet_stream;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod one_out;
 #[cfg(feature = "rabbitmq")]
 mod rabbit_mq;
 #[cfg(feature = "redis")]

@@ -21,6 +21,7 @@ use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
 };
 
+use super::one_out::{Messages, OneOut};
 use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
 use crate::outbox::event::Event;
@@ -93,7 +94,8 @@ impl RabbitMq {
         let topic = topic.to_owned();
         let queue = short(&format!("{}.{topic}.{group}", self.exchange))?;
         let consumer = Some(consume(self, &topic, &queue).await?);
-        Ok(RabbitMqSubscription { rabbit: self.clone(), topic, queue, consumer, out: None })
+        let consumed = Consumed { rabbit: self.clone(), topic, queue, consumer };
+        Ok(RabbitMqSubscription(OneOut::new(consumed)))
     }
 
     /// A new connection with a channel on which the exchange is known.
@@ -208,14 +210,15 @@ fn not_reached(error: OutboxError) -> PublishError {
 }
 
 /// One consumer of a group.
-pub struct RabbitMqSubscription {
+pub struct RabbitMqSubscription(OneOut<Consumed>);
+
+/// The messages of a group's queue.
+struct Consumed {
     rabbit: RabbitMq,
     topic: String,
     queue: ShortString,
     /// None after its channel has broken.
     consumer: Option<Consuming>,
-    /// What was delivered and not acknowledged.
-    out: Option<Message>,
 }
 
 struct Consuming {
@@ -225,14 +228,15 @@ struct Consuming {
 
 impl fmt::Debug for RabbitMqSubscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RabbitMqSubscription")
-            .field("queue", &self.queue.as_str())
-            .finish_non_exhaustive()
+        let queue = self.0.messages.queue.as_str();
+        f.debug_struct("RabbitMqSubscription").field("queue", &queue).finish_non_exhaustive()
     }
 }
 
-impl RabbitMqSubscription {
-    async fn message(&mut self) -> Result<Message, OutboxError> {
+impl Messages for Consumed {
+    type Message = Message;
+
+    async fn pull(&mut self) -> Result<Message, OutboxError> {
         let Self { rabbit, topic, queue, .. } = &*self;
         let consuming = match &self.consumer {
             Some(consuming) => consuming.messages.clone(),
@@ -260,6 +264,11 @@ impl RabbitMqSubscription {
         let payload = message.data.clone();
         let event = Event::restored(id.unwrap_or_default(), topic, header(KEY), &headers, payload)?;
         Ok(Delivery { event, tag: message.delivery_tag.to_string() })
+    }
+
+    async fn settle(message: &Message) -> Result<(), OutboxError> {
+        let known = answered(message.ack(BasicAckOptions::default())).await?;
+        if known { Ok(()) } else { Err(unavailable("the channel of the delivery has ended")) }
     }
 }
 
@@ -290,44 +299,15 @@ async fn next_of(mut messages: lapin::Consumer) -> Result<Message, OutboxError> 
     message.ok_or_else(|| unavailable("the server has ended the consumer"))?.map_err(unavailable)
 }
 
-async fn settle(message: &Message) -> Result<(), OutboxError> {
-    let known = answered(message.ack(BasicAckOptions::default())).await?;
-    if known { Ok(()) } else { Err(unavailable("the channel of the delivery has ended")) }
-}
-
 impl Subscription for RabbitMqSubscription {
     fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
-        async move {
-            loop {
-                let message = self.message().await?;
-                match self.delivery(&message) {
-                    Ok(delivery) => {
-                        self.out = Some(message);
-                        return Ok(delivery);
-                    }
-                    // Not one of ours: nobody can make anything of it, now or later.
-                    Err(error) => {
-                        tracing::error!(topic = self.topic, %error, "skipped a message");
-                        settle(&message).await?;
-                    }
-                }
-            }
-        }
-        .boxed()
+        self.0.next().boxed()
     }
 
     fn acknowledge<'s>(
         &'s mut self,
         delivery: &'s Delivery,
     ) -> BoxFuture<'s, Result<(), OutboxError>> {
-        async move {
-            let is_out = |message: &Message| message.delivery_tag.to_string() == delivery.tag;
-            let Some(message) = self.out.take_if(|message| is_out(message)) else {
-                let reason = format!("delivery {} is not the last one", delivery.tag);
-                return Err(OutboxError::BrokerUnavailable { reason });
-            };
-            settle(&message).await
-        }
-        .boxed()
+        self.0.acknowledge(delivery).boxed()
     }
 }
