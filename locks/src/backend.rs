@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
+use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::name::{Fence, Holder, LockName, Token};
 
@@ -86,6 +87,9 @@ pub enum Answer {
     Granted {
         /// Larger than every earlier holder's; those who hold parts at the same time have the same.
         fence: Fence,
+        /// When the backend had certainly not granted it yet, where that is not the time at which
+        /// this request was handed out: the lease counts from then.
+        since: Option<Moment>,
     },
     /// Not yet.
     Busy {
@@ -94,6 +98,14 @@ pub enum Answer {
         /// When to ask again if no wake-up comes.
         look_again: Duration,
     },
+}
+
+impl Answer {
+    /// Granted by the very request that is answered.
+    #[must_use]
+    pub const fn granted(fence: Fence) -> Self {
+        Self::Granted { fence, since: None }
+    }
 }
 
 /// A lock that the client believes to hold.

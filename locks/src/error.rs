@@ -190,6 +190,7 @@ impl BackendError {
     }
 
     /// A backend whose locks cannot be held in parts.
+    #[cfg(feature = "redis")]
     pub(crate) fn no_shares(backend: &str) -> Self {
         Self::lasting(format!("{backend} has neither readers nor permits"))
     }

@@ -214,6 +214,70 @@ impl Coordinator {
         Ok(reply)
     }
 
+    /// Takes a lease of a named lock; waits for it as long as the request says, beyond the request
+    /// deadline.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[cfg(feature = "locks")]
+    pub(crate) async fn acquire_lock(
+        &self,
+        request: v1::AcquireLockRequest,
+    ) -> Result<v1::AcquireLockReply, Error> {
+        let wait = Duration::from_millis(request.wait_ms);
+        let answer = self.ask("acquire_lock", Ask::AcquireLock(request), wait).await?;
+        let Answer::AcquireLock(reply) = answer else {
+            return Err(unexpected("acquire_lock", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Renews leases of named locks.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[cfg(feature = "locks")]
+    pub(crate) async fn renew_locks(
+        &self,
+        request: v1::RenewLocksRequest,
+    ) -> Result<v1::RenewLocksReply, Error> {
+        let answer = self.ask("renew_locks", Ask::RenewLocks(request), Duration::ZERO).await?;
+        let Answer::RenewLocks(reply) = answer else {
+            return Err(unexpected("renew_locks", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Ends an acquisition of a named lock.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[cfg(feature = "locks")]
+    pub(crate) async fn release_lock(
+        &self,
+        request: v1::ReleaseLockRequest,
+    ) -> Result<v1::ReleaseLockReply, Error> {
+        let answer = self.ask("release_lock", Ask::ReleaseLock(request), Duration::ZERO).await?;
+        let Answer::ReleaseLock(reply) = answer else {
+            return Err(unexpected("release_lock", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Asks who holds a named lock.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    #[cfg(feature = "locks")]
+    pub(crate) async fn find_lock(
+        &self,
+        request: v1::FindLockRequest,
+    ) -> Result<v1::FindLockReply, Error> {
+        let answer = self.ask("find_lock", Ask::FindLock(request), Duration::ZERO).await?;
+        let Answer::FindLock(reply) = answer else { return Err(unexpected("find_lock", &answer)) };
+        Ok(reply)
+    }
+
     /// Makes this process an RM of a resource, now and after every reconnect. A second registration
     /// of the same id and mode replaces the first.
     pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {

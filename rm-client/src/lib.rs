@@ -37,6 +37,7 @@
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
 //! | have work of several services done step by step, or taken back | [`saga`] |
+//! | lock something by a name | `Handfast::locks`, with the feature `locks` |
 //! | tell others what has happened | [`outbox`], [`AtTransaction::emit`] |
 //! | say what happens inside a transaction | [`Propagation`] |
 //! | carry the transaction to other services | [`propagation`] |
@@ -61,6 +62,8 @@ mod error;
 pub mod fence;
 #[doc(hidden)]
 pub mod link;
+#[cfg(feature = "locks")]
+mod locks;
 pub mod outbox;
 pub mod participant;
 pub mod propagation;
@@ -79,6 +82,8 @@ pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};
 pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
+#[cfg(feature = "locks")]
+pub use locks::CoordinatorLocks;
 pub use status::{GlobalStatus, RollbackReason};
 pub use tcc::{Tcc, TccBranch, TccError, TccResource};
 pub use tm::{

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
 use crate::history::History;
+use crate::lease::Leases;
 use crate::lock::{LockTable, Touched};
 use crate::name::{Names, Origin};
 use crate::number::Numbers;
@@ -38,6 +39,7 @@ pub struct Coordinator {
     pub(crate) votings: Votings,
     pub(crate) history: History,
     pub(crate) sagas: Sagas,
+    pub(crate) leases: Leases,
 }
 
 /// A reply, none yet (or none at all), or a refusal.
@@ -98,6 +100,15 @@ impl Coordinator {
             What::Operate { xid, action, operator } => {
                 self.operate(now, xid, action, &operator, out)
             }
+            What::AcquireLock(wanted) => self.acquire_lock(now, to, *wanted, out),
+            What::RenewLocks { tokens, lease_ms } => self.renew_locks(now, &tokens, lease_ms, out),
+            What::ReleaseLock { name, token, is_doubtful } => {
+                self.release_lock(now, &name, token, is_doubtful, out)
+            }
+            What::FindLock { name } => {
+                Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &name) }))
+            }
+            What::BreakLock { name, token } => self.break_lock(now, &name, token, out),
         };
         if let Some(reply) = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection))) {
             push_reply(out, to, reply);
@@ -105,7 +116,7 @@ impl Coordinator {
     }
 
     /// When the shell should send the next [`What::Tick`]: the earliest deadline of an undecided
-    /// global or a waiting request, or when a finished global is to be forgotten.
+    /// global, a waiting request or a lease, or when a finished global is to be forgotten.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let deadlines = [
@@ -114,6 +125,7 @@ impl Coordinator {
             self.forgetting_due(),
             self.sagas.next_timeout().map(|(at, _)| at),
             self.saga_forgetting_due(),
+            self.leases.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -173,7 +185,7 @@ impl Coordinator {
             }
             Some(Awaited::End(xid)) => self.waits.forget_end(xid, waiting),
             Some(Awaited::Votes(xid)) => self.forget_asker(xid, waiting),
-            None => {}
+            None => self.forget_turn(now, waiting, out),
         }
     }
 

@@ -26,6 +26,10 @@ pub struct Counts {
     pub waiters: usize,
     /// Branches of decided globals whose phase two is not carried out.
     pub pending_branches: usize,
+    /// Leases of named locks.
+    pub leases: usize,
+    /// Requests waiting for named locks.
+    pub lock_queue: usize,
 }
 
 /// What one global or saga adds to the counts.
@@ -64,6 +68,8 @@ impl Add for Counts {
             locks: self.locks + other.locks,
             waiters: self.waiters + other.waiters,
             pending_branches: self.pending_branches + other.pending_branches,
+            leases: self.leases + other.leases,
+            lock_queue: self.lock_queue + other.lock_queue,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The wait-for graph between globals, derived from holders and queues when it is needed.
 //!
 //! A global waits for the other holders of a row that its requests want in a conflicting mode, and
-//! for the requests of other globals before them in the queue. A cycle can only close at a global
+//! for the requests of other globals before them in the queue; so it is with named locks (`lease`),
+//! whose queues are others. A cycle can only close at a global
 //! whose edges just changed, so only paths from that global back to itself are searched.
 
 use std::collections::BTreeSet;
@@ -44,11 +45,14 @@ impl Coordinator {
             waiter.is_some_and(|waiter| waiter.rows.iter().any(|row| behind(row).is_some()))
         };
         let mut held = global.locks();
-        held.any(|lock| self.locks.has_queue(lock)) || self.waits.of_global(xid).any(queued_for)
+        held.any(|lock| self.locks.has_queue(lock))
+            || self.waits.of_global(xid).any(queued_for)
+            || self.is_waited_for_by_name(xid)
     }
 
     fn blockers_of(&self, xid: Xid) -> Vec<Xid> {
-        self.waits.of_global(xid).flat_map(|id| self.blockers_of_request(id)).collect()
+        let by_row = self.waits.of_global(xid).flat_map(|id| self.blockers_of_request(id));
+        by_row.chain(self.blockers_by_name(xid)).collect()
     }
 
     /// The globals that a request waits for.

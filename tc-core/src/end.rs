@@ -107,6 +107,10 @@ impl Coordinator {
             self.refuse(id, self.already_decided(xid), &mut touched, out);
         }
         self.settle(now, touched, out);
+        self.refuse_turns_of(now, xid, out);
+        if phase == Phase::Committing {
+            self.end_leases_of(now, xid, out);
+        }
         if let Some(voting) = voting {
             self.answer_askers(xid, voting, phase, out);
         }
@@ -160,6 +164,7 @@ impl Coordinator {
         let status = record.status();
         self.history.add(record);
         self.forget_beyond_the_limit(out);
+        self.end_leases_of(now, xid, out);
         self.answer_ends(xid, status, out);
     }
 

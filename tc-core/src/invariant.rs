@@ -9,11 +9,13 @@ use crate::branch::Branch;
 use crate::coordinator::Coordinator;
 use crate::counts::{Counts, Share};
 use crate::global::{Global, Phase};
+use crate::lease::{LeaseRecord, LockShare};
+use crate::list::PageBounds;
 use crate::lock::{LockId, Purpose};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, QUEUE and VOTES, and that counts agree with what is counted.
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is counted.
     /// Reads the whole state: for tests.
     ///
     /// # Errors
@@ -22,11 +24,31 @@ impl Coordinator {
         self.check_globals()?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
         self.check_votings()?;
+        self.check_leases()?;
         for lock in self.locks.iter() {
             self.check_lock(lock)?;
         }
         for (id, waiter) in self.waits.iter() {
             self.check_waiter(id, waiter)?;
+        }
+        Ok(())
+    }
+
+    fn check_leases(&self) -> Result<(), String> {
+        ensure(self.leases.is_consistent(), || "LEASE: leases and indexes".to_owned())?;
+        for lock in self.named_locks(None, PageBounds::NONE).items {
+            let alone = |it: &LeaseRecord| it.share == LockShare::All && it.xid.is_none();
+            let is_shared = lock.held.len() > 1;
+            ensure(!is_shared || !lock.held.iter().any(alone), || {
+                format!("LEASE: {} is held twice", lock.name)
+            })?;
+            let owners = lock.held.iter().filter_map(|lease| lease.xid);
+            let mut done = owners.filter(|xid| {
+                self.globals.get(*xid).is_none_or(|global| global.phase == Phase::Committing)
+            });
+            ensure(done.next().is_none(), || {
+                format!("LOCK-OWNER: the owner of {} is done", lock.name)
+            })?;
         }
         Ok(())
     }

@@ -79,6 +79,7 @@ mod id;
 mod index;
 mod invariant;
 mod key;
+mod lease;
 mod limits;
 mod list;
 mod load;
@@ -104,6 +105,9 @@ mod xid_text;
 pub use coordinator::Coordinator;
 pub use counts::Counts;
 pub use id::{BranchId, Correlation, Epoch, FencingToken, Timestamp, Xid};
+pub use lease::{
+    LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NamedLockView, NamedLockWaiter, NewLease,
+};
 pub use limits::Limits;
 pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
 pub use load::LoadError;

@@ -13,6 +13,7 @@ use crate::coordinator::Coordinator;
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
 use crate::history::History;
+use crate::lease::{LeaseId, LeaseRecord, Leases};
 use crate::lock::{Holder, LockTable};
 use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
@@ -58,6 +59,9 @@ pub enum LoadError {
     /// has.
     #[error("saga {0} contradicts itself or another saga")]
     SagaMisfit(Xid),
+    /// A lease that another one leaves no room for, or whose global is missing or done.
+    #[error("lease {} contradicts another one or its global", .0.0)]
+    LeaseMisfit(LeaseId),
     /// Two globals hold a row in conflicting modes.
     #[error("a row of table {table} is held by xid {first} and xid {second}")]
     RowHeldTwice {
@@ -107,8 +111,9 @@ impl Coordinator {
             votings: Votings::new(),
             history: History::default(),
             sagas: Sagas::default(),
+            leases: Leases::default(),
         };
-        let (globals, mut branches, sagas) = sort_records(records)?;
+        let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
             coordinator.restore_saga(epoch, saga)?;
         }
@@ -116,6 +121,9 @@ impl Coordinator {
             let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
             let own = std::mem::replace(&mut branches, later);
             coordinator.restore(epoch, global, own)?;
+        }
+        for lease in leases.into_values() {
+            coordinator.restore_lease(epoch, lease)?;
         }
         coordinator.history.put_in_order();
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
@@ -188,33 +196,44 @@ impl Coordinator {
 }
 
 type Branches = BTreeMap<(Xid, u32), BranchRecord>;
-type Sorted = (BTreeMap<Xid, GlobalRecord>, Branches, BTreeMap<Xid, SagaRecord>);
+
+#[derive(Default)]
+struct Sorted {
+    globals: BTreeMap<Xid, GlobalRecord>,
+    branches: Branches,
+    sagas: BTreeMap<Xid, SagaRecord>,
+    leases: BTreeMap<LeaseId, LeaseRecord>,
+}
 
 fn sort_records(records: impl IntoIterator<Item = Record>) -> Result<Sorted, LoadError> {
-    let (mut globals, mut branches, mut sagas) =
-        (BTreeMap::new(), Branches::new(), BTreeMap::new());
+    let mut sorted = Sorted::default();
     for record in records {
         let key = record.key();
         match record {
             Record::Global(global) => {
-                if globals.insert(global.xid, global).is_some() {
+                if sorted.globals.insert(global.xid, global).is_some() {
                     return Err(LoadError::RecordTwice(key));
                 }
             }
             Record::Saga(saga) => {
-                if sagas.insert(saga.xid, saga).is_some() {
+                if sorted.sagas.insert(saga.xid, saga).is_some() {
+                    return Err(LoadError::RecordTwice(key));
+                }
+            }
+            Record::Lease(lease) => {
+                if sorted.leases.insert(lease.id, lease).is_some() {
                     return Err(LoadError::RecordTwice(key));
                 }
             }
             Record::Branch(branch) => {
                 let (xid, id) = (branch.xid, branch.id);
-                if branches.insert((xid, branch.sequence), branch).is_some() {
+                if sorted.branches.insert((xid, branch.sequence), branch).is_some() {
                     return Err(LoadError::BranchMisfit { xid, branch: id });
                 }
             }
         }
     }
-    Ok((globals, branches, sagas))
+    Ok(sorted)
 }
 
 fn orphan(branch: &BranchRecord) -> LoadError {

@@ -1,9 +1,9 @@
-//! The numbers that a coordinator draws: XIDs and fencing tokens.
+//! The numbers that a coordinator draws: XIDs, fencing tokens and ids of leases.
 //!
-//! Both are the epoch of the leadership followed by a counter that starts again with each epoch, so
+//! All are the epoch of the leadership followed by a counter that starts again with each epoch, so
 //! they grow across restarts and leaders without a write of their own.
 
-use crate::{Epoch, FencingToken, Rejection, Xid};
+use crate::{Epoch, FencingToken, LeaseId, Rejection, Xid};
 
 /// Bits of the counter below the epoch.
 pub(crate) const COUNTER_BITS: u32 = 40;
@@ -17,12 +17,13 @@ pub(crate) struct Numbers {
     epoch: Epoch,
     xids: u64,
     tokens: u64,
+    leases: u64,
 }
 
 impl Numbers {
     /// `epoch` is at most [`EPOCH_MAX`].
     pub(crate) fn new(epoch: Epoch) -> Self {
-        Self { epoch, xids: 0, tokens: 0 }
+        Self { epoch, xids: 0, tokens: 0, leases: 0 }
     }
 
     pub(crate) fn xid(&mut self) -> Result<Xid, Rejection> {
@@ -31,6 +32,10 @@ impl Numbers {
 
     pub(crate) fn token(&mut self) -> Result<FencingToken, Rejection> {
         draw(self.epoch, &mut self.tokens, "grants under one leadership").map(FencingToken)
+    }
+
+    pub(crate) fn lease(&mut self) -> Result<LeaseId, Rejection> {
+        draw(self.epoch, &mut self.leases, "leases under one leadership").map(LeaseId)
     }
 }
 
@@ -48,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_later_epoch_draws_greater_numbers() {
-        let mut earlier = Numbers { epoch: Epoch(1), xids: COUNTER_MAX - 1, tokens: 0 };
+        let mut earlier = Numbers { xids: COUNTER_MAX - 1, ..Numbers::new(Epoch(1)) };
         let last = earlier.xid().expect("one is left");
         assert!(matches!(earlier.xid(), Err(Rejection::LimitReached { .. })));
         let first = Numbers::new(Epoch(2)).xid().expect("a fresh counter");

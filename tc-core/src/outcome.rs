@@ -3,7 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::people::{cycle_for_people, key_for_people, reason_for_people, status_for_people};
+use crate::lease::{LockHeld, LockToken};
+use crate::people::{
+    cycle_for_people, key_for_people, parts_for_people, reason_for_people, status_for_people,
+};
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, Mode, Question, Resolution};
 use crate::saga::{SagaFault, SagaRecord, SagaStatus, StepCall};
@@ -136,6 +139,36 @@ pub enum Reply {
     Operated,
     /// To what is asked about a saga, or of one.
     Saga(Box<SagaRecord>),
+    /// To `AcquireLock`: held from here on.
+    LockGranted {
+        /// Larger than that of every earlier holder.
+        fence: FencingToken,
+        /// How long the request that is answered waited here: the lease began so long after it
+        /// came.
+        waited_ms: u64,
+    },
+    /// To `AcquireLock`: not, or not any more, in the queue. To `FindLock`.
+    LockBusy {
+        /// Who holds it.
+        holder: Option<LockHeld>,
+    },
+    /// To `RenewLocks`.
+    LocksRenewed {
+        /// Of each, in the order of the request, whether it is held.
+        held: Vec<bool>,
+    },
+    /// To `ReleaseLock`: it was held until then.
+    LockFreed,
+    /// To `ReleaseLock`: it was not held, and who holds it was not touched.
+    LockNotHeld {
+        /// Who holds it.
+        current: Option<LockHeld>,
+    },
+    /// To `BreakLock`.
+    LockBroken {
+        /// How many leases were ended.
+        leases: usize,
+    },
     /// The request was understood and is refused.
     Rejected(Rejection),
 }
@@ -321,6 +354,36 @@ pub enum Rejection {
         /// How it stands.
         status: SagaStatus,
     },
+    /// Others hold parts of another size of a named lock.
+    #[error("lock {name} is in use with {}", parts_for_people(*.of))]
+    LockParts {
+        /// The lock.
+        name: Arc<str>,
+        /// How many parts it has for them.
+        of: u32,
+    },
+    /// The acquisition belongs to another named lock.
+    #[error("acquisition {token} is of another lock")]
+    LockTokenTaken {
+        /// The acquisition.
+        token: LockToken,
+    },
+    /// A named lock is held by a global that rolls back, and may need what the requester holds.
+    #[error("lock {name} is held by xid {by}, which is rolling back")]
+    LockRollingBack {
+        /// The lock.
+        name: Arc<str>,
+        /// The holder.
+        by: Xid,
+        /// The address part of the holder's text form.
+        by_address: Arc<str>,
+    },
+    /// Nobody holds the named lock, or not that acquisition.
+    #[error("nobody holds lock {name}")]
+    LockNotHeld {
+        /// The lock.
+        name: Arc<str>,
+    },
     /// A limit of the coordinator is reached (BOUNDED).
     #[error("limit reached: at most {max} {what}")]
     LimitReached {
@@ -348,6 +411,10 @@ impl Rejection {
             Self::SagaMismatch { .. } => "HF-TC-SAGA-MISMATCH",
             Self::UnknownSignal { .. } => "HF-TC-UNKNOWN-SIGNAL",
             Self::PastPivot { .. } => "HF-TC-PAST-PIVOT",
+            Self::LockParts { .. } => "HF-TC-LOCK-PARTS",
+            Self::LockTokenTaken { .. } => "HF-TC-LOCK-TOKEN-TAKEN",
+            Self::LockRollingBack { .. } => "HF-TC-LOCK-ROLLING-BACK",
+            Self::LockNotHeld { .. } => "HF-TC-LOCK-NOT-HELD",
             Self::LimitReached { .. } => "HF-TC-LIMIT-REACHED",
         }
     }

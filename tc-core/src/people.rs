@@ -60,6 +60,11 @@ pub(crate) fn status_for_people(status: GlobalStatus) -> (&'static str, Option<R
     }
 }
 
+/// What parts of a named lock are called: one of as many as there can be is a reader's.
+pub(crate) fn parts_for_people(of: u32) -> String {
+    if of == u32::MAX { "readers".to_owned() } else { format!("{of} permits") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,7 +113,7 @@ impl Coordinator {
         })
     }
 
-    fn is_rolling_back(&self, xid: Xid) -> bool {
+    pub(crate) fn is_rolling_back(&self, xid: Xid) -> bool {
         self.globals.get(xid).is_some_and(|global| global.is_rolling_back())
     }
 
@@ -145,7 +145,7 @@ impl Coordinator {
         }
     }
 
-    fn deadlock(&self, cycle: &[Xid]) -> Rejection {
+    pub(crate) fn deadlock(&self, cycle: &[Xid]) -> Rejection {
         let member = |&xid: &Xid| (xid, self.address_of(xid));
         Rejection::Deadlock { cycle: cycle.iter().map(member).collect() }
     }
@@ -247,7 +247,7 @@ impl Coordinator {
                 let joined = self.join(now, xid, joining, &waiter.rows, None, out);
                 let granted = |token| Reply::Registered { token };
                 push_reply(out, to, joined.map_or_else(Reply::Rejected, granted));
-                self.after_change_of_rows(xid, touched, out);
+                self.after_change_of_rows(now, xid, touched, out);
             }
         }
     }
@@ -258,6 +258,7 @@ impl Coordinator {
     /// at the global, so a cycle that appears goes through it: its own requests give way.
     pub(crate) fn after_change_of_rows(
         &mut self,
+        now: Timestamp,
         xid: Xid,
         touched: &mut Touched,
         out: &mut Outcome,
@@ -269,8 +270,12 @@ impl Coordinator {
         while let Some(cycle) = self.find_cycle(xid) {
             let next = cycle.get(1).copied().unwrap_or(xid);
             let closes = |id: &&WaitId| self.blockers_of_request(**id).contains(&next);
-            let Some(&id) = ids.iter().rev().find(closes) else { return };
-            self.refuse(id, self.deadlock(&cycle), touched, out);
+            let rejection = self.deadlock(&cycle);
+            if let Some(&id) = ids.iter().rev().find(closes) {
+                self.refuse(id, rejection, touched, out);
+            } else if !self.refuse_turn_towards(now, xid, next, rejection, out) {
+                return;
+            }
         }
     }
 

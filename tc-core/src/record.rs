@@ -1,11 +1,12 @@
 //! The stored form of the coordinator's state.
 //!
-//! One record per global, one per branch, one per saga with all its steps. The lock table, the
+//! One record per global, one per branch, one per saga with all its steps, one per lease. The lock table, the
 //! deadline set and the resource index are rebuilt from them at load. How a record becomes bytes is
 //! the store's business.
 
 use std::sync::Arc;
 
+use crate::lease::{LeaseId, LeaseRecord};
 use crate::outcome::RollbackReason;
 use crate::request::{DirtyRow, Mode, Resolution, RowLock};
 use crate::saga::SagaRecord;
@@ -20,6 +21,8 @@ pub enum Record {
     Branch(BranchRecord),
     /// A saga, unfinished or remembered.
     Saga(SagaRecord),
+    /// A lease of a named lock.
+    Lease(LeaseRecord),
 }
 
 /// Where a record is stored.
@@ -31,6 +34,8 @@ pub enum RecordKey {
     Branch(Xid, BranchId),
     /// A [`SagaRecord`].
     Saga(Xid),
+    /// A [`LeaseRecord`].
+    Lease(LeaseId),
 }
 
 impl Record {
@@ -41,6 +46,7 @@ impl Record {
             Self::Global(global) => RecordKey::Global(global.xid),
             Self::Branch(branch) => RecordKey::Branch(branch.xid, branch.id),
             Self::Saga(saga) => RecordKey::Saga(saga.xid),
+            Self::Lease(lease) => RecordKey::Lease(lease.id),
         }
     }
 }

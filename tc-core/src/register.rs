@@ -38,7 +38,7 @@ impl Coordinator {
         let token = self.join(now, xid, joining, &wanted, Some(rows), out);
         if token.is_err() || !self.waits.is_idle() {
             let mut touched = wanted.iter().map(|row| row.lock).collect();
-            self.after_change_of_rows(xid, &mut touched, out);
+            self.after_change_of_rows(now, xid, &mut touched, out);
             self.settle(now, touched, out);
         }
         Ok(Some(Reply::Registered { token: token? }))

@@ -99,7 +99,7 @@ impl Coordinator {
         if let Some(removed) = removed.flatten() {
             out.changes.push(Change::Delete(RecordKey::Branch(xid, branch)));
             self.locks.let_go_of_branch(&removed.locks, xid, removed.sequence, &mut touched);
-            self.after_change_of_rows(xid, &mut touched, out);
+            self.after_change_of_rows(now, xid, &mut touched, out);
         }
         self.settle(now, touched, out);
     }

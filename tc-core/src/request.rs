@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::lease::{LockToken, NewLease};
 use crate::saga::SagaDefinition;
 use crate::{BranchId, Correlation, Xid};
 
@@ -150,6 +151,37 @@ pub enum What {
         action: OperatorAction,
         /// The operator's name, for the timeline.
         operator: Arc<str>,
+    },
+    /// Takes a lease of a named lock, or finds the one of this acquisition (idempotent). The reply
+    /// to a request that waits is the grant.
+    AcquireLock(Box<NewLease>),
+    /// Renews leases, and tells of each whether it is held.
+    RenewLocks {
+        /// Which.
+        tokens: Vec<LockToken>,
+        /// How long they last from here on.
+        lease_ms: u64,
+    },
+    /// Ends an acquisition: lets go of the lock, or of the place in its queue.
+    ReleaseLock {
+        /// Which lock.
+        name: Arc<str>,
+        /// Which acquisition.
+        token: LockToken,
+        /// Whether a request of this acquisition may still arrive, and is to be refused then.
+        is_doubtful: bool,
+    },
+    /// Asks who holds a named lock.
+    FindLock {
+        /// Which lock.
+        name: Arc<str>,
+    },
+    /// An operator ends leases of a named lock, whoever holds them.
+    BreakLock {
+        /// Which lock.
+        name: Arc<str>,
+        /// Only that acquisition's.
+        token: Option<LockToken>,
     },
 }
 

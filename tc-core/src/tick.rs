@@ -1,5 +1,5 @@
-//! What the passing of time does: it expires globals, sagas and waiting requests, and forgets what
-//! is finished.
+//! What the passing of time does: it expires globals, sagas, leases and waiting requests, and
+//! forgets what is finished.
 //!
 //! Nothing that is decided is ever dropped by time.
 
@@ -42,6 +42,7 @@ impl Coordinator {
             }
             self.forget_oldest_saga(out);
         }
+        self.tick_leases(now, max, out);
     }
 
     /// When the longest finished global is to be forgotten.

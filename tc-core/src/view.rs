@@ -103,6 +103,8 @@ impl Coordinator {
             remembered: self.history.len(),
             locks: self.locks.len(),
             waiters: self.waits.for_locks(),
+            leases: self.leases.len(),
+            lock_queue: self.leases.waiting(),
             ..self.globals.counts()
         };
         globals + self.sagas.counts()

@@ -43,14 +43,38 @@ pub struct Action {
     pub operator: String,
     /// What was asked, such as `rollback`.
     pub action: &'static str,
-    /// The global.
-    pub xid: String,
+    /// The global, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xid: Option<String>,
     /// The branch, for actions on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
+    /// The named lock, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<String>,
+    /// The token of the lease, for actions on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
     /// Further words of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+}
+
+impl Action {
+    /// An action on nothing yet, with an id that no other one has.
+    #[must_use]
+    pub fn new(operator: &str, action: &'static str) -> Self {
+        Self {
+            id: format!("{:016x}", rand::random::<u64>()),
+            operator: operator.to_owned(),
+            action,
+            xid: None,
+            branch: None,
+            lock: None,
+            lease: None,
+            detail: None,
+        }
+    }
 }
 
 /// A stage of an action.

@@ -9,6 +9,7 @@ mod bounds;
 mod connection;
 mod from_wire;
 mod fuzz;
+mod lock;
 mod outbox;
 mod refusal;
 mod saga;

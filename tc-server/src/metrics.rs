@@ -23,7 +23,7 @@ const COUNT_BUCKETS: [f64; 11] =
 /// A histogram: name, buckets, unit and meaning.
 struct Histogram(&'static str, &'static [f64], Unit, &'static str);
 
-const HISTOGRAMS: [Histogram; 8] = [
+const HISTOGRAMS: [Histogram; 9] = [
     Histogram("handfast_begin_seconds", &LATENCY_BUCKETS, Unit::Seconds, "begin, to its reply"),
     Histogram(
         "handfast_register_seconds",
@@ -49,6 +49,12 @@ const HISTOGRAMS: [Histogram; 8] = [
         Unit::Seconds,
         "wait for global locks, to grant or refusal",
     ),
+    Histogram(
+        "handfast_lock_acquire_seconds",
+        &LONG_BUCKETS,
+        Unit::Seconds,
+        "request for a named lock, to its answer, by result",
+    ),
     Histogram("handfast_batch_requests", &COUNT_BUCKETS, Unit::Count, "requests of one batch"),
     Histogram("handfast_batch_changes", &COUNT_BUCKETS, Unit::Count, "record changes of one batch"),
     Histogram(
@@ -60,12 +66,14 @@ const HISTOGRAMS: [Histogram; 8] = [
 ];
 
 /// A gauge: name and meaning.
-const GAUGES: [(&str, &str); 6] = [
+const GAUGES: [(&str, &str); 8] = [
     ("handfast_leading", "1 while the coordinator leads"),
     ("handfast_answering", "1 while the engine answers: its store does not hang"),
     ("handfast_globals", "unfinished globals, by state"),
     ("handfast_locks", "global locks held"),
     ("handfast_waiters", "requests waiting for global locks"),
+    ("handfast_leases", "leases of named locks"),
+    ("handfast_lock_queue", "requests waiting for named locks"),
     ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
 ];
 
@@ -95,6 +103,8 @@ pub fn set_gauges(counts: &Counts) {
     metrics::gauge!("handfast_answering").set(1.0);
     metrics::gauge!("handfast_locks").set(as_gauge(counts.locks));
     metrics::gauge!("handfast_waiters").set(as_gauge(counts.waiters));
+    metrics::gauge!("handfast_leases").set(as_gauge(counts.leases));
+    metrics::gauge!("handfast_lock_queue").set(as_gauge(counts.lock_queue));
     metrics::gauge!("handfast_pending_branches").set(as_gauge(counts.pending_branches));
 }
 

@@ -84,8 +84,9 @@ impl Ledger {
                     self.registered.insert((branch.xid, branch.id));
                     self.branches.insert((branch.xid, branch.id), branch.clone());
                 }
-                // No simulated client runs sagas.
-                Change::Put(Record::Saga(_)) | Change::Delete(RecordKey::Saga(_)) => {}
+                // No simulated client runs sagas or takes named locks.
+                Change::Put(Record::Saga(_) | Record::Lease(_))
+                | Change::Delete(RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
                 Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
                 Change::Delete(RecordKey::Branch(xid, id)) => {
                     // Registered and gone within one batch leaves only this.
@@ -172,6 +173,8 @@ fn xid_of(change: &Change) -> Xid {
         Change::Put(Record::Global(global)) => global.xid,
         Change::Put(Record::Branch(branch)) => branch.xid,
         Change::Put(Record::Saga(saga)) => saga.xid,
+        Change::Put(Record::Lease(lease)) => lease.xid.unwrap_or_default(),
+        Change::Delete(RecordKey::Lease(_)) => Xid::default(),
         Change::Delete(
             RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
         ) => *xid,

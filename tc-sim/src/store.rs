@@ -206,6 +206,7 @@ fn brief(batch: &[Change]) -> String {
         Change::Put(Record::Branch(branch)) => {
             format!("branch {}/{} {:?}", branch.xid, branch.id, branch.state)
         }
+        Change::Put(Record::Lease(lease)) => format!("lease {:?} of {}", lease.id, lease.name),
         Change::Put(Record::Saga(saga)) => format!("saga {} {:?}", saga.xid, saga.state),
         Change::Delete(key) => format!("gone {key:?}"),
     });

@@ -9,7 +9,8 @@
 //! - **ONE-CALL**: an acquisition has at most one request for it under way, so that its end is
 //!   never overtaken by a request of ours, other than one that went unanswered. That one is told to
 //!   the backend as doubtful.
-//! - **SENT-TIME**: a lease counts from when its request was handed out, never from its answer.
+//! - **SENT-TIME**: a lease counts from when its request was handed out, never from its answer;
+//!   from later only where the backend says how long the request waited before it was granted.
 //! - **LOST-FIRST**: a lock counts as lost before its lease can end at the backend, whatever the
 //!   network does, and never comes back from that.
 

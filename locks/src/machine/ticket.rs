@@ -133,8 +133,8 @@ impl Ticket {
                 self.leave(now, Was::NotHeld, settings, out);
                 true
             }
-            Ok(Answer::Granted { fence }) => {
-                self.granted(now, sent_at, fence, settings, out);
+            Ok(Answer::Granted { fence, since }) => {
+                self.granted(now, since.unwrap_or(sent_at), fence, settings, out);
                 true
             }
             Ok(Answer::Busy { holder, look_again }) => {
@@ -154,16 +154,17 @@ impl Ticket {
         }
     }
 
+    /// The lease counts from `since`: SENT-TIME.
     fn granted(
         &mut self,
         now: Moment,
-        sent_at: Moment,
+        since: Moment,
         fence: Fence,
         settings: &Settings,
         out: &mut Vec<Effect>,
     ) {
-        let end_at = settings.hold_max.map(|max| sent_at + max);
-        let until = until(sent_at, end_at, settings);
+        let end_at = settings.hold_max.map(|max| since + max);
+        let until = until(since, end_at, settings);
         if until.deadline <= now {
             // Born expired: the answer took as long as the lease. Asking again finds the same
             // acquisition if nobody took it meanwhile.
@@ -171,7 +172,7 @@ impl Ticket {
             return;
         }
         self.failures = 0;
-        let renew_at = sent_at + settings.lease / 3;
+        let renew_at = since + settings.lease / 3;
         let (renewing, downgrade) = (None, Downgrade::None);
         let held = Held { fence, end_at, until, renew_at, renewing, downgrade };
         self.phase = Phase::Held(held);
@@ -433,7 +434,7 @@ impl Ticket {
             return;
         }
         match answer {
-            Ok(Answer::Granted { fence }) if *fence == held.fence => {
+            Ok(Answer::Granted { fence, .. }) if *fence == held.fence => {
                 held.downgrade = Downgrade::None;
                 out.push(Effect::Downgraded { number: self.number });
             }

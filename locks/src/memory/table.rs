@@ -48,7 +48,7 @@ impl Table {
         lock.held.retain(|held| now < held.expires_at || held.token == ask.token);
         if lock.is_for(ask) {
             let fence = lock.grant(now, ask);
-            return (Answer::Granted { fence }, lock.next().filter(|_| lock.is_shared));
+            return (Answer::granted(fence), lock.next().filter(|_| lock.is_shared));
         }
         if ask.place != Place::None {
             lock.beat(now, ask.token);

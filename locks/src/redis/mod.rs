@@ -66,7 +66,7 @@ impl Backend for RedisLocks {
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
         let (row, _) = self.node.ask(ask, Agreed::default()).await?;
         match row.0 {
-            1.. => Ok(Answer::Granted { fence: Fence::new(row.0) }),
+            1.. => Ok(Answer::granted(Fence::new(row.0))),
             0 => Ok(seen(row).answer(None)),
             parts => {
                 let parts = u32::try_from(parts.unsigned_abs()).unwrap_or(u32::MAX);

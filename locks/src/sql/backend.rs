@@ -95,7 +95,7 @@ macro_rules! sql_backend {
                 let (name, token) = (ask.name.as_str(), ask.token.to_string());
                 if ask.place != Place::Keep {
                     if let Some(fence) = take(connection, ask, &token).await? {
-                        return Ok(Answer::Granted { fence: Fence::new(fence) });
+                        return Ok(Answer::granted(Fence::new(fence)));
                     }
                 }
                 if ask.place != Place::None {
@@ -104,7 +104,7 @@ macro_rules! sql_backend {
                     join(connection, name, &token).await?;
                     if let Some(fence) = take(connection, ask, &token).await? {
                         forget(connection, name, &token).await?;
-                        return Ok(Answer::Granted { fence: Fence::new(fence) });
+                        return Ok(Answer::granted(Fence::new(fence)));
                     }
                 }
                 if ask.place == Place::Join {

@@ -66,7 +66,7 @@ macro_rules! sql_shares {
                     Verdict::Part { fence } => {
                         // There may be room for one more.
                         wake(&mut connection, name).await.map_err(explain)?;
-                        Ok(Answer::Granted { fence: Fence::new(fence) })
+                        Ok(Answer::granted(Fence::new(fence)))
                     }
                     Verdict::Busy => {
                         let seen = look(&mut connection, name, &token).await.map_err(explain)?;

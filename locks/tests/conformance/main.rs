@@ -40,7 +40,8 @@ macro_rules! on_backends {
 }
 
 on_backends! {
-    [memory Memory, postgres Postgres, mysql MySql, sqlite Sqlite, redis Redis, redlock Redlock]
+    [memory Memory, coordinator Coordinator, postgres Postgres, mysql MySql, sqlite Sqlite,
+     redis Redis, redlock Redlock]
     {
     mutual:
         a_free_lock_is_granted
@@ -104,7 +105,8 @@ on_backends! {
 /// Backends whose locks can be held in parts.
 mod with_shares {
     on_backends! {
-        [memory Memory, postgres Postgres, mysql MySql, sqlite Sqlite, redis Redis]
+        [memory Memory, coordinator Coordinator, postgres Postgres, mysql MySql, sqlite Sqlite,
+         redis Redis]
         {
         shares:
             readers_hold_a_lock_together

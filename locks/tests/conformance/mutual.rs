@@ -63,7 +63,8 @@ pub(crate) async fn fences_grow_over_the_end_of_a_lease(stage: &Stage) {
     let hold = crate::stage::hold(&name);
     let mut ask = crate::stage::ask(&hold, handfast_locks::Place::None);
     ask.lease = Duration::from_millis(300);
-    let handfast_locks::Answer::Granted { fence } = stage.backend.ask(&ask).await.unwrap() else {
+    let handfast_locks::Answer::Granted { fence, .. } = stage.backend.ask(&ask).await.unwrap()
+    else {
         panic!("a free lock was refused");
     };
     let guard = stage.locks().lock(&name).await.unwrap();

@@ -1,13 +1,15 @@
 //! A backend to be tested, on a database that the test run shares; names keep tests apart.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use handfast::Handfast;
 use handfast_locks::{
     Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
     RedisLocks, RedlockLocks, Share, SqliteLocks, Token,
 };
 use handfast_migrations::{Database, client_migrations};
+use handfast_server::embedded::{RunningServer, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tokio::sync::OnceCell;
 
@@ -18,6 +20,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memory,
+    Coordinator,
     Postgres,
     MySql,
     Sqlite,
@@ -33,6 +36,10 @@ impl Stage {
     pub(crate) async fn new(kind: Kind) -> Self {
         let backend: Arc<dyn Backend> = match kind {
             Kind::Memory => Arc::new(Memory::new()),
+            Kind::Coordinator => {
+                let handfast = Handfast::connect(coordinator()).await.unwrap();
+                Arc::new(handfast.locks())
+            }
             Kind::Postgres => {
                 let url = POSTGRES.get_or_init(postgres).await;
                 Arc::new(PostgresLocks::connect(url).await.unwrap())
@@ -114,6 +121,28 @@ pub(crate) async fn postgres() -> String {
         connection.execute(statement).await.unwrap();
     }
     url
+}
+
+/// The endpoint of a coordinator on the embedded store, in a runtime of its own that outlives every
+/// test.
+pub(crate) fn coordinator() -> &'static str {
+    static COORDINATOR: LazyLock<Coordinator> = LazyLock::new(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::builder().directory(folder.path()).listen("127.0.0.1:0");
+        let (started, server_started) = std::sync::mpsc::channel();
+        runtime.spawn(async move { started.send(server.start().await.unwrap()) });
+        let server = server_started.recv().unwrap();
+        let endpoint = format!("http://{}", server.address());
+        Coordinator { endpoint, _running: (server, runtime, folder) }
+    });
+    &COORDINATOR.endpoint
+}
+
+struct Coordinator {
+    endpoint: String,
+    _running: (RunningServer, tokio::runtime::Runtime, tempfile::TempDir),
 }
 
 pub(crate) async fn mysql() -> String {

@@ -21,7 +21,7 @@ use sqlx::SqlitePool;
 use child::Child;
 use history::{Stay, check};
 use part::{Part, Script};
-use stage::{Kind, fresh, mysql, postgres, server, sqlite};
+use stage::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -43,6 +43,7 @@ impl Ground {
             Kind::Redis => (server("HANDFAST_TEST_REDIS"), spare),
             Kind::Redlock => (server("HANDFAST_TEST_REDLOCK"), spare),
             Kind::Sqlite => sqlite().await,
+            Kind::Coordinator => (coordinator().to_owned(), spare),
             Kind::Memory => unreachable!("it has one process"),
         };
         let script = Script {
@@ -128,7 +129,7 @@ macro_rules! on_every_backend {
 }
 
 on_every_backend! {
-    on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis,
+    on_coordinator Coordinator, on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis,
     on_redlock Redlock:
     [a_counter_is_exact a_killed_holder_is_followed a_paused_holder_is_refused]
 }

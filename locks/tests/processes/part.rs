@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use handfast::Handfast;
 use handfast_locks::fencing::claim;
 use handfast_locks::{
     Backend, Grade, LockError, Locks, Moment, MySqlLocks, Outcome, PostgresLocks, RedisLocks,
@@ -53,6 +54,7 @@ pub(crate) async fn play(script: Script) {
 
 async fn connect(url: &str) -> Arc<dyn Backend> {
     match url.split(':').next().unwrap() {
+        "http" => Arc::new(Handfast::connect(url).await.unwrap().locks()),
         "postgres" => Arc::new(PostgresLocks::connect(url).await.unwrap()),
         "mysql" => Arc::new(MySqlLocks::connect(url).await.unwrap()),
         "sqlite" => Arc::new(SqliteLocks::connect(url).await.unwrap()),

@@ -331,6 +331,10 @@ impl Protocol {
                 | Answer::End(_)
                 | Answer::GetStatus(_)
                 | Answer::Saga(_)
+                | Answer::AcquireLock(_)
+                | Answer::RenewLocks(_)
+                | Answer::ReleaseLock(_)
+                | Answer::FindLock(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
             // A kind of message that a later coordinator may know: nobody here waits for it.

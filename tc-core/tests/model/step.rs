@@ -211,6 +211,12 @@ fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
             | Reply::Status(_)
             | Reply::Operated
             | Reply::Saga(_)
+            | Reply::LockGranted { .. }
+            | Reply::LockBusy { .. }
+            | Reply::LocksRenewed { .. }
+            | Reply::LockFreed
+            | Reply::LockNotHeld { .. }
+            | Reply::LockBroken { .. }
             | Reply::Rejected(_) => {}
         }
     }

@@ -3,6 +3,7 @@
 //! Commands that are requests are parsed in `request`; what leaves the coordinator is put into
 //! words in `text`. The remaining commands look at the state or replace it.
 
+mod lease;
 mod request;
 mod saga;
 mod text;
@@ -89,6 +90,7 @@ impl ScriptRunner {
             "show" => self.show(arguments.next_pos().ok_or("show what?")?),
             "globals" => self.list_globals(&mut arguments)?,
             "locks" => self.list_locks(&mut arguments)?,
+            "named" => self.names.put_in(&lease::list(&self.coordinator, self.now)),
             "counts" => text::counts(self.coordinator.counts()),
             "changes" => {
                 let changes = std::mem::take(&mut self.changes);
@@ -231,6 +233,9 @@ impl goldenscript::Runner for ScriptRunner {
     type Command = Command;
 
     fn run(&mut self, command: &Command, _context: &Context) -> Fallible<String> {
+        if let Some((name, what)) = lease::parse(&self.names, command)? {
+            return self.ask(&name, what);
+        }
         match request::parse(&self.names, &self.coordinator, command)? {
             Some((name, what)) => self.ask(&name, what),
             None => self.look(command),

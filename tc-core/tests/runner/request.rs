@@ -281,6 +281,8 @@ pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Fallible
         "sagas_max" => limits.sagas_max = size,
         "saga_steps_max" => limits.saga_steps_max = size,
         "saga_bytes_max" => limits.saga_bytes_max = size,
+        "leases_max" => limits.leases_max = size,
+        "lease_ms_max" => limits.lease_ms_max = value,
         "step_attempts_told" => limits.step_attempts_told = u32::try_from(value)?,
         "expiries_per_tick_max" => limits.expiries_per_tick_max = size,
         other => return Err(format!("no such limit: {other}").into()),

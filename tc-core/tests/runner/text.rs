@@ -17,6 +17,15 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Status(status) => format!("is {status}"),
         Reply::Operated => "operated".to_owned(),
         Reply::Saga(saga) => format!("is {}", super::saga::heading(saga)),
+        Reply::LockGranted { fence, waited_ms: 0 } => format!("holds, fence {}", token(*fence)),
+        Reply::LockGranted { fence, waited_ms } => {
+            format!("holds, fence {}, waited {waited_ms}", token(*fence))
+        }
+        Reply::LockBusy { holder } => format!("is not granted, {}", super::lease::held(holder)),
+        Reply::LocksRenewed { held } => format!("renewed {held:?}"),
+        Reply::LockFreed => "freed".to_owned(),
+        Reply::LockNotHeld { current } => format!("held nothing, {}", super::lease::held(current)),
+        Reply::LockBroken { leases } => format!("broke {leases}"),
         Reply::Rejected(rejection) => {
             let code = rejection.code().trim_start_matches("HF-TC-");
             let rolls_back =
@@ -68,6 +77,10 @@ pub(crate) fn change(change: &Change) -> String {
         Change::Put(Record::Saga(saga)) => {
             format!("put {}: {}\n", saga.xid, super::saga::states(saga))
         }
+        Change::Put(Record::Lease(lease)) => {
+            format!("put lease {}: {}\n", lease.id.0 & 0xff, super::lease::lease(lease))
+        }
+        Change::Delete(RecordKey::Lease(id)) => format!("delete lease {}\n", id.0 & 0xff),
         Change::Delete(RecordKey::Global(xid) | RecordKey::Saga(xid)) => format!("delete {xid}\n"),
         Change::Delete(RecordKey::Branch(xid, branch)) => format!("delete {xid}/{branch}\n"),
     }
@@ -164,7 +177,7 @@ pub(crate) fn counts(counts: Counts) -> String {
 }
 
 /// Epoch and counter.
-fn token(token: FencingToken) -> String {
+pub(crate) fn token(token: FencingToken) -> String {
     format!("{}.{}", token.0 >> 40, token.0 & ((1 << 40) - 1))
 }
 

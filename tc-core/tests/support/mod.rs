@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use handfast_core::{
-    Change, Coordinator, Epoch, GlobalFilter, GlobalStatus, GlobalView, Limits, LoadError,
-    LockFilter, LockView, PageBounds, Record, RecordKey, SagaRecord,
+    Change, Coordinator, Epoch, GlobalFilter, GlobalStatus, GlobalView, LeaseRecord, Limits,
+    LoadError, LockFilter, LockView, PageBounds, Record, RecordKey, SagaRecord,
 };
 
 /// Records as a store keeps them.
@@ -34,14 +34,16 @@ impl Store {
 /// them. Globals without a branch are never written, and queues are in memory alone.
 pub(crate) fn recorded(
     coordinator: &Coordinator,
-) -> (Vec<GlobalView>, Vec<LockView>, Vec<SagaRecord>) {
+) -> (Vec<GlobalView>, Vec<LockView>, Vec<SagaRecord>, Vec<LeaseRecord>) {
     let is_recorded = |view: &GlobalView| {
         view.status != GlobalStatus::Active
             || !view.branches.is_empty()
             || view.record.rollback_only
     };
     let globals = views(coordinator).into_iter().filter(is_recorded).collect();
-    (globals, held(coordinator), coordinator.sagas(None).cloned().collect())
+    let leases = coordinator.named_locks(None, PageBounds::NONE).items;
+    let leases = leases.into_iter().flat_map(|lock| lock.held).collect();
+    (globals, held(coordinator), coordinator.sagas(None).cloned().collect(), leases)
 }
 
 pub(crate) fn views(coordinator: &Coordinator) -> Vec<GlobalView> {

@@ -145,16 +145,13 @@ fn reason(operator: &str, given: &str) -> String {
 
 fn action(operator: &str, name: &'static str, xid: Xid, reason: &str) -> Action {
     Action {
-        id: format!("{:016x}", rand::random::<u64>()),
-        operator: operator.to_owned(),
-        action: name,
-        xid: xid.to_string(),
-        branch: None,
+        xid: Some(xid.to_string()),
         detail: Some(cut(reason)).filter(|reason| !reason.is_empty()),
+        ..Action::new(operator, name)
     }
 }
 
-fn cut(reason: &str) -> String {
+pub(super) fn cut(reason: &str) -> String {
     reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned()
 }
 
@@ -165,16 +162,29 @@ async fn carry_out(state: AdminState, order: Order) -> Result<Json<ActionReply>,
 
 async fn record_and_do(state: AdminState, order: Order) -> Result<ActionReply, ApiError> {
     let Order { action, what, xid } = order;
-    let asked = state.audit().record(&action, Stage::Asked).await;
-    asked.map_err(|error| ApiError::NotRecorded(error.to_string()))?;
+    record_asked(&state, &action).await?;
     let done = ask(&state, what, xid).await;
+    record_answered(&state, &action, &done).await?;
+    done
+}
+
+/// What cannot be recorded is not carried out.
+pub(super) async fn record_asked(state: &AdminState, action: &Action) -> Result<(), ApiError> {
+    let asked = state.audit().record(action, Stage::Asked).await;
+    asked.map_err(|error| ApiError::NotRecorded(error.to_string()))
+}
+
+pub(super) async fn record_answered<T>(
+    state: &AdminState,
+    action: &Action,
+    done: &Result<T, ApiError>,
+) -> Result<(), ApiError> {
     let outcome = done.as_ref().map_or_else(ApiError::code, |_| "done");
-    let answered = state.audit().record(&action, Stage::Answered(outcome)).await;
+    let answered = state.audit().record(action, Stage::Answered(outcome)).await;
     answered.map_err(|error| ApiError::OutcomeNotRecorded {
         outcome: outcome.to_owned(),
         error: error.to_string(),
-    })?;
-    done
+    })
 }
 
 async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
@@ -185,6 +195,12 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
         | Reply::Registered { .. }
         | Reply::Reported
         | Reply::Saga(_)
+        | Reply::LockGranted { .. }
+        | Reply::LockBusy { .. }
+        | Reply::LocksRenewed { .. }
+        | Reply::LockFreed
+        | Reply::LockNotHeld { .. }
+        | Reply::LockBroken { .. }
         | Reply::Unlocked) => return Err(ApiError::Unforeseen(format!("{reply:?}"))),
     }
     let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;

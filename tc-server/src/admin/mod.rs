@@ -20,6 +20,8 @@ mod key;
 mod list;
 mod locks;
 pub mod model;
+mod named_lock_view;
+mod named_locks;
 mod overview;
 mod problem;
 mod read;
@@ -78,6 +80,9 @@ fn routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(actions::resolve))
         .routes(routes!(locks::list))
         .routes(routes!(locks::one))
+        .routes(routes!(named_locks::list))
+        .routes(routes!(named_locks::one))
+        .routes(routes!(named_locks::release))
         .routes(routes!(overview::resources))
         .routes(routes!(overview::processes))
         .routes(routes!(overview::status))

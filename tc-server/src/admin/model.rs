@@ -6,6 +6,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+mod named_lock;
+
+pub use named_lock::{
+    Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
+    ReleaseReply, ReleaseRequest,
+};
+
 /// How a global stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]

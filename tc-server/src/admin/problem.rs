@@ -112,7 +112,9 @@ impl ApiError {
 
 fn rejection_status(rejection: &Rejection) -> StatusCode {
     match rejection {
-        Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => StatusCode::NOT_FOUND,
+        Rejection::UnknownXid(_)
+        | Rejection::UnknownBranch { .. }
+        | Rejection::LockNotHeld { .. } => StatusCode::NOT_FOUND,
         Rejection::LimitReached { .. } => StatusCode::TOO_MANY_REQUESTS,
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
@@ -122,6 +124,9 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         | Rejection::NotApplicable { .. }
         | Rejection::SagaMismatch { .. }
         | Rejection::UnknownSignal { .. }
+        | Rejection::LockParts { .. }
+        | Rejection::LockTokenTaken { .. }
+        | Rejection::LockRollingBack { .. }
         | Rejection::PastPivot { .. } => StatusCode::CONFLICT,
         Rejection::SagaInvalid { .. } => StatusCode::BAD_REQUEST,
     }

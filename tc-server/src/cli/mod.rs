@@ -24,7 +24,7 @@ mod token;
 pub use client::Client;
 pub use config_flags::ConfigFlags;
 pub use failure::{CliFailure, Exit};
-pub use render::{Style, render_lock, render_transaction};
+pub use render::{Style, render_lock, render_named_lock, render_transaction};
 
 /// The Handfast transaction coordinator and its operator's tool.
 #[derive(Debug, Parser)]
@@ -46,6 +46,9 @@ enum Command {
     /// Looks at global locks.
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Looks at named locks and ends leases.
+    #[command(subcommand)]
+    Lease(LeaseCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
@@ -138,6 +141,38 @@ enum LockCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum LeaseCommand {
+    /// Lists named locks with their holders and queues, by name.
+    Ls {
+        #[command(flatten)]
+        page: Page,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Shows who holds a named lock and who waits for it.
+    Show {
+        /// The name.
+        name: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Ends the leases of a named lock, whoever holds them. Until its holder hears of it, only the
+    /// fence stops him.
+    Release {
+        /// The name.
+        name: String,
+        /// Only the lease with this token, as `handfast lease show` prints it.
+        #[arg(long)]
+        only: Option<String>,
+        /// Why, for the audit log.
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
@@ -222,6 +257,7 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Token(TokenCommand::New { name, role }) => token::draw(&name, role, output),
         Command::Tx(command) => remote::transactions(command, output),
         Command::Lock(command) => remote::locks(command, output),
+        Command::Lease(command) => remote::leases(command, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),

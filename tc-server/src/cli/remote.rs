@@ -5,10 +5,13 @@ use std::io::{IsTerminal as _, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CliFailure, Client, Exit, LockCommand, Remote, Style, TransactionCommand, render};
+use super::{
+    CliFailure, Client, Exit, LeaseCommand, LockCommand, Remote, Style, TransactionCommand, render,
+};
 use crate::admin::model::{
-    ActionReply, ActionRequest, Lock, LockPage, LockQuery, OneLockQuery, Processes, ResolveRequest,
-    Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
+    ActionReply, ActionRequest, Lock, LockPage, LockQuery, NamedLock, NamedLockPage,
+    NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply, ReleaseRequest,
+    ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
 };
 
 pub(super) fn transactions(
@@ -53,6 +56,28 @@ pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), 
         LockCommand::Show { resource, table, key, remote } => {
             let lock: Lock = get(&remote, "/locks/one", &OneLockQuery { resource, table, key })?;
             show(&remote, output, &lock, render::render_lock)
+        }
+    }
+}
+
+pub(super) fn leases(command: LeaseCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
+    match command {
+        LeaseCommand::Ls { page, remote } => {
+            let query = NamedLockQuery { cursor: page.cursor, limit: Some(page.limit) };
+            let page: NamedLockPage = get(&remote, "/named-locks", &query)?;
+            show(&remote, output, &page, render::render_named_locks)
+        }
+        LeaseCommand::Show { name, remote } => {
+            let query = OneNamedLockQuery { name };
+            let lock: NamedLock = get(&remote, "/named-locks/one", &query)?;
+            show(&remote, output, &lock, render::render_named_lock)
+        }
+        LeaseCommand::Release { name, only, reason, remote } => {
+            let request = ReleaseRequest { name, token: only, reason };
+            let client = Client::new(&remote)?;
+            let post = client.post("/named-locks/release", &request);
+            let reply: ReleaseReply = block_on(post)??;
+            show(&remote, output, &reply, render::render_release)
         }
     }
 }

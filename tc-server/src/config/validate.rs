@@ -50,6 +50,8 @@ impl Config {
             ("limits.rows_per_branch_max", as_u64(limits.rows_per_branch_max)),
             ("limits.locks_max", as_u64(limits.locks_max)),
             ("limits.saga_steps_max", as_u64(limits.saga_steps_max)),
+            ("limits.leases_max", as_u64(limits.leases_max)),
+            ("limits.lease_ms_max", limits.lease_ms_max),
             ("limits.step_attempts_told", u64::from(limits.step_attempts_told)),
             ("limits.expiries_per_tick_max", as_u64(limits.expiries_per_tick_max)),
             ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),

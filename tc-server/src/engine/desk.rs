@@ -9,7 +9,7 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use metrics::Histogram;
 
-use handfast_core::{Correlation, Decision, Effect, What};
+use handfast_core::{Correlation, Decision, Effect, Reply, What};
 
 use super::handle::{Answered, Destination, EngineError, Mailbox};
 use super::step::Emission;
@@ -31,6 +31,8 @@ struct Histograms {
     register: Histogram,
     commit: Histogram,
     lock_wait: Histogram,
+    lock_granted: Histogram,
+    lock_not_granted: Histogram,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ enum Kind {
     Register,
     CheckLocks,
     Commit,
+    AcquireLock,
     Other,
 }
 
@@ -117,7 +120,7 @@ impl Desk {
     fn answer(&mut self, to: Correlation, answered: Answered, filled: &mut Vec<Arc<dyn Mailbox>>) {
         // Without a destination: the requester went away, which `forget` noted.
         let Some(unanswered) = self.unanswered.remove(&to) else { return };
-        self.histograms.record(&unanswered);
+        self.histograms.record(&unanswered, &answered);
         match unanswered.destination {
             // The caller may have gone away a moment ago.
             Destination::Caller(sender) => drop(sender.send(answered)),
@@ -138,26 +141,37 @@ impl Histograms {
             register: metrics::histogram!("handfast_register_seconds"),
             commit: metrics::histogram!("handfast_commit_seconds"),
             lock_wait: metrics::histogram!("handfast_lock_wait_seconds"),
+            lock_granted: acquire("granted"),
+            lock_not_granted: acquire("not granted"),
         }
     }
 
-    fn record(&self, answered: &Unanswered) {
-        let elapsed = answered.taken_at.elapsed();
-        match answered.kind {
+    fn record(&self, unanswered: &Unanswered, answered: &Answered) {
+        let elapsed = unanswered.taken_at.elapsed();
+        match unanswered.kind {
             Kind::Begin => self.begin.record(elapsed),
             Kind::Register => self.register.record(elapsed),
             Kind::Commit => self.commit.record(elapsed),
+            Kind::AcquireLock if matches!(answered, Ok(Reply::LockGranted { .. })) => {
+                self.lock_granted.record(elapsed);
+            }
+            Kind::AcquireLock => self.lock_not_granted.record(elapsed),
             Kind::CheckLocks | Kind::Other => {}
         }
-        if answered.waits && matches!(answered.kind, Kind::Register | Kind::CheckLocks) {
+        if unanswered.waits && matches!(unanswered.kind, Kind::Register | Kind::CheckLocks) {
             self.lock_wait.record(elapsed);
         }
     }
 }
 
+fn acquire(result: &'static str) -> Histogram {
+    metrics::histogram!("handfast_lock_acquire_seconds", "result" => result)
+}
+
 fn kind(what: &What) -> Kind {
     match what {
         What::Begin { .. } => Kind::Begin,
+        What::AcquireLock(_) => Kind::AcquireLock,
         What::RegisterBranch { .. } => Kind::Register,
         What::CheckLocks { .. } => Kind::CheckLocks,
         What::End { decision: Decision::Commit, .. } => Kind::Commit,
@@ -172,6 +186,10 @@ fn kind(what: &What) -> Kind {
         | What::GetSaga { .. }
         | What::SignalSaga { .. }
         | What::CancelSaga { .. }
-        | What::Operate { .. } => Kind::Other,
+        | What::Operate { .. }
+        | What::RenewLocks { .. }
+        | What::ReleaseLock { .. }
+        | What::FindLock { .. }
+        | What::BreakLock { .. } => Kind::Other,
     }
 }

@@ -177,6 +177,10 @@ impl Connection {
             Some(Body::GetSaga(request)) => bounds.get_saga(&request),
             Some(Body::SignalSaga(request)) => bounds.signal_saga(request),
             Some(Body::CancelSaga(request)) => bounds.cancel_saga(&request),
+            Some(Body::AcquireLock(request)) => bounds.acquire_lock(request),
+            Some(Body::RenewLocks(request)) => bounds.renew_locks(request),
+            Some(Body::ReleaseLock(request)) => bounds.release_lock(request),
+            Some(Body::FindLock(request)) => bounds.find_lock(request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
             Some(Body::Finished(outcome)) => match bounds.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),
@@ -235,5 +239,11 @@ impl Front {
 }
 
 fn asked(what: &What) -> Asked {
-    if matches!(what, What::End { .. }) { Asked::End } else { Asked::Other }
+    if matches!(what, What::End { .. }) {
+        Asked::End
+    } else if matches!(what, What::FindLock { .. }) {
+        Asked::Find
+    } else {
+        Asked::Other
+    }
 }

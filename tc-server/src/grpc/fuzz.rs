@@ -55,6 +55,10 @@ fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
         Body::GetSaga(request) => bounds.get_saga(&request)?,
         Body::SignalSaga(request) => bounds.signal_saga(request)?,
         Body::CancelSaga(request) => bounds.cancel_saga(&request)?,
+        Body::AcquireLock(request) => bounds.acquire_lock(request)?,
+        Body::RenewLocks(request) => bounds.renew_locks(request)?,
+        Body::ReleaseLock(request) => bounds.release_lock(request)?,
+        Body::FindLock(request) => bounds.find_lock(request)?,
     }])
 }
 

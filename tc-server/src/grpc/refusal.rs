@@ -36,15 +36,22 @@ pub(super) fn of_request(error: &BadRequest) -> wire::Rejection {
 /// A unary call's status for what the core refused.
 pub(super) fn status_of_core(rejection: &Rejection) -> Status {
     let code = match rejection {
-        Rejection::UnknownXid(_) | Rejection::UnknownBranch { .. } => Code::NotFound,
+        Rejection::UnknownXid(_)
+        | Rejection::UnknownBranch { .. }
+        | Rejection::LockNotHeld { .. } => Code::NotFound,
         Rejection::AlreadyDecided { .. }
         | Rejection::NotApplicable { .. }
         | Rejection::UnknownSignal { .. }
         | Rejection::PastPivot { .. }
         | Rejection::Voting(_) => Code::FailedPrecondition,
         Rejection::SagaInvalid { .. } => Code::InvalidArgument,
-        Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => Code::Aborted,
-        Rejection::BranchMismatch { .. } | Rejection::SagaMismatch { .. } => Code::AlreadyExists,
+        Rejection::RowLocked { .. }
+        | Rejection::Deadlock { .. }
+        | Rejection::LockRollingBack { .. } => Code::Aborted,
+        Rejection::BranchMismatch { .. }
+        | Rejection::SagaMismatch { .. }
+        | Rejection::LockParts { .. }
+        | Rejection::LockTokenTaken { .. } => Code::AlreadyExists,
         Rejection::LimitReached { .. } => Code::ResourceExhausted,
     };
     status(code, &of_core(rejection), rejection.code())
@@ -102,6 +109,10 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
         | Rejection::SagaMismatch { .. }
         | Rejection::UnknownSignal { .. }
         | Rejection::PastPivot { .. }
+        | Rejection::LockParts { .. }
+        | Rejection::LockTokenTaken { .. }
+        | Rejection::LockRollingBack { .. }
+        | Rejection::LockNotHeld { .. }
         | Rejection::LimitReached { .. } => None,
     }
 }

@@ -6,14 +6,16 @@ use handfast_core::{
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
 
-use super::{refusal, saga};
+use super::{lock, refusal, saga};
 use crate::dispatch::{Ask, Call, CallBatch};
 use crate::engine::Answered;
 
-/// What was asked: `End` and `GetStatus` have the same reply in the core and two on the wire.
+/// What was asked, where the core has the same reply for two that are different on the wire: `End`
+/// and `GetStatus`, a lock that is sought and one that is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     End,
+    Find,
     Other,
 }
 
@@ -34,12 +36,22 @@ pub(super) fn body(asked: Asked, answered: Answered) -> Body {
             let (status, rollback_reason) = status_and_reason(status);
             Body::End(wire::EndReply { status, rollback_reason })
         }
-        (Ok(Reply::Status(status)), Asked::Other) => {
+        (Ok(Reply::Status(status)), Asked::Find | Asked::Other) => {
             let (status, rollback_reason) = status_and_reason(status);
             Body::GetStatus(wire::GetStatusReply { status, rollback_reason })
         }
         (Ok(Reply::Saga(saga)), _) => Body::Saga(saga::reply(&saga)),
-        (Ok(Reply::Operated), _) => unreachable!("no operator's action comes over this API"),
+        (Ok(Reply::LockBusy { holder }), Asked::Find) => Body::FindLock(lock::found(holder)),
+        (Ok(Reply::LockBusy { holder }), _) => Body::AcquireLock(lock::busy(holder)),
+        (Ok(Reply::LockGranted { fence, waited_ms }), _) => {
+            Body::AcquireLock(lock::granted(fence, waited_ms))
+        }
+        (Ok(Reply::LocksRenewed { held }), _) => Body::RenewLocks(wire::RenewLocksReply { held }),
+        (Ok(Reply::LockFreed), _) => Body::ReleaseLock(lock::freed()),
+        (Ok(Reply::LockNotHeld { current }), _) => Body::ReleaseLock(lock::not_held(current)),
+        (Ok(Reply::Operated | Reply::LockBroken { .. }), _) => {
+            unreachable!("no operator's action comes over this API")
+        }
     }
 }
 

@@ -72,6 +72,10 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         | Rejection::SagaInvalid { .. }
         | Rejection::SagaMismatch { .. }
         | Rejection::UnknownSignal { .. }
+        | Rejection::LockParts { .. }
+        | Rejection::LockTokenTaken { .. }
+        | Rejection::LockRollingBack { .. }
+        | Rejection::LockNotHeld { .. }
         | Rejection::PastPivot { .. } => ExceptionCode::GlobalTransactionNotActive,
         Rejection::UnknownBranch { .. } => ExceptionCode::BranchTransactionNotExist,
         Rejection::LimitReached { .. } => ExceptionCode::FailedToAddBranch,

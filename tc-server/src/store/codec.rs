@@ -6,14 +6,16 @@
 mod branch;
 mod fields;
 mod global;
+mod lease;
 mod saga;
 
-use handfast_core::{BranchId, Change, Record, RecordKey, Xid};
+use handfast_core::{BranchId, Change, LeaseId, Record, RecordKey, Xid};
 use prost::Message;
 
 use branch::StoredBranch;
 use fields::Fields;
 use global::StoredGlobal;
+use lease::StoredLease;
 use saga::StoredSaga;
 
 /// The version that is written.
@@ -22,6 +24,7 @@ const VERSION: u8 = 1;
 const GLOBAL: u8 = b'g';
 const BRANCH: u8 = b'b';
 const SAGA: u8 = b's';
+const LEASE: u8 = b'l';
 
 /// Bytes that are no record of a known version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +84,10 @@ pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
             bytes.push(SAGA);
             bytes.extend_from_slice(&xid.0.to_be_bytes());
         }
+        RecordKey::Lease(id) => {
+            bytes.push(LEASE);
+            bytes.extend_from_slice(&id.0.to_be_bytes());
+        }
     }
 }
 
@@ -100,6 +107,7 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
         Record::Global(global) => global::write(global, &mut fields),
         Record::Branch(branch) => branch::write(branch, &mut fields),
         Record::Saga(saga) => saga::write(saga, &mut fields),
+        Record::Lease(lease) => lease::write(lease, &mut fields),
     }
 }
 
@@ -118,6 +126,7 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
     match key {
         RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
         RecordKey::Saga(xid) => Ok(Record::Saga(StoredSaga::decode(message)?.read(xid)?)),
+        RecordKey::Lease(id) => Ok(Record::Lease(StoredLease::decode(message)?.read(id)?)),
         RecordKey::Branch(xid, id) => {
             Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
         }
@@ -128,6 +137,7 @@ fn decode_key(key: &[u8]) -> Result<RecordKey, CodecError> {
     match key {
         [GLOBAL, xid @ ..] => array(xid).map(|xid| RecordKey::Global(Xid(u64::from_be_bytes(xid)))),
         [SAGA, xid @ ..] => array(xid).map(|xid| RecordKey::Saga(Xid(u64::from_be_bytes(xid)))),
+        [LEASE, id @ ..] => array(id).map(|id| RecordKey::Lease(LeaseId(u64::from_be_bytes(id)))),
         [BRANCH, ids @ ..] => ids.split_first_chunk().and_then(|(xid, branch)| {
             let branch = BranchId(u64::from_be_bytes(array(branch)?));
             Some(RecordKey::Branch(Xid(u64::from_be_bytes(*xid)), branch))

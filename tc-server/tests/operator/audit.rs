@@ -7,11 +7,10 @@ use handfast_server::audit::{Action, AuditLog, Stage};
 fn action(xid: &str) -> Action {
     Action {
         id: "0011".to_owned(),
-        operator: "alice".to_owned(),
-        action: "resolve",
-        xid: xid.to_owned(),
+        xid: Some(xid.to_owned()),
         branch: Some("7".to_owned()),
         detail: Some("force_before".to_owned()),
+        ..Action::new("alice", "resolve")
     }
 }
 

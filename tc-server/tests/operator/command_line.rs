@@ -161,7 +161,8 @@ async fn every_reading_command_has_json_and_a_table() {
     application.register(&xid, 7, "2:42").await.unwrap();
     let show_lock = format!("lock show {} stock 42", crate::application::RESOURCE);
     let show = format!("tx show {xid}");
-    let commands = ["tx ls", "lock ls", "resources", "processes", "status", &show, &show_lock];
+    let lists = ["tx ls", "lock ls", "lease ls", "resources", "processes", "status"];
+    let commands = lists.into_iter().chain([&*show, &*show_lock]);
     for command in commands {
         let json = run(server.admin_address, &format!("{command} --json")).await;
         assert_eq!(json.status.code(), Some(0), "{command}: {}", text(&json.stderr));
@@ -184,6 +185,8 @@ async fn operators_act_and_exit_codes_say_how_it_went() {
         (format!("tx retry {xid}"), 0, ""),
         (format!("tx commit {xid}"), 4, "error[HF-TC-ALREADY-DECIDED]"),
         ("tx show 99".to_owned(), 3, "error[HF-TC-UNKNOWN-XID]"),
+        ("lease show nothing".to_owned(), 3, "error[HF-TC-LOCK-NOT-HELD]"),
+        ("lease release nothing".to_owned(), 3, "error[HF-TC-LOCK-NOT-HELD]"),
         ("tx show ../status".to_owned(), 2, "error[HF-CLI-ARGUMENT]"),
         ("tx show nonsense".to_owned(), 2, "error[HF-ADM-BAD-REQUEST]"),
         ("lock show r t 1".to_owned(), 3, "error[HF-ADM-NOT-LOCKED]"),

@@ -7,9 +7,12 @@ use http::Method;
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy};
 
-const ROUTES: [(&str, &str); 13] = [
+const ROUTES: [(&str, &str); 16] = [
     ("get", "/api/v1/locks"),
     ("get", "/api/v1/locks/one"),
+    ("get", "/api/v1/named-locks"),
+    ("get", "/api/v1/named-locks/one"),
+    ("post", "/api/v1/named-locks/release"),
     ("get", "/api/v1/processes"),
     ("get", "/api/v1/resources"),
     ("get", "/api/v1/status"),

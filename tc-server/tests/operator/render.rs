@@ -2,10 +2,11 @@
 
 use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
-    Branch, BranchState, DirtyColumn, DirtyRow, Failure, Lock, LockHolder, LockMode, LockWaiter,
-    Mode, Refusal, RollbackReason, Row, Status, TimelineEntry, Transaction, TransactionDetail,
+    Branch, BranchState, DirtyColumn, DirtyRow, Failure, Lease, Lock, LockHolder, LockMode,
+    LockWaiter, Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason, Row, Status,
+    TimelineEntry, Transaction, TransactionDetail,
 };
-use handfast_server::cli::{Style, render_lock, render_transaction};
+use handfast_server::cli::{Style, render_lock, render_named_lock, render_transaction};
 
 fn dirty() -> TransactionDetail {
     let at = |second: u32| format!("2026-11-21T05:20:{second:02}.000Z");
@@ -108,4 +109,37 @@ fn a_lock_is_shown_with_its_queue() {
         waits  tc:2       exclusive  900 ms
         waits  (outside)  shared     20 ms"#]]
     .assert_eq(&render_lock(&lock, Style::Plain));
+}
+
+#[test]
+fn a_named_lock_is_shown_with_its_leases_and_its_queue() {
+    let since = "2026-01-01T00:00:00.000Z".to_owned();
+    let lease = Lease {
+        token: "ab.1".to_owned(),
+        label: "stock-service".to_owned(),
+        share: "all".to_owned(),
+        fence: "7".to_owned(),
+        since: since.clone(),
+        age_ms: 1_500,
+        left_ms: Some(20_000),
+        xid: None,
+    };
+    let waiter = NamedLockWaiter {
+        token: "cd.4".to_owned(),
+        label: "order-service".to_owned(),
+        share: "all".to_owned(),
+        since,
+        age_ms: 900,
+        xid: Some("42".to_owned()),
+    };
+    let (name, leases, queue) = ("orders/42".to_owned(), vec![lease], vec![waiter]);
+    let lock = NamedLock { name, leases, queue, waiting: 3 };
+    expect![[r#"
+        orders/42
+
+               WHO            TOKEN  SHARE  FENCE  XID  FOR     LEFT
+        holds  stock-service  ab.1   all    7      -    1.5 s   20.0 s
+        waits  order-service  cd.4   all           42   900 ms
+        and 2 more wait"#]]
+    .assert_eq(&render_named_lock(&lock, Style::Plain));
 }

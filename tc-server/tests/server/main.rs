@@ -8,6 +8,7 @@ mod common;
 mod dispatch;
 #[cfg(test)]
 mod engine;
+mod lease_records;
 #[cfg(test)]
 mod records;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::lease_records::{self, lease};
 use crate::saga_records::{self, saga};
 
 fn text() -> impl Strategy<Value = Arc<str>> {
@@ -159,7 +160,7 @@ fn branch() -> impl Strategy<Value = Record> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(record in prop_oneof![global(), branch(), saga()]) {
+    fn what_is_written_is_read_back(record in prop_oneof![global(), branch(), saga(), lease()]) {
         let read = decode(&encode_key(record.key()), &encode(&record));
         prop_assert_eq!(read, Ok(record));
     }
@@ -180,7 +181,7 @@ proptest! {
 
     #[test]
     fn damage_is_never_a_panic(
-        record in prop_oneof![global(), branch(), saga()],
+        record in prop_oneof![global(), branch(), saga(), lease()],
         place in any::<prop::sample::Index>(),
         bits in 1_u8..,
     ) {
@@ -261,6 +262,7 @@ fn examples() -> Vec<(&'static str, Record)> {
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
         ("saga-compensating", saga_records::example()),
+        ("lease", lease_records::example()),
     ]
 }
 

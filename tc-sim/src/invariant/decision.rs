@@ -67,8 +67,8 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
                 format!("{xid} is dropped as {before:?}")
             });
         }
-        Change::Put(Record::Branch(_) | Record::Saga(_))
-        | Change::Delete(RecordKey::Branch(..) | RecordKey::Saga(_)) => {}
+        Change::Put(Record::Branch(_) | Record::Saga(_) | Record::Lease(_))
+        | Change::Delete(RecordKey::Branch(..) | RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
     }
 }
 

@@ -104,6 +104,8 @@ fn check_writes(ledger: &Ledger, database: usize, written: &Written, verdict: &m
 fn branch(change: &Change) -> Option<&BranchRecord> {
     match change {
         Change::Put(Record::Branch(branch)) => Some(branch),
-        Change::Put(Record::Global(_) | Record::Saga(_)) | Change::Delete(_) => None,
+        Change::Put(Record::Global(_) | Record::Saga(_) | Record::Lease(_)) | Change::Delete(_) => {
+            None
+        }
     }
 }

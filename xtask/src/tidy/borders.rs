@@ -66,7 +66,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-seata-wire", &[]),
     ("handfast-migrations", &[]),
     ("handfast-locks", &[]),
-    ("handfast", &["handfast-migrations", "handfast-proto"]),
+    ("handfast", &["handfast-locks", "handfast-migrations", "handfast-proto"]),
     ("handfast-relay", &["handfast"]),
     ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
     ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),

@@ -450,7 +450,7 @@ fn leases_are_renewed_in_batches() {
         let now = start + Duration::from_micros(500 * number);
         let (share, patience) = (Share::All, Patience::None);
         machine.decide(now, Event::Ask { number, name, share, patience }, &mut out);
-        let answer = Ok(Answer::Granted { fence: Fence::new(1) });
+        let answer = Ok(Answer::granted(Fence::new(1)));
         machine.decide(now, Event::Answered { number, answer }, &mut out);
     }
     out.clear();

@@ -233,7 +233,7 @@ impl Backend for RedlockLocks {
         for _ in 0..ROUNDS_MAX {
             match self.round(ask, agreed).await? {
                 Verdict::Granted(fence) => {
-                    return Ok(Answer::Granted { fence: Fence::new(fence) });
+                    return Ok(Answer::granted(Fence::new(fence)));
                 }
                 Verdict::Busy(row) => return Ok(seen(row).answer(None)),
                 Verdict::Agree(next) => agreed = next,

@@ -8,10 +8,13 @@ use crate::admin::model::{
 use crate::moment;
 
 mod lock;
+mod named_lock;
 mod transaction;
 
 pub use lock::render_lock;
 pub(super) use lock::render_locks;
+pub use named_lock::render_named_lock;
+pub(super) use named_lock::{render_named_locks, render_release};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
 

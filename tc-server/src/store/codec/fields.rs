@@ -1,6 +1,6 @@
 //! Protobuf fields written straight from what a record borrows: no copy is made first.
 //!
-//! Writes what `prost` writes for the messages that `global`, `branch` and `saga` read: fields in
+//! Writes what `prost` writes for the messages that its neighbours read: fields in
 //! the order of their numbers, without those that hold the default.
 
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};

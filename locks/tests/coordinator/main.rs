@@ -1,0 +1,27 @@
+//! What locks over the coordinator do beyond what every backend does: they survive its death, they
+//! may be a global's, and they have a delay and a limit of their own.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod owned;
+mod restart;
+mod tc;
+mod terms;
+
+use std::time::Duration;
+
+use handfast::{CoordinatorLocks, Handfast};
+use handfast_locks::{Locks, NewLocks};
+
+use tc::Tc;
+
+/// Long enough not to end by itself while a loaded machine thinks.
+const LEASE: Duration = Duration::from_secs(20);
+
+async fn connect(tc: &Tc) -> Handfast {
+    Handfast::connect(tc.endpoint()).application("locks").await.unwrap()
+}
+
+fn over(backend: CoordinatorLocks) -> NewLocks {
+    Locks::over(backend).lease(LEASE)
+}

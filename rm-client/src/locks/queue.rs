@@ -1,0 +1,133 @@
+//! The requests of this process that wait in the coordinator, each until it is answered and its
+//! answer is fetched.
+//!
+//! Whoever waits says so from time to time; whose waiter is heard of no more is given up, whether
+//! he was granted the lock meanwhile or not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use handfast_proto::v1;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+use handfast_locks::{Ask, Hold, Holder, Leave, Moment, Token, WAITER_ALIVE, Wake};
+
+use super::Shared;
+use crate::error::Error;
+
+/// Every request under way, and every answer that is not fetched.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: Mutex<HashMap<Token, Waiting>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    answered: watch::Receiver<Option<Answered>>,
+    alive_until: Instant,
+    /// Who was seen holding the lock.
+    holder: Option<Holder>,
+    task: AbortHandle,
+}
+
+/// An answer, and when its request was sent.
+#[derive(Clone, Debug)]
+pub(super) struct Answered {
+    pub(super) reply: Result<v1::AcquireLockReply, Error>,
+    pub(super) sent_at: Moment,
+}
+
+impl Shared {
+    /// Makes sure that a request waits. Gives its answer to come if it is the first of its
+    /// acquisition; a later one is a sign of life.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        ask: &Ask,
+        request: impl FnOnce() -> v1::AcquireLockRequest,
+    ) -> Option<watch::Receiver<Option<Answered>>> {
+        let mut waiting = self.queue.lock();
+        let alive_until = Instant::now() + WAITER_ALIVE;
+        if let Some(known) = waiting.get_mut(&ask.token) {
+            known.alive_until = alive_until;
+            return None;
+        }
+        let (answering, answered) = watch::channel(None);
+        let hold = Hold { name: ask.name.clone(), token: ask.token };
+        let task = tokio::spawn(Arc::clone(self).wait(hold, request(), answering)).abort_handle();
+        let entry = Waiting { answered: answered.clone(), alive_until, holder: None, task };
+        waiting.insert(ask.token, entry);
+        Some(answered)
+    }
+
+    async fn wait(
+        self: Arc<Self>,
+        hold: Hold,
+        request: v1::AcquireLockRequest,
+        answering: watch::Sender<Option<Answered>>,
+    ) {
+        let (token, sent_at) = (hold.token, Moment::now());
+        tokio::select! {
+            reply = self.coordinator.acquire_lock(request) => {
+                answering.send_replace(Some(Answered { reply, sent_at }));
+                self.wake(Wake::One(token), token.client);
+                self.queue.abandoned(token).await;
+            }
+            () = self.queue.abandoned(token) => {}
+        }
+        if let Err(error) = self.release(&Leave { hold, is_doubtful: true }).await {
+            tracing::warn!(%token, %error, "a place in the queue of a lock could not be given up");
+        }
+    }
+}
+
+impl Queue {
+    /// Fetches an answer; nothing waits any more then.
+    pub(super) fn take(&self, token: Token) -> Option<Answered> {
+        let mut waiting = self.lock();
+        let answered = waiting.get(&token)?.answered.borrow().clone()?;
+        waiting.remove(&token)?.task.abort();
+        Some(answered)
+    }
+
+    /// Nobody waits any more. Whether somebody did.
+    pub(super) fn leave(&self, token: Token) -> bool {
+        let left = self.lock().remove(&token);
+        left.as_ref().inspect(|waiting| waiting.task.abort()).is_some()
+    }
+
+    /// Remembers who holds the lock.
+    pub(super) fn see(&self, token: Token, holder: Option<Holder>) {
+        if let Some(waiting) = self.lock().get_mut(&token) {
+            waiting.holder = holder;
+        }
+    }
+
+    /// Who was seen holding the lock.
+    pub(super) fn seen(&self, token: Token) -> Option<Holder> {
+        self.lock().get(&token)?.holder.clone()
+    }
+
+    /// Ends when nobody has given a sign of life for too long, and nothing waits any more.
+    async fn abandoned(&self, token: Token) {
+        loop {
+            let alive_until = {
+                let mut waiting = self.lock();
+                let until = waiting.get(&token).map(|waiting| waiting.alive_until);
+                // Whoever took it away ends this task.
+                let Some(until) = until.filter(|until| *until > Instant::now()) else {
+                    waiting.remove(&token);
+                    return;
+                };
+                until
+            };
+            sleep_until(alive_until).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Token, Waiting>> {
+        // No step under it panics half-way.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

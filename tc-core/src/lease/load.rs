@@ -1,0 +1,31 @@
+//! Taking a lease back in from its record (RECORDED): nothing is decided, but what could not have
+//! been written stops the load.
+
+use super::record::LeaseRecord;
+use crate::Epoch;
+use crate::coordinator::Coordinator;
+use crate::global::Phase;
+use crate::load::LoadError;
+use crate::number::COUNTER_BITS;
+
+impl Coordinator {
+    /// Comes after the globals, which own leases.
+    pub(crate) fn restore_lease(
+        &mut self,
+        epoch: Epoch,
+        mut record: LeaseRecord,
+    ) -> Result<(), LoadError> {
+        let misfit = LoadError::LeaseMisfit(record.id);
+        let LeaseRecord { ref name, share, xid, token, .. } = record;
+        let is_later = record.id.0 >> COUNTER_BITS >= epoch.0;
+        let owner = xid.map(|xid| self.globals.get(xid));
+        let owns = owner.is_none_or(|it| it.is_some_and(|it| it.phase != Phase::Committing));
+        let fits = self.leases.has_room(name, share, xid);
+        if is_later || !owns || !fits || self.leases.standing(token).is_some() {
+            return Err(misfit);
+        }
+        record.label = self.names.text(&record.label);
+        self.leases.add(record);
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! Leases that globals own, and globals that wait for named locks: one wait-for graph with the rows.
+//!
+//! A global waits for the other globals that hold the lock so that it cannot be shared, and for
+//! all that stand before it in the queue. Permits are left out: whoever waits for one waits for
+//! any of their holders, which closes no circle before all of them wait.
+
+use super::record::{LockShare, NewLease};
+use super::table::Standing;
+use super::turn::{Turn, TurnId};
+use crate::coordinator::Coordinator;
+use crate::outcome::{Outcome, Rejection, Reply};
+use crate::{Timestamp, Xid};
+
+impl Coordinator {
+    /// Ends what a global owns: with its decision to commit, or when it has rolled back.
+    pub(crate) fn end_leases_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() {
+            return;
+        }
+        let owned: Vec<Standing> = self.leases.of_global(xid).collect();
+        for standing in owned {
+            let Standing::Held(id) = standing else { continue };
+            let name = self.leases.lease(id).map(|lease| lease.name.clone());
+            self.drop_lease(id, out);
+            name.into_iter().for_each(|name| self.grant_turns(now, &name, out));
+        }
+    }
+
+    /// Refuses what a decided global waits for, and, when it begins to roll back, the globals that
+    /// wait for it: they may hold what it needs.
+    pub(crate) fn refuse_turns_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() {
+            return;
+        }
+        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        for standing in standings {
+            match standing {
+                Standing::Waits(id) => {
+                    let reply = Reply::Rejected(self.already_decided(xid));
+                    self.end_turn(now, id, reply, out);
+                }
+                Standing::Held(id) if self.is_rolling_back(xid) => {
+                    let Some(lease) = self.leases.lease(id) else { continue };
+                    let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
+                    let queue = self.leases.queue(&lease.name).filter(is_global);
+                    let behind: Vec<TurnId> = queue.map(|(id, _)| id).collect();
+                    let (name, by_address) = (lease.name.clone(), self.address_of(xid));
+                    let why = Rejection::LockRollingBack { name, by: xid, by_address };
+                    for id in behind {
+                        self.end_turn(now, id, Reply::Rejected(why.clone()), out);
+                    }
+                }
+                Standing::Held(_) => {}
+            }
+        }
+    }
+
+    /// As above, for a global that comes later.
+    pub(super) fn refuse_behind_a_rollback(&self, wanted: &NewLease) -> Result<(), Rejection> {
+        let owners = self.leases.held(&wanted.name).filter_map(|lease| lease.xid);
+        let mut others = owners.filter(|xid| Some(*xid) != wanted.xid);
+        let rolling_back = others.find(|&xid| wanted.xid.is_some() && self.is_rolling_back(xid));
+        rolling_back.map_or(Ok(()), |by| {
+            let (name, by_address) = (wanted.name.clone(), self.address_of(by));
+            Err(Rejection::LockRollingBack { name, by, by_address })
+        })
+    }
+
+    /// Refuses a request of the global for a named lock that waits for another global, to open a
+    /// circle. Whether there was one.
+    pub(crate) fn refuse_turn_towards(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        next: Xid,
+        rejection: Rejection,
+        out: &mut Outcome,
+    ) -> bool {
+        let closes = |standing: &Standing| match standing {
+            Standing::Waits(id) => self.blockers_of_turn(*id).contains(&next),
+            Standing::Held(_) => false,
+        };
+        let found = self.leases.of_global(xid).find(closes);
+        let Some(Standing::Waits(id)) = found else { return false };
+        self.end_turn(now, id, Reply::Rejected(rejection), out);
+        true
+    }
+
+    /// The globals that a global waits for because of named locks.
+    pub(crate) fn blockers_by_name(&self, xid: Xid) -> Vec<Xid> {
+        let blockers = |standing| match standing {
+            Standing::Waits(id) => self.blockers_of_turn(id),
+            Standing::Held(_) => Vec::new(),
+        };
+        self.leases.of_global(xid).flat_map(blockers).collect()
+    }
+
+    fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
+        let Some(turn) = self.leases.turn(id) else { return Vec::new() };
+        let NewLease { name, share, xid, .. } = &turn.wanted;
+        let excludes = |other| *share == LockShare::All || other == LockShare::All;
+        let holders = self.leases.held(name).filter(|lease| excludes(lease.share));
+        let holders = holders.filter_map(|lease| lease.xid);
+        let ahead = self.leases.queue(name).take_while(|(other, _)| *other < id);
+        let ahead = ahead.filter_map(|(_, turn)| turn.wanted.xid);
+        holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
+    }
+
+    /// Whether anybody can be waiting for the global because of named locks.
+    pub(crate) fn is_waited_for_by_name(&self, xid: Xid) -> bool {
+        self.leases.of_global(xid).any(|standing| match standing {
+            Standing::Held(id) => {
+                let lease = self.leases.lease(id);
+                lease.is_some_and(|lease| self.leases.queue(&lease.name).next().is_some())
+            }
+            Standing::Waits(id) => {
+                let turn = self.leases.turn(id);
+                turn.is_some_and(|turn| {
+                    self.leases.queue(&turn.wanted.name).any(|(other, _)| other > id)
+                })
+            }
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! A lease as it is asked for, and as it is stored.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{FencingToken, Timestamp, Xid};
+
+/// The id of a lease: epoch in the upper bits, counter in the lower 40.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub u64);
+
+/// One acquisition, as its client names it: never used for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockToken {
+    /// Which client: random.
+    pub client: [u8; 16],
+    /// Which acquisition of the client.
+    pub number: u64,
+}
+
+impl fmt::Display for LockToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}.{}", u128::from_be_bytes(self.client), self.number)
+    }
+}
+
+/// How much of a named lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LockShare {
+    /// All of it: nobody else holds any of it.
+    All,
+    /// One of so many equal parts; nobody holds all meanwhile.
+    Part {
+        /// How many there are. All who hold a part agree on it.
+        of: u32,
+    },
+}
+
+/// A named lock to be acquired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLease {
+    /// Which lock.
+    pub name: Arc<str>,
+    /// Which acquisition: asked again, it is answered as before.
+    pub token: LockToken,
+    /// How much of it. Asking for a part with the token of a lease of all gives the rest back.
+    pub share: LockShare,
+    /// The global that owns the lease. It then ends with its global and at no other time.
+    pub xid: Option<Xid>,
+    /// What the client calls itself, for people.
+    pub label: Arc<str>,
+    /// How long it lasts without renewal.
+    pub lease_ms: u64,
+    /// After its time was up, unreleased, nobody else gets the lock for so long.
+    pub delay_ms: u64,
+    /// No renewal lets it last longer than this from its grant.
+    pub hold_ms_max: Option<u64>,
+    /// How long to wait in the queue; 0 does not wait.
+    pub wait_ms: u64,
+}
+
+/// A lease as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Its id.
+    pub id: LeaseId,
+    /// Which lock.
+    pub name: Arc<str>,
+    /// Which acquisition.
+    pub token: LockToken,
+    /// How much of the lock.
+    pub share: LockShare,
+    /// The global that owns it.
+    pub xid: Option<Xid>,
+    /// Larger than that of every earlier holder; those who hold parts beside each other have the
+    /// same.
+    pub fence: FencingToken,
+    /// What the client calls itself.
+    pub label: Arc<str>,
+    /// When it was granted.
+    pub granted_at: Timestamp,
+    /// When its time is up, unless it is renewed, or owned by a global.
+    pub ends_at: Timestamp,
+    /// No renewal lets it last longer than until then.
+    pub hold_until: Option<Timestamp>,
+    /// After its time was up nobody else gets the lock for so long.
+    pub delay_ms: u64,
+}
+
+/// Who holds a named lock, for refusals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHeld {
+    /// By which acquisition.
+    pub token: LockToken,
+    /// What its client calls itself.
+    pub label: Arc<str>,
+}
+
+impl LeaseRecord {
+    /// Whether its holder may rely on it.
+    #[must_use]
+    pub fn is_held(&self, now: Timestamp) -> bool {
+        self.xid.is_some() || now < self.ends_at
+    }
+
+    /// When its place is another's, if nothing happens to it.
+    #[must_use]
+    pub fn frees_at(&self) -> Option<Timestamp> {
+        self.xid.is_none().then(|| self.ends_at.after_ms(self.delay_ms))
+    }
+
+    /// Until when a renewal would let it last, if it may last that long.
+    pub(super) fn renewed_until(&self, now: Timestamp, lease_ms: u64) -> Option<Timestamp> {
+        let until = now.after_ms(lease_ms);
+        Some(until).filter(|until| self.hold_until.is_none_or(|end| *until <= end))
+    }
+
+    pub(super) fn held_by(&self) -> LockHeld {
+        LockHeld { token: self.token, label: self.label.clone() }
+    }
+}

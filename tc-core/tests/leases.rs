@@ -1,0 +1,210 @@
+//! Named locks under random requests: whatever is asked in whatever order, the invariants hold,
+//! nobody waits for a lock that nobody holds, fences grow from holder to holder, and a restart
+//! changes nothing but the queues.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use handfast_core::{
+    Coordinator, Correlation, DecidedBy, Decision, Effect, FencingToken, Limits, LockShare,
+    LockToken, NewLease, Outcome, PageBounds, Reply, ReplyWhen, Request, Rounds, Timestamp, What,
+    Xid,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::{Store, recorded};
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+const TOKENS: u64 = 6;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn locks_by_name_keep_their_promises(steps in vec(step(), 1..60)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+            world.check();
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire { token: u64, share: LockShare, is_owned: bool, wait_ms: u64, delay_ms: u64 },
+    Renew { token: u64 },
+    Release { token: u64, is_doubtful: bool },
+    Break { name: usize },
+    Forget { back: u64 },
+    End { decision: Decision },
+    Pass { ms: u64 },
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let token = 0..TOKENS;
+    let share = prop_oneof![
+        3 => Just(LockShare::All),
+        2 => Just(LockShare::Part { of: u32::MAX }),
+        1 => Just(LockShare::Part { of: 2 })
+    ];
+    let terms = (prop_oneof![Just(0), Just(300)], prop_oneof![4 => Just(0_u64), 1 => Just(30)]);
+    let decision = prop_oneof![Just(Decision::Commit), Just(Decision::RollBack)];
+    prop_oneof![
+        8 => (token.clone(), share, any::<bool>(), terms).prop_map(
+            |(token, share, is_owned, (wait_ms, delay_ms))| {
+                Step::Acquire { token, share, is_owned, wait_ms, delay_ms }
+            }
+        ),
+        2 => token.clone().prop_map(|token| Step::Renew { token }),
+        5 => (token, any::<bool>())
+            .prop_map(|(token, is_doubtful)| Step::Release { token, is_doubtful }),
+        1 => (0..NAMES.len()).prop_map(|name| Step::Break { name }),
+        1 => (1..6_u64).prop_map(|back| Step::Forget { back }),
+        1 => decision.prop_map(|decision| Step::End { decision }),
+        3 => (1..80_u64).prop_map(|ms| Step::Pass { ms }),
+        1 => Just(Step::Restart),
+    ]
+}
+
+struct World {
+    coordinator: Coordinator,
+    store: Store,
+    epoch: u64,
+    now: Timestamp,
+    correlation: u64,
+    global: Option<Xid>,
+    /// How often each token was let go: it is never used again.
+    lives: BTreeMap<u64, u64>,
+    asked: BTreeMap<Correlation, NewLease>,
+    /// The last fence that was given for each lock, and to each acquisition.
+    fences: BTreeMap<Arc<str>, FencingToken>,
+    granted: BTreeMap<LockToken, FencingToken>,
+}
+
+impl World {
+    fn new() -> Self {
+        let store = Store::default();
+        let coordinator = store.load(1, &Limits::default()).expect("no records fit together");
+        Self {
+            coordinator,
+            store,
+            epoch: 1,
+            now: Timestamp(1_000),
+            correlation: 0,
+            global: None,
+            lives: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            granted: BTreeMap::new(),
+        }
+    }
+
+    fn ask(&mut self, what: What) {
+        self.correlation += 1;
+        let to = Correlation(self.correlation);
+        if let What::AcquireLock(wanted) = &what {
+            self.asked.insert(to, (**wanted).clone());
+        }
+        let reply_to = (!matches!(what, What::Tick | What::Forget { .. })).then_some(to);
+        let mut out = Outcome::default();
+        self.coordinator.decide(self.now, Request { reply_to, what }, &mut out);
+        self.store.apply(&out.changes);
+        for effect in out.effects {
+            let Effect::Reply { to, reply } = effect else { continue };
+            if let Reply::LockGranted { fence, .. } = reply {
+                self.granted(to, fence);
+            } else if let Reply::Begun { xid, .. } = reply {
+                self.global = Some(xid);
+            }
+        }
+    }
+
+    /// Fences never go back, and a writer's is larger than all before it, unless it is his already
+    /// or that of his own global.
+    fn granted(&mut self, to: Correlation, fence: FencingToken) {
+        let wanted = &self.asked[&to];
+        let last = self.fences.insert(wanted.name.clone(), fence);
+        assert!(last <= Some(fence), "{}: {last:?}, then {fence:?}", wanted.name);
+        let is_again = self.granted.insert(wanted.token, fence) == Some(fence);
+        let is_stranger = wanted.share == LockShare::All && wanted.xid.is_none();
+        assert!(!is_stranger || is_again || last < Some(fence), "{} has an old fence", wanted.name);
+    }
+
+    /// Each token is of one lock, and drawn anew when it was let go.
+    fn token(&self, token: u64) -> (usize, LockToken) {
+        let life = self.lives.get(&token).copied().unwrap_or_default();
+        let name = usize::try_from(token).expect("it is small") % NAMES.len();
+        (name, LockToken { client: [7; 16], number: life * TOKENS + token })
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Acquire { token, share, is_owned, wait_ms, delay_ms } => {
+                if is_owned && self.global.is_none() {
+                    let (application, name) = (Arc::from("shop"), Arc::from("edit"));
+                    self.ask(What::Begin { application, name, timeout_ms: None });
+                }
+                let (name, token) = self.token(token);
+                self.ask(What::AcquireLock(Box::new(NewLease {
+                    name: NAMES[name].into(),
+                    token,
+                    share,
+                    xid: self.global.filter(|_| is_owned),
+                    label: "test".into(),
+                    lease_ms: 100,
+                    delay_ms,
+                    hold_ms_max: None,
+                    wait_ms,
+                })));
+            }
+            Step::Renew { token } => {
+                let tokens = vec![self.token(token).1];
+                self.ask(What::RenewLocks { tokens, lease_ms: 100 });
+            }
+            Step::Release { token: number, is_doubtful } => {
+                let (name, token) = self.token(number);
+                *self.lives.entry(number).or_default() += 1;
+                self.ask(What::ReleaseLock { name: NAMES[name].into(), token, is_doubtful });
+            }
+            Step::Break { name } => {
+                self.ask(What::BreakLock { name: NAMES[name].into(), token: None });
+            }
+            Step::Forget { back } => {
+                let waiting = Correlation(self.correlation.saturating_sub(back));
+                self.ask(What::Forget { waiting });
+            }
+            Step::End { decision } => {
+                let Some(xid) = self.global.take() else { return };
+                let (rounds, by) = (Rounds::PrepareOnly, DecidedBy::Client);
+                let (reason, reply_when) = ("".into(), ReplyWhen::Decided);
+                self.ask(What::End { xid, decision, rounds, by, reason, reply_when });
+            }
+            Step::Pass { ms } => {
+                self.now = self.now.after_ms(ms);
+                self.ask(What::Tick);
+            }
+            Step::Restart => {
+                self.epoch += 1;
+                let loaded = self.store.load(self.epoch, &Limits::default());
+                self.coordinator = loaded.expect("RECORDED");
+                // Without a lease or branch a global is stored nowhere.
+                let is_known = |xid: &Xid| self.coordinator.global(*xid).is_some();
+                self.global = self.global.filter(is_known);
+            }
+        }
+    }
+
+    fn check(&self) {
+        self.coordinator.check_invariants().expect("the invariants hold");
+        for lock in self.coordinator.named_locks(None, PageBounds::NONE).items {
+            assert!(lock.waiting == 0 || !lock.held.is_empty(), "nobody holds {lock:?}");
+        }
+        let loaded = self.store.load(self.epoch + 1, &Limits::default()).expect("RECORDED");
+        assert_eq!(recorded(&self.coordinator).3, recorded(&loaded).3, "RECORDED");
+    }
+}

@@ -1,0 +1,130 @@
+//! Looking at named locks, and ending leases by an operator's word.
+
+use axum::Json;
+use axum::extract::State;
+use handfast_core::{Coordinator, LockToken, PageBounds, Rejection, Reply, What};
+
+use super::actions::{self, cut};
+use super::caller::{Operator, Viewer};
+use super::model::{
+    NamedLock, NamedLockPage, NamedLockQuery, OneNamedLockQuery, Problem, ReleaseReply,
+    ReleaseRequest,
+};
+use super::named_lock_view::named_lock;
+use super::read::{Body, Query};
+use super::{AdminState, ApiError};
+use crate::audit::Action;
+
+/// Lists named locks that are held or waited for, with their leases, in the order of their names.
+#[utoipa::path(
+    get,
+    path = "/api/v1/named-locks",
+    tag = "named locks",
+    params(NamedLockQuery),
+    responses((status = OK, body = NamedLockPage), (status = BAD_REQUEST, body = Problem)),
+    security(("token" = []))
+)]
+pub(super) async fn list(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+    Query(query): Query<NamedLockQuery>,
+) -> Result<Json<NamedLockPage>, ApiError> {
+    let items_max = state.page_items(query.limit);
+    let bounds = PageBounds { items_max, ..PageBounds::NONE };
+    let after = query.cursor;
+    let look = move |coordinator: &Coordinator| coordinator.named_locks(after.as_deref(), bounds);
+    let page = state.engine().view(look).await?;
+    let now = state.now();
+    let items = page.items.iter().map(|lock| named_lock(lock, now)).collect();
+    Ok(Json(NamedLockPage { items, next: page.next.map(|name| name.as_ref().to_owned()) }))
+}
+
+/// Shows who holds a named lock and who waits for it.
+#[utoipa::path(
+    get,
+    path = "/api/v1/named-locks/one",
+    tag = "named locks",
+    params(OneNamedLockQuery),
+    responses((status = OK, body = NamedLock), (status = NOT_FOUND, body = Problem)),
+    security(("token" = []))
+)]
+pub(super) async fn one(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+    Query(query): Query<OneNamedLockQuery>,
+) -> Result<Json<NamedLock>, ApiError> {
+    let name = query.name.clone();
+    let found = state.engine().view(move |coordinator| coordinator.named_lock(&name)).await?;
+    let found = found.ok_or_else(|| Rejection::LockNotHeld { name: query.name.into() })?;
+    Ok(Json(named_lock(&found, state.now())))
+}
+
+/// Ends the leases of a named lock, or one of them, whoever holds them: who waits goes on. Whoever
+/// held it hears of it at his next renewal; until then only the fence stops him.
+#[utoipa::path(
+    post,
+    path = "/api/v1/named-locks/release",
+    tag = "named locks",
+    request_body = ReleaseRequest,
+    responses(
+        (status = OK, body = ReleaseReply),
+        (status = BAD_REQUEST, body = Problem),
+        (status = NOT_FOUND, body = Problem)
+    ),
+    security(("token" = []))
+)]
+pub(super) async fn release(
+    Operator(caller): Operator,
+    State(state): State<AdminState>,
+    Body(request): Body<ReleaseRequest>,
+) -> Result<Json<ReleaseReply>, ApiError> {
+    let token = request.token.as_deref().map(token).transpose()?;
+    let action = Action {
+        detail: Some(cut(&request.reason)).filter(|reason| !reason.is_empty()),
+        lock: Some(request.name.clone()),
+        lease: request.token.clone(),
+        ..Action::new(&caller.name(), "release")
+    };
+    let what = What::BreakLock { name: request.name.into(), token };
+    let finished = tokio::spawn(record_and_release(state, action, what)).await;
+    finished.map_err(|error| ApiError::Unforeseen(error.to_string()))?.map(Json)
+}
+
+async fn record_and_release(
+    state: AdminState,
+    action: Action,
+    what: What,
+) -> Result<ReleaseReply, ApiError> {
+    actions::record_asked(&state, &action).await?;
+    let done = break_lock(&state, what).await;
+    actions::record_answered(&state, &action, &done).await?;
+    done
+}
+
+async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiError> {
+    match state.engine().call(what).await? {
+        Reply::LockBroken { leases } => Ok(ReleaseReply { leases }),
+        Reply::Rejected(rejection) => Err(rejection.into()),
+        reply @ (Reply::Begun { .. }
+        | Reply::Registered { .. }
+        | Reply::Reported
+        | Reply::Unlocked
+        | Reply::Status(_)
+        | Reply::Operated
+        | Reply::Saga(_)
+        | Reply::LockGranted { .. }
+        | Reply::LockBusy { .. }
+        | Reply::LocksRenewed { .. }
+        | Reply::LockFreed
+        | Reply::LockNotHeld { .. }) => Err(ApiError::Unforeseen(format!("{reply:?}"))),
+    }
+}
+
+/// A token in text, as it is listed.
+fn token(text: &str) -> Result<LockToken, ApiError> {
+    let parsed = text.split_once('.').and_then(|(client, number)| {
+        let client = u128::from_str_radix(client, 16).ok()?.to_be_bytes();
+        Some(LockToken { client, number: number.parse().ok()? })
+    });
+    parsed.ok_or_else(|| ApiError::BadRequest(format!("`{text}` is no token of a lease")))
+}

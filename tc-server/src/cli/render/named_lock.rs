@@ -1,0 +1,63 @@
+//! Named locks for people.
+
+use super::{Style, add_row, more, printable, table, text};
+use crate::admin::model::{Lease, NamedLock, NamedLockPage, NamedLockWaiter, ReleaseReply};
+use crate::moment;
+
+/// One line a lease; a lock that is only waited for has one too.
+#[must_use]
+pub(crate) fn render_named_locks(page: &NamedLockPage, style: Style) -> String {
+    if page.items.is_empty() {
+        return "no named locks".to_owned();
+    }
+    let header = ["LOCK", "HELD BY", "SHARE", "FENCE", "FOR", "LEFT", "WAITING"];
+    let mut table = table(style, &header);
+    for lock in &page.items {
+        let waiting = lock.waiting.to_string();
+        if lock.leases.is_empty() {
+            add_row(&mut table, [&*lock.name, "-", "", "", "", "", &waiting]);
+        }
+        for lease in &lock.leases {
+            let Lease { label, share, fence, age_ms, .. } = lease;
+            let (age, left) = (moment::duration(*age_ms), left(lease));
+            add_row(&mut table, [&*lock.name, label, share, fence, &age, &left, &waiting]);
+        }
+    }
+    format!("{}{}", text(&table), more(page.next.as_deref()))
+}
+
+/// One lock with its leases and its queue.
+#[must_use]
+pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
+    let header = ["", "WHO", "TOKEN", "SHARE", "FENCE", "XID", "FOR", "LEFT"];
+    let mut table = table(style, &header);
+    for lease in &lock.leases {
+        let Lease { label, token, share, fence, xid, age_ms, .. } = lease;
+        let (xid, age) = (xid.as_deref().unwrap_or("-"), moment::duration(*age_ms));
+        add_row(&mut table, ["holds", label, token, share, fence, xid, &age, &left(lease)]);
+    }
+    for NamedLockWaiter { label, token, share, xid, age_ms, .. } in &lock.queue {
+        let (xid, age) = (xid.as_deref().unwrap_or("-"), moment::duration(*age_ms));
+        add_row(&mut table, ["waits", label, token, share, "", xid, &age, ""]);
+    }
+    let hidden = lock.waiting.saturating_sub(lock.queue.len());
+    let rest = if hidden > 0 { format!("\nand {hidden} more wait") } else { String::new() };
+    format!("{}\n\n{}{rest}", printable(&lock.name), text(&table))
+}
+
+/// What an operator has done.
+#[must_use]
+pub(crate) fn render_release(reply: &ReleaseReply, _style: Style) -> String {
+    match reply.leases {
+        1 => "1 lease ended".to_owned(),
+        leases => format!("{leases} leases ended"),
+    }
+}
+
+fn left(lease: &Lease) -> String {
+    match lease.left_ms {
+        Some(0) => "over".to_owned(),
+        Some(left_ms) => moment::duration(left_ms),
+        None => "its global".to_owned(),
+    }
+}

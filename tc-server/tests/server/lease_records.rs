@@ -1,0 +1,56 @@
+//! Leases as bytes: as the other records, in a file of their own.
+
+use handfast_core::{
+    FencingToken, LeaseId, LeaseRecord, LockShare, LockToken, Record, Timestamp, Xid,
+};
+use proptest::option;
+use proptest::prelude::*;
+
+fn at() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp)
+}
+
+fn share() -> impl Strategy<Value = LockShare> {
+    prop_oneof![Just(LockShare::All), (1..=u32::MAX).prop_map(|of| LockShare::Part { of })]
+}
+
+pub(crate) fn lease() -> impl Strategy<Value = Record> {
+    let who = (any::<u64>(), any::<String>(), any::<[u8; 16]>(), any::<u64>(), share());
+    let whose = (option::of(any::<u64>()), any::<u64>(), any::<String>());
+    let when = (at(), at(), option::of(at()), any::<u64>());
+    (who, whose, when).prop_map(|(who, whose, when)| {
+        let (id, name, client, number, share) = who;
+        let (xid, fence, label) = whose;
+        let (granted_at, ends_at, hold_until, delay_ms) = when;
+        Record::Lease(LeaseRecord {
+            id: LeaseId(id),
+            name: name.into(),
+            token: LockToken { client, number },
+            share,
+            xid: xid.map(Xid),
+            fence: FencingToken(fence),
+            label: label.into(),
+            granted_at,
+            ends_at,
+            hold_until,
+            delay_ms,
+        })
+    })
+}
+
+/// One with everything that a lease can have, which stays what it is for ever.
+pub(crate) fn example() -> Record {
+    Record::Lease(LeaseRecord {
+        id: LeaseId(1 << 40 | 3),
+        name: "orders/42".into(),
+        token: LockToken { client: [0xab; 16], number: 7 },
+        share: LockShare::Part { of: 3 },
+        xid: Some(Xid(1 << 40 | 2)),
+        fence: FencingToken(1 << 40 | 9),
+        label: "order-service".into(),
+        granted_at: Timestamp(1_000),
+        ends_at: Timestamp(31_000),
+        hold_until: Some(Timestamp(61_000)),
+        delay_ms: 500,
+    })
+}
