@@ -6,16 +6,59 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::future::join_all;
 use handfast::Handfast;
 use handfast_locks::Locks;
 use handfast_server::embedded::Server;
 use tokio::sync::{Barrier, watch};
 
-const CLIENTS: usize = 20;
-const TASKS: usize = 50;
-const WAITERS: usize = CLIENTS * TASKS;
-/// How often each of them gets the lock, about.
-const ROUNDS: u64 = 10;
+const CLIENTS: u64 = 20;
+const TASKS: u64 = 50;
+const WAITERS: u64 = CLIENTS * TASKS;
+/// How often the lock is granted: five times to each who waits.
+const GRANTS: u64 = WAITERS * 5;
+
+/// What all who wait have in common.
+struct Crowd {
+    begins: Barrier,
+    grants: AtomicU64,
+    end: watch::Sender<()>,
+}
+
+impl Crowd {
+    /// Takes the lock again and again until all have had it often enough.
+    async fn take_turns(self: Arc<Self>, locks: Locks, served: Arc<AtomicU64>) {
+        let mut ended = self.end.subscribe();
+        self.begins.wait().await;
+        loop {
+            let guard = tokio::select! {
+                guard = locks.lock("hot") => guard.unwrap(),
+                _ = ended.changed() => return,
+            };
+            if self.grants.fetch_add(1, Ordering::SeqCst) >= GRANTS {
+                self.end.send_replace(());
+                return;
+            }
+            served.fetch_add(1, Ordering::SeqCst);
+            assert!(guard.is_held());
+        }
+    }
+
+    /// One process, so to speak: how often those of one connection were served.
+    async fn client(self: Arc<Self>, endpoint: String) -> u64 {
+        let handfast = Handfast::connect(endpoint).await.unwrap();
+        let locks = Locks::over(handfast.locks()).start().unwrap();
+        let served = Arc::new(AtomicU64::new(0));
+        let turns = (0..TASKS).map(|_| {
+            let (crowd, locks, served) = (Arc::clone(&self), locks.clone(), Arc::clone(&served));
+            tokio::spawn(crowd.take_turns(locks, served))
+        });
+        let turns: Vec<_> = turns.collect();
+        join_all(turns).await.into_iter().for_each(|ended| ended.unwrap());
+        locks.settle().await.unwrap();
+        served.load(Ordering::SeqCst)
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_who_wait_ask_once_and_are_served_alike() {
@@ -23,46 +66,20 @@ async fn a_thousand_who_wait_ask_once_and_are_served_alike() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::builder().directory(folder.path()).listen("127.0.0.1:0");
     let server = server.start().await.unwrap();
-    let endpoint = format!("http://{}", server.address());
-    let wanted = WAITERS as u64 * ROUNDS;
-    let all = Arc::new(AtomicU64::new(0));
-    let begins = Arc::new(Barrier::new(WAITERS));
-    let (end, ended) = watch::channel(());
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let handfast = Handfast::connect(&endpoint).await.unwrap();
-        let locks = Locks::over(handfast.locks()).start().unwrap();
-        let served = Arc::new(AtomicU64::new(0));
-        let tasks = (0..TASKS).map(|_| {
-            let (locks, served, all) = (locks.clone(), Arc::clone(&served), Arc::clone(&all));
-            let (begins, end, mut ended) = (Arc::clone(&begins), end.clone(), ended.clone());
-            tokio::spawn(async move {
-                begins.wait().await;
-                loop {
-                    let guard = tokio::select! {
-                        guard = locks.lock("hot") => guard.unwrap(),
-                        _ = ended.changed() => return,
-                    };
-                    if all.fetch_add(1, Ordering::SeqCst) >= wanted {
-                        end.send_replace(());
-                        return;
-                    }
-                    served.fetch_add(1, Ordering::SeqCst);
-                    assert!(guard.is_held());
-                }
-            })
-        });
-        clients.push((served, tasks.collect::<Vec<_>>()));
-    }
-    let mut served = Vec::new();
-    for (count, tasks) in clients {
-        futures::future::join_all(tasks).await.into_iter().for_each(|ended| ended.unwrap());
-        served.push(count.load(Ordering::SeqCst));
-    }
+    let begins = Barrier::new(usize::try_from(WAITERS).unwrap());
+    let (grants, end) = (AtomicU64::new(0), watch::channel(()).0);
+    let crowd = Arc::new(Crowd { begins, grants, end });
+    let clients = (0..CLIENTS).map(|_| {
+        let endpoint = format!("http://{}", server.address());
+        tokio::spawn(Arc::clone(&crowd).client(endpoint))
+    });
+    let clients: Vec<_> = clients.collect();
+    let served = join_all(clients).await.into_iter().map(|served| served.unwrap());
+    let served: Vec<u64> = served.collect();
+
     let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
-    let mean = wanted / CLIENTS as u64;
-    println!("{WAITERS} waiters: {least} to {most} of {mean} grants a client");
-    assert!(100 * (most - least) <= 2 * mean, "served {served:?}");
+    println!("{WAITERS} waiters: {least} to {most} grants a client");
+    assert!(100 * (most - least) <= 2 * (GRANTS / CLIENTS), "served {served:?}");
     let shown = metrics.render();
     let count = |result: &str| {
         let line = format!("handfast_lock_acquire_seconds_count{{result=\"{result}\"}} ");
@@ -70,9 +87,9 @@ async fn a_thousand_who_wait_ask_once_and_are_served_alike() {
         found.map_or(0, |count| count.parse::<u64>().unwrap())
     };
     let (granted, others) = (count("granted"), count("not granted"));
-    println!("{granted} grants, {others} requests that were not granted");
-    assert!(granted >= wanted);
-    // Requests that stood in the queue at the end were given up, and are no attempts that failed.
-    let given_up = WAITERS as u64;
-    assert!((granted + others.saturating_sub(given_up)) * 100 <= granted * 105);
+    println!("{granted} requests were granted, {others} were not");
+    assert!(granted >= GRANTS);
+    // Whoever stood in the queue at the end was given up: that is no attempt that failed.
+    let attempts = granted + others.saturating_sub(WAITERS);
+    assert!(attempts * 100 <= granted * 105, "{attempts} attempts for {granted} grants");
 }

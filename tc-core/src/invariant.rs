@@ -15,7 +15,8 @@ use crate::lock::{LockId, Purpose};
 use crate::wait::{WaitId, Waiter};
 
 impl Coordinator {
-    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is counted.
+    /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is
+    /// counted.
     /// Reads the whole state: for tests.
     ///
     /// # Errors

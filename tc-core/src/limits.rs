@@ -60,15 +60,15 @@ pub struct Limits {
     /// Failed attempts after which a step that cannot be given up is shown as in need of an
     /// operator; it is tried on. Too few: every hiccup calls a person. Too many: nobody is told.
     pub step_attempts_told: u32,
-    /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about half
-    /// a kilobyte each.
+    /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about
+    /// half a kilobyte each.
     pub leases_max: usize,
     /// The longest lease of a named lock; a longer one is refused. Too short: holders whose network
     /// is slow lose their locks. Too long: the lock of a process that died blocks the others.
     pub lease_ms_max: u64,
-    /// Globals expired, waiters expired, leases ended and finished globals forgotten by one `Tick`, each; the
-    /// rest is due at once and goes with the next. Too few: many small batches. Too many: one
-    /// expiry of everything holds up all other requests.
+    /// Globals expired, waiters expired, leases ended and finished globals forgotten by one `Tick`,
+    /// each; the rest is due at once and goes with the next. Too few: many small batches. Too many:
+    /// one expiry of everything holds up all other requests.
     pub expiries_per_tick_max: usize,
 }
 

@@ -7,6 +7,7 @@ mod owned;
 mod restart;
 mod tc;
 mod terms;
+mod waiter;
 
 use std::time::Duration;
 

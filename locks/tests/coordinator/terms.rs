@@ -29,8 +29,9 @@ async fn a_lock_that_was_not_released_stays_closed_for_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_not_held_beyond_the_limit_of_the_coordinator() {
     let tc = Tc::start().await;
-    let backend = connect(&tc).await.locks().hold_max(SHORT * 3);
-    let locks = Locks::over(backend).lease(SHORT).start().unwrap();
+    let (lease, limit) = (Duration::from_secs(4), Duration::from_secs(5));
+    let backend = connect(&tc).await.locks().hold_max(limit);
+    let locks = Locks::over(backend).lease(lease).start().unwrap();
     let guard = locks.lock("job").await.unwrap();
     let next = over(connect(&tc).await.locks()).start().unwrap();
     let waiting = tokio::spawn(async move { next.lock("job").await.unwrap() });

@@ -129,7 +129,7 @@ macro_rules! on_every_backend {
 }
 
 on_every_backend! {
-    on_coordinator Coordinator, on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite, on_redis Redis,
-    on_redlock Redlock:
+    on_coordinator Coordinator, on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite,
+    on_redis Redis, on_redlock Redlock:
     [a_counter_is_exact a_killed_holder_is_followed a_paused_holder_is_refused]
 }

@@ -5,6 +5,7 @@
 //! he was granted the lock meanwhile or not.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use handfast_proto::v1;
@@ -27,9 +28,20 @@ pub(super) struct Queue {
 struct Waiting {
     answered: watch::Receiver<Option<Answered>>,
     alive_until: Instant,
+    /// It was abandoned and is being given up at the coordinator. Whoever comes back asks again
+    /// after that: a request of his now could be overtaken by the end of the one before.
+    is_leaving: bool,
     /// Who was seen holding the lock.
     holder: Option<Holder>,
     task: AbortHandle,
+}
+
+/// How long somebody is known to wait.
+enum Life {
+    Until(Instant),
+    Over,
+    /// Not here any more.
+    Elsewhere,
 }
 
 /// An answer, and when its request was sent.
@@ -56,7 +68,8 @@ impl Shared {
         let (answering, answered) = watch::channel(None);
         let hold = Hold { name: ask.name.clone(), token: ask.token };
         let task = tokio::spawn(Arc::clone(self).wait(hold, request(), answering)).abort_handle();
-        let entry = Waiting { answered: answered.clone(), alive_until, holder: None, task };
+        let (ours, is_leaving, holder) = (answered.clone(), false, None);
+        let entry = Waiting { answered: ours, alive_until, is_leaving, holder, task };
         waiting.insert(ask.token, entry);
         Some(answered)
     }
@@ -76,9 +89,11 @@ impl Shared {
             }
             () = self.queue.abandoned(token) => {}
         }
-        if let Err(error) = self.release(&Leave { hold, is_doubtful: true }).await {
+        // Not in doubt, which would bar the token: its owner may come back.
+        if let Err(error) = self.release(&Leave { hold, is_doubtful: false }).await {
             tracing::warn!(%token, %error, "a place in the queue of a lock could not be given up");
         }
+        self.queue.lock().remove(&token);
     }
 }
 
@@ -86,7 +101,8 @@ impl Queue {
     /// Fetches an answer; nothing waits any more then.
     pub(super) fn take(&self, token: Token) -> Option<Answered> {
         let mut waiting = self.lock();
-        let answered = waiting.get(&token)?.answered.borrow().clone()?;
+        let known = waiting.get(&token).filter(|known| !known.is_leaving)?;
+        let answered = known.answered.borrow().clone()?;
         waiting.remove(&token)?.task.abort();
         Some(answered)
     }
@@ -109,21 +125,27 @@ impl Queue {
         self.lock().get(&token)?.holder.clone()
     }
 
-    /// Ends when nobody has given a sign of life for too long, and nothing waits any more.
+    /// Ends when nobody has given a sign of life for too long. If it was fetched or given up
+    /// instead, whoever did so ends the task that waits here, and until then nothing more is to be
+    /// sent: it could let go of a lock that is held.
     async fn abandoned(&self, token: Token) {
         loop {
-            let alive_until = {
-                let mut waiting = self.lock();
-                let until = waiting.get(&token).map(|waiting| waiting.alive_until);
-                // Whoever took it away ends this task.
-                let Some(until) = until.filter(|until| *until > Instant::now()) else {
-                    waiting.remove(&token);
-                    return;
-                };
-                until
-            };
-            sleep_until(alive_until).await;
+            match self.life_of(token) {
+                Life::Until(at) => sleep_until(at).await,
+                Life::Over => return,
+                Life::Elsewhere => return pending().await,
+            }
         }
+    }
+
+    fn life_of(&self, token: Token) -> Life {
+        let mut waiting = self.lock();
+        let Some(known) = waiting.get_mut(&token) else { return Life::Elsewhere };
+        if known.alive_until > Instant::now() {
+            return Life::Until(known.alive_until);
+        }
+        known.is_leaving = true;
+        Life::Over
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Token, Waiting>> {

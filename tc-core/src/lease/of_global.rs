@@ -1,4 +1,5 @@
-//! Leases that globals own, and globals that wait for named locks: one wait-for graph with the rows.
+//! Leases that globals own, and globals that wait for named locks, in one wait-for graph with the
+//! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
 //! all that stand before it in the queue. Permits are left out: whoever waits for one waits for
