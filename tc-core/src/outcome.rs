@@ -362,8 +362,8 @@ pub enum Rejection {
         /// How many parts it has for them.
         of: u32,
     },
-    /// The acquisition belongs to another named lock.
-    #[error("acquisition {token} is of another lock")]
+    /// The acquisition belongs to another named lock, or waits for another share of it.
+    #[error("acquisition {token} is of another lock or share")]
     LockTokenTaken {
         /// The acquisition.
         token: LockToken,

@@ -57,12 +57,14 @@ impl Coordinator {
         wanted: &NewLease,
         out: &mut Outcome,
     ) -> Result<Reply, Rejection> {
+        // Of a global that holds the lock more than once, nothing would be given back.
+        let is_alone = self.leases.held(&wanted.name).nth(1).is_none();
         let renew = |lease: &mut LeaseRecord| {
             if lease.name != wanted.name {
                 return Err(Rejection::LockTokenTaken { token: lease.token });
             }
             // A share never grows: a request may be a late one.
-            if wanted.share != LockShare::All {
+            if lease.share == LockShare::All && is_alone {
                 lease.share = wanted.share;
             }
             let until = lease.renewed_until(now, wanted.lease_ms);
@@ -86,8 +88,8 @@ impl Coordinator {
         wanted: &NewLease,
         out: &mut Outcome,
     ) -> Answer {
-        let turn = self.leases.turn(id);
-        if turn.is_some_and(|turn| turn.wanted.name != wanted.name) {
+        let waits = |turn: &Turn| (turn.wanted.name.clone(), turn.wanted.share);
+        if self.leases.turn(id).map(waits) != Some((wanted.name.clone(), wanted.share)) {
             return Err(Rejection::LockTokenTaken { token: wanted.token });
         }
         let holder = self.leases.holder(now, &wanted.name);
@@ -172,12 +174,11 @@ impl Coordinator {
     /// Those who hold parts beside each other have the same fence: the resource lets all of them
     /// in, and none of them once somebody has had all.
     fn fence_of(&mut self, wanted: &NewLease) -> Result<FencingToken, Rejection> {
-        let mut held = self.leases.held(&wanted.name);
-        let beside = match wanted.share {
-            LockShare::Part { .. } => held.next(),
-            LockShare::All => held.find(|lease| lease.share == LockShare::All),
-        };
-        let fence = beside.map(|lease| lease.fence);
+        let is_part = wanted.share != LockShare::All;
+        let is_beside = |lease: &&LeaseRecord| is_part || lease.share == LockShare::All;
+        let beside = self.leases.held(&wanted.name).filter(is_beside);
+        // Those of one global may have several: it may have been a reader before it was a writer.
+        let fence = beside.map(|lease| lease.fence).max();
         fence.map_or_else(|| self.numbers.token(), Ok)
     }
 

@@ -1,7 +1,7 @@
 //! Taking a lease back in from its record (RECORDED): nothing is decided, but what could not have
 //! been written stops the load.
 
-use super::record::LeaseRecord;
+use super::record::{LeaseRecord, LockShare};
 use crate::Epoch;
 use crate::coordinator::Coordinator;
 use crate::global::Phase;
@@ -20,8 +20,10 @@ impl Coordinator {
         let is_later = record.id.0 >> COUNTER_BITS >= epoch.0;
         let owner = xid.map(|xid| self.globals.get(xid));
         let owns = owner.is_none_or(|it| it.is_some_and(|it| it.phase != Phase::Committing));
-        let fits = self.leases.has_room(name, share, xid);
-        if is_later || !owns || !fits || self.leases.standing(token).is_some() {
+        let is_all = |other: &LeaseRecord| share == LockShare::All || other.share == LockShare::All;
+        let is_other = |other: &LeaseRecord| xid.is_none() || other.xid != xid;
+        let is_beside = self.leases.held(name).any(|other| is_all(other) && is_other(other));
+        if is_later || !owns || is_beside || self.leases.standing(token).is_some() {
             return Err(misfit);
         }
         record.label = self.names.text(&record.label);
