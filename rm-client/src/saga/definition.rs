@@ -55,7 +55,7 @@ impl Saga {
     /// let json = r#"{
     ///     "name": "place-order",
     ///     "steps": [
-    ///         {"name": "reserve", "kind": "compensable", "resource": "stock", "action": "reserve"},
+    ///         {"name": "take", "kind": "compensable", "resource": "stock", "action": "take"},
     ///         {"name": "pay", "kind": "pivot", "resource": "account", "action": "debit"}
     ///     ]
     /// }"#;
