@@ -1,8 +1,8 @@
 //! The native gRPC API of Handfast: generated messages, client and server traits.
 //!
 //! The messages are documented in `proto/handfast/v1/coordinator.proto`; one of them, the
-//! definition of a saga, has a JSON form too. This crate decides nothing and knows no other crate of
-//! the workspace.
+//! definition of a saga, has a JSON form too. This crate decides nothing and knows no other crate
+//! of the workspace.
 
 pub mod saga_json;
 
