@@ -29,7 +29,7 @@ use calls::Calls;
 
 /// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
 /// in a way that is not served.
-const SERVER_VERSION: &str = "2.5.0";
+pub(crate) const SERVER_VERSION: &str = "2.5.0";
 
 /// How clients are served.
 #[derive(Clone, Debug)]

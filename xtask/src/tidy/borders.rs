@@ -69,7 +69,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast", &["handfast-migrations", "handfast-proto"]),
     ("handfast-relay", &["handfast"]),
     ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
-    ("handfast-bench", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
+    (
+        "handfast-bench",
+        &["handfast", "handfast-core", "handfast-proto", "handfast-seata-wire", "handfast-server"],
+    ),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-example-shop", &["handfast", "handfast-server"]),
     ("order-payment", &["handfast-example-shop"]),
