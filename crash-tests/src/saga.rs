@@ -77,7 +77,6 @@ impl Course {
     }
 
     /// The saga. Tried again soon, so that a test has many deaths in a minute.
-    #[must_use]
     pub fn saga(self) -> Saga {
         let [reserve, charge, check, pay, ship] = STEPS;
         let steps = [
