@@ -199,6 +199,10 @@ fn ended(report: &SagaReport) -> Option<Ended> {
             Some(Ended::Refused { refusal })
         }
         // With time, or a person's help, it goes on.
-        _ => None,
+        SagaStatus::Running
+        | SagaStatus::Compensating
+        | SagaStatus::NeedsOperator
+        | SagaStatus::Unknown
+        | _ => None,
     }
 }

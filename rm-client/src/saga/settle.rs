@@ -178,8 +178,9 @@ async fn confirm<DB: AtDatabase>(pool: &Pool<DB>, fences: &[&Fence]) -> Result<u
     for fence in fences {
         match fence.enter(&mut local, Operation::Confirm).await {
             Ok(Pass::Run) => confirmed += 1,
-            // Somebody else has settled it since it was read.
-            Ok(Pass::AlreadyDone | Pass::Empty) => {}
+            // Since it was read somebody else has settled it, or it was taken back before the saga
+            // ended.
+            Ok(Pass::AlreadyDone | Pass::Empty) | Err(FenceError::Contradicted { .. }) => {}
             // And purged it. MySQL may hold the gap in its place until the local transaction ends,
             // so that nothing more is waited for in this one.
             Err(FenceError::NotTried { .. }) => break,

@@ -9,10 +9,15 @@ use sqlx::Pool;
 
 use crate::at::{Stage, on_every_database};
 use crate::scene::{
-    Behaviour, PATIENCE, Writes, assert_all_done, five_steps, scene, start, take_part,
+    Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
+    take_part,
 };
 
-on_every_database!(fences_of_ended_sagas_go, many_fences_are_settled_in_batches);
+on_every_database!(
+    fences_of_ended_sagas_go,
+    many_fences_are_settled_in_batches,
+    settling_beside_sagas_gets_in_nobodys_way,
+);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -95,6 +100,35 @@ async fn many_fences_are_settled_in_batches<DB: Writes>() {
     assert_eq!(standing(&stage, one.xid()).await, [CONFIRMED; 700]);
     let elsewhere: Xid = format!("elsewhere:{number}").parse().unwrap();
     assert_eq!(standing(&stage, &elsewhere).await, [TRIED; 300]);
+}
+
+/// A step may be taken back, and its saga end, between a look at its fence and the next.
+async fn settling_beside_sagas_gets_in_nobodys_way<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let mut sagas = Vec::new();
+    for n in 0..20 {
+        let key = format!("{n}");
+        let saga = start(&stage, &key, five_steps("pay", Behaviour::Refuses)).await;
+        sagas.push((key, saga));
+    }
+    let all_end = async {
+        for (key, saga) in &sagas {
+            let report = saga.ended(PATIENCE).await.unwrap();
+            assert_eq!(report.status(), SagaStatus::Compensated, "{key}");
+            assert_all_taken_back(&stage, key).await;
+        }
+    };
+    let settling = async {
+        loop {
+            stage.handfast.settle_sagas(&stage.pool).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = all_end => {}
+        () = settling => {}
+    }
 }
 
 async fn run<DB: Writes>(
