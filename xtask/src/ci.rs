@@ -62,6 +62,7 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
     interrupts.run(&mut example("order-payment", &[]))?;
     interrupts.run(&mut example("order-payment", &["--crash-coordinator", CRASHES]))?;
     interrupts.run(&mut example("order-payment-tcc", &[]))?;
+    interrupts.run(&mut example("order-payment-saga", &[]))?;
     interrupts.run(&mut example("order-payment-outbox", &[]))?;
     for url in services.sql_urls()? {
         interrupts.run(&mut example("order-payment", &["--database", &url]))?;
