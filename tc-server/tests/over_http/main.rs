@@ -1,8 +1,6 @@
 //! A participant without the library, and `handfast serve` as a process that is killed between its
 //! calls: each operation takes effect once, and none is forgotten.
 
-#![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
-
 #[cfg(test)]
 mod coordinator;
 #[cfg(test)]
