@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::bound;
+use crate::load::Target;
 use crate::usage::Process;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -51,6 +52,16 @@ impl Server {
         Self::start(command, grpc).await
     }
 
+    /// As [`Server::coordinator`], for clients of Seata: its address is the port that they use.
+    pub(crate) async fn seata_coordinator(data_dir: &Path, settings: &[String]) -> Result<Self> {
+        let address = free_address()?;
+        let seata = ["seata.enabled=true".to_owned(), format!("seata.listen={address}")];
+        let mut server = Self::coordinator(data_dir, &[settings, &seata].concat()).await?;
+        server.address = address;
+        server.wait_ready().await?;
+        Ok(server)
+    }
+
     /// Starts the server of the bound, with these flags.
     pub(crate) async fn echo(flags: &[String]) -> Result<Self> {
         let address = free_address()?;
@@ -62,6 +73,11 @@ impl Server {
     /// The endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The server as a load sees it.
+    pub(crate) fn target(&self) -> Result<Target> {
+        Ok(Target { address: self.address, process: Some(self.process()?) })
     }
 
     /// The process, to see what it costs.

@@ -17,6 +17,7 @@ mod plot;
 mod recovery;
 mod report;
 mod sample;
+mod seata;
 mod soak;
 mod statistics;
 mod table;

@@ -59,7 +59,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     let started = Instant::now();
     for _ in 0..options.points {
         let (sample, foreign_cores) =
-            load::measure(&server, &load, Duration::ZERO, interval).await?;
+            load::measure(server.target()?, &load, Duration::ZERO, interval).await?;
         course.note(started.elapsed().as_secs_f64(), &sample, disk_bytes(directory.path()));
         let disturbance = crate::idle::Disturbance { foreign_cores, ..Default::default() };
         samples.push((sample, disturbance));

@@ -38,6 +38,8 @@ pub(crate) struct Options {
 enum Part {
     /// Throughput over the stream and by unary calls.
     Load,
+    /// The same over Seata's wire.
+    Seata,
     /// One durable global alone.
     Alone,
     /// Deciding and encoding, memory of open globals.
@@ -50,7 +52,8 @@ enum Part {
     Hot,
 }
 
-const ALL: [Part; 6] = [Part::Load, Part::Alone, Part::Core, Part::Recovery, Part::At, Part::Hot];
+const ALL: [Part; 7] =
+    [Part::Load, Part::Seata, Part::Alone, Part::Core, Part::Recovery, Part::At, Part::Hot];
 
 /// Measures the parts asked for.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
@@ -59,6 +62,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     for part in parts {
         let rows = match part {
             Part::Load => options.loads().await,
+            Part::Seata => options.seata().await,
             Part::Alone => options.alone().await,
             Part::Core => options.core(),
             Part::Recovery => options.recovery().await,
@@ -81,18 +85,18 @@ impl Options {
         let (stream, wide) = (load(Wire::Stream, 64), load(Wire::Stream, 256));
         let unary = load(Wire::Unary, 64);
         let names = [
-            bound::stream_name(&stream, true),
+            bound::echo_name(&stream, true),
             tc::name(&stream),
-            bound::stream_name(&wide, true),
+            bound::echo_name(&wide, true),
             tc::name(&wide),
             bound::unary_name(&unary),
             tc::name(&unary),
         ];
         let (measure, place) = (&self.measure, &self.place);
         let run = async |which| match which {
-            0 => bound::stream_once(&stream, measure, Some(place)).await,
+            0 => bound::echo_once(&stream, measure, Some(place)).await,
             1 => tc::once(&stream, measure, place, &[]).await,
-            2 => bound::stream_once(&wide, measure, Some(place)).await,
+            2 => bound::echo_once(&wide, measure, Some(place)).await,
             3 => tc::once(&wide, measure, place, &[]).await,
             4 => bound::unary_once(&unary, measure).await,
             _ => tc::once(&unary, measure, place, &[]).await,
@@ -102,13 +106,33 @@ impl Options {
         Ok(rows)
     }
 
+    async fn seata(&self) -> Result<Vec<Row>> {
+        let (narrow, wide) = (load(Wire::Seata, 64), load(Wire::Seata, 256));
+        let names = [
+            bound::echo_name(&narrow, true),
+            tc::name(&narrow),
+            bound::echo_name(&wide, true),
+            tc::name(&wide),
+        ];
+        let (measure, place) = (&self.measure, &self.place);
+        let run = async |which| match which {
+            0 => bound::echo_once(&narrow, measure, Some(place)).await,
+            1 => tc::once(&narrow, measure, place, &[]).await,
+            2 => bound::echo_once(&wide, measure, Some(place)).await,
+            _ => tc::once(&wide, measure, place, &[]).await,
+        };
+        let mut rows = measure.rows(&names, run).await?;
+        set_seata_goals(&mut rows);
+        Ok(rows)
+    }
+
     async fn alone(&self) -> Result<Vec<Row>> {
         let one = load(Wire::Stream, 1);
         let (measure, place) = (&self.measure, &self.place);
-        let names = [bound::SYNC.to_owned(), bound::stream_name(&one, false), tc::name(&one)];
+        let names = [bound::SYNC.to_owned(), bound::echo_name(&one, false), tc::name(&one)];
         let run = async |which| match which {
             0 => bound::sync_once(measure, place).await,
-            1 => bound::stream_once(&one, measure, None).await,
+            1 => bound::echo_once(&one, measure, None).await,
             _ => tc::once(&one, measure, place, &[]).await,
         };
         let mut rows = measure.rows(&names, run).await?;
@@ -205,6 +229,25 @@ fn set_load_goals(rows: &mut [Row]) {
     unary.goals = vec![
         Goal::at_least("share of a fifth of the echo", 0.75, share, beside(unary_echo)),
         Goal::at_least("globals a second", 11_000.0, rate(unary), "for orientation"),
+    ];
+}
+
+/// The goals of the rows of [`Options::seata`], in their order.
+fn set_seata_goals(rows: &mut [Row]) {
+    let [echo, narrow, wide_echo, wide] = rows else { return };
+    let rate = |row: &Row| row.per_second.median;
+    let beside = |row: &Row| format!("{}: {:.0}/s", row.name, rate(row));
+    let p99 = |row: &Row| row.latency.map_or(f64::NAN, |all| all.p99_us / 1e3);
+    let share = rate(narrow) / rate(echo);
+    narrow.goals = vec![
+        Goal::at_least("share of the echo", 0.6, share, beside(echo)),
+        Goal::at_least("globals a second", 65_000.0, rate(narrow), "for orientation"),
+        Goal::at_most("p99 ms", 1.5, p99(narrow), "for orientation"),
+    ];
+    let share = rate(wide) / rate(wide_echo);
+    wide.goals = vec![
+        Goal::at_least("share of the echo", 0.6, share, beside(wide_echo)),
+        Goal::at_least("globals a second", 150_000.0, rate(wide), "for orientation"),
     ];
 }
 

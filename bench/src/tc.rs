@@ -1,13 +1,15 @@
-//! `tc`: globals against a coordinator of its own, in a process of its own, on a fresh directory.
+//! `tc`: globals against a coordinator of its own, in a process of its own, on a fresh directory; or
+//! against any server that speaks the wire.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::child::Server;
-use crate::load::{self, Load, Pace, Shape, Wire};
+use crate::load::{self, Load, Pace, Shape, Target, Wire};
 use crate::measure::{Measure, Place};
 use crate::report::{Report, Row};
 use crate::sample::Sample;
+use crate::usage::Process;
 
 /// `handfast-bench tc`.
 #[derive(Debug, Args)]
@@ -22,6 +24,12 @@ pub(crate) struct Options {
     /// moment at which a global was to begin.
     #[arg(long, value_name = "PER SECOND")]
     rate: Vec<f64>,
+    /// A server that runs already, instead of a coordinator of its own: any that speaks the wire.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["store", "set"])]
+    target: Option<String>,
+    /// The id of its process, if it is on this machine, to see what it costs.
+    #[arg(long, value_name = "ID", requires = "target")]
+    target_process: Option<u32>,
     /// Connections.
     #[arg(long, default_value_t = 1)]
     connections: usize,
@@ -45,17 +53,9 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     for pace in options.paces()? {
         let connections = options.connections.max(1);
         let load = Load { wire: options.wire, connections, shape: options.shape, pace };
-        let mut settings = vec![format!("store={}", options.store)];
-        settings.extend(options.set.iter().cloned());
-        report.push(row(&load, &options.measure, &options.place, &settings).await?);
+        report.push(options.row(&load).await?);
     }
     Ok(report)
-}
-
-/// One row: a load on a fresh coordinator, as often as there are runs.
-async fn row(load: &Load, measure: &Measure, place: &Place, settings: &[String]) -> Result<Row> {
-    let name = name(load);
-    measure.row(&name, async || once(load, measure, place, settings).await).await
 }
 
 /// What a row of [`once`] is called.
@@ -73,11 +73,36 @@ pub(crate) async fn once(
     settings: &[String],
 ) -> Result<(Sample, f64)> {
     let directory = place.directory()?;
-    let server = Server::coordinator(directory.path(), settings).await?;
-    load::measure(&server, load, measure.warm_up(), measure.length()).await
+    let server = match load.wire {
+        Wire::Seata => Server::seata_coordinator(directory.path(), settings).await?,
+        Wire::Stream | Wire::Unary => Server::coordinator(directory.path(), settings).await?,
+    };
+    load::measure(server.target()?, load, measure.warm_up(), measure.length()).await
 }
 
 impl Options {
+    /// One row: a load, as often as there are runs.
+    async fn row(&self, load: &Load) -> Result<Row> {
+        let (name, measure) = (name(load), &self.measure);
+        if let Some(target) = self.target().await? {
+            let name = format!("{name}, at {}", target.address);
+            let (warm_up, length) = (measure.warm_up(), measure.length());
+            let run = async || load::measure(target, load, warm_up, length).await;
+            return measure.row(&name, run).await;
+        }
+        let mut settings = vec![format!("store={}", self.store)];
+        settings.extend(self.set.iter().cloned());
+        measure.row(&name, async || once(load, measure, &self.place, &settings).await).await
+    }
+
+    async fn target(&self) -> Result<Option<Target>> {
+        let Some(name) = &self.target else { return Ok(None) };
+        let mut found = tokio::net::lookup_host(name).await.with_context(|| name.clone())?;
+        let address = found.next().with_context(|| format!("{name} has no address"))?;
+        let process = self.target_process.map(Process::of).transpose()?;
+        Ok(Some(Target { address, process }))
+    }
+
     fn paces(&self) -> Result<Vec<Pace>> {
         if let Some(rate) = self.rate.iter().find(|rate| !rate.is_normal() || **rate < 0.0) {
             bail!("{rate} globals a second are no load");

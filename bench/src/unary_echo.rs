@@ -36,7 +36,7 @@ pub(crate) async fn measure(
         let task = tokio::spawn(call(channel, shape, window, number, Arc::clone(&tally)));
         async { task.await.context("a caller panicked")? }
     });
-    let (ended, cost) = tokio::join!(try_join_all(callers), cost_within(server, window));
+    let (ended, cost) = tokio::join!(try_join_all(callers), cost_within(server.target()?, window));
     let (_, cost) = (ended?, cost?);
     let tally = std::mem::take(&mut *tally.lock().expect("no holder of the tally's lock panics"));
     Ok((tally.into_sample(window.seconds(), &cost), cost.foreign_cores))

@@ -4,7 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
@@ -69,11 +70,10 @@ fn assert_load(row: &Row) {
 #[test]
 fn bounds_are_measured() {
     let report = bench(&["bound", "--in-flight", "4"], SHORT);
-    let [sync, volatile, durable, unary] = &report.rows[..] else {
-        unreachable!("{report:?}");
-    };
+    let [sync, echoes @ ..] = &report.rows[..] else { unreachable!("{report:?}") };
     assert!(sync.per_second.median > 0.0);
-    [volatile, durable, unary].into_iter().for_each(assert_load);
+    assert_eq!(echoes.len(), 5, "two wires, each volatile and durable, and unary calls");
+    echoes.iter().for_each(assert_load);
 }
 
 #[test]
@@ -95,6 +95,33 @@ fn globals_go_over_several_streams_at_a_rate_and_some_are_rolled_back() {
 fn globals_go_by_unary_calls() {
     let report = bench(&["tc", "--wire", "unary", "--in-flight", "4"], SHORT);
     assert_load(&report.rows[0]);
+}
+
+#[test]
+fn globals_go_over_the_wire_of_seata_and_some_are_rolled_back() {
+    let arguments = ["tc", "--wire", "seata", "--in-flight", "4", "--rollback-share", "0.3"];
+    let report = bench(&arguments, SHORT);
+    assert_load(&report.rows[0]);
+}
+
+#[test]
+fn a_server_that_runs_already_is_loaded() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-bench"));
+    command.args(["child", "echo", "--wire", "seata", "--listen", &address]);
+    let mut server = command.stdin(Stdio::piped()).spawn().unwrap();
+    while TcpStream::connect(&address).is_err() {
+        assert!(server.try_wait().unwrap().is_none(), "the server has ended");
+        std::thread::yield_now();
+    }
+    let process = server.id().to_string();
+    let target = ["tc", "--wire", "seata", "--in-flight", "4", "--target", &address];
+    let unseen = bench(&target, SHORT);
+    assert!(unseen.rows[0].per_second.median > 0.0 && unseen.rows[0].cpu_us.is_none());
+    let seen = bench(&[&target[..], &["--target-process", &process]].concat(), SHORT);
+    assert_load(&seen.rows[0]);
+    drop(server.stdin.take());
+    server.wait().unwrap();
 }
 
 #[test]

@@ -14,7 +14,6 @@ mod resource;
 mod rows;
 mod status;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ use calls::Calls;
 
 /// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
 /// in a way that is not served.
-const SERVER_VERSION: &str = "2.5.0";
+pub(crate) const SERVER_VERSION: &str = "2.5.0";
 
 /// How clients are served.
 #[derive(Clone, Debug)]
@@ -103,9 +102,4 @@ impl Front {
         drop(acceptor);
         while connections.join_next().await.is_some() {}
     }
-}
-
-/// A connection's address as part of a client's id.
-fn client_id(application: &str, peer: SocketAddr) -> Arc<str> {
-    format!("{application}:{peer}").into()
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::accept::Acceptor;
-use crate::admin::{self, About, AdminState, Readiness};
+use crate::admin::{self, About, AdminState, Readiness, SeataAddress};
 use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
@@ -162,7 +162,9 @@ impl Server {
         metrics::recorder();
         let works = start_works(&config, &clock, &advertised).await?;
         let store = config.store.name();
-        let about = About { store, advertised_address: advertised, started_at: clock.now() };
+        let seata = doors.seata_address(&advertised);
+        let started_at = clock.now();
+        let about = About { store, advertised_address: advertised, started_at, seata };
         serve(works, doors, &config, clock, about)
     }
 }
@@ -196,6 +198,15 @@ impl Doors {
             admin_address,
             seata,
         })
+    }
+
+    /// Clients of Seata find the coordinator at the host of its advertised address; without one that
+    /// names a host, where it listens.
+    fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
+        let (_, address) = self.seata.as_ref()?;
+        let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());
+        let host = host.unwrap_or_else(|| address.ip().to_string());
+        Some(SeataAddress { host, port: address.port(), admin_port: self.admin_address.port() })
     }
 }
 

@@ -65,6 +65,7 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
     interrupts.run(&mut example("order-payment", &[]))?;
     interrupts.run(&mut example("order-payment", &["--crash-coordinator", CRASHES]))?;
     interrupts.run(&mut example("order-payment-tcc", &[]))?;
+    interrupts.run(&mut example("order-payment-saga", &[]))?;
     interrupts.run(&mut example("order-payment-outbox", &[]))?;
     for broker in services.broker_urls()? {
         let killed = ["--broker", &broker, "--kill-workers", KILLS];

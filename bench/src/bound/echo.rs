@@ -16,11 +16,16 @@ use tonic::{Request, Response, Status, Streaming};
 use super::EchoOptions;
 use super::answer::{Echo, Echoes, together};
 use super::log::{Answers, Log};
+use crate::load::Wire;
 
 /// Serves until the process is killed.
 pub(crate) fn serve(options: &EchoOptions) -> Result<ExitCode> {
     let log = options.log.as_deref().map(Log::open).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if options.wire == Wire::Seata {
+        runtime.block_on(super::seata::serve(options.listen, log))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let service = CoordinatorServer::new(EchoService { log }).max_decoding_message_size(64 << 20);
     let serving = Server::builder().tcp_nodelay(true).add_service(service).serve(options.listen);
     runtime.block_on(serving).context("serving the echo")?;
@@ -32,50 +37,66 @@ struct EchoService {
     log: Option<Log>,
 }
 
-/// One connection.
-struct Talk {
+/// One connection: what it has asked since answers were let out last.
+#[derive(Debug)]
+pub(super) struct Talk {
     log: Option<Log>,
     echoes: Echoes,
     outgoing: mpsc::UnboundedSender<ServerFrame>,
+    /// For the log.
     bytes: Vec<u8>,
+    at_once: Vec<ServerMessage>,
+    durable: Vec<ServerMessage>,
+    calls: Vec<wire::PhaseTwoCall>,
 }
 
 impl Talk {
+    pub(super) fn new(log: Option<Log>, outgoing: mpsc::UnboundedSender<ServerFrame>) -> Self {
+        Self {
+            log,
+            echoes: Echoes::default(),
+            outgoing,
+            bytes: Vec::new(),
+            at_once: Vec::new(),
+            durable: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
     async fn read(mut self, mut incoming: Streaming<wire::ClientFrame>) {
         // A broken stream is the client's end.
         while let Ok(Some(frame)) = incoming.message().await {
-            self.answer(frame);
+            frame.messages.into_iter().for_each(|message| self.hear(message, None));
+            self.let_out();
+        }
+    }
+
+    /// Takes one request. What came for it goes into the log, unless it is written anew.
+    pub(super) fn hear(&mut self, message: wire::ClientMessage, came: Option<&[u8]>) {
+        let bytes_before = self.bytes.len();
+        match came {
+            _ if self.log.is_none() => {}
+            Some(came) => self.bytes.extend_from_slice(came),
+            None => append(&message, &mut self.bytes),
+        }
+        let Some(ask) = message.body else { return };
+        match self.echoes.echo(message.id, ask, &mut self.calls) {
+            Echo::AtOnce(answer) => {
+                self.bytes.truncate(bytes_before);
+                self.at_once.push(answer);
+            }
+            Echo::Durable(answer) => self.durable.push(answer),
+            Echo::Silent => {}
         }
     }
 
     /// All answers that need no disk leave as one frame, the others as one with the next sync.
-    fn answer(&mut self, frame: wire::ClientFrame) {
-        let (mut at_once, mut durable, mut calls) = (Vec::new(), Vec::new(), Vec::new());
-        self.bytes.clear();
-        for message in frame.messages {
-            let bytes_before = self.bytes.len();
-            if self.log.is_some() {
-                append(&message, &mut self.bytes);
-            }
-            let Some(ask) = message.body else { continue };
-            match self.echoes.echo(message.id, ask, &mut calls) {
-                Echo::AtOnce(answer) => {
-                    self.bytes.truncate(bytes_before);
-                    at_once.push(answer);
-                }
-                Echo::Durable(answer) => durable.push(answer),
-                Echo::Silent => {}
-            }
-        }
-        durable.extend(
-            together(calls)
-                .into_iter()
-                .map(|call| ServerMessage { id: 0, body: Some(Answer::PhaseTwo(call)) }),
-        );
-        self.let_out(at_once, durable);
-    }
-
-    fn let_out(&mut self, mut at_once: Vec<ServerMessage>, durable: Vec<ServerMessage>) {
+    pub(super) fn let_out(&mut self) {
+        let mut at_once = std::mem::take(&mut self.at_once);
+        let mut durable = std::mem::take(&mut self.durable);
+        let calls = together(std::mem::take(&mut self.calls)).into_iter();
+        durable
+            .extend(calls.map(|call| ServerMessage { id: 0, body: Some(Answer::PhaseTwo(call)) }));
         match &self.log {
             None => at_once.extend(durable),
             Some(log) if !self.bytes.is_empty() => {
@@ -83,6 +104,7 @@ impl Talk {
             }
             Some(_) => {}
         }
+        self.bytes.clear();
         if !at_once.is_empty() {
             // The client may have gone.
             let _ = self.outgoing.send(ServerFrame { messages: at_once });
@@ -107,8 +129,7 @@ impl Coordinator for EchoService {
         request: Request<Streaming<wire::ClientFrame>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let (outgoing, frames) = mpsc::unbounded_channel();
-        let echoes = Echoes::default();
-        let talk = Talk { log: self.log.clone(), echoes, outgoing, bytes: Vec::new() };
+        let talk = Talk::new(self.log.clone(), outgoing);
         tokio::spawn(talk.read(request.into_inner()));
         Ok(Response::new(UnboundedReceiverStream::new(frames).map(Ok).boxed()))
     }

@@ -8,6 +8,7 @@
 mod answer;
 mod echo;
 mod log;
+mod seata;
 mod sync;
 
 use std::net::SocketAddr;
@@ -37,6 +38,9 @@ pub(crate) struct EchoOptions {
     /// Where its log is; without one nothing is made durable.
     #[arg(long)]
     log: Option<PathBuf>,
+    /// Which protocol it answers.
+    #[arg(long, value_enum, default_value = "stream")]
+    wire: Wire,
 }
 
 /// `handfast-bench bound`.
@@ -51,6 +55,9 @@ pub(crate) struct Options {
     /// `fdatasync` alone.
     #[arg(long)]
     sync: bool,
+    /// The echo over one wire; may be given several times.
+    #[arg(long, value_enum)]
+    wire: Vec<Wire>,
     /// Requests, or over the stream transactions, in flight; may be given several times.
     #[arg(long, default_values_t = [1, 64, 256])]
     in_flight: Vec<usize>,
@@ -66,19 +73,23 @@ pub(crate) struct Options {
 
 /// Measures the bounds asked for, or all.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
-    let all = !(options.stream || options.unary || options.sync);
+    let all = !(options.stream || options.unary || options.sync) && options.wire.is_empty();
+    let wants = |wire: Wire| all || options.wire.contains(&wire);
     let mut report = Report::new("bound");
     if all || options.sync {
         report.push(sync(&options.measure, &options.place).await?);
     }
     for &in_flight in &options.in_flight {
-        if all || options.stream {
-            let load = options.load(in_flight);
-            report.push(stream(&load, &options.measure, None).await?);
-            report.push(stream(&load, &options.measure, Some(&options.place)).await?);
+        for wire in [Wire::Stream, Wire::Seata] {
+            if wants(wire) || (options.stream && wire == Wire::Stream) {
+                let load = options.load(wire, in_flight);
+                report.push(echoed(&load, &options.measure, None).await?);
+                report.push(echoed(&load, &options.measure, Some(&options.place)).await?);
+            }
         }
-        if all || options.unary {
-            report.push(unary(&options.load(in_flight), &options.measure).await?);
+        if options.unary || wants(Wire::Unary) {
+            let load = options.load(Wire::Unary, in_flight);
+            report.push(unary(&load, &options.measure).await?);
         }
     }
     Ok(report)
@@ -95,28 +106,30 @@ pub(crate) async fn sync_once(measure: &Measure, place: &Place) -> Result<(Sampl
     tokio::task::spawn_blocking(move || sync::measure(&path, time)).await?
 }
 
-async fn stream(load: &Load, measure: &Measure, place: Option<&Place>) -> Result<Row> {
-    let name = stream_name(load, place.is_some());
-    measure.row(&name, async || stream_once(load, measure, place).await).await
+async fn echoed(load: &Load, measure: &Measure, place: Option<&Place>) -> Result<Row> {
+    let name = echo_name(load, place.is_some());
+    measure.row(&name, async || echo_once(load, measure, place).await).await
 }
 
-/// What a row of [`stream_once`] is called.
-pub(crate) fn stream_name(load: &Load, durable: bool) -> String {
+/// What a row of [`echo_once`] is called.
+pub(crate) fn echo_name(load: &Load, durable: bool) -> String {
     let durable = if durable { "durable" } else { "volatile" };
-    format!("echo, stream, {durable}, {}", load.pace)
+    format!("echo, {}, {durable}, {}", load.wire.name(), load.pace)
 }
 
-/// Transactions echoed over the stream; with a place for a log, durable.
-pub(crate) async fn stream_once(
+/// Transactions echoed over a connection of the load's wire; with a place for a log, durable.
+pub(crate) async fn echo_once(
     load: &Load,
     measure: &Measure,
     place: Option<&Place>,
 ) -> Result<(Sample, f64)> {
     let directory = place.map(Place::directory).transpose()?;
     let log = directory.as_ref().map(|directory| directory.path().join("log"));
-    let flags = log.map(|log| vec!["--log".to_owned(), log.display().to_string()]);
-    let server = Server::echo(&flags.unwrap_or_default()).await?;
-    load::measure(&server, load, measure.warm_up(), measure.length()).await
+    let log = log.map(|log| vec!["--log".to_owned(), log.display().to_string()]);
+    let wire = if load.wire == Wire::Seata { "seata" } else { "stream" };
+    let flags = [log.unwrap_or_default(), vec!["--wire".to_owned(), wire.to_owned()]].concat();
+    let server = Server::echo(&flags).await?;
+    load::measure(server.target()?, load, measure.warm_up(), measure.length()).await
 }
 
 async fn unary(load: &Load, measure: &Measure) -> Result<Row> {
@@ -136,8 +149,8 @@ pub(crate) async fn unary_once(load: &Load, measure: &Measure) -> Result<(Sample
 }
 
 impl Options {
-    fn load(&self, in_flight: usize) -> Load {
+    fn load(&self, wire: Wire, in_flight: usize) -> Load {
         let pace = Pace::Closed { in_flight };
-        Load { wire: Wire::Stream, connections: self.connections, shape: self.shape, pace }
+        Load { wire, connections: self.connections, shape: self.shape, pace }
     }
 }

@@ -6,20 +6,22 @@
 //! nothing of which server answers: the coordinator, or the echo that its bound is measured with.
 
 mod alarm;
+mod carry;
 mod pace;
+mod seata;
 mod shape;
 mod stream;
 mod talk;
 mod tally;
 mod unary;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use futures::future::try_join_all;
 
-use crate::child::Server;
 use crate::idle::Watch;
 use crate::sample::Sample;
 use crate::usage::Process;
@@ -37,6 +39,8 @@ pub(crate) enum Wire {
     Stream,
     /// One call a request.
     Unary,
+    /// Seata's own protocol, as its Java clients speak it.
+    Seata,
 }
 
 impl Wire {
@@ -44,8 +48,17 @@ impl Wire {
         match self {
             Self::Stream => "stream",
             Self::Unary => "unary",
+            Self::Seata => "Seata's wire",
         }
     }
+}
+
+/// A server as a load sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// Its process, to see what it costs; without one that is not known.
+    pub(crate) process: Option<Process>,
 }
 
 /// A load.
@@ -85,49 +98,78 @@ impl Window {
 /// Puts a load on a server and measures both within the window. Gives the cores that other
 /// processes took meanwhile, too.
 pub(crate) async fn measure(
-    server: &Server,
+    target: Target,
     load: &Load,
     warm_up: Duration,
     length: Duration,
 ) -> Result<(Sample, f64)> {
     let window = Window::after(warm_up, length);
-    let endpoint = server.endpoint();
     let share = load.pace.share_of(load.connections);
     let runs = (0..load.connections).map(|number| {
-        let (endpoint, shape) = (endpoint.clone(), load.shape);
-        let task = match load.wire {
-            Wire::Stream => tokio::spawn(stream::run(endpoint, shape, share, window, number)),
-            Wire::Unary => tokio::spawn(unary::run(endpoint, shape, share, window, number)),
-        };
+        let task =
+            tokio::spawn(connection(target.address, load.wire, load.shape, share, window, number));
         async { task.await.context("a connection's task panicked")? }
     });
-    let (tallies, cost) = tokio::join!(try_join_all(runs), cost_within(server, window));
+    let (tallies, cost) = tokio::join!(try_join_all(runs), cost_within(target, window));
     let (cost, tallies) = (cost?, tallies?);
     let mut tally = Tally::default();
     tallies.iter().for_each(|of| tally.add(of));
     Ok((tally.into_sample(window.seconds(), &cost), cost.foreign_cores))
 }
 
+/// One connection's part of a load.
+async fn connection(
+    address: SocketAddr,
+    wire: Wire,
+    shape: Shape,
+    pace: Pace,
+    window: Window,
+    number: usize,
+) -> Result<Tally> {
+    let endpoint = format!("http://{address}");
+    match wire {
+        Wire::Stream => {
+            let stream = connect(endpoint, hello(number)).await?;
+            carry::run(stream, shape, pace, window, number).await
+        }
+        Wire::Seata => {
+            let line = seata::Line::connect(address, &resource_id(number)).await?;
+            carry::run(line, shape, pace, window, number).await
+        }
+        Wire::Unary => unary::run(endpoint, shape, pace, window, number).await,
+    }
+}
+
 /// What client and server spent within a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) client_cpu: Duration,
-    pub(crate) server_cpu: Duration,
-    pub(crate) server_resident_bytes: u64,
+    /// Of the server, if it can be seen.
+    pub(crate) server: Option<ServerCost>,
     pub(crate) foreign_cores: f64,
 }
 
+/// What a server spent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerCost {
+    pub(crate) cpu: Duration,
+    pub(crate) resident_bytes: u64,
+}
+
 /// Waits for the window to pass and tells what it cost.
-pub(crate) async fn cost_within(server: &Server, window: Window) -> Result<Cost> {
-    let (own, other) = (Process::own(), server.process()?);
+pub(crate) async fn cost_within(target: Target, window: Window) -> Result<Cost> {
+    let (own, other) = (Process::own(), target.process);
     tokio::time::sleep_until(window.from.into()).await;
-    let (own_before, other_before, watch) = (own.cpu()?, other.cpu()?, Watch::start()?);
+    let own_before = own.cpu()?;
+    let other_before = other.map(Process::cpu).transpose()?.unwrap_or_default();
+    let watch = Watch::start()?;
     tokio::time::sleep_until(window.until.into()).await;
-    let (client_cpu, server_cpu) = (own.cpu()? - own_before, other.cpu()? - other_before);
-    Ok(Cost {
-        client_cpu,
-        server_cpu,
-        server_resident_bytes: other.resident_bytes()?,
-        foreign_cores: watch.foreign_cores(client_cpu + server_cpu)?,
-    })
+    let client_cpu = own.cpu()? - own_before;
+    let of_server = |other: Process| {
+        let (cpu, resident_bytes) = (other.cpu()? - other_before, other.resident_bytes()?);
+        Ok::<_, anyhow::Error>(ServerCost { cpu, resident_bytes })
+    };
+    let server = other.map(of_server).transpose()?;
+    let ours = client_cpu + server.unwrap_or_default().cpu;
+    Ok(Cost { client_cpu, server, foreign_cores: watch.foreign_cores(ours)? })
 }

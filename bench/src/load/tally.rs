@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Cost;
+use super::{Cost, ServerCost};
 use crate::sample::{PerOperation, Sample};
 use crate::statistics::Latencies;
 
@@ -59,13 +59,13 @@ impl Tally {
         if missing > 0 {
             errors.insert("phase two missing or doubled".to_owned(), missing);
         }
-        let cpu_us = PerOperation {
+        let cpu_us = |server: ServerCost| PerOperation {
             client: per_operation(cost.client_cpu, self.ended),
-            server: per_operation(cost.server_cpu, self.ended),
+            server: per_operation(server.cpu, self.ended),
         };
         let mut sample = Sample::new(self.ended as f64 / seconds, self.latencies);
-        sample.cpu_us = Some(cpu_us);
-        sample.resident_bytes = Some(cost.server_resident_bytes);
+        sample.cpu_us = cost.server.map(cpu_us);
+        sample.resident_bytes = cost.server.map(|server| server.resident_bytes);
         sample.errors = errors;
         sample.figure("branches behind in phase two, at most", self.behind_max as f64);
         sample
@@ -90,7 +90,8 @@ mod tests {
         let mut all = Tally::default();
         all.add(&tally);
         all.add(&tally);
-        let cost = Cost { client_cpu: Duration::from_micros(10), ..Cost::default() };
+        let (client_cpu, server) = (Duration::from_micros(10), Some(ServerCost::default()));
+        let cost = Cost { client_cpu, server, ..Cost::default() };
         let sample = all.into_sample(2.0, &cost);
         assert_eq!(sample.errors.values().sum::<u64>(), 4);
         assert!((sample.per_second - 1.0).abs() < 1e-9);

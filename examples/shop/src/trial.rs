@@ -36,8 +36,8 @@ const KEYS: [&str; 15] = [
     "p99_ms",
 ];
 
-/// Tests of an example on each of these databases, `PROGRAM` being its [`Trial`]: one order after the
-/// other, many at once, and many while the coordinator dies.
+/// Tests of an example on each of these databases, `PROGRAM` being its [`Trial`]: one order after
+/// the other, many at once, and many while the coordinator dies.
 #[macro_export]
 macro_rules! trials {
     ($($database:ident),+) => {

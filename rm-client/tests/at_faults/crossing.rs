@@ -1,6 +1,8 @@
 //! Sixteen clients update the same two rows in opposite order. All of them finish: a deadlock is
 //! refused with its cycle, the refused global is rolled back and submitted again, and nobody polls.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use handfast::{AtError, AtResource, Handfast, RejectionDetail, RollbackCause, TransactionError};
 
@@ -84,10 +86,11 @@ async fn sixteen_clients_cross_in_two_branches_of_one_database<DB: TestDatabase>
 }
 
 /// The database sees these deadlocks itself, as a rule. PostgreSQL takes a second for each, hence
-/// one round.
+/// one round, and a wait for locks that outlasts all of them.
 async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let resource = scene.resource().await;
+    let resource = scene.handfast.at(scene.bank.pool.clone());
+    let resource = resource.lock_timeout(PATIENCE).await.unwrap();
     let clients = (0..CLIENTS).map(|client| {
         let statements = match Turned::of(client) {
             Turned::No => [GIVE, TAKE],
@@ -144,10 +147,14 @@ async fn all_cross<DB: TestDatabase>(
     scene.until_finished().await;
 }
 
+/// What a crowd may take that has to be told of its deadlocks one by one.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Runs work as a global until it is committed. Only deadlocks may be in the way.
 async fn submit(handfast: &Handfast, work: impl AsyncFn() -> Result<(), sqlx::Error>) {
     loop {
-        let ended = handfast.transaction("cross").run(async |_| work().await).await;
+        let global = handfast.transaction("cross").timeout(PATIENCE);
+        let ended = global.run(async |_| work().await).await;
         match ended {
             Ok(()) => return,
             Err(TransactionError::RolledBack { by: RollbackCause::Application(error), .. })

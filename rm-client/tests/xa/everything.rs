@@ -46,13 +46,15 @@ impl World {
         self.scene.coordinator.restart().await;
     }
 
-    /// The service comes back, and with it the end of every branch.
-    async fn until_nothing_is_prepared(&self) {
+    /// The service comes back, and with it the end of every branch, which the coordinator is told of
+    /// before the service leaves.
+    async fn until_nothing_is_prepared(&self, ended: impl Future<Output = ()>) {
         let scene = &self.scene;
         let rescuer = scene.rescuer().await;
         let ledger = scene.handfast.xa(self.ledger.clone()).node(&scene.node).await.unwrap();
         let over = async { while !self.prepared().await.is_empty() {} };
         tokio::time::timeout(PATIENCE, over).await.expect("nothing stays prepared");
+        ended.await;
         drop(ledger);
         rescuer.leave().await;
     }
@@ -82,8 +84,7 @@ async fn undecided_branches_are_rolled_back_in_both() {
     }
     assert_eq!(world.prepared().await.len(), 2);
     world.kill_and_restart().await;
-    world.until_nothing_is_prepared().await;
-    world.scene.until_rolled_back(&xid).await;
+    world.until_nothing_is_prepared(world.scene.until_rolled_back(&xid)).await;
     world.assert_both_have(1000).await;
 }
 
@@ -102,7 +103,6 @@ async fn decided_branches_are_committed_in_both() {
     }
     assert_eq!(world.prepared().await.len(), 2);
     world.kill_and_restart().await;
-    world.until_nothing_is_prepared().await;
-    world.scene.until_committed(&xid).await;
+    world.until_nothing_is_prepared(world.scene.until_committed(&xid)).await;
     world.assert_both_have(990).await;
 }

@@ -15,6 +15,7 @@ mod actions;
 mod bounds;
 mod caller;
 mod cursor;
+mod discovery;
 mod health;
 mod key;
 mod list;
@@ -29,7 +30,7 @@ mod transactions;
 mod view;
 
 pub use problem::{ApiError, XID_FORM};
-pub use state::{About, AdminState, Readiness};
+pub use state::{About, AdminState, Readiness, SeataAddress};
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -56,6 +57,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/metrics", get(health::metrics));
     api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
         .merge(health)
+        .merge(discovery::router())
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
         .layer(DefaultBodyLimit::max(body_bytes_max))

@@ -40,6 +40,19 @@ pub struct About {
     pub advertised_address: String,
     /// When the server started.
     pub started_at: Timestamp,
+    /// Where clients of Seata find it, if it serves them.
+    pub seata: Option<SeataAddress>,
+}
+
+/// Where clients of Seata find the coordinator.
+#[derive(Clone, Debug)]
+pub struct SeataAddress {
+    /// Its host.
+    pub host: String,
+    /// The port for their requests.
+    pub port: u16,
+    /// The port of the admin API.
+    pub admin_port: u16,
 }
 
 /// Whether the server wants requests: it leads, and nobody has asked it to stop.
@@ -64,6 +77,11 @@ impl Readiness {
     pub(super) fn is_ready(&self) -> bool {
         !self.stopping.load(Ordering::Relaxed)
             && matches!(*self.standing.borrow(), Standing::Leading(_))
+    }
+
+    /// How the engine stands, from now on.
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
     }
 }
 

@@ -19,6 +19,7 @@ mod failure;
 mod program;
 mod remote;
 mod render;
+mod saga;
 mod serve;
 mod token;
 
@@ -47,6 +48,9 @@ enum Command {
     /// Looks at global locks.
     #[command(subcommand)]
     Lock(LockCommand),
+    /// Looks at sagas before they are started.
+    #[command(subcommand)]
+    Saga(SagaCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
@@ -154,6 +158,18 @@ enum LockCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum SagaCommand {
+    /// Checks a saga's JSON file and draws it, without a coordinator.
+    Explain {
+        /// The file.
+        file: PathBuf,
+        /// Draw it for Graphviz instead of as text.
+        #[arg(long)]
+        dot: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
@@ -238,6 +254,8 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Token(TokenCommand::New { name, role }) => token::draw(&name, role, output),
         Command::Tx(command) => remote::transactions(command, output),
         Command::Lock(command) => remote::locks(command, output),
+        Command::Saga(SagaCommand::Explain { file, dot: false }) => saga::draw(&file, output),
+        Command::Saga(SagaCommand::Explain { file, dot: true }) => saga::draw_dot(&file, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),

@@ -41,8 +41,8 @@ async fn start() -> (EngineHandle, axum::Router) {
     let engine =
         Engine::start(store, Arc::<WallClock>::clone(&clock), Settings::new("tc"), phase_two);
     let Engine { handle, standing, .. } = engine.await.unwrap();
-    let about =
-        About { store: "hanging", advertised_address: "tc".to_owned(), started_at: clock.now() };
+    let (store, advertised_address) = ("hanging", "tc".to_owned());
+    let about = About { store, advertised_address, started_at: clock.now(), seata: None };
     let doors = (Access::Open, AuditLog::to_log());
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
     let readiness = Readiness::new(standing);

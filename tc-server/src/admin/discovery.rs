@@ -1,0 +1,185 @@
+//! Discovery for clients of Seata whose registry is `raft`: where the coordinator is, and when that
+//! changes. A coordinator on its own is a cluster of one that leads; its epoch is the term.
+//!
+//! The Java client refuses properties that it does not know. Sources:
+//! `common/.../metadata/MetadataResponse.java`, `Node.java`,
+//! `discovery/.../raft/RaftRegistryServiceImpl.java`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router, routing};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::caller::Viewer;
+use super::{AdminState, ApiError};
+use crate::engine::Standing;
+use crate::seata::SERVER_VERSION;
+use crate::security::{AccessError, Permission};
+
+/// The one group that there is.
+const GROUP: &str = "default";
+/// How long a client's question waits unless it says so, and at most: it gives up after 30 seconds.
+const WATCH_LIMIT: Duration = Duration::from_secs(28);
+
+/// The questions of the `raft` registry, beside the admin API.
+pub(super) fn router() -> Router<AdminState> {
+    Router::new()
+        .route("/metadata/v1/cluster", routing::get(cluster))
+        .route("/metadata/v1/watch", routing::post(watch))
+        .route("/api/v1/auth/login", routing::post(login))
+}
+
+/// Where the nodes are.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    nodes: Vec<Node>,
+    /// `raft` makes a client send everything to the leader.
+    store_mode: &'static str,
+    term: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    control: Endpoint,
+    transaction: Endpoint,
+    /// Between nodes; clients do not use it.
+    internal: Endpoint,
+    group: &'static str,
+    role: &'static str,
+    version: &'static str,
+    metadata: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Endpoint {
+    host: String,
+    port: u16,
+}
+
+async fn cluster(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+) -> Result<Json<Metadata>, ApiError> {
+    let Some(address) = &state.about().seata else { return Err(ApiError::NoRoute) };
+    let standing = *state.readiness().standing().borrow();
+    let (nodes, term) = match standing {
+        Standing::NotLeading => (Vec::new(), 0),
+        Standing::Leading(epoch) => {
+            let (host, port) = (address.host.clone(), address.port);
+            let control = Endpoint { host: host.clone(), port: address.admin_port };
+            let leader = Node {
+                internal: control.clone(),
+                control,
+                transaction: Endpoint { host, port },
+                group: GROUP,
+                role: "LEADER",
+                version: SERVER_VERSION,
+                metadata: BTreeMap::new(),
+            };
+            (vec![leader], epoch.0)
+        }
+    };
+    Ok(Json(Metadata { nodes, store_mode: "raft", term }))
+}
+
+#[derive(Debug, Deserialize)]
+struct Wait {
+    /// In milliseconds.
+    timeout: Option<u64>,
+}
+
+/// Waits until there is a newer term than the client knows of a group: 200 then, 304 otherwise.
+async fn watch(
+    _viewer: Viewer,
+    State(state): State<AdminState>,
+    Query(wait): Query<Wait>,
+    form: String,
+) -> Result<StatusCode, ApiError> {
+    if state.about().seata.is_none() {
+        return Err(ApiError::NoRoute);
+    }
+    let known = known_term(&form)?;
+    // Answered before the port's own limit would.
+    let port_limit = Duration::from_millis(state.config().request_timeout_ms) * 9 / 10;
+    let asked = wait.timeout.map_or(WATCH_LIMIT, Duration::from_millis);
+    let limit = asked.min(WATCH_LIMIT).min(port_limit);
+    let mut standing = state.readiness().standing();
+    let is_newer = |it: &Standing| matches!(it, Standing::Leading(epoch) if epoch.0 > known);
+    Ok(match timeout(limit, standing.wait_for(is_newer)).await {
+        Ok(Ok(_newer)) => StatusCode::OK,
+        // Also when the engine ends, which a shutdown begins with.
+        Ok(Err(_)) | Err(_) => StatusCode::NOT_MODIFIED,
+    })
+}
+
+/// The form names groups and their terms; a client that knows nothing says a negative one.
+fn known_term(form: &str) -> Result<u64, ApiError> {
+    let term = |pair: &str| pair.split_once('=').and_then(|(_, term)| term.parse::<i64>().ok());
+    let terms: Option<Vec<i64>> = form.split('&').map(term).collect();
+    let newest = terms.and_then(|terms| terms.into_iter().max());
+    let newest = newest.ok_or_else(|| ApiError::BadRequest("the form is group=term".to_owned()))?;
+    Ok(u64::try_from(newest).unwrap_or(0))
+}
+
+#[derive(Debug, Deserialize)]
+struct Login {
+    password: String,
+}
+
+/// The answer that Seata's console gives; `data` is what a client sends as `Authorization`.
+#[derive(Debug, Serialize)]
+struct LoggedIn {
+    code: &'static str,
+    message: &'static str,
+    data: Option<String>,
+    success: bool,
+}
+
+/// A Seata client knows a name and a password: the password is a token of this port.
+async fn login(
+    State(state): State<AdminState>,
+    Json(login): Json<Login>,
+) -> Result<Response, ApiError> {
+    if state.about().seata.is_none() {
+        return Err(ApiError::NoRoute);
+    }
+    let bearer = format!("Bearer {}", login.password);
+    let allowed = || -> Result<(), AccessError> {
+        let value = HeaderValue::from_str(&bearer).map_err(|_| AccessError::Unauthenticated)?;
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, value)]);
+        state.access().check(&headers, Permission::Read).map(drop)
+    };
+    let (status, answer) = match allowed() {
+        Ok(()) => {
+            let (code, message) = ("200", "success");
+            (StatusCode::OK, LoggedIn { code, message, data: Some(bearer), success: true })
+        }
+        Err(_refused) => {
+            let (code, message) = ("401", "the password is no token of this port");
+            (StatusCode::UNAUTHORIZED, LoggedIn { code, message, data: None, success: false })
+        }
+    };
+    Ok((status, Json(answer)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_term_of_a_form_counts() {
+        assert_eq!(known_term("default=3").unwrap(), 3);
+        assert_eq!(known_term("a=3&b=7").unwrap(), 7);
+        assert_eq!(known_term("default=-1").unwrap(), 0);
+        for form in ["", "default", "default=", "default=x"] {
+            assert_eq!(known_term(form).unwrap_err().code(), "HF-ADM-BAD-REQUEST", "{form}");
+        }
+    }
+}
