@@ -128,11 +128,8 @@ impl Desk {
         if let Ok(status) = ended.await {
             return status;
         }
-        match self.standing_of(xid).await? {
-            // The decision itself has not been taken in.
-            Status::Active => None,
-            status => Some(status),
-        }
+        // Of one that is active the decision itself has not been taken in.
+        self.standing_of(xid).await.filter(|status| *status != Status::Active)
     }
 
     async fn status(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
