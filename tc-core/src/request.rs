@@ -279,7 +279,8 @@ pub enum ReplyWhen {
     /// When every branch is finished, or an operator is needed.
     Finished,
     /// When whoever goes on finds the decision in effect: as `Finished`, but a commit of branches
-    /// of AT alone, which committed in phase one, is answered as committed as soon as it is durable.
+    /// of AT alone, which committed in phase one, is answered as committed as soon as it is
+    /// durable.
     Effective,
 }
 
