@@ -1,7 +1,7 @@
 //! How far the relays are behind, for Prometheus.
 //!
-//! Read from the database at each scrape: what is told is so, whichever relays run, and a relay that
-//! does nothing counts nothing.
+//! Read from the database at each scrape: what is told is so, whichever relays run, and a relay
+//! that does nothing counts nothing.
 
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! A service that has no library: an HTTP server that checks signatures and keeps a fence, as one in
-//! any language would.
+//! A service that has no library: an HTTP server that checks signatures and keeps a fence, as one
+//! in any language would.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
