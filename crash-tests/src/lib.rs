@@ -8,6 +8,7 @@
 //! | [`work`] | what an operation does: transfers, totals, appends and reads; pure |
 //! | [`fault`] | what can go wrong, and a schedule of it from a seed; pure |
 //! | [`service`] | the service process: runs operations and tells what became of them |
+//! | [`saga`] | the processes of a saga: a service that takes part, and a caller |
 //! | [`coordinator`], [`database`], [`wire`] | the other parts of the stage |
 //! | [`tmpfs`], [`namespace`] | a disk that can be filled, a host that can be cut off |
 //! | [`stage`] | all of them together, and how a fault is done to them |
@@ -21,6 +22,7 @@ pub mod history;
 pub mod namespace;
 pub mod process;
 pub mod run;
+pub mod saga;
 pub mod service;
 pub mod stage;
 pub mod tmpfs;

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser};
 use handfast_crash_tests::process::Program;
 use handfast_crash_tests::run::run;
-use handfast_crash_tests::service;
 use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings};
 use handfast_crash_tests::work::{Product, Workload};
+use handfast_crash_tests::{saga, service};
 
 /// Kills, stops, cuts off and starves a coordinator, services and databases, and judges the rest.
 #[derive(Debug, Parser)]
@@ -28,6 +28,12 @@ enum Part {
     /// A service.
     #[command(hide = true)]
     Service {
+        /// What it does, as JSON.
+        script: String,
+    },
+    /// A service that takes part in sagas, or a caller that starts one.
+    #[command(hide = true)]
+    Saga {
         /// What it does, as JSON.
         script: String,
     },
@@ -72,6 +78,11 @@ fn play(part: Part) -> Result<ExitCode> {
         Part::Service { script } => {
             let script = serde_json::from_str(&script).context("reading the script")?;
             runtime()?.block_on(service::play(script))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Part::Saga { script } => {
+            let script = serde_json::from_str(&script).context("reading the script")?;
+            runtime()?.block_on(saga::play(script))?;
             Ok(ExitCode::SUCCESS)
         }
         Part::Run(options) => {

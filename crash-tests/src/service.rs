@@ -74,7 +74,7 @@ pub async fn play(script: Script) -> Result<()> {
 }
 
 /// A line asks to finish; the end asks to end.
-fn listen(finishing: Arc<AtomicBool>) {
+pub(crate) fn listen(finishing: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             if line.is_err() {
@@ -217,7 +217,7 @@ fn code_of(error: &sqlx::Error) -> String {
 }
 
 /// A service comes up in its own time, whatever else is down.
-async fn keep_trying<T, E>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
+pub(crate) async fn keep_trying<T, E>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
     loop {
         if let Ok(done) = attempt().await {
             return done;

@@ -1,7 +1,10 @@
 //! The native gRPC API of Handfast: generated messages, client and server traits.
 //!
-//! The messages are documented in `proto/handfast/v1/coordinator.proto`. This crate holds no logic
-//! and knows no other crate of the workspace.
+//! The messages are documented in `proto/handfast/v1/coordinator.proto`; one of them, the
+//! definition of a saga, has a JSON form too. This crate decides nothing and knows no other crate
+//! of the workspace.
+
+pub mod saga_json;
 
 /// Package `handfast.v1`.
 pub mod v1 {

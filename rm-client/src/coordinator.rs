@@ -3,7 +3,7 @@
 //! It adds to the [link](crate::link) only what each request means for its deadline, and which
 //! reply belongs to it. Reconnecting and resubmission happen below and are not seen here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,9 +32,31 @@ pub(crate) struct Coordinator {
     link: Arc<Link>,
 }
 
+/// A connection that others keep open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakCoordinator {
+    link: Weak<Link>,
+}
+
+impl WeakCoordinator {
+    pub(crate) fn upgrade(&self) -> Option<Coordinator> {
+        self.link.upgrade().map(Coordinator::new)
+    }
+}
+
 impl Coordinator {
     pub(crate) fn new(link: Arc<Link>) -> Self {
         Self { link }
+    }
+
+    /// For tasks that live beside the connection and do not keep it open.
+    pub(crate) fn downgrade(&self) -> WeakCoordinator {
+        WeakCoordinator { link: Arc::downgrade(&self.link) }
+    }
+
+    /// Runs a task on the connection's runtime.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.link.spawn(task);
     }
 
     /// Begins a global.
@@ -60,6 +82,23 @@ impl Coordinator {
         let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
         let Answer::RegisterBranch(reply) = answer else {
             return Err(unexpected("register_branch", &answer));
+        };
+        Ok(reply)
+    }
+
+    /// Registers a branch of a participant over HTTP and has its try called, for as long as the
+    /// request says, beyond the request deadline.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn try_branch(
+        &self,
+        request: v1::TryBranchRequest,
+    ) -> Result<v1::TryBranchReply, Error> {
+        let wait = Duration::from_millis(request.timeout_ms);
+        let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;
+        let Answer::TryBranch(reply) = answer else {
+            return Err(unexpected("try_branch", &answer));
         };
         Ok(reply)
     }

@@ -100,6 +100,12 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The text is no saga. Correct it; `docs/saga.md` describes the form.
+    #[error("no saga: {reason}")]
+    SagaJson {
+        /// What is wrong with it, and where.
+        reason: String,
+    },
 }
 
 impl Error {
@@ -121,6 +127,7 @@ impl Error {
             Self::NotExplicit { .. } => "HF-TM-NOT-EXPLICIT",
             Self::MalformedXid { .. } => "HF-TM-XID",
             Self::Configuration { .. } => "HF-CFG-CLIENT",
+            Self::SagaJson { .. } => handfast_proto::saga_json::CODE,
         }
     }
 
@@ -141,6 +148,7 @@ impl Error {
             | Self::LauncherElsewhere { .. }
             | Self::NotExplicit { .. }
             | Self::MalformedXid { .. }
+            | Self::SagaJson { .. }
             | Self::Configuration { .. } => None,
         }
     }

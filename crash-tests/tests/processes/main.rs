@@ -6,5 +6,6 @@ mod disk;
 mod hosts;
 mod points;
 mod random;
+mod sagas;
 mod silence;
 mod stages;

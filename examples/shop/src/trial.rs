@@ -36,8 +36,8 @@ const KEYS: [&str; 15] = [
     "p99_ms",
 ];
 
-/// Tests of an example on each of these databases, `PROGRAM` being its [`Trial`]: one order after the
-/// other, many at once, and many while the coordinator dies.
+/// Tests of an example on each of these databases, `PROGRAM` being its [`Trial`]: one order after
+/// the other, many at once, and many while the coordinator dies.
 #[macro_export]
 macro_rules! trials {
     ($($database:ident),+) => {
@@ -159,6 +159,22 @@ pub fn mysql() -> Result<String> {
 /// If there is none.
 pub fn redis() -> Result<String> {
     server_url("HANDFAST_TEST_REDIS")
+}
+
+/// The RabbitMQ server of the test run.
+///
+/// # Errors
+/// If there is none.
+pub fn rabbit_mq() -> Result<String> {
+    server_url("HANDFAST_TEST_RABBITMQ")
+}
+
+/// The NATS server of the test run.
+///
+/// # Errors
+/// If there is none.
+pub fn jet_stream() -> Result<String> {
+    server_url("HANDFAST_TEST_NATS")
 }
 
 fn server_url(variable: &str) -> Result<String> {

@@ -23,6 +23,7 @@ mod purge;
 #[cfg(feature = "redis")]
 mod script;
 pub(crate) mod table;
+pub(crate) mod tried;
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,6 +80,10 @@ impl Fence {
         };
         check_action(action)?;
         Ok(Self { xid: xid.clone(), branch, action: Arc::from(action) })
+    }
+
+    pub(crate) fn xid(&self) -> &Xid {
+        &self.xid
     }
 
     /// What an operation may do, given how the branch was found.

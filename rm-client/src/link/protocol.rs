@@ -335,6 +335,7 @@ impl Protocol {
                 | Answer::RenewLocks(_)
                 | Answer::ReleaseLock(_)
                 | Answer::FindLock(_)
+                | Answer::TryBranch(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
             // A kind of message that a later coordinator may know: nobody here waits for it.

@@ -155,6 +155,11 @@ impl Link {
         });
     }
 
+    /// Runs a task on the runtime that carries the connection.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.runtime.spawn(task);
+    }
+
     /// Waits until every request is answered or out of time, then closes.
     pub(crate) async fn close(&self) {
         loop {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use handfast_proto::v1;
+use handfast_proto::{saga_json, v1};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -46,6 +46,40 @@ impl Saga {
     /// A saga without a step yet. `name` is what operators see, such as `place-order`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), timeout: None, groups: Vec::new() }
+    }
+
+    /// Reads a saga from JSON; `docs/saga.md` describes the form, and `handfast saga explain` draws
+    /// it.
+    ///
+    /// ```
+    /// let json = r#"{
+    ///     "name": "place-order",
+    ///     "steps": [
+    ///         {"name": "take", "kind": "compensable", "resource": "stock", "action": "take"},
+    ///         {"name": "pay", "kind": "pivot", "resource": "account", "action": "debit"}
+    ///     ]
+    /// }"#;
+    /// let saga = handfast::saga::Saga::from_json(json)?;
+    /// # drop(saga);
+    /// # Ok::<(), handfast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::SagaJson`] says what is wrong, and where. What only a coordinator refuses, it
+    /// refuses when the saga is started.
+    pub fn from_json(json: &str) -> Result<Self, Error> {
+        let wire = saga_json::definition(json)
+            .map_err(|error| Error::SagaJson { reason: error.to_string() })?;
+        let mut groups: Vec<Vec<SagaStep>> = Vec::new();
+        for step in wire.steps {
+            let group = step.group;
+            let step = SagaStep { wire: step, takes: Vec::new(), fault: None };
+            match groups.last_mut() {
+                Some(last) if last.iter().any(|it| it.wire.group == group) => last.push(step),
+                Some(_) | None => groups.push(vec![step]),
+            }
+        }
+        Ok(Self { name: wire.name, timeout: wire.timeout_ms.map(Duration::from_millis), groups })
     }
 
     /// After this long before its pivot the saga is taken back. Default: never.
@@ -205,4 +239,29 @@ fn wrong(reason: String) -> Error {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_and_builder_make_the_same_saga() {
+        let json = r#"{"name": "s", "timeout_ms": 9, "steps": [
+            {"name": "a", "kind": "compensable", "resource": "r", "action": "x", "input": [7, 2],
+             "retry": {"attempts": 3}, "timeout_ms": 5},
+            [{"name": "b", "kind": "harmless", "resource": "r", "action": "y", "takes": ["a"]},
+             {"name": "c", "kind": "signal"}]
+        ]}"#;
+        let first = SagaStep::compensable("a", "r", "x").input(&(7, 2)).attempts(3);
+        let built = Saga::new("s")
+            .timeout(Duration::from_millis(9))
+            .step(first.timeout(Duration::from_millis(5)))
+            .together([SagaStep::harmless("b", "r", "y").takes("a"), SagaStep::signal("c")]);
+        let read = Saga::from_json(json).unwrap();
+        assert_eq!(read.into_wire().unwrap(), built.into_wire().unwrap());
+        let refused = Saga::from_json(r#"{"name": "s", "steps": [{"name": "a"}]}"#).unwrap_err();
+        assert_eq!(refused.code(), "HF-SAGA-JSON");
+        assert!(refused.to_string().contains("missing field `kind`"), "{refused}");
+    }
 }

@@ -12,11 +12,13 @@
 mod action;
 mod definition;
 mod participant;
+mod settle;
 mod started;
 
 pub use self::action::{SagaAction, SagaCall, StepError};
 pub use self::definition::{Saga, SagaStep};
 pub use self::participant::Participant;
+pub use self::settle::SettleError;
 pub use self::started::{SagaReport, SagaStatus, SagaStepReport, SagaStepState, StartedSaga};
 #[cfg(doc)]
 use crate::Handfast;

@@ -15,6 +15,7 @@ use handfast_proto::v1::{
 use sqlx::{Pool, Transaction};
 
 use super::action::{SagaAction, SagaCall, StepError, from_json, to_json};
+use super::settle;
 use crate::at::{AtDatabase, crash_point};
 use crate::connect::Handfast;
 use crate::coordinator::{Coordinator, PhaseTwo};
@@ -33,8 +34,8 @@ pub struct Participant<DB: AtDatabase> {
 }
 
 /// What carries out the calls.
-struct Steps<DB: AtDatabase> {
-    pool: Pool<DB>,
+pub(super) struct Steps<DB: AtDatabase> {
+    pub(super) pool: Pool<DB>,
     actions: BTreeMap<String, Arc<dyn Erased<DB>>>,
 }
 
@@ -63,14 +64,17 @@ impl<DB: AtDatabase> Participant<DB> {
     }
 
     /// Takes part from here on, and again after every reconnect, for as long as a clone of the
-    /// connection lives.
+    /// connection lives. Fences of steps whose saga has ended are settled meanwhile, every five
+    /// minutes, and removed a week later.
     pub fn register(self) {
         let resource = v1::Resource {
             id: self.resource,
             mode: v1::Mode::Saga.into(),
             label: format!("{} actions", self.steps.actions.len()),
         };
-        self.coordinator.register_resource(resource, Arc::new(self.steps));
+        let steps = Arc::new(self.steps);
+        self.coordinator.register_resource(resource, Arc::clone(&steps) as Arc<dyn PhaseTwo>);
+        settle::start(&self.coordinator, &steps);
     }
 }
 

@@ -134,6 +134,29 @@ async fn a_signal_ends_a_step_and_a_cancel_the_saga() {
     assert_all_taken_back(&stage, "cancelled").await;
 }
 
+/// Read from JSON, it is the saga that the builder makes: the same key finds it.
+#[tokio::test]
+async fn a_saga_from_json_is_the_one_of_the_builder() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let steps = STEPS.into_iter().enumerate().map(|(place, name)| {
+        let kinds = ["compensable", "compensable", "harmless", "pivot", "retriable"];
+        let takes: &[&str] = if name == "ship" { &["pay"] } else { &[] };
+        serde_json::json!({
+            "name": name, "kind": kinds[place], "resource": "shop", "action": name,
+            "input": "Good", "takes": takes,
+            "retry": {"base_ms": 1, "factor": 2, "cap_ms": 20},
+        })
+    });
+    let json = serde_json::json!({"name": "place-order", "steps": Vec::from_iter(steps)});
+    let read = Saga::from_json(&json.to_string()).unwrap();
+    let saga = start(&stage, "read", read).await;
+    assert_eq!(saga.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
+    assert_all_done(&stage, "read").await;
+    let built = start(&stage, "read", five_steps("", Behaviour::Good)).await;
+    assert_eq!(built.xid(), saga.xid());
+}
+
 #[tokio::test]
 async fn what_cannot_be_a_saga_is_refused() {
     let stage = scene::<sqlx::Sqlite>().await;

@@ -8,3 +8,4 @@ mod child;
 mod course;
 mod killed;
 mod scene;
+mod settled;

@@ -16,8 +16,10 @@ use crate::security::Role;
 mod client;
 mod config_flags;
 mod failure;
+mod program;
 mod remote;
 mod render;
+mod saga;
 mod serve;
 mod token;
 
@@ -49,6 +51,9 @@ enum Command {
     /// Looks at named locks and ends leases.
     #[command(subcommand)]
     Lease(LeaseCommand),
+    /// Looks at sagas before they are started.
+    #[command(subcommand)]
+    Saga(SagaCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
@@ -58,6 +63,21 @@ enum Command {
     /// Makes tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Takes the events of a service's outbox to a broker: `handfast-relay run`, which is beside
+    /// this program.
+    #[command(disable_help_flag = true)]
+    Relay(Handed),
+    /// Looks at the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and
+    /// `lag` of `handfast-relay`, which is beside this program.
+    #[command(disable_help_flag = true)]
+    Outbox(Handed),
+}
+
+/// What another program is told.
+#[derive(Debug, Args)]
+struct Handed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -173,6 +193,18 @@ enum LeaseCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum SagaCommand {
+    /// Checks a saga's JSON file and draws it, without a coordinator.
+    Explain {
+        /// The file.
+        file: PathBuf,
+        /// Draw it for Graphviz instead of as text.
+        #[arg(long)]
+        dot: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
@@ -258,8 +290,12 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Tx(command) => remote::transactions(command, output),
         Command::Lock(command) => remote::locks(command, output),
         Command::Lease(command) => remote::leases(command, output),
+        Command::Saga(SagaCommand::Explain { file, dot: false }) => saga::draw(&file, output),
+        Command::Saga(SagaCommand::Explain { file, dot: true }) => saga::draw_dot(&file, output),
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
+        Command::Relay(Handed { arguments }) => Err(program::relay(Some("run"), arguments)),
+        Command::Outbox(Handed { arguments }) => Err(program::relay(None, arguments)),
     }
 }

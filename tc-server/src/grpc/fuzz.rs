@@ -59,6 +59,7 @@ fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
         Body::RenewLocks(request) => bounds.renew_locks(request)?,
         Body::ReleaseLock(request) => bounds.release_lock(request)?,
         Body::FindLock(request) => bounds.find_lock(request)?,
+        Body::TryBranch(request) => bounds.try_branch(&request)?,
     }])
 }
 

@@ -52,7 +52,11 @@ impl Bounds {
         })
     }
 
-    fn definition(&self, wire: wire::SagaDefinition) -> Result<SagaDefinition, BadRequest> {
+    /// A definition, whose sizes are as they may be.
+    pub(crate) fn definition(
+        &self,
+        wire: wire::SagaDefinition,
+    ) -> Result<SagaDefinition, BadRequest> {
         self.name("saga name", &wire.name)?;
         let steps = wire.steps.into_iter().map(|step| self.step(step));
         Ok(SagaDefinition {

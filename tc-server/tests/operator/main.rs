@@ -28,6 +28,8 @@ mod render;
 #[cfg(test)]
 mod rest;
 #[cfg(test)]
+mod saga;
+#[cfg(test)]
 mod serving;
 #[cfg(test)]
 mod stopping;

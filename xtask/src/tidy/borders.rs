@@ -77,6 +77,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-example-shop", &["handfast", "handfast-server"]),
     ("order-payment", &["handfast-example-shop"]),
     ("order-payment-outbox", &["handfast", "handfast-example-shop"]),
+    ("order-payment-saga", &["handfast", "handfast-example-shop"]),
     ("order-payment-tcc", &["handfast", "handfast-example-shop"]),
     ("order-payment-xa", &["handfast-example-shop"]),
     ("handfast-test-services", &[]),

@@ -1,0 +1,207 @@
+//! Sagas of five steps as processes: a service that takes part in them, and a caller that starts
+//! one and waits. Each action and each compensation leaves a row in the service's SQLite file, in
+//! the local transaction of its fence, which is all there is to judge.
+//!
+//! Both end when their standard input does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use handfast::Handfast;
+use handfast::saga::{Saga, SagaAction, SagaCall, SagaStatus, SagaStep, StepError};
+use serde::{Deserialize, Serialize};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{Sqlite, SqlitePool, Transaction};
+
+use crate::service::{keep_trying, listen};
+use crate::told::{Told, tell};
+
+/// Longer than any saga takes, however slow the machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// In their order: two that can be taken back, a look, the pivot, and what follows it.
+pub const STEPS: [&str; 5] = ["reserve", "charge", "check", "pay", "ship"];
+
+const RESOURCE: &str = "shop";
+const ACTION: &str = "leave";
+const EFFECT: &str = "CREATE TABLE effect (saga TEXT NOT NULL, step TEXT NOT NULL)";
+
+/// How a saga ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Course {
+    /// Every step is done.
+    Forward,
+    /// The pivot refuses, and everything is taken back.
+    Back,
+}
+
+impl Course {
+    /// How the saga stands in the end.
+    #[must_use]
+    pub fn status(self) -> SagaStatus {
+        match self {
+            Self::Forward => SagaStatus::Completed,
+            Self::Back => SagaStatus::Compensated,
+        }
+    }
+
+    /// What it leaves, in this order and each once: the step's name for an action, with a minus
+    /// before it for a compensation.
+    #[must_use]
+    pub fn effects(self) -> &'static [&'static str] {
+        match self {
+            Self::Forward => &STEPS,
+            Self::Back => &["reserve", "charge", "check", "-charge", "-reserve"],
+        }
+    }
+
+    /// Where a service can be made to die on this course, and at how many passes. See
+    /// `rm-client/src/at/crash_point.rs`.
+    #[must_use]
+    pub fn service_points(self) -> &'static [(&'static str, u32)] {
+        match self {
+            Self::Forward => {
+                &[("before-step", 5), ("in-step-before-commit", 5), ("after-step-commit", 5)]
+            }
+            // The pivot's action comes to no commit, and to an answer all the same.
+            Self::Back => &[
+                ("before-step", 4),
+                ("in-step-before-commit", 3),
+                ("after-step-commit", 4),
+                ("in-compensation-before-commit", 2),
+                ("after-compensation-commit", 2),
+            ],
+        }
+    }
+
+    /// The saga. Tried again soon, so that a test has many deaths in a minute.
+    pub fn saga(self) -> Saga {
+        let [reserve, charge, check, pay, ship] = STEPS;
+        let steps = [
+            SagaStep::compensable(reserve, RESOURCE, ACTION).input(&false),
+            SagaStep::compensable(charge, RESOURCE, ACTION).input(&false),
+            SagaStep::harmless(check, RESOURCE, ACTION).input(&false),
+            SagaStep::pivot(pay, RESOURCE, ACTION).input(&(self == Self::Back)),
+            SagaStep::retriable(ship, RESOURCE, ACTION).input(&false),
+        ];
+        let (soon, later) = (Duration::from_millis(1), Duration::from_millis(20));
+        let steps = steps.into_iter().map(|step| step.pauses(soon, 2, later));
+        steps.fold(Saga::new("place-order"), Saga::step)
+    }
+}
+
+/// What a process plays, and where the coordinator is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Script {
+    /// Where the coordinator is.
+    pub endpoint: String,
+    /// Which of the two.
+    pub role: Role,
+}
+
+/// The two parts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Role {
+    /// Takes part, with its work in this file.
+    Service(PathBuf),
+    /// Starts the saga of a key and waits for its end.
+    Caller(String, Course),
+}
+
+/// Plays the part until standard input ends.
+///
+/// # Errors
+/// When nobody listens to what it tells.
+pub async fn play(script: Script) -> Result<()> {
+    listen(Arc::default());
+    let handfast = keep_trying(async || connect(&script.endpoint).await).await;
+    match script.role {
+        Role::Service(database) => {
+            let pool = open(&database).await?;
+            handfast.saga_participant(RESOURCE, pool).action(ACTION, Leave).register();
+            tell(&Told::Ready)?;
+        }
+        Role::Caller(key, course) => {
+            let saga = handfast.start_saga(key, course.saga()).await?;
+            tell(&Told::Ready)?;
+            saga.ended(PATIENCE).await?;
+            tell(&Told::Finished)?;
+        }
+    }
+    std::future::pending().await
+}
+
+/// A client whose requests are sent again for as long as a test may take.
+///
+/// # Errors
+/// When there is no coordinator.
+pub async fn connect(endpoint: &str) -> Result<Handfast, handfast::Error> {
+    let handfast = Handfast::connect(endpoint).application("shop").request_deadline(PATIENCE);
+    handfast.back_off(Duration::from_millis(20), Duration::from_millis(500)).await
+}
+
+/// Makes the service's database.
+///
+/// # Errors
+/// When the file cannot be written.
+pub async fn create(handfast: &Handfast, database: &Path) -> Result<SqlitePool> {
+    let pool = open(database).await?;
+    handfast.migrate(&pool).await?;
+    sqlx::query(EFFECT).execute(&pool).await?;
+    Ok(pool)
+}
+
+/// What the saga of a key has left.
+///
+/// # Errors
+/// When the file cannot be read.
+pub async fn effects(pool: &SqlitePool, key: &str) -> Result<Vec<String>> {
+    let effects = "SELECT step FROM effect WHERE saga = ? ORDER BY rowid";
+    Ok(sqlx::query_scalar(effects).bind(key).fetch_all(pool).await?)
+}
+
+async fn open(database: &Path) -> Result<SqlitePool> {
+    let options = SqliteConnectOptions::new().filename(database).create_if_missing(true);
+    let options = options.busy_timeout(PATIENCE);
+    Ok(SqlitePoolOptions::new().connect_with(options).await?)
+}
+
+/// Leaves the step's name.
+struct Leave;
+
+impl SagaAction<Sqlite> for Leave {
+    /// Whether to refuse.
+    type Input = bool;
+    type Output = ();
+
+    async fn act(
+        &self,
+        local: &mut Transaction<'_, Sqlite>,
+        &refuses: &bool,
+        call: &SagaCall,
+    ) -> Result<(), StepError> {
+        leave(local, call, "").await?;
+        if refuses { Err(StepError::refuse("on purpose")) } else { Ok(()) }
+    }
+
+    async fn compensate(
+        &self,
+        local: &mut Transaction<'_, Sqlite>,
+        _refuses: &bool,
+        call: &SagaCall,
+    ) -> Result<(), StepError> {
+        leave(local, call, "-").await
+    }
+}
+
+async fn leave(
+    local: &mut Transaction<'_, Sqlite>,
+    call: &SagaCall,
+    sign: &str,
+) -> Result<(), StepError> {
+    let effect = sqlx::query("INSERT INTO effect (saga, step) VALUES (?, ? || ?)");
+    effect.bind(call.key()).bind(sign).bind(call.step()).execute(&mut **local).await?;
+    Ok(())
+}

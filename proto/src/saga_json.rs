@@ -1,0 +1,168 @@
+//! The JSON form of a saga's definition, which the client library and the command line read alike.
+//! `docs/saga.md` describes it.
+//!
+//! It reads and checks nothing: what makes a saga impossible is the coordinator's to refuse.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::v1;
+
+/// The stable code of [`SagaJsonError`], listed in `docs/errors.md`.
+pub const CODE: &str = "HF-SAGA-JSON";
+
+/// Why a text is no saga.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SagaJsonError {
+    /// It is not JSON, or not of this form; the message says where.
+    #[error(transparent)]
+    Form(#[from] serde_json::Error),
+    /// An output is taken of what is no step.
+    #[error("step {step} takes from {taken}, which is none")]
+    TakesFromNone {
+        /// Which step takes it.
+        step: String,
+        /// What it names.
+        taken: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saga {
+    name: String,
+    timeout_ms: Option<u64>,
+    steps: Vec<Group>,
+}
+
+/// One step, or several that run beside each other.
+struct Group(Vec<Step>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    name: String,
+    kind: Kind,
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    action: String,
+    input: Option<serde_json::Value>,
+    #[serde(default)]
+    takes: Vec<String>,
+    retry: Option<Retry>,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Compensable,
+    Harmless,
+    Pivot,
+    Retriable,
+    Signal,
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Retry {
+    base_ms: u64,
+    factor: u32,
+    cap_ms: u64,
+    attempts: Option<u32>,
+}
+
+/// Reads a saga's definition.
+///
+/// # Errors
+/// What is wrong with the text, with line and column.
+pub fn definition(json: &str) -> Result<v1::SagaDefinition, SagaJsonError> {
+    let saga: Saga = serde_json::from_str(json)?;
+    let all = saga.steps.iter().flat_map(|group| &group.0);
+    let names: Vec<String> = all.map(|step| step.name.clone()).collect();
+    let groups = (0..).zip(saga.steps);
+    let steps = groups.flat_map(|(at, group)| group.0.into_iter().map(move |step| (at, step)));
+    let steps = steps.map(|(group, step)| step.into_wire(group, &names));
+    Ok(v1::SagaDefinition {
+        name: saga.name,
+        timeout_ms: saga.timeout_ms,
+        steps: steps.collect::<Result<_, _>>()?,
+    })
+}
+
+impl Step {
+    fn into_wire(self, group: u32, names: &[String]) -> Result<v1::SagaStep, SagaJsonError> {
+        let place_of = |taken: &String| {
+            let place = (0..).zip(names).find(|(_, name)| *name == taken).map(|(place, _)| place);
+            let (step, taken) = (self.name.clone(), taken.clone());
+            place.ok_or(SagaJsonError::TakesFromNone { step, taken })
+        };
+        let takes = self.takes.iter().map(place_of).collect::<Result<_, _>>()?;
+        let input = self.input.as_ref().map(serde_json::to_vec).transpose()?;
+        Ok(v1::SagaStep {
+            takes,
+            group,
+            kind: v1::SagaStepKind::from(self.kind).into(),
+            name: self.name,
+            resource_id: self.resource,
+            action: self.action,
+            input: input.unwrap_or_default(),
+            retry: self.retry.map(v1::SagaRetry::from),
+            timeout_ms: self.timeout_ms,
+        })
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { base_ms: 100, factor: 2, cap_ms: 30_000, attempts: None }
+    }
+}
+
+impl From<Retry> for v1::SagaRetry {
+    fn from(Retry { base_ms, factor, cap_ms, attempts }: Retry) -> Self {
+        Self { base_ms, factor, cap_ms, attempts }
+    }
+}
+
+impl From<Kind> for v1::SagaStepKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Compensable => Self::Compensable,
+            Kind::Harmless => Self::Harmless,
+            Kind::Pivot => Self::Pivot,
+            Kind::Retriable => Self::Retriable,
+            Kind::Signal => Self::Signal,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Group {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrMore)
+    }
+}
+
+struct OneOrMore;
+
+impl<'de> Visitor<'de> for OneOrMore {
+    type Value = Group;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a step, or a list of steps that run beside each other")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Group, A::Error> {
+        Ok(Group(vec![Step::deserialize(MapAccessDeserializer::new(map))?]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, steps: A) -> Result<Group, A::Error> {
+        let steps = Vec::deserialize(SeqAccessDeserializer::new(steps))?;
+        if steps.is_empty() { Err(A::Error::invalid_length(0, &self)) } else { Ok(Group(steps)) }
+    }
+}
