@@ -27,6 +27,10 @@ pub(crate) fn ask(id: u64, ask: &Ask) -> String {
         Ask::GetSaga(request) => format!("saga {}", request.xid),
         Ask::SignalSaga(request) => format!("signal {} {}", request.xid, request.signal),
         Ask::CancelSaga(request) => format!("cancel saga {}", request.xid),
+        Ask::AcquireLock(request) => format!("lock {}", request.name),
+        Ask::RenewLocks(request) => format!("renew {} leases", request.tokens.len()),
+        Ask::ReleaseLock(request) => format!("let go of lock {}", request.name),
+        Ask::FindLock(request) => format!("who holds lock {}", request.name),
         Ask::TryBranch(request) => format!("try {}/{}", request.xid, request.branch_id),
         Ask::Finished(outcome) => {
             let branches = outcome.branches.iter().map(|branch| {
@@ -63,6 +67,10 @@ pub(crate) fn answer(id: u64, answer: &Answer) -> String {
             let branches = branches.collect::<Vec<_>>().join(", ");
             format!("call {} {:?} {branches}", call.resource_id, call.decision())
         }
+        Answer::AcquireLock(reply) => format!("lock: {:?}", reply.result),
+        Answer::RenewLocks(reply) => format!("leases held: {:?}", reply.held),
+        Answer::ReleaseLock(reply) => format!("let go, held: {}", reply.was_held),
+        Answer::FindLock(reply) => format!("held by {:?}", reply.holder),
         Answer::TryBranch(reply) => format!("tried: {:?}", reply.result),
         Answer::Saga(saga) => format!("saga {} {:?}", saga.xid, saga.status()),
         Answer::GoAway(notice) => format!("go away: {}", notice.reason),

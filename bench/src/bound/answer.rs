@@ -51,6 +51,10 @@ impl Echoes {
             Ask::StartSaga(_) | Ask::GetSaga(_) | Ask::SignalSaga(_) | Ask::CancelSaga(_) => {
                 durable(Answer::Saga(v1::SagaReply::default()))
             }
+            Ask::AcquireLock(_) => durable(Answer::AcquireLock(v1::AcquireLockReply::default())),
+            Ask::RenewLocks(_) => durable(Answer::RenewLocks(v1::RenewLocksReply::default())),
+            Ask::ReleaseLock(_) => durable(Answer::ReleaseLock(v1::ReleaseLockReply::default())),
+            Ask::FindLock(_) => at_once(Answer::FindLock(v1::FindLockReply::default())),
             Ask::TryBranch(_) => durable(Answer::TryBranch(v1::TryBranchReply::default())),
             Ask::Finished(_) => Echo::Silent,
         }
