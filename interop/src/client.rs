@@ -46,10 +46,10 @@ impl Client {
     }
 
     /// How it is run, besides in the way that it has unless it is told otherwise.
-    pub(crate) fn encodings(&self) -> &'static [Encoding] {
+    pub(crate) fn more_ways(&self) -> Vec<Way> {
         match self {
-            Self::Java(java) => java.encodings(),
-            Self::Go(_) => &[],
+            Self::Java(java) => java.more_ways(),
+            Self::Go(_) => Vec::new(),
         }
     }
 
@@ -76,35 +76,64 @@ impl fmt::Display for Client {
 pub(crate) struct Wanted<'a> {
     /// Where its settings go.
     pub(crate) folder: &'a Path,
-    /// Where it finds the coordinator.
+    /// Where it finds the coordinator, if it has a list.
     pub(crate) coordinator: SocketAddr,
-    pub(crate) encoding: Encoding,
+    /// Whom it asks otherwise.
+    pub(crate) registry: SocketAddr,
+    pub(crate) way: Way,
     pub(crate) database: &'a Database,
     /// The name of its part of the database.
     pub(crate) name: &'a str,
 }
 
-/// How a client writes what it sends.
+/// How a client finds the coordinator, and writes what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Encoding {
+pub(crate) struct Way {
+    pub(crate) registry: Registry,
     pub(crate) serializer: &'static str,
     pub(crate) compressor: &'static str,
 }
 
-impl Encoding {
-    /// What a client does unless it is told otherwise.
-    pub(crate) const DEFAULT: Self = Self { serializer: "seata", compressor: "none" };
+/// Where a client looks for the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registry {
+    /// In a list of its own.
+    File,
+    /// It asks the coordinator itself, by HTTP.
+    Raft,
+}
 
-    /// The others.
-    pub(crate) const MORE: &[Self] = &[
-        Self { serializer: "protobuf", compressor: "none" },
-        Self { serializer: "protobuf", compressor: "gzip" },
-        Self { serializer: "seata", compressor: "gzip" },
-        Self { serializer: "seata", compressor: "zip" },
-        Self { serializer: "seata", compressor: "deflater" },
-        Self { serializer: "seata", compressor: "zstd" },
-        Self { serializer: "seata", compressor: "lz4" },
-        Self { serializer: "seata", compressor: "bzip2" },
+impl Registry {
+    /// As the client's settings name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Raft => "raft",
+        }
+    }
+}
+
+impl Way {
+    const fn written_as(serializer: &'static str, compressor: &'static str) -> Self {
+        Self { registry: Registry::File, serializer, compressor }
+    }
+
+    /// What a client does unless it is told otherwise.
+    pub(crate) const DEFAULT: Self = Self::written_as("seata", "none");
+
+    /// By the other registry.
+    pub(crate) const BY_RAFT: Self = Self { registry: Registry::Raft, ..Self::DEFAULT };
+
+    /// With the other serializers and compressors.
+    pub(crate) const ENCODED: &[Self] = &[
+        Self::written_as("protobuf", "none"),
+        Self::written_as("protobuf", "gzip"),
+        Self::written_as("seata", "gzip"),
+        Self::written_as("seata", "zip"),
+        Self::written_as("seata", "deflater"),
+        Self::written_as("seata", "zstd"),
+        Self::written_as("seata", "lz4"),
+        Self::written_as("seata", "bzip2"),
     ];
 
     /// As the heads of frames have it.
@@ -123,9 +152,9 @@ impl Encoding {
     }
 }
 
-impl fmt::Display for Encoding {
+impl fmt::Display for Way {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.serializer, self.compressor)
+        write!(out, "{} {}/{}", self.registry.name(), self.serializer, self.compressor)
     }
 }
 

@@ -56,6 +56,11 @@ impl Coordinator {
         self.seata
     }
 
+    /// Whom those ask that have no list.
+    pub(crate) fn registry(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// Ends it as `kill -9` does.
     pub(crate) fn kill(&self) -> Result<()> {
         self.process().take().context("the coordinator is down")?.kill()

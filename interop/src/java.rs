@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::client::{Encoding, Wanted, built, sources};
+use crate::client::{Wanted, Way, built, sources};
 use crate::database::USER;
 
 /// A release.
@@ -18,19 +18,28 @@ pub(crate) struct Java {
     pub(crate) version: &'static str,
     /// Whether Maven's repository has this release's other serializers and compressors.
     has_encodings: bool,
+    /// Whether the release can ask the coordinator where it is.
+    has_raft: bool,
 }
 
 impl Java {
     /// The last ones of their lines, and the newest.
     pub(crate) const ALL: &[Self] = &[
-        Self { package: "io.seata", version: "1.8.0", has_encodings: true },
-        Self { package: "io.seata", version: "2.0.0", has_encodings: false },
-        Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true },
-        Self { package: "org.apache.seata", version: "2.6.0", has_encodings: false },
+        Self { package: "io.seata", version: "1.8.0", has_encodings: true, has_raft: false },
+        Self { package: "io.seata", version: "2.0.0", has_encodings: false, has_raft: false },
+        Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true, has_raft: true },
+        Self {
+            package: "org.apache.seata",
+            version: "2.6.0",
+            has_encodings: false,
+            has_raft: true,
+        },
     ];
 
-    pub(crate) fn encodings(&self) -> &'static [Encoding] {
-        if self.has_encodings { Encoding::MORE } else { &[] }
+    pub(crate) fn more_ways(&self) -> Vec<Way> {
+        let encoded = if self.has_encodings { Way::ENCODED } else { &[] };
+        let raft = self.has_raft.then_some(Way::BY_RAFT);
+        encoded.iter().copied().chain(raft).collect()
     }
 
     pub(crate) fn build(&self) -> Result<()> {
@@ -72,19 +81,25 @@ impl Java {
 fn write_settings(wanted: &Wanted<'_>) -> Result<()> {
     let folder: &Path = wanted.folder;
     fs::create_dir_all(folder)?;
-    fs::write(folder.join("registry.conf"), REGISTRY)?;
+    let registry = REGISTRY
+        .replace("{registry}", wanted.way.registry.name())
+        .replace("{address}", &wanted.registry.to_string());
+    fs::write(folder.join("registry.conf"), registry)?;
     let file = FILE
         .replace("{address}", &wanted.coordinator.to_string())
-        .replace("{serializer}", wanted.encoding.serializer)
-        .replace("{compressor}", wanted.encoding.compressor);
+        .replace("{serializer}", wanted.way.serializer)
+        .replace("{compressor}", wanted.way.compressor);
     fs::write(folder.join("file.conf"), file)?;
     Ok(())
 }
 
 const REGISTRY: &str = r#"registry {
-  type = "file"
+  type = "{registry}"
   file {
     name = "file.conf"
+  }
+  raft {
+    serverAddr = "{address}"
   }
 }
 config {

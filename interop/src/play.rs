@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use handfast_test_services::Kind;
 
 use crate::Options;
-use crate::client::{Client, Encoding};
+use crate::client::{Client, Way};
 use crate::database::Database;
 use crate::scenarios::{self, Scenario};
 use crate::stage::Stage;
@@ -21,7 +21,7 @@ use crate::stage::Stage;
 #[derive(Debug)]
 struct Performance {
     client: Client,
-    encoding: Encoding,
+    way: Way,
     database: Arc<Database>,
     scenarios: Vec<Scenario>,
 }
@@ -75,9 +75,9 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
         }
         let database = Arc::new(Database::start(kind)?);
         for client in &clients {
-            let on = |encoding, scenarios: &[Scenario]| Performance {
+            let on = |way, scenarios: &[Scenario]| Performance {
                 client: *client,
-                encoding,
+                way,
                 database: Arc::clone(&database),
                 scenarios: scenarios
                     .iter()
@@ -85,10 +85,10 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
                     .copied()
                     .collect(),
             };
-            performances.push(on(Encoding::DEFAULT, &scenarios));
+            performances.push(on(Way::DEFAULT, &scenarios));
             // What is written on the way to the coordinator has nothing to do with the database.
-            let more = if kind == Kind::MariaDb { client.encodings() } else { &[] };
-            performances.extend(more.iter().map(|encoding| on(*encoding, &basic)));
+            let more = if kind == Kind::MariaDb { client.more_ways() } else { Vec::new() };
+            performances.extend(more.into_iter().map(|way| on(way, &basic)));
         }
     }
     performances.retain(|it| !it.scenarios.is_empty());
@@ -104,7 +104,7 @@ fn fits(wanted: Option<&str>, name: &str) -> bool {
 /// A stage on which something failed is not played on: what follows might fail for no other reason.
 fn play_one(it: &Performance, number: usize, tally: &Tally) {
     let name = format!("interop_{number}");
-    let stage = match Stage::set_up(it.client, it.encoding, &it.database, &name) {
+    let stage = match Stage::set_up(it.client, it.way, &it.database, &name) {
         Ok(stage) => stage,
         Err(error) => {
             tally.failed.fetch_add(it.scenarios.len(), Ordering::Relaxed);
@@ -137,7 +137,7 @@ fn play_one(it: &Performance, number: usize, tally: &Tally) {
 impl fmt::Display for Performance {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let database = self.database.kind().programs().name;
-        write!(out, "{} {database} {}", self.client, self.encoding)
+        write!(out, "{} {database} {}", self.client, self.way)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::client::{Client, Encoding, Wanted};
+use crate::client::{Client, Registry, Wanted, Way};
 use crate::coordinator::Coordinator;
 use crate::database::Database;
 use crate::line::Line;
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     line: Line,
     coordinator: Coordinator,
     client: Client,
-    encoding: Encoding,
+    way: Way,
     database: Arc<Database>,
     name: String,
     folder: TempDir,
@@ -41,7 +41,7 @@ impl Stage {
     /// Sets it up, with a database of this name.
     pub(crate) fn set_up(
         client: Client,
-        encoding: Encoding,
+        way: Way,
         database: &Arc<Database>,
         name: &str,
     ) -> Result<Self> {
@@ -51,12 +51,16 @@ impl Stage {
         let line = Line::to(coordinator.address())?;
         let start = |service: &str, address| {
             let place = folder.path().join(service);
-            start_service(client, encoding, database, name, &place, address)
+            let found = [address, coordinator.registry()];
+            start_service(client, way, database, name, &place, found)
         };
         let desk = start("desk", coordinator.address())?;
         let shop = start("shop", line.address())?;
-        until("the client connects", || Ok(line.written().is_some()))?;
-        same("how the client writes", &line.written(), &Some(encoding.written()?))?;
+        // Who asks the coordinator where it is comes by no line.
+        if way.registry == Registry::File {
+            until("the client connects", || Ok(line.written().is_some()))?;
+            same("how the client writes", &line.written(), &Some(way.written()?))?;
+        }
         let maker = desk.actor();
         for statement in database.tables(name) {
             maker.tell(&format!("plain {statement}"))?;
@@ -67,7 +71,7 @@ impl Stage {
             line,
             coordinator,
             client,
-            encoding,
+            way,
             database: Arc::clone(database),
             name: name.to_owned(),
             folder,
@@ -90,8 +94,8 @@ impl Stage {
     pub(crate) fn second_shop(&self) -> Result<Service> {
         let number = self.service_last.fetch_add(1, Ordering::Relaxed);
         let place = self.folder.path().join(format!("shop-{number}"));
-        let address = self.coordinator.address();
-        start_service(self.client, self.encoding, &self.database, &self.name, &place, address)
+        let found = [self.coordinator.address(), self.coordinator.registry()];
+        start_service(self.client, self.way, &self.database, &self.name, &place, found)
     }
 
     /// What lies between the shop and the coordinator.
@@ -162,12 +166,12 @@ pub(crate) fn take_one(row: u32) -> String {
 
 fn start_service(
     client: Client,
-    encoding: Encoding,
+    way: Way,
     database: &Database,
     name: &str,
     folder: &Path,
-    coordinator: SocketAddr,
+    [coordinator, registry]: [SocketAddr; 2],
 ) -> Result<Service> {
-    let wanted = Wanted { folder, coordinator, encoding, database, name };
+    let wanted = Wanted { folder, coordinator, registry, way, database, name };
     Service::start(client.service(&wanted)?, &folder.with_extension("log"))
 }

@@ -1,5 +1,7 @@
 //! The words of the command line.
 
+use std::net::SocketAddr;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use handfast::outbox::{EventId, EventState};
 
@@ -33,6 +35,9 @@ pub(crate) enum Command {
         /// How long finished events are kept, in days.
         #[arg(long, default_value_t = 7)]
         retention_days: u64,
+        /// Serves how far the relays are behind, for Prometheus, at /metrics of this address.
+        #[arg(long, value_name = "ADDRESS")]
+        metrics: Option<SocketAddr>,
     },
     /// List events, in order.
     Ls {

@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use handfast::outbox::{self, Broker, EventRow, JetStream, Lag, RabbitMq, RedisStreams, Relay};
 
 use crate::arguments::{Arguments, Command};
+use crate::metrics;
 
 /// A database of an outbox.
 enum Outbox {
@@ -46,9 +47,20 @@ impl Outbox {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
-        Command::Run { database, broker, batch, attempts_max, lease_seconds, retention_days } => {
+        Command::Run {
+            database,
+            broker,
+            batch,
+            attempts_max,
+            lease_seconds,
+            retention_days,
+            metrics,
+        } => {
             let outbox = Outbox::open(&database.url).await?;
             let broker = connect(&broker).await?;
+            if let Some(address) = metrics {
+                on_pool!(&outbox, pool => metrics::serve(address, pool.clone()).await?);
+            }
             on_pool!(outbox, pool => {
                 let relay = Relay::new(pool, broker)
                     .batch(batch)

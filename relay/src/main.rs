@@ -5,6 +5,7 @@
 
 mod arguments;
 mod command;
+mod metrics;
 
 use std::io::{Write, stderr};
 use std::process::ExitCode;

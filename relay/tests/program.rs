@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,8 @@ async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
     outbox.emit(&Event::new(topic, "7").payload("placed")).await;
     let mut program = Command::new(PROGRAM);
     program.args(["run", "--database", &outbox.url, "--broker", broker]);
+    let metrics = free_address();
+    program.args(["--metrics", &metrics]);
     let mut relay = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while outbox.json("ls")[0]["state"] != "published" {
@@ -114,8 +118,25 @@ async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
         assert!(relay.try_wait().unwrap().is_none(), "it runs");
     }
     assert_eq!(outbox.json("lag")["relays"], 1);
+    let scraped = scrape(&metrics);
+    for line in ["200 OK", "handfast_outbox_relays 1", "handfast_outbox_events{state=\"new\"} 0"] {
+        assert!(scraped.contains(line), "{line}: {scraped}");
+    }
     let pid = relay.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
     assert!(relay.wait().unwrap().success());
     assert_eq!(outbox.json("lag")["relays"], 0, "it has let go of its lanes");
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

@@ -86,6 +86,23 @@ impl Coordinator {
         Ok(reply)
     }
 
+    /// Registers a branch of a participant over HTTP and has its try called, for as long as the
+    /// request says, beyond the request deadline.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn try_branch(
+        &self,
+        request: v1::TryBranchRequest,
+    ) -> Result<v1::TryBranchReply, Error> {
+        let wait = Duration::from_millis(request.timeout_ms);
+        let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;
+        let Answer::TryBranch(reply) = answer else {
+            return Err(unexpected("try_branch", &answer));
+        };
+        Ok(reply)
+    }
+
     /// Reports how phase one of a branch ended.
     ///
     /// # Errors

@@ -33,6 +33,7 @@
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
+//! | call a service without a library | [`Handfast::tcc_over_http`], [`HttpTcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |
@@ -80,7 +81,7 @@ pub use connect::{Connect, Handfast};
 pub use context::current_xid;
 pub use error::{Error, Rejection, RejectionDetail};
 pub use status::{GlobalStatus, RollbackReason};
-pub use tcc::{Tcc, TccBranch, TccError, TccResource};
+pub use tcc::{HttpTcc, HttpTryError, Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };

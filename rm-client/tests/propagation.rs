@@ -164,6 +164,13 @@ impl Coordinator for Within {
         Err(Status::unimplemented("not asked here"))
     }
 
+    async fn try_branch(
+        &self,
+        _: Request<v1::TryBranchRequest>,
+    ) -> Result<Response<v1::TryBranchReply>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
     async fn report_branch(
         &self,
         _: Request<v1::ReportBranchRequest>,

@@ -4,6 +4,7 @@
 //! written: a reader goes by the frame's own compressor, so that an answer may be uncompressed.
 //! Sources: `core/.../compressor/CompressorType.java`, `compressor/seata-compressor-*`.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 
 use bzip2_rs::DecoderReader;
@@ -99,15 +100,16 @@ impl Compression {
         }
     }
 
-    /// Decompresses a body with the compressor of this number.
+    /// Decompresses a body with the compressor of this number. One that is not compressed is not
+    /// copied.
     pub(crate) fn decompress(
         id: u8,
         body: &[u8],
         bytes_max: usize,
-    ) -> Result<(Vec<u8>, Self), WireError> {
+    ) -> Result<(Cow<'_, [u8]>, Self), WireError> {
         let compression = Self::of(id, body)?;
         let read = match compression {
-            Self::None => read_all(body, bytes_max),
+            Self::None => return Ok((within(Cow::Borrowed(body), bytes_max)?, compression)),
             Self::Gzip => read_all(MultiGzDecoder::new(body), bytes_max),
             Self::Zip => zip::read(body, bytes_max),
             Self::Bzip2 => read_all(DecoderReader::new((&b"BZ"[..]).chain(body)), bytes_max),
@@ -117,10 +119,7 @@ impl Compression {
             Self::Zstd => zstd::read(body, bytes_max),
         };
         let body = read.map_err(|error| damaged(compression, &error))?;
-        match body.len() > bytes_max {
-            true => Err(too_large("decompressed bytes", body.len(), bytes_max)),
-            false => Ok((body, compression)),
-        }
+        Ok((within(Cow::Owned(body), bytes_max)?, compression))
     }
 
     /// Compresses a body.
@@ -146,6 +145,13 @@ fn damaged(compression: Compression, error: &io::Error) -> WireError {
 }
 
 /// Reads to the end, or to one byte more than is allowed.
+fn within(body: Cow<'_, [u8]>, bytes_max: usize) -> Result<Cow<'_, [u8]>, WireError> {
+    match body.len() > bytes_max {
+        true => Err(too_large("decompressed bytes", body.len(), bytes_max)),
+        false => Ok(body),
+    }
+}
+
 fn read_all(reader: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     let bytes = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
@@ -186,7 +192,7 @@ mod tests {
             for compression in WRITTEN {
                 let written = compression.compress(body.clone()).unwrap();
                 let read = Compression::decompress(compression.id(), &written, body.len());
-                assert_eq!(read, Ok((body.clone(), compression)), "{compression:?}");
+                assert_eq!(read, Ok((Cow::Borrowed(&body[..]), compression)), "{compression:?}");
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::global::{Global, Phase};
 use crate::lock::Touched;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
 use crate::record::{GlobalState, Record, RecordKey};
-use crate::request::{DecidedBy, Decision, ReplyWhen};
+use crate::request::{DecidedBy, Decision, Mode, ReplyWhen};
 use crate::vote::answers_a_commit_with;
 use crate::{Correlation, Timestamp, Xid};
 
@@ -65,14 +65,30 @@ impl Coordinator {
         reply_when: ReplyWhen,
     ) -> Option<Reply> {
         let under_way = matches!(status, GlobalStatus::Committing | GlobalStatus::RollingBack(_));
+        let waits = match reply_when {
+            ReplyWhen::Decided => false,
+            ReplyWhen::Finished => under_way,
+            ReplyWhen::Effective if self.is_in_effect(xid) => {
+                return Some(Reply::Status(GlobalStatus::Committed));
+            }
+            ReplyWhen::Effective => under_way,
+        };
         let room = self.waits.len() < self.limits.waiters_max;
-        match (to, reply_when) {
-            (Some(to), ReplyWhen::Finished) if under_way && room => {
+        match to {
+            Some(to) if waits && room => {
                 self.waits.await_end(xid, to);
                 None
             }
-            (_, ReplyWhen::Finished | ReplyWhen::Decided) => Some(Reply::Status(status)),
+            _ => Some(Reply::Status(status)),
         }
+    }
+
+    /// Whether phase two of a commit changes nothing that others can see.
+    fn is_in_effect(&self, xid: Xid) -> bool {
+        self.globals.get(xid).is_some_and(|global| {
+            global.phase == Phase::Committing
+                && global.branches.iter().all(|branch| branch.mode == Mode::At)
+        })
     }
 
     /// Takes the decision of an undecided global, with everything that follows from it at once.

@@ -12,8 +12,9 @@ use std::time::Duration;
 use handfast_core::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::millis;
 use crate::store::SEGMENT_BYTES;
-use crate::{dispatch, engine, grpc, seata};
+use crate::{dispatch, engine, grpc, over_http, seata};
 
 mod layers;
 mod validate;
@@ -54,6 +55,8 @@ pub struct Config {
     pub limits: Limits,
     /// How phase two is carried out.
     pub dispatch: DispatchConfig,
+    /// Participants that are called over HTTP.
+    pub http: HttpConfig,
     /// Encryption.
     pub tls: TlsConfig,
     /// Who may do what.
@@ -186,6 +189,36 @@ pub struct DispatchConfig {
     pub in_flight_max: usize,
 }
 
+/// Participants that are called over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// How long one call may take, in milliseconds, from its connection to the end of its answer.
+    /// Too short: slow operations are called again while they run. Too long: a dead participant is
+    /// asked rarely.
+    pub timeout_ms: u64,
+    /// The most that is read of an answer, in bytes. Too small: outputs of saga steps are lost. Too
+    /// large: a bad participant fills the memory.
+    pub response_bytes_max: usize,
+    /// Calls of one participant at a time. Too few: they wait for each other. Too many: it is
+    /// overrun after an outage.
+    pub calls_max: usize,
+    /// Who may be called: what the URLs begin with, and the file with the secret that the calls are
+    /// signed with. Nobody else is ever called.
+    pub participants: Vec<HttpParticipant>,
+}
+
+/// One participant that is called over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpParticipant {
+    /// What its URLs begin with, up to a slash. A short one covers what nobody meant to be called.
+    pub prefix: String,
+    /// A file with at least 32 bytes. Participants that share one can call each other in the
+    /// coordinator's name.
+    pub secret_file: PathBuf,
+}
+
 /// The loop that decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -267,6 +300,7 @@ impl Default for Config {
             engine: EngineConfig::default(),
             limits: Limits::default(),
             dispatch: DispatchConfig::default(),
+            http: HttpConfig::default(),
             tls: TlsConfig::default(),
             security: SecurityConfig::default(),
             log: LogConfig::default(),
@@ -303,7 +337,6 @@ impl Default for AdminConfig {
 impl Default for SeataConfig {
     fn default() -> Self {
         let settings = seata::Settings::default();
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
             enabled: false,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8091)),
@@ -366,6 +399,15 @@ impl From<&DispatchConfig> for dispatch::Settings {
             batch_bytes_max: config.batch_bytes_max,
             in_flight_max: config.in_flight_max,
         }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        let over_http::Settings { timeout, response_bytes_max, calls_max, .. } =
+            over_http::Settings::default();
+        let timeout_ms = millis(timeout);
+        Self { timeout_ms, response_bytes_max, calls_max, participants: Vec::new() }
     }
 }
 

@@ -20,7 +20,7 @@ pub use backoff::Backoff;
 pub use call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
 pub use lane::ResourceLoad;
 pub use queue::Queue;
-pub use shell::{CallSink, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
+pub use shell::{CallSink, Claim, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
 
 /// How phase two is carried out.
 #[derive(Clone, Debug)]

@@ -30,6 +30,7 @@ use crate::clock::{Clock, WallClock};
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{Bounds, Front};
+use crate::over_http::{self, Caller, CallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::works::{self, Works, open_directory};
@@ -56,6 +57,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Participants cannot be called over HTTP.
+    #[error(transparent)]
+    Http(#[from] CallerError),
     /// This build's own API description is unreadable.
     #[error(transparent)]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -74,6 +78,7 @@ pub struct Builder {
     limits: Limits,
     bounds: Bounds,
     dispatch: dispatch::Settings,
+    over_http: over_http::Settings,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -94,6 +99,7 @@ impl Server {
             limits: Limits::default(),
             bounds: Bounds::default(),
             dispatch: dispatch::Settings::default(),
+            over_http: over_http::Settings::default(),
             clock: None,
         }
     }
@@ -155,6 +161,13 @@ impl Builder {
         self
     }
 
+    /// Which participants are called over HTTP, and how.
+    #[must_use]
+    pub fn over_http(mut self, settings: over_http::Settings) -> Self {
+        self.over_http = settings;
+        self
+    }
+
     /// Where time comes from.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -178,10 +191,13 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
-        let works = Works::start(store, clock, settings, self.dispatch).await?;
+        let over_http = Caller::new(self.over_http)?;
+        let works = Works::start(store, clock, settings, self.dispatch, over_http).await?;
         let Engine { handle, standing, .. } = &works.engine;
         let dispatcher = works.dispatcher.clone();
-        let front = Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds);
+        let over_http = works.over_http.clone();
+        let front =
+            Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
         let acceptor = Acceptor::new(listener, CONNECTIONS_MAX, "grpc");
         let port = open_port(&front, acceptor).inspect_err(|_| works.abort())?;
         Ok(RunningServer { address, works, front, port })

@@ -13,6 +13,7 @@ mod outbox;
 mod refusal;
 mod saga;
 mod to_wire;
+mod try_branch;
 mod unary;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,7 @@ use tonic_health::ServingStatus;
 
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineError, EngineHandle, Standing};
+use crate::over_http::Caller;
 use outbox::Outbox;
 
 pub use bounds::{BadRequest, Bounds};
@@ -51,25 +53,29 @@ struct Shared {
     dispatcher: Dispatcher,
     standing: watch::Receiver<Standing>,
     bounds: Bounds,
+    over_http: Caller,
     outboxes: Mutex<Vec<Weak<Outbox>>>,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
 }
 
 impl Front {
-    /// A front end before this engine and dispatcher, without connections.
+    /// A front end before this engine and dispatcher, without connections. The caller calls the
+    /// tries that clients ask for.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
         standing: watch::Receiver<Standing>,
         dispatcher: Dispatcher,
         bounds: Bounds,
+        over_http: Caller,
     ) -> Self {
         let shared = Shared {
             engine,
             dispatcher,
             standing,
             bounds,
+            over_http,
             outboxes: Mutex::default(),
             going_away: AtomicBool::new(false),
             health: tonic_health::server::HealthReporter::new(),

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod grpc;
 pub mod metrics;
 pub mod moment;
+pub mod over_http;
 pub mod seata;
 pub mod security;
 pub mod serve;

@@ -14,7 +14,6 @@ mod resource;
 mod rows;
 mod status;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,9 +102,4 @@ impl Front {
         drop(acceptor);
         while connections.join_next().await.is_some() {}
     }
-}
-
-/// A connection's address as part of a client's id.
-fn client_id(application: &str, peer: SocketAddr) -> Arc<str> {
-    format!("{application}:{peer}").into()
 }

@@ -22,9 +22,11 @@ use crate::admin::{self, About, AdminState, Readiness, SeataAddress};
 use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
+use crate::dispatch::Seat;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
+use crate::over_http::{self, Caller, Participant, Prefix, Secret};
 use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
@@ -58,6 +60,8 @@ pub struct RunningServer {
     admin: Port,
     seata: Option<Port>,
     background: Vec<JoinHandle<()>>,
+    /// Of participants over HTTP, which are called for as long as the seats are held.
+    _seats: Vec<Seat>,
     shutdown_limit: Duration,
 }
 
@@ -104,6 +108,9 @@ pub enum StartError {
     /// The gRPC server cannot be set up.
     #[error("grpc: {0}")]
     Grpc(String),
+    /// Participants cannot be called over HTTP as configured.
+    #[error("http: {0}")]
+    Http(String),
     /// The store cannot be led, or its records cannot be loaded.
     #[error(transparent)]
     Engine(#[from] EngineFailure),
@@ -121,6 +128,7 @@ impl StartError {
             Self::DataDir { .. } => "HF-CFG-DATA-DIR",
             Self::Listen { .. } => "HF-CFG-LISTEN",
             Self::Grpc(_) => "HF-CFG-GRPC",
+            Self::Http(_) => "HF-CFG-HTTP",
             Self::Engine(failure) => failure.code(),
         }
     }
@@ -192,8 +200,8 @@ impl Doors {
         })
     }
 
-    /// Clients of Seata find the coordinator at the host of its advertised address; without one that
-    /// names a host, where it listens.
+    /// Clients of Seata find the coordinator at the host of its advertised address; without one
+    /// that names a host, where it listens.
     fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
         let (_, address) = self.seata.as_ref()?;
         let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());
@@ -253,7 +261,24 @@ async fn start_works(
         ..engine::Settings::new(advertised_address)
     };
     let dispatch = (&config.dispatch).into();
-    Ok(Works::start(store, Arc::clone(clock), settings, dispatch).await?)
+    let over_http = open_caller(config)?;
+    Ok(Works::start(store, Arc::clone(clock), settings, dispatch, over_http).await?)
+}
+
+fn open_caller(config: &Config) -> Result<Caller, StartError> {
+    let wrong = |error: &dyn std::error::Error| StartError::Http(error.to_string());
+    let participants = config.http.participants.iter().map(|it| {
+        let prefix = Prefix::parse(&it.prefix).map_err(|error| wrong(&error))?;
+        let secret = Secret::read(&it.secret_file).map_err(|error| wrong(&error))?;
+        Ok(Participant { prefix, secret })
+    });
+    let settings = over_http::Settings {
+        participants: participants.collect::<Result<_, StartError>>()?,
+        timeout: Duration::from_millis(config.http.timeout_ms),
+        response_bytes_max: config.http.response_bytes_max,
+        calls_max: config.http.calls_max,
+    };
+    Caller::new(settings).map_err(|error| wrong(&error))
 }
 
 /// Takes the ports into service.
@@ -267,9 +292,11 @@ fn serve(
     let Doors { access, audit, grpc, grpc_address, admin, admin_address, seata } = doors;
     let seata_address = seata.as_ref().map(|(_, address)| *address);
     tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
-    let Works { dispatcher, timer, engine: Engine { handle, standing, ended } } = works;
+    let Works { dispatcher, timer, engine, over_http, seats } = works;
+    let Engine { handle, standing, ended } = engine;
     let readiness = Readiness::new(standing.clone());
-    let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds(config));
+    let bounds = bounds(config);
+    let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds, over_http);
     let routes = front.routes().map_err(|error| {
         ended.abort();
         timer.abort();
@@ -302,6 +329,7 @@ fn serve(
         admin: serve_admin(admin, admin::router(state), admin_silence_limit),
         seata,
         access,
+        _seats: seats,
         background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })

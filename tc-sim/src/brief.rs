@@ -27,6 +27,7 @@ pub(crate) fn ask(id: u64, ask: &Ask) -> String {
         Ask::GetSaga(request) => format!("saga {}", request.xid),
         Ask::SignalSaga(request) => format!("signal {} {}", request.xid, request.signal),
         Ask::CancelSaga(request) => format!("cancel saga {}", request.xid),
+        Ask::TryBranch(request) => format!("try {}/{}", request.xid, request.branch_id),
         Ask::Finished(outcome) => {
             let branches = outcome.branches.iter().map(|branch| {
                 let ended = match &branch.result {
@@ -62,6 +63,7 @@ pub(crate) fn answer(id: u64, answer: &Answer) -> String {
             let branches = branches.collect::<Vec<_>>().join(", ");
             format!("call {} {:?} {branches}", call.resource_id, call.decision())
         }
+        Answer::TryBranch(reply) => format!("tried: {:?}", reply.result),
         Answer::Saga(saga) => format!("saga {} {:?}", saga.xid, saga.status()),
         Answer::GoAway(notice) => format!("go away: {}", notice.reason),
     };

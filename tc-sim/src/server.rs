@@ -15,6 +15,7 @@ use handfast_server::clock::Clock;
 use handfast_server::dispatch::{self, Dispatcher, PhaseTwo};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
 use handfast_server::grpc::{Bounds, Front};
+use handfast_server::over_http::Caller;
 use handfast_server::store::Store;
 
 use crate::network::Network;
@@ -119,7 +120,8 @@ impl Server {
         let phase_two: Arc<dyn PhaseTwo> = Arc::new(dispatcher.clone());
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
-        let front = Front::new(engine.clone(), prepared.standing, dispatcher, Bounds::default());
+        let (bounds, nobody) = (Bounds::default(), Caller::nobody());
+        let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(Process { front, engine });
         prepared.run.await

@@ -17,6 +17,8 @@ const SEEDS: &str = "2000";
 const HOOK_CASES: usize = 5_000;
 /// How often the example's coordinator is killed in the run that kills it.
 const CRASHES: &str = "2";
+/// How often a relay or consumer of the choreography is killed, over each broker.
+const KILLS: &str = "12";
 
 /// What the client library may be built with: no database, or each alone.
 const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
@@ -56,7 +58,8 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
 }
 
 /// Runs the examples at their own small size: in AT mode on each database, and once with a
-/// coordinator that dies; in the other modes where they differ. Their tests do the rest.
+/// coordinator that dies; in the other modes where they differ; as a choreography by each broker,
+/// with relays and consumers that die. Their tests do the rest.
 fn run_examples(interrupts: &Interrupts) -> Result<()> {
     let services = Services::start(interrupts)?;
     interrupts.run(&mut example("order-payment", &[]))?;
@@ -64,6 +67,10 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
     interrupts.run(&mut example("order-payment-tcc", &[]))?;
     interrupts.run(&mut example("order-payment-saga", &[]))?;
     interrupts.run(&mut example("order-payment-outbox", &[]))?;
+    for broker in services.broker_urls()? {
+        let killed = ["--broker", &broker, "--kill-workers", KILLS];
+        interrupts.run(&mut example("order-payment-outbox", &killed))?;
+    }
     for url in services.sql_urls()? {
         interrupts.run(&mut example("order-payment", &["--database", &url]))?;
         interrupts.run(&mut example("order-payment-xa", &["--database", &url]))?;

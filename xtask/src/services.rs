@@ -77,6 +77,14 @@ impl Services {
         Kind::SQL.into_iter().map(|kind| self.url(variable(kind))).collect()
     }
 
+    /// The address of every broker.
+    pub(crate) fn broker_urls(&self) -> Result<Vec<String>> {
+        [REDIS_VARIABLE, RABBITMQ_VARIABLE, NATS_VARIABLE]
+            .into_iter()
+            .map(|it| self.url(it))
+            .collect()
+    }
+
     fn url(&self, variable: &'static str) -> Result<String> {
         match self.variables.iter().find(|(name, _)| *name == variable) {
             Some((_, url)) => Ok(url.clone()),

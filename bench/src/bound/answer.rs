@@ -51,6 +51,7 @@ impl Echoes {
             Ask::StartSaga(_) | Ask::GetSaga(_) | Ask::SignalSaga(_) | Ask::CancelSaga(_) => {
                 durable(Answer::Saga(v1::SagaReply::default()))
             }
+            Ask::TryBranch(_) => durable(Answer::TryBranch(v1::TryBranchReply::default())),
             Ask::Finished(_) => Echo::Silent,
         }
     }

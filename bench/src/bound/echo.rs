@@ -149,6 +149,13 @@ impl Coordinator for EchoService {
         Ok(Response::new(wire::RegisterBranchReply { fencing_token }))
     }
 
+    async fn try_branch(
+        &self,
+        _request: Request<wire::TryBranchRequest>,
+    ) -> Result<Response<wire::TryBranchReply>, Status> {
+        Err(no_state())
+    }
+
     async fn report_branch(
         &self,
         _request: Request<wire::ReportBranchRequest>,

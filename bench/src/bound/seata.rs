@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::echo::Talk;
 use super::log::Log;
+use crate::seata::READ_BYTES;
 use crate::seata::server::Side;
 
 /// Answers that leave in one write.
@@ -55,7 +56,11 @@ async fn hear_all(
     registered: &mpsc::UnboundedSender<Vec<u8>>,
 ) -> Result<()> {
     let (mut side, mut bytes) = (Side::default(), BytesMut::new());
-    while reader.read_buf(&mut bytes).await.context("reading")? > 0 {
+    loop {
+        bytes.reserve(READ_BYTES);
+        if reader.read_buf(&mut bytes).await.context("reading")? == 0 {
+            return Ok(());
+        }
         while let Some(heard) = side.read(&mut bytes)? {
             if let Some(message) = heard.message {
                 talk.hear(message, Some(&heard.bytes));
@@ -66,7 +71,6 @@ async fn hear_all(
         }
         talk.let_out();
     }
-    Ok(())
 }
 
 async fn write_all(

@@ -11,6 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::carry::Carrier;
+use crate::seata::READ_BYTES;
 use crate::seata::client::Side;
 
 /// A connection, registered as TM and as the RM of one resource.
@@ -42,6 +43,7 @@ impl Line {
     }
 
     async fn read_more(&mut self) -> Result<usize> {
+        self.bytes.reserve(READ_BYTES);
         self.incoming.read_buf(&mut self.bytes).await.context("reading")
     }
 }

@@ -18,6 +18,9 @@ const VERSION: &str = "2.2.0";
 const DIALECT: Dialect =
     Dialect { frame: FrameVersion::V1, ..Dialect::java(ClientVersion::new(2, 2, 0)) };
 
+/// Room for a read: without it one would take a few bytes.
+pub(crate) const READ_BYTES: usize = 64 << 10;
+
 /// Appends a frame.
 fn write(message: &Message, kind: MessageKind, id: i32, out: &mut Vec<u8>) -> Result<()> {
     encode(message, kind, id, Encoding::default(), &DIALECT, out).context("writing a frame")

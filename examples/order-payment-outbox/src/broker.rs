@@ -3,93 +3,132 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use async_nats::jetstream;
 use futures::future::BoxFuture;
 use handfast::outbox::{
-    self, Delivery, Event, InProcess, InProcessSubscription, OutboxError, PublishError,
-    RedisStreams, RedisSubscription, Subscription,
+    self, Event, InProcess, JetStream, PublishError, RabbitMq, RedisStreams, Subscription,
 };
+use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
+use lapin::{Connection, ConnectionProperties};
 
 use crate::fact::Topic;
 
-/// When a consumer takes over what another one has left unacknowledged. Each group has one consumer
-/// here, so this is for none.
-const IDLE: Duration = Duration::from_secs(60);
+/// When an event that a consumer has and does not acknowledge is given to another one.
+const IDLE: Duration = Duration::from_secs(5);
 
-/// Takes events from service to service.
+/// Takes events from service to service. What it keeps is of one run, and goes with it.
 #[derive(Debug, Clone)]
 pub(crate) enum Broker {
     /// Within this process.
     InProcess(InProcess),
-    /// A stream a topic. The streams are of one run and go with it.
+    /// A stream a topic.
     Redis { streams: Box<RedisStreams>, url: String, prefix: String },
-}
-
-/// What one consumer hears.
-pub(crate) enum Events {
-    InProcess(InProcessSubscription),
-    Redis(RedisSubscription),
+    /// A queue a topic and consumer.
+    Rabbit { rabbit: RabbitMq, url: String, exchange: String },
+    /// A stream a topic.
+    Nats { streams: Box<JetStream>, url: String, prefix: String },
 }
 
 impl Broker {
+    /// Connects. `run` tells what is of this run from what is of another.
     pub(crate) async fn connect(name: &str, run: &str) -> Result<Self> {
+        let url = name.to_owned();
         match name.split(':').next().unwrap_or_default() {
             "in-process" => Ok(Self::InProcess(InProcess::new())),
             "redis" | "rediss" => {
                 let prefix = format!("handfast:example:{run}:");
                 let streams = Box::new(RedisStreams::connect(name).await?.prefix(&prefix));
-                Ok(Self::Redis { streams, url: name.to_owned(), prefix })
+                Ok(Self::Redis { streams, url, prefix })
             }
-            other => bail!("--broker {other}: in-process or redis://…"),
+            "amqp" | "amqps" => {
+                let exchange = format!("handfast.example.{run}");
+                let rabbit = RabbitMq::connect(name).await?.exchange(&exchange);
+                Ok(Self::Rabbit { rabbit, url, exchange })
+            }
+            "nats" => {
+                let prefix = format!("handfast-example-{run}-");
+                let streams = Box::new(JetStream::connect(name).await?.prefix(&prefix));
+                Ok(Self::Nats { streams, url, prefix })
+            }
+            other => bail!("--broker {other}: in-process, redis://…, amqp://… or nats://…"),
         }
     }
 
-    /// What `consumer` hears of a topic, from its beginning.
-    pub(crate) async fn subscribe(&self, topic: Topic, consumer: &str) -> Result<Events> {
+    /// Whether it is there for other processes too.
+    pub(crate) fn is_shared(&self) -> bool {
+        !matches!(self, Self::InProcess(_))
+    }
+
+    /// What `consumer` hears of a topic, from where it has stopped.
+    pub(crate) async fn subscribe(
+        &self,
+        topic: Topic,
+        consumer: &str,
+    ) -> Result<Box<dyn Subscription>> {
+        let name = topic.name();
         Ok(match self {
-            Self::InProcess(broker) => Events::InProcess(broker.subscribe(topic.name())),
+            Self::InProcess(broker) => Box::new(broker.subscribe(name)),
             Self::Redis { streams, .. } => {
-                Events::Redis(streams.subscribe(topic.name(), consumer, consumer, IDLE).await?)
+                Box::new(streams.subscribe(name, consumer, consumer, IDLE).await?)
             }
+            Self::Rabbit { rabbit, .. } => Box::new(rabbit.subscribe(name, consumer).await?),
+            Self::Nats { streams, .. } => Box::new(streams.subscribe(name, consumer, IDLE).await?),
         })
     }
 
-    /// Removes what the run has left with the broker.
-    pub(crate) async fn remove(&self) -> Result<()> {
-        let Self::Redis { url, prefix, .. } = self else { return Ok(()) };
-        let client = redis::Client::open(url.as_str())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        let mut command = redis::cmd("DEL");
-        for topic in Topic::ALL {
-            command.arg(format!("{prefix}{}", topic.name()));
+    /// Removes what the run has left with the broker. `groups` are those who have subscribed.
+    pub(crate) async fn remove(&self, groups: &[(Topic, &str)]) -> Result<()> {
+        match self {
+            Self::InProcess(_) => Ok(()),
+            Self::Redis { url, prefix, .. } => {
+                remove_keys(url, prefix).await.context("removing the streams")
+            }
+            Self::Rabbit { url, exchange, .. } => {
+                remove_queues(url, exchange, groups).await.context("removing the queues")
+            }
+            Self::Nats { url, prefix, .. } => {
+                remove_streams(url, prefix).await.context("removing the streams")
+            }
         }
-        command.query_async::<()>(&mut connection).await.context("removing the streams")
     }
+}
+
+async fn remove_keys(url: &str, prefix: &str) -> Result<()> {
+    let client = redis::Client::open(url)?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut command = redis::cmd("DEL");
+    for topic in Topic::ALL {
+        command.arg(format!("{prefix}{}", topic.name()));
+    }
+    Ok(command.query_async::<()>(&mut connection).await?)
+}
+
+async fn remove_queues(url: &str, exchange: &str, groups: &[(Topic, &str)]) -> Result<()> {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    for (topic, group) in groups {
+        let queue = format!("{exchange}.{}.{group}", topic.name());
+        channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await?;
+    }
+    channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await?;
+    Ok(())
+}
+
+async fn remove_streams(url: &str, prefix: &str) -> Result<()> {
+    let streams = jetstream::new(async_nats::connect(url).await?);
+    for topic in Topic::ALL {
+        streams.delete_stream(format!("{prefix}{}", topic.name())).await?;
+    }
+    Ok(())
 }
 
 impl outbox::Broker for Broker {
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
         match self {
             Self::InProcess(broker) => outbox::Broker::publish(broker, event),
-            Self::Redis { streams, .. } => outbox::Broker::publish(streams, event),
-        }
-    }
-}
-
-impl Subscription for Events {
-    fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
-        match self {
-            Self::InProcess(events) => events.next(),
-            Self::Redis(events) => events.next(),
-        }
-    }
-
-    fn acknowledge<'s>(
-        &'s mut self,
-        delivery: &'s Delivery,
-    ) -> BoxFuture<'s, Result<(), OutboxError>> {
-        match self {
-            Self::InProcess(events) => events.acknowledge(delivery),
-            Self::Redis(events) => events.acknowledge(delivery),
+            Self::Redis { streams, .. } => outbox::Broker::publish(&**streams, event),
+            Self::Rabbit { rabbit, .. } => outbox::Broker::publish(rabbit, event),
+            Self::Nats { streams, .. } => outbox::Broker::publish(&**streams, event),
         }
     }
 }

@@ -7,7 +7,8 @@ use handfast_example_shop::Order;
 use handfast_example_shop::services::Failure;
 
 /// Who tells: each service has a topic of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Topic {
     Orders,
     Stock,

@@ -10,6 +10,8 @@ use sqlx::Transaction;
 use handfast_example_shop::database::{Databases, Pool, Sql};
 use handfast_example_shop::dialect::Dialect;
 
+use crate::fact::Topic;
+
 /// A row is written by the local transaction of the effect, and so is there if and only if the
 /// effect is.
 pub(crate) const TABLE: &str = "CREATE TABLE received (\
@@ -47,6 +49,12 @@ macro_rules! route {
     };
 }
 
+macro_rules! last_place {
+    ($topic:literal) => {
+        concat!("SELECT COALESCE(MAX(place), 0) FROM received WHERE topic = '", $topic, "'")
+    };
+}
+
 const ORDERS: Route = route!("orders");
 const STOCK: Route = route!("stock");
 const PAYMENTS: Route = route!("payments");
@@ -63,6 +71,16 @@ pub(crate) async fn note<DB: Dialect>(
     let id = event.id().to_string();
     let arguments = [event.topic().into(), place.into(), event.key().into(), id.as_str().into()];
     DB::execute(local, NOTE, &arguments).await.map(drop)
+}
+
+/// The place of the last event of a topic that a service has taken.
+pub(crate) async fn last_place(pool: &Pool, topic: Topic) -> Result<i64> {
+    let sql = match topic {
+        Topic::Orders => last_place!("orders"),
+        Topic::Stock => last_place!("stock"),
+        Topic::Payments => last_place!("payments"),
+    };
+    pool.count(sql).await
 }
 
 /// For how many keys somebody has not taken exactly what was emitted, in that order.

@@ -20,13 +20,12 @@ use handfast_example_shop::services::order::{self, Ended, INSERT_LINE, INSERT_OR
 use handfast_example_shop::services::{Failure, Refusal, Service};
 use handfast_example_shop::{Order, Site, with_pool};
 
-use crate::broker::Broker;
 use crate::fact::{Fact, Topic, What};
-use crate::{journal, work};
+use crate::journal;
 
 /// How long the end of an order is waited for. It is certain to come, so this is for a broker or a
 /// database that stays away.
-const WAIT_FOR: Duration = Duration::from_secs(120);
+const WAIT_FOR: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 const ADD_STATE: &str =
@@ -51,28 +50,23 @@ struct OrderService<DB: Dialect> {
 }
 
 /// Makes the service's tables and starts it.
-pub(crate) async fn start(site: &Site<'_>, broker: &Broker) -> Result<Service> {
+pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
     let handfast = site.connect("order-service").await?;
     let pool = &site.databases.order;
     pool.make_tables(&handfast, order::TABLES).await?;
     pool.make_tables(&handfast, &[ADD_STATE, journal::TABLE]).await?;
-    with_pool!(pool, |inner, _text| serve(handfast, inner, pool.clone(), broker).await)
+    with_pool!(pool, |inner, _text| serve(handfast, inner, pool.clone()).await)
 }
 
 async fn serve<DB: Dialect>(
     handfast: Handfast,
     inner: &sqlx::Pool<DB>,
     pool: Pool,
-    broker: &Broker,
 ) -> Result<Service> {
     let resource = handfast.at(inner.clone()).await?;
     let state = Arc::new(OrderService { handfast: handfast.clone(), resource, pool });
     let router = Router::new().route("/orders", post(place::<DB>)).with_state(state);
-    let mut service = Service::start(router, handfast).await?;
-    work::relay(&mut service, inner, broker);
-    work::consume(&mut service, inner, broker, (Topic::Stock, "order"), on_answer).await?;
-    work::consume(&mut service, inner, broker, (Topic::Payments, "order"), on_answer).await?;
-    Ok(service)
+    Service::start(router, handfast).await
 }
 
 async fn place<DB: Dialect>(
@@ -134,7 +128,7 @@ impl<DB: Dialect> OrderService<DB> {
 }
 
 /// Confirms or cancels. What is not the last word on an order is for others.
-fn on_answer<'l, DB: Dialect>(
+pub(crate) fn on_answer<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,
 ) -> BoxFuture<'l, Result<(), Failure>> {

@@ -6,16 +6,15 @@ use axum::Router;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast::outbox::emit;
-use sqlx::{Connection, Pool, Transaction};
+use sqlx::{Connection, Transaction};
 
 use handfast_example_shop::database::Sql;
 use handfast_example_shop::dialect::Dialect;
 use handfast_example_shop::services::{Failure, Service, stock};
-use handfast_example_shop::{Order, Site, with_pool};
+use handfast_example_shop::{Order, Site};
 
-use crate::broker::Broker;
 use crate::fact::{Fact, Topic, What};
-use crate::{journal, work};
+use crate::journal;
 
 const PUT_BACK: Sql = Sql {
     numbered: "UPDATE stock SET units = units + $1 WHERE product_id = $2",
@@ -23,44 +22,27 @@ const PUT_BACK: Sql = Sql {
 };
 
 /// Makes and fills the service's tables and starts it.
-pub(crate) async fn start(site: &Site<'_>, broker: &Broker) -> Result<Service> {
+pub(crate) async fn start(site: &Site<'_>) -> Result<Service> {
     let handfast = site.connect("stock-service").await?;
     let pool = &site.databases.stock;
     stock::fill(pool, &handfast, &site.input.products).await?;
     pool.make_tables(&handfast, &[journal::TABLE]).await?;
     // It hears of orders by events alone.
-    let mut service = Service::start(Router::new(), handfast).await?;
-    with_pool!(pool, |pool, _text| begin_work(&mut service, pool, broker).await?);
-    Ok(service)
+    Service::start(Router::new(), handfast).await
 }
 
-async fn begin_work<DB: Dialect>(
-    service: &mut Service,
-    pool: &Pool<DB>,
-    broker: &Broker,
-) -> Result<()> {
-    work::relay(service, pool, broker);
-    work::consume(service, pool, broker, (Topic::Orders, "stock"), on_order).await?;
-    work::consume(service, pool, broker, (Topic::Payments, "stock"), on_payment).await
-}
-
-fn on_order<'l, DB: Dialect>(
-    local: &'l mut Transaction<'_, DB>,
-    fact: Fact,
-) -> BoxFuture<'l, Result<(), Failure>> {
-    async move {
-        let what = if take(local, &fact.order).await? { What::Taken } else { What::OutOfStock };
-        tell(local, what, fact.order).await
-    }
-    .boxed()
-}
-
-fn on_payment<'l, DB: Dialect>(
+/// Deducts the lines of an order that is placed; puts back those of one that is not paid.
+pub(crate) fn on_news<'l, DB: Dialect>(
     local: &'l mut Transaction<'_, DB>,
     fact: Fact,
 ) -> BoxFuture<'l, Result<(), Failure>> {
     async move {
         match fact.what {
+            What::Placed => {
+                let taken = take(local, &fact.order).await?;
+                let what = if taken { What::Taken } else { What::OutOfStock };
+                tell(local, what, fact.order).await
+            }
             What::NoFunds => {
                 for line in &fact.order.lines {
                     let arguments = [line.quantity, line.product_id].map(Into::into);
@@ -68,7 +50,7 @@ fn on_payment<'l, DB: Dialect>(
                 }
                 tell(local, What::PutBack, fact.order).await
             }
-            What::Placed | What::Taken | What::OutOfStock | What::Paid | What::PutBack => Ok(()),
+            What::Taken | What::OutOfStock | What::Paid | What::PutBack => Ok(()),
         }
     }
     .boxed()

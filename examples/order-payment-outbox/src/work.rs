@@ -1,57 +1,180 @@
-//! What runs beside each service: the relay of its outbox, and the consumers of what it hears.
+//! The work beside the services: the relay of each outbox, and the consumers of what is heard.
+//!
+//! It needs no more than databases and a broker, so that each part of it can be a task beside its
+//! service or a process of its own, and goes on wherever one that died has stopped.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use futures::future::BoxFuture;
-use handfast::outbox::{Consumer, Relay};
-use sqlx::{Pool, Transaction};
+use handfast::outbox::{Consumer, Relay, Subscription};
+use serde::{Deserialize, Serialize};
+use sqlx::Transaction;
 
+use handfast_example_shop::database::{Databases, Pool};
 use handfast_example_shop::dialect::Dialect;
-use handfast_example_shop::services::{Failure, Service};
+use handfast_example_shop::services::Failure;
+use handfast_example_shop::with_pool;
 
 use crate::broker::Broker;
 use crate::fact::{Fact, Topic};
-use crate::journal;
+use crate::{account, journal, order, stock};
 
 /// An order waits for several events one after the other, so that relays look often.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long the keys of a relay that was killed wait for the next one.
+const LEASE: Duration = Duration::from_secs(3);
 
-/// What an event does, in a local transaction of the service that hears it.
-pub(crate) type Effect<DB> =
-    for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), Failure>>;
-
-/// Takes the events of the service's outbox to the broker.
-pub(crate) fn relay<DB: Dialect>(service: &mut Service, pool: &Pool<DB>, broker: &Broker) {
-    let relay = Relay::new(pool.clone(), broker.clone()).idle_max(LOOK_EVERY);
-    service.beside(|stop| async move { Ok(relay.run(stop.cancelled()).await?) });
+/// Whose work it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Owner {
+    Order,
+    Stock,
+    Account,
 }
 
-/// Lets the events of a topic take effect. `name` is the service's.
-pub(crate) async fn consume<DB: Dialect>(
-    service: &mut Service,
-    pool: &Pool<DB>,
-    broker: &Broker,
-    (topic, name): (Topic, &'static str),
-    effect: Effect<DB>,
-) -> Result<()> {
-    let events = broker.subscribe(topic, name).await?;
-    let consumer = Consumer::new(pool.clone(), name);
-    service.beside(move |stop| async move {
-        let mut place = 0;
-        let taken = consumer.run(
-            events,
-            |local, event| {
-                place += 1;
-                let place = place;
-                Box::pin(async move {
-                    journal::note(local, place, event).await?;
-                    effect(local, Fact::of(event)?).await
+/// One part of the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    /// Takes the events of the service's outbox to the broker.
+    Relay(Owner),
+    /// Lets the events of a topic take effect in the service.
+    Consumer(Topic, Owner),
+}
+
+/// Everything that there is to do. Those who listen come first: a topic that nobody has subscribed
+/// to is not published to.
+pub(crate) const PARTS: [Part; 8] = [
+    Part::Consumer(Topic::Orders, Owner::Stock),
+    Part::Consumer(Topic::Payments, Owner::Stock),
+    Part::Consumer(Topic::Stock, Owner::Account),
+    Part::Consumer(Topic::Stock, Owner::Order),
+    Part::Consumer(Topic::Payments, Owner::Order),
+    Part::Relay(Owner::Stock),
+    Part::Relay(Owner::Account),
+    Part::Relay(Owner::Order),
+];
+
+/// What an event does, in a local transaction of the service that hears it.
+type Effect<DB> =
+    for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), Failure>>;
+
+/// A part that hears what it is to hear, and has not begun.
+pub(crate) struct Prepared {
+    part: Part,
+    events: Option<Box<dyn Subscription>>,
+}
+
+impl Owner {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Stock => "stock",
+            Self::Account => "account",
+        }
+    }
+
+    /// The service's database.
+    pub(crate) fn pool(self, databases: &Databases) -> &Pool {
+        match self {
+            Self::Order => &databases.order,
+            Self::Stock => &databases.stock,
+            Self::Account => &databases.account,
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn place(self, databases: &Databases) -> &str {
+        let [order, stock, account] = &databases.places;
+        match self {
+            Self::Order => order,
+            Self::Stock => stock,
+            Self::Account => account,
+        }
+    }
+}
+
+impl Part {
+    pub(crate) fn owner(self) -> Owner {
+        match self {
+            Self::Relay(owner) | Self::Consumer(_, owner) => owner,
+        }
+    }
+
+    /// Subscribes, if it is one who listens.
+    pub(crate) async fn prepare(self, broker: &Broker) -> Result<Prepared> {
+        let events = match self {
+            Self::Relay(_) => None,
+            Self::Consumer(topic, owner) => Some(broker.subscribe(topic, owner.name()).await?),
+        };
+        Ok(Prepared { part: self, events })
+    }
+}
+
+/// Who listens to what.
+pub(crate) fn groups() -> Vec<(Topic, &'static str)> {
+    let group = |part: &Part| match part {
+        Part::Consumer(topic, owner) => Some((*topic, owner.name())),
+        Part::Relay(_) => None,
+    };
+    PARTS.iter().filter_map(group).collect()
+}
+
+impl Prepared {
+    /// Works until `stop` is ready.
+    pub(crate) async fn run(
+        self,
+        pool: Pool,
+        broker: Broker,
+        stop: impl Future<Output = ()>,
+    ) -> Result<()> {
+        match (self.part, self.events) {
+            (Part::Consumer(topic, owner), Some(events)) => {
+                let place = journal::last_place(&pool, topic).await?;
+                with_pool!(&pool, |inner, _text| {
+                    let consumer = Consumer::new(inner.clone(), owner.name());
+                    consume(consumer, events, place, effect_of(owner), stop).await
                 })
-            },
-            stop.cancelled(),
-        );
-        Ok(taken.await?)
-    });
-    Ok(())
+            }
+            (Part::Relay(_) | Part::Consumer(..), _) => with_pool!(&pool, |inner, _text| {
+                let relay = Relay::new(inner.clone(), broker).idle_max(LOOK_EVERY).lease(LEASE);
+                Ok(relay.run(stop).await?)
+            }),
+        }
+    }
+}
+
+/// What a service does with what it hears.
+fn effect_of<DB: Dialect>(owner: Owner) -> Effect<DB> {
+    match owner {
+        Owner::Order => order::on_answer,
+        Owner::Stock => stock::on_news,
+        Owner::Account => account::on_stock,
+    }
+}
+
+/// `place` is that of the last event that was taken before.
+async fn consume<DB: Dialect>(
+    consumer: Consumer<DB>,
+    events: Box<dyn Subscription>,
+    mut place: i64,
+    effect: Effect<DB>,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    let taken = consumer.run(
+        events,
+        |local, event| {
+            // Also of an attempt that fails: a COMMIT of one that was killed may have come late.
+            place += 1;
+            let place = place;
+            Box::pin(async move {
+                journal::note(local, place, event).await?;
+                effect(local, Fact::of(event)?).await
+            })
+        },
+        stop,
+    );
+    Ok(taken.await?)
 }

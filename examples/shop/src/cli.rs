@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// Multiplies the stock of the file.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) restock: u32,
+    /// Places all orders so many times, each time under numbers of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) rounds: u16,
     /// What every customer's account holds at the start.
     #[arg(long, value_name = "CENTS", default_value_t = 1_000_000)]
     pub(crate) balance: u32,
@@ -67,6 +70,9 @@ pub(crate) enum Task {
     /// The coordinator as a child process.
     #[command(hide = true)]
     Coordinator(ChildOptions),
+    /// A part of the services as a child process, which is told on its standard input which.
+    #[command(hide = true)]
+    Worker,
 }
 
 /// Where a child coordinator listens and keeps its records.

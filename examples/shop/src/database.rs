@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, MySqlConnection, PgConnection};
 use sqlx::{MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool};
 
 use handfast::{AtResource, Handfast, XaResource};
@@ -122,6 +122,8 @@ pub struct Databases {
     pub stock: Pool,
     /// Of the account service.
     pub account: Pool,
+    /// Where the three are, in this order, for [`Pool::open`].
+    pub places: [String; 3],
     run: String,
     server: Server,
     names: Vec<String>,
@@ -143,6 +145,7 @@ impl Databases {
         let run = format!("{}_{}", process::id(), since_1970.as_micros());
         let names =
             ["order", "stock", "account"].map(|service| format!("handfast_{service}_{run}"));
+        let places = names.each_ref().map(|name| server.place(name, folder));
         let mut pools = Vec::new();
         for name in &names {
             pools.push(server.create(name, folder, concurrency).await.context(name.clone())?);
@@ -150,7 +153,7 @@ impl Databases {
         let Ok([order, stock, account]) = <[Pool; 3]>::try_from(pools) else {
             bail!("three names make three pools");
         };
-        Ok(Self { order, stock, account, run, server, names: names.to_vec() })
+        Ok(Self { order, stock, account, places, run, server, names: names.to_vec() })
     }
 
     /// Names the run. A run that meets another one, on the same server of databases or the same
@@ -187,6 +190,15 @@ impl Server {
             Self::Postgres(_) => DatabaseKind::Postgres,
             Self::MySql(_) => DatabaseKind::MySql,
             Self::Sqlite => DatabaseKind::Sqlite,
+        }
+    }
+
+    /// Where a database is: a URL, of SQLite the file.
+    fn place(&self, name: &str, folder: &Path) -> String {
+        match self {
+            Self::Postgres(options) => options.clone().database(name).to_url_lossy().to_string(),
+            Self::MySql(options) => options.clone().database(name).to_url_lossy().to_string(),
+            Self::Sqlite => folder.join(name).display().to_string(),
         }
     }
 
@@ -242,6 +254,27 @@ fn sqlite_options(file: &Path) -> SqliteConnectOptions {
 }
 
 impl Pool {
+    /// Opens a database of a run from another process of it.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn open(place: &str, connections: u32) -> Result<Self> {
+        Ok(match place.split_once("://").map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => {
+                let pool = PgPoolOptions::new().max_connections(connections);
+                Self::Postgres(pool.connect(place).await?)
+            }
+            Some("mysql" | "mariadb") => {
+                let pool = MySqlPoolOptions::new().max_connections(connections);
+                Self::MySql(pool.connect(place).await?)
+            }
+            _ => {
+                let pool = SqlitePoolOptions::new().max_connections(connections);
+                Self::Sqlite(pool.connect_with(sqlite_options(Path::new(place))).await?)
+            }
+        })
+    }
+
     /// Makes the service's tables, beside the client tables of the library.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! What an example does in its own way.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use handfast::Handfast;
+use tokio::sync::watch;
 
 use crate::database::{DatabaseKind, Databases};
 use crate::input::Input;
@@ -45,6 +46,29 @@ pub trait Example: Sync {
     /// # Errors
     /// Whatever keeps a service from starting.
     fn start(&self, site: &Site<'_>) -> impl Future<Output = Result<Services>>;
+
+    /// What is done to the services while orders run. `ended` counts the orders of `total` that
+    /// have.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being done.
+    fn disturb(
+        &self,
+        total: usize,
+        ended: watch::Receiver<usize>,
+    ) -> impl Future<Output = Result<()>> {
+        let _ = (total, ended);
+        async { Ok(()) }
+    }
+
+    /// Plays a part in a process of its own, as a [`Worker`](crate::Worker) was told. It is dropped
+    /// when the parent is gone.
+    ///
+    /// # Errors
+    /// Whatever ends it early; that there is no such part.
+    fn work(&self, part: &str) -> impl Future<Output = Result<()>> {
+        async move { bail!("no part of this example is a process: {part}") }
+    }
 
     /// What must be gone from the databases once every order has ended, beside undo rows, global
     /// locks and unfinished transactions, which are always counted.

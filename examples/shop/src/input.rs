@@ -103,6 +103,7 @@ impl Input {
         for product in &mut input.products {
             product.units *= i64::from(options.restock);
         }
+        input.orders = rounds(input.orders, options.rounds);
         Ok(input)
     }
 
@@ -113,6 +114,19 @@ impl Input {
             orders: read_orders(OWN_ORDER_LINES)?,
         })
     }
+}
+
+/// The orders again and again. Their numbers go on where those of the round before end.
+fn rounds(orders: Vec<Order>, rounds: u16) -> Vec<Order> {
+    let step = orders.last().map_or(0, |last| last.order_id);
+    let round = |round: u16| {
+        let renumbered = move |order: &Order| Order {
+            order_id: order.order_id + step * i64::from(round),
+            ..order.clone()
+        };
+        orders.iter().map(renumbered)
+    };
+    (0..rounds).flat_map(round).collect()
 }
 
 fn open(path: &std::path::Path) -> Result<File> {
@@ -178,6 +192,14 @@ mod tests {
         for text in ["", ".5", "1.234", "-1.00", "1e3", "+1"] {
             assert_eq!(cents_of(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn rounds_have_numbers_of_their_own() {
+        let orders = Input::own().unwrap().orders;
+        let thrice = rounds(orders.clone(), 3);
+        let ids: std::collections::BTreeSet<i64> = thrice.iter().map(|it| it.order_id).collect();
+        assert_eq!((thrice.len(), ids.len()), (3 * orders.len(), 3 * orders.len()));
     }
 
     #[test]

@@ -18,9 +18,11 @@ mod report;
 mod run;
 pub mod services;
 pub mod trial;
+mod worker;
 
 pub use example::{Books, Example, Leftover, Site};
 pub use input::{Customer, Line, Order, Product};
+pub use worker::Worker;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ pub async fn main<E: Example>(mut example: E) -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let ended = match arguments.task {
         Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await,
+        Some(Task::Worker) => worker::work_as_child(&example).await,
         None => Box::pin(run_orders(&example, &arguments)).await,
     };
     match ended {

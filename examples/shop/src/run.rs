@@ -77,7 +77,7 @@ impl<E: Example> Run<'_, E> {
         let child = coordinator.take_child();
         let orders = Orders { http: &http, service: &services.order.url, options };
         let started = Instant::now();
-        let (tally, child) = orders.place_all(&input.orders, child).await?;
+        let (tally, child) = orders.place_all(self.example, &input.orders, child).await?;
         let took = started.elapsed();
 
         let left = Leftovers::settle(self.example, databases, coordinator, &http).await?;
@@ -109,21 +109,26 @@ struct Orders<'run> {
 }
 
 impl Orders<'_> {
-    /// Places every order, and kills the coordinator in between if there is a child to kill.
+    /// Places every order, and kills the coordinator in between if there is a child to kill. What
+    /// else is done meanwhile the example knows.
     async fn place_all(
         &self,
+        example: &impl Example,
         orders: &[Order],
         child: Option<ChildCoordinator>,
     ) -> Result<(Tally, Option<ChildCoordinator>)> {
         let (ended, progress) = watch::channel(0);
         let (times, total) = (self.options.crash_coordinator, orders.len());
+        let disturbed = example.disturb(total, progress.clone());
         let crashes = async {
             match child {
                 Some(child) => crash_along(child, times, total, progress).await.map(Some),
                 None => Ok(None),
             }
         };
-        let (tally, child) = tokio::join!(self.place_each(orders, &ended), crashes);
+        let placed = self.place_each(orders, &ended);
+        let (tally, child, disturbed) = tokio::join!(placed, crashes, disturbed);
+        disturbed.context("disturbing the services")?;
         Ok((tally?, child.context("crashing the coordinator")?))
     }
 

@@ -161,6 +161,22 @@ pub fn redis() -> Result<String> {
     server_url("HANDFAST_TEST_REDIS")
 }
 
+/// The RabbitMQ server of the test run.
+///
+/// # Errors
+/// If there is none.
+pub fn rabbit_mq() -> Result<String> {
+    server_url("HANDFAST_TEST_RABBITMQ")
+}
+
+/// The NATS server of the test run.
+///
+/// # Errors
+/// If there is none.
+pub fn jet_stream() -> Result<String> {
+    server_url("HANDFAST_TEST_NATS")
+}
+
 fn server_url(variable: &str) -> Result<String> {
     env::var(variable).with_context(|| format!("{variable} is not set: run `cargo xtask test`"))
 }

@@ -3,7 +3,7 @@
 use super::database::AtDatabase;
 use super::transaction::{AtTransaction, Part};
 use super::undo_table::Events;
-use crate::outbox::{self, Event, OutboxError};
+use crate::outbox::{self, Event, OutboxError, Within};
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Emits an event: it leaves when the global has committed, and is gone when the global rolls
@@ -28,15 +28,15 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// transaction is to be rolled back.
     pub async fn emit(&mut self, event: &Event) -> Result<(), OutboxError> {
         self.refuse_ended().map_err(sqlx::Error::from)?;
-        let branch = match &self.part {
-            Part::Branch(branch) => Some((&branch.xid, branch.id)),
-            Part::Plain | Part::Checked => None,
+        let within = match &self.part {
+            Part::Branch(branch) => {
+                // Before the row: an undo row too many is harmless, one too few loses the hold.
+                self.work.events = Events::Held;
+                Within::Held(&branch.xid, branch.id)
+            }
+            Part::Plain | Part::Checked => Within::Itself,
         };
-        // Before the row: an undo row too many is harmless, one too few loses the hold.
-        if branch.is_some() {
-            self.work.events = Events::Held;
-        }
-        let emitted = outbox::insert::<DB>(&mut self.local, event, branch).await;
+        let emitted = outbox::insert::<DB>(&mut self.local, event, within).await;
         if let Err(OutboxError::Database(error) | OutboxError::Conflict { source: error }) =
             &emitted
         {

@@ -331,6 +331,7 @@ impl Protocol {
                 | Answer::End(_)
                 | Answer::GetStatus(_)
                 | Answer::Saga(_)
+                | Answer::TryBranch(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
             // A kind of message that a later coordinator may know: nobody here waits for it.

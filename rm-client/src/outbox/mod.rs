@@ -50,7 +50,7 @@ pub use self::relay::Relay;
 #[cfg(feature = "postgres")]
 pub(crate) use self::table::CHANNEL;
 pub use self::table::EventState;
-pub(crate) use self::table::{insert, remove_held};
+pub(crate) use self::table::{Within, insert, remove_held};
 use crate::at::{AtDatabase, AtError};
 
 /// Makes the client tables of a database, those for events among them, or brings them up to date.
@@ -87,5 +87,5 @@ pub async fn emit<DB: AtDatabase>(
     local: &mut Transaction<'_, DB>,
     event: &Event,
 ) -> Result<(), OutboxError> {
-    insert::<DB>(local, event, None).await
+    insert::<DB>(local, event, Within::Itself).await
 }

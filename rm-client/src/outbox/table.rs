@@ -65,20 +65,52 @@ impl fmt::Display for EventState {
 /// The channel that a commit with an event rings on PostgreSQL.
 pub(crate) const CHANNEL: &str = "handfast_outbox";
 
-/// Puts an event in: held by a branch, or to be published when the local transaction commits.
+/// What the local transaction of an event is part of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Within<'branch> {
+    /// Nothing: the event is to be published when it commits.
+    Itself,
+    /// A branch in AT mode: the event is held until the global commits.
+    Held(&'branch Xid, u64),
+    /// A branch that the database prepares: nobody sees the event until the global commits.
+    Prepared(&'branch Xid, u64),
+}
+
+impl<'branch> Within<'branch> {
+    fn state(self) -> EventState {
+        match self {
+            Self::Held(..) => EventState::Held,
+            Self::Itself | Self::Prepared(..) => EventState::New,
+        }
+    }
+
+    fn branch(self) -> Option<(&'branch Xid, u64)> {
+        match self {
+            Self::Itself => None,
+            Self::Held(xid, id) | Self::Prepared(xid, id) => Some((xid, id)),
+        }
+    }
+
+    /// PostgreSQL: gives the transaction its number before the event has one, which the horizon of
+    /// the relay relies on. It rings the bell, too, which a transaction that is prepared must not.
+    fn begun(self) -> String {
+        let bell = match self {
+            Self::Itself | Self::Held(..) => format!(", pg_notify('{CHANNEL}', '')"),
+            Self::Prepared(..) => String::new(),
+        };
+        format!("WITH begun AS MATERIALIZED (SELECT pg_current_xact_id(){bell}) ")
+    }
+}
+
+/// Puts an event in.
 pub(crate) async fn insert<DB: AtDatabase>(
     connection: &mut DB::Connection,
     event: &Event,
-    branch: Option<(&Xid, u64)>,
+    within: Within<'_>,
 ) -> Result<(), OutboxError> {
     event.check()?;
-    let state = if branch.is_some() { EventState::Held } else { EventState::New };
-    // PostgreSQL: the transaction has its number before the event has, which the horizon of the
-    // relay relies on.
     let query = Query::<DB>::new(&match DB::DIALECT {
-        Dialect::Postgres => format!(
-            "WITH begun AS MATERIALIZED (SELECT pg_current_xact_id(), pg_notify('{CHANNEL}', '')) "
-        ),
+        Dialect::Postgres => within.begun(),
         Dialect::MySql | Dialect::Sqlite => String::new(),
     });
     let query = query
@@ -99,9 +131,9 @@ pub(crate) async fn insert<DB: AtDatabase>(
         .text(&event.headers_text())
         .sql(", ")
         .bytes(event.payload_bytes())
-        .sql(&format!(", {}, ", state.number()))
+        .sql(&format!(", {}, ", within.state().number()))
         .now();
-    let query = match branch {
+    let query = match within.branch() {
         None => query.sql(", NULL, NULL"),
         Some((xid, id)) => query.sql(", ").text(xid.as_str()).sql(", ").number(signed(id)),
     };

@@ -14,6 +14,7 @@
 //! once. How often phase two is tried, and when, is the coordinator's business.
 
 mod error;
+mod over_http;
 mod phase_two;
 mod resource;
 
@@ -25,6 +26,7 @@ use serde::de::DeserializeOwned;
 use sqlx::Transaction;
 
 pub use error::TccError;
+pub use over_http::{HttpTcc, HttpTryError};
 pub use resource::TccResource;
 
 use crate::at::AtDatabase;

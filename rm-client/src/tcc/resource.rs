@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use handfast_proto::v1;
+use serde::Serialize;
 use sqlx::Pool;
 
 use super::error::TccError;
@@ -15,6 +16,7 @@ use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::fence::{FenceError, Operation, check_action, table};
+use crate::xid::Xid;
 
 /// The largest input, as JSON: what the coordinator keeps for a branch.
 const INPUT_BYTES_MAX: usize = 64 << 10;
@@ -95,11 +97,10 @@ impl<T: Tcc> TccResource<T> {
     pub async fn try_(&self, input: &T::Input) -> Result<(), TccError<T::Error>> {
         let shared = &self.shared;
         let context = context::current().ok_or(Error::TransactionRequired)?;
-        let application_data = encode::<T>(&shared.name, input)?;
-        // Positive and 63 bits, so that it fits every database's BIGINT.
-        let id = (rand::random::<u64>() >> 1).max(1);
+        let application_data = encode(&shared.name, input)?;
+        let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
-        let mut in_doubt = InDoubt::new(&shared.coordinator, &branch);
+        let mut in_doubt = InDoubt::new(&shared.coordinator, &branch.xid, branch.id);
         if let Err(error) = shared.register(&branch, application_data).await {
             if matches!(error, Error::Rejected(_)) {
                 in_doubt.settled();
@@ -177,7 +178,13 @@ impl<T: Tcc> Shared<T> {
 const IN_TRY: &str = "tcc-in-try";
 const IN_PHASE_TWO: &str = "tcc-in-phase-two";
 
-fn encode<T: Tcc>(resource: &str, input: &T::Input) -> Result<Vec<u8>, TccError<T::Error>> {
+/// Positive and 63 bits, so that it fits every database's BIGINT.
+pub(super) fn branch_id() -> u64 {
+    (rand::random::<u64>() >> 1).max(1)
+}
+
+/// The input as the coordinator keeps it.
+pub(super) fn encode<I: Serialize, E>(resource: &str, input: &I) -> Result<Vec<u8>, TccError<E>> {
     let resource = resource.to_owned();
     let data = match serde_json::to_vec(input) {
         Ok(data) => data,
@@ -193,25 +200,25 @@ fn encode<T: Tcc>(resource: &str, input: &T::Input) -> Result<Vec<u8>, TccError<
 /// Reports a branch as unknown if its try is cut off by a dropped future, or if its registration
 /// had no answer: whether it was registered or committed cannot be known, so the global must not
 /// commit. The report is under way before anything that the caller asks for afterwards.
-struct InDoubt {
-    pending: Option<(Coordinator, TccBranch)>,
+pub(super) struct InDoubt {
+    pending: Option<(Coordinator, Xid, u64)>,
 }
 
 impl InDoubt {
-    fn new(coordinator: &Coordinator, branch: &TccBranch) -> Self {
-        Self { pending: Some((coordinator.clone(), branch.clone())) }
+    pub(super) fn new(coordinator: &Coordinator, xid: &Xid, branch: u64) -> Self {
+        Self { pending: Some((coordinator.clone(), xid.clone(), branch)) }
     }
 
-    fn settled(&mut self) {
+    pub(super) fn settled(&mut self) {
         self.pending = None;
     }
 }
 
 impl Drop for InDoubt {
     fn drop(&mut self) {
-        let Some((coordinator, branch)) = self.pending.take() else { return };
-        if let Err(error) = coordinator.doubt(&branch.xid, branch.id) {
-            tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "branch in doubt");
+        let Some((coordinator, xid, branch)) = self.pending.take() else { return };
+        if let Err(error) = coordinator.doubt(&xid, branch) {
+            tracing::warn!(%xid, branch, %error, "branch in doubt");
         }
     }
 }

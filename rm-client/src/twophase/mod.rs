@@ -8,6 +8,7 @@
 
 mod control;
 mod database;
+mod emit;
 mod error;
 mod executor;
 mod finish;

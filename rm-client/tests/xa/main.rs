@@ -20,6 +20,7 @@ mod commit_wire;
 mod coordinator;
 mod database;
 mod ends;
+mod events;
 mod everything;
 mod hold;
 mod killed;

@@ -68,11 +68,13 @@ impl Coordinator {
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
         let room = self.waits.len() < self.limits.waiters_max;
         match (to, reply_when) {
-            (Some(to), ReplyWhen::Finished) if under_way && room => {
+            (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room => {
                 self.waits.await_end(xid, to);
                 Ok(None)
             }
-            (_, ReplyWhen::Finished | ReplyWhen::Decided) => Ok(self.saga_reply(xid)),
+            (_, ReplyWhen::Finished | ReplyWhen::Effective | ReplyWhen::Decided) => {
+                Ok(self.saga_reply(xid))
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //!     [data=TEXT]
 //! report x1/1 done|failed|unknown
 //! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
-//! commit|rollback x1 [rounds=2] [when=finished] [by=operator] [reason=TEXT] [as=NAME]
+//! commit|rollback x1 [rounds=2] [when=finished|effective] [by=operator] [reason=TEXT] [as=NAME]
 //! vote x1/1 can-commit|prepare yes|no|retry
 //! finish x1/1 done|retry|refuse [decision=commit|rollback] [gives=TEXT]
 //! forget NAME
@@ -124,6 +124,7 @@ fn end(xid: Xid, decision: Decision, arguments: &mut ArgumentConsumer<'_>) -> Fa
     let reply_when = match arguments.take_key("when") {
         None => ReplyWhen::Decided,
         Some("finished") => ReplyWhen::Finished,
+        Some("effective") => ReplyWhen::Effective,
         Some(other) => return Err(format!("when is {other}?").into()),
     };
     let reason = arguments.take_key("reason").unwrap_or("").into();

@@ -16,6 +16,7 @@ use crate::security::Role;
 mod client;
 mod config_flags;
 mod failure;
+mod program;
 mod remote;
 mod render;
 mod saga;
@@ -59,6 +60,21 @@ enum Command {
     /// Makes tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Takes the events of a service's outbox to a broker: `handfast-relay run`, which is beside
+    /// this program.
+    #[command(disable_help_flag = true)]
+    Relay(Handed),
+    /// Looks at the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and
+    /// `lag` of `handfast-relay`, which is beside this program.
+    #[command(disable_help_flag = true)]
+    Outbox(Handed),
+}
+
+/// What another program is told.
+#[derive(Debug, Args)]
+struct Handed {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -243,5 +259,7 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
+        Command::Relay(Handed { arguments }) => Err(program::relay(Some("run"), arguments)),
+        Command::Outbox(Handed { arguments }) => Err(program::relay(None, arguments)),
     }
 }

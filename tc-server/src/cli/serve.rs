@@ -132,7 +132,7 @@ impl From<StartError> for CliFailure {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Config(error) => error.into(),
-            StartError::Tls(_) | StartError::Tokens(_) => {
+            StartError::Tls(_) | StartError::Tokens(_) | StartError::Http(_) => {
                 Self::new(Exit::Configuration, error.code(), causes(&error))
             }
             StartError::Audit(_)

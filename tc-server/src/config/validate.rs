@@ -5,7 +5,8 @@ use std::path::Path;
 
 use tracing_subscriber::EnvFilter;
 
-use super::{Config, Problem, Source};
+use super::{Config, HttpParticipant, Problem, Source};
+use crate::over_http::{Prefix, Secret};
 
 /// Room for batches of usual size.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
@@ -17,6 +18,7 @@ impl Config {
         let mut messages = Vec::new();
         self.check_positive(&mut messages);
         self.check_order(&mut messages);
+        self.check_http(&mut messages);
         self.check_tls(&mut messages);
         self.check_exposure(&mut messages);
         self.check_address(&mut messages);
@@ -57,6 +59,8 @@ impl Config {
             ("dispatch.batch_branches_max", as_u64(dispatch.batch_branches_max)),
             ("dispatch.batch_bytes_max", as_u64(dispatch.batch_bytes_max)),
             ("dispatch.in_flight_max", as_u64(dispatch.in_flight_max)),
+            ("http.timeout_ms", self.http.timeout_ms),
+            ("http.calls_max", as_u64(self.http.calls_max)),
             ("engine.queue_max", as_u64(self.engine.queue_max)),
             ("engine.batch_max", as_u64(self.engine.batch_max)),
         ];
@@ -87,6 +91,29 @@ impl Config {
             if low > high {
                 messages.push(format!("`{low_key}` ({low}) is above `{high_key}` ({high})"));
             }
+        }
+    }
+
+    fn check_http(&self, messages: &mut Vec<String>) {
+        let (timeout_ms, patience_ms) = (self.http.timeout_ms, self.dispatch.answer_timeout_ms);
+        if !self.http.participants.is_empty() && timeout_ms > patience_ms {
+            messages.push(format!(
+                "`http.timeout_ms` ({timeout_ms}) is above `dispatch.answer_timeout_ms` \
+                 ({patience_ms})"
+            ));
+        }
+        let mut prefixes = Vec::new();
+        for HttpParticipant { prefix, secret_file } in &self.http.participants {
+            if let Err(error) = Prefix::parse(prefix) {
+                messages.push(format!("`http.participants`: {error}"));
+            }
+            if let Err(error) = Secret::read(secret_file) {
+                messages.push(format!("`http.participants`: {error}"));
+            }
+            if prefixes.contains(&prefix) {
+                messages.push(format!("`http.participants`: prefix `{prefix}` comes twice"));
+            }
+            prefixes.push(prefix);
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Lane {
     pub(super) delayed: BTreeSet<CallKey>,
     pub(super) in_flight: usize,
     pub(super) processes: Vec<ProcessId>,
+    /// Its processes are there for the calls alone: without one the lane goes.
+    pub(super) claimed: bool,
     /// Where the round robin goes on.
     pub(super) next: usize,
 }
@@ -39,7 +41,7 @@ impl Lane {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.processes.is_empty()
+        (self.claimed || self.processes.is_empty())
             && !self.has_due()
             && self.delayed.is_empty()
             && self.in_flight == 0

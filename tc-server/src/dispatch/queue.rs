@@ -54,6 +54,8 @@ struct Process {
     in_flight: BTreeSet<CallKey>,
     /// It left a call unanswered and has answered none since: others are preferred.
     silent: bool,
+    /// How many calls it takes at a time, if fewer than others.
+    calls_max: Option<usize>,
 }
 
 impl Queue {
@@ -132,6 +134,10 @@ impl Queue {
             lane.delayed.clear();
             lane.in_flight = 0;
         }
+        self.lanes.retain(|_, lane| !lane.is_idle());
+        for process in self.processes.values_mut() {
+            process.resources.retain(|resource| self.lanes.contains_key(resource));
+        }
     }
 
     /// A process can do phase two of these resources: their delayed calls are due at once, and so
@@ -146,6 +152,20 @@ impl Queue {
             self.undelay(&resource);
             self.take_from_silent(&resource, id);
         }
+    }
+
+    /// A process carries out what is owed of a resource, for as long as something is. It takes at
+    /// most so many calls at a time, of all resources.
+    pub fn claimed(&mut self, id: ProcessId, resource: &ResourceKey, calls_max: usize) {
+        let Some(lane) = self.lanes.get_mut(resource).filter(|it| !it.processes.contains(&id))
+        else {
+            return;
+        };
+        lane.processes.push(id);
+        lane.claimed = true;
+        let process = self.processes.entry(id).or_default();
+        process.resources.insert(resource.clone());
+        process.calls_max = Some(calls_max);
     }
 
     /// A process is no more: what it has not answered is due for others.
@@ -310,7 +330,8 @@ impl Queue {
             .into_iter()
             .filter(|(_, process)| all_silent || !process.silent)
             .map(|(at, process)| {
-                (at, self.settings.in_flight_max.saturating_sub(process.in_flight.len()))
+                let max = process.calls_max.unwrap_or(self.settings.in_flight_max);
+                (at, max.saturating_sub(process.in_flight.len()))
             })
             .find(|(_, room)| *room > 0)?;
         lane.next = (at + 1) % lane.processes.len();
@@ -424,8 +445,13 @@ impl Queue {
         self.leave(key);
         let Some(pending) = self.calls.remove(&key) else { return };
         let resource = resource_of(&pending.call);
-        if self.lanes.get(&resource).is_some_and(Lane::is_idle) {
-            self.lanes.remove(&resource);
+        if !self.lanes.get(&resource).is_some_and(Lane::is_idle) {
+            return;
+        }
+        for id in self.lanes.remove(&resource).into_iter().flat_map(|lane| lane.processes) {
+            if let Some(process) = self.processes.get_mut(&id) {
+                process.resources.remove(&resource);
+            }
         }
     }
 

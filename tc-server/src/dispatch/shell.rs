@@ -26,6 +26,13 @@ pub trait CallSink: fmt::Debug + Send + Sync + 'static {
     fn put(&self, batch: CallBatch);
 }
 
+/// Resources that say themselves where to go, so that nobody registers them.
+pub trait Claim: fmt::Debug + Send + Sync + 'static {
+    /// How many calls at a time are taken, of all resources together; `None` for a resource that is
+    /// not claimed.
+    fn calls_max(&self, resource: &ResourceKey) -> Option<usize>;
+}
+
 /// A process that connects.
 #[derive(Clone, Debug)]
 pub struct NewProcess {
@@ -79,6 +86,8 @@ struct Shared {
 struct State {
     queue: Queue,
     connected: BTreeMap<ProcessId, Connected>,
+    /// Few, and fixed at the start.
+    claims: Vec<(ProcessId, Arc<dyn Claim>)>,
     id_last: u64,
     /// What the timer sleeps for.
     alarm: Option<Timestamp>,
@@ -108,7 +117,8 @@ impl Dispatcher {
         seed: u64,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
-        let state = State { queue, connected: BTreeMap::new(), id_last: 0, alarm: None };
+        let (connected, claims) = (BTreeMap::new(), Vec::new());
+        let state = State { queue, connected, claims, id_last: 0, alarm: None };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
         let timer = dispatcher.clone().let_time_pass();
@@ -125,6 +135,25 @@ impl Dispatcher {
         state.connected.insert(id, Connected { process, since, resources: Vec::new(), sink });
         self.pump(&mut state);
         Seat { dispatcher: self.clone(), id }
+    }
+
+    /// As [`Dispatcher::connect`], for what carries out the calls of resources that nobody
+    /// registers: those that are owed, and those to come.
+    #[must_use]
+    pub fn connect_claiming(
+        &self,
+        process: NewProcess,
+        sink: Arc<dyn CallSink>,
+        claim: Arc<dyn Claim>,
+    ) -> Seat {
+        let seat = self.connect(process, sink);
+        let mut state = self.lock();
+        state.claims.push((seat.id, claim));
+        let owed = state.queue.loads().into_iter().map(|load| load.resource);
+        owed.for_each(|resource| state.claim(&resource));
+        self.pump(&mut state);
+        drop(state);
+        seat
     }
 
     /// The connected processes, the longest connected first.
@@ -224,6 +253,41 @@ impl Dispatcher {
 }
 
 impl State {
+    /// Takes a call, and finds who carries it out if its resource is claimed.
+    fn take(&mut self, now: Timestamp, effect: Effect) {
+        let resource = self.claimable(&effect);
+        self.queue.take(now, effect);
+        resource.into_iter().for_each(|resource| self.claim(&resource));
+    }
+
+    fn claimable(&self, effect: &Effect) -> Option<ResourceKey> {
+        let (id, mode) = match effect {
+            Effect::PhaseTwo(call) => (&call.resource, call.mode),
+            Effect::Vote(call) => (&call.resource, call.mode),
+            Effect::Hold { .. } | Effect::Reply { .. } => return None,
+        };
+        (!self.claims.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
+    }
+
+    fn claim(&mut self, resource: &ResourceKey) {
+        for (process, claim) in &self.claims {
+            if let Some(calls_max) = claim.calls_max(resource) {
+                self.queue.claimed(*process, resource, calls_max);
+            }
+        }
+    }
+
+    /// Whether a resource is nobody's to register.
+    fn is_claimed(&self, resource: &ResourceKey) -> bool {
+        self.claims.iter().any(|(_, claim)| claim.calls_max(resource).is_some())
+    }
+
+    /// Whether this process is the one that claims the resource.
+    fn claims(&self, by: ProcessId, resource: &ResourceKey) -> bool {
+        let its = self.claims.iter().filter(|(process, _)| *process == by);
+        its.map(|(_, claim)| claim).any(|claim| claim.calls_max(resource).is_some())
+    }
+
     /// The other connections of the same process.
     fn others_of(&self, id: ProcessId) -> Vec<ProcessId> {
         let Some(own) = self.connected.get(&id) else { return Vec::new() };
@@ -238,7 +302,7 @@ impl PhaseTwo for Dispatcher {
     fn take(&self, effects: Vec<Effect>) {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        effects.into_iter().for_each(|effect| state.queue.take(now, effect));
+        effects.into_iter().for_each(|effect| state.take(now, effect));
         self.pump(&mut state);
     }
 
@@ -255,9 +319,17 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The process can do phase two of these resources from here on.
-    pub fn register(&self, resources: Vec<RegisteredResource>) {
+    /// The process can do phase two of these resources from here on; of one that is claimed it
+    /// cannot.
+    pub fn register(&self, mut resources: Vec<RegisteredResource>) {
         let mut state = self.dispatcher.lock();
+        resources.retain(|resource| {
+            let is_claimed = state.is_claimed(&resource.key);
+            if is_claimed {
+                tracing::warn!(resource = &*resource.key.id, "not for a process to register");
+            }
+            !is_claimed
+        });
         state.queue.registered(self.id, resources.iter().map(|resource| resource.key.clone()));
         // Another connection of the same process may be dead without either side's notice: its
         // calls move on to where the process is heard from.
@@ -287,7 +359,8 @@ impl State {
     fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
         let Some(resource) = self.queue.resource_of(answer) else { return true };
         let Some(connected) = self.connected.get(&by) else { return false };
-        let may = connected.resources.iter().any(|known| known.key == resource);
+        let may = connected.resources.iter().any(|known| known.key == resource)
+            || self.claims(by, &resource);
         if !may {
             let client = &*connected.process.client_id;
             let (xid, branch) = (answer.xid.0, answer.branch.0);
@@ -301,6 +374,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.dispatcher.lock();
         state.connected.remove(&self.id);
+        state.claims.retain(|(process, _)| *process != self.id);
         state.queue.gone(self.id);
         self.dispatcher.pump(&mut state);
     }

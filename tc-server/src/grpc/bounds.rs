@@ -85,6 +85,12 @@ pub enum BadRequest {
     /// The connection has said who it is already, or has not yet.
     #[error("the first message of a stream, and no other, is a hello")]
     Hello,
+    /// A try can be called only where the coordinator is configured to call.
+    #[error("{resource} is under no prefix that this coordinator may call")]
+    NotAllowed {
+        /// The resource id.
+        resource: String,
+    },
 }
 
 impl BadRequest {
@@ -96,6 +102,7 @@ impl BadRequest {
             Self::Missing { .. } | Self::Xid(_) | Self::BranchId(_) | Self::Hello => {
                 "HF-TC-BAD-REQUEST"
             }
+            Self::NotAllowed { .. } => "HF-TC-URL-NOT-ALLOWED",
         }
     }
 }

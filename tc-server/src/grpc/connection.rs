@@ -178,6 +178,7 @@ impl Connection {
             Some(Body::SignalSaga(request)) => bounds.signal_saga(request),
             Some(Body::CancelSaga(request)) => bounds.cancel_saga(&request),
             Some(Body::RegisterResources(request)) => return self.register(id, request),
+            Some(Body::TryBranch(request)) => return self.try_branch(id, request),
             Some(Body::Finished(outcome)) => match bounds.answers(outcome) {
                 Ok(answers) => return gathered.answers.extend(answers),
                 Err(error) => Err(error),
@@ -205,6 +206,18 @@ impl Connection {
             (Ok(_), None) => self.refuse(id, &BadRequest::Hello),
             (Err(error), _) => self.refuse(id, &error),
         }
+    }
+
+    /// A participant takes its time: its answer is said when it comes.
+    fn try_branch(&self, id: u64, request: wire::TryBranchRequest) {
+        let (front, outbox) = (self.front.clone(), Arc::clone(&self.outbox));
+        tokio::spawn(async move {
+            let body = match front.try_branch(request).await {
+                Ok(reply) => server_message::Body::TryBranch(reply),
+                Err(refusal) => server_message::Body::Rejected(refusal.into_message()),
+            };
+            outbox.say(id, body);
+        });
     }
 
     fn refuse(&self, id: u64, error: &BadRequest) {

@@ -42,6 +42,18 @@ impl Bounds {
         Ok(What::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })
     }
 
+    /// The registration of a branch whose try is to be called.
+    pub(super) fn try_branch(&self, request: &wire::TryBranchRequest) -> Result<What, BadRequest> {
+        self.register_branch(wire::RegisterBranchRequest {
+            xid: request.xid.clone(),
+            branch_id: request.branch_id,
+            resource_id: request.resource_id.clone(),
+            mode: wire::Mode::Tcc.into(),
+            application_data: request.input.clone(),
+            ..wire::RegisterBranchRequest::default()
+        })
+    }
+
     pub(super) fn report_branch(
         &self,
         request: wire::ReportBranchRequest,

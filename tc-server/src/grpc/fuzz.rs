@@ -55,6 +55,7 @@ fn map(body: Option<Body>) -> Result<Vec<What>, BadRequest> {
         Body::GetSaga(request) => bounds.get_saga(&request)?,
         Body::SignalSaga(request) => bounds.signal_saga(request)?,
         Body::CancelSaga(request) => bounds.cancel_saga(&request)?,
+        Body::TryBranch(request) => bounds.try_branch(&request)?,
     }])
 }
 

@@ -68,6 +68,14 @@ impl Coordinator for Front {
         expect_reply!(self.ask(Asked::Other, what).await?, Body::RegisterBranch)
     }
 
+    async fn try_branch(
+        &self,
+        request: Request<wire::TryBranchRequest>,
+    ) -> Result<Response<wire::TryBranchReply>, Status> {
+        let tried = Self::try_branch(self, request.into_inner()).await;
+        tried.map(Response::new).map_err(|refusal| refusal.into_status())
+    }
+
     async fn report_branch(
         &self,
         request: Request<wire::ReportBranchRequest>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_core::{
-    BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, Mode, NewBranch,
+    BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, NewBranch,
     PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
@@ -16,6 +16,7 @@ use handfast_seata_wire::message::{
     GlobalBegun, GlobalEnd, GlobalLockQueried, GlobalReport, GlobalStanding, Message, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
+use tokio::time::timeout;
 
 use super::client::Client;
 use super::resource::{mode_of, name_of};
@@ -111,33 +112,34 @@ impl Desk {
     /// a commit finds them committed.
     async fn commit(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
         let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
-        let status = self.end(xid, Decision::Commit, ReplyWhen::Decided).await?;
-        if status != Status::Committing {
-            return Some(standing(status::of_commit(status, self.dialect())));
-        }
-        if self.is_of_at_alone(xid).await? {
-            return Some(standing(Word::Committed));
-        }
-        let finished = self.end(xid, Decision::Commit, ReplyWhen::Finished);
-        let status = within(self.phase_two_wait(), finished).await?.unwrap_or(Status::Committing);
+        let status = self.end_within(xid, Decision::Commit, ReplyWhen::Effective).await?;
         Some(standing(status::of_commit(status, self.dialect())))
     }
 
     async fn roll_back(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
         let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
-        let status = self.end(xid, Decision::RollBack, ReplyWhen::Decided).await?;
-        if !matches!(status, Status::RollingBack(_)) {
-            return Some(standing(status::of_rollback(status)));
-        }
-        let finished = self.end(xid, Decision::RollBack, ReplyWhen::Finished);
-        let status = within(self.phase_two_wait(), finished).await?.unwrap_or(status);
+        let status = self.end_within(xid, Decision::RollBack, ReplyWhen::Finished).await?;
         Some(standing(status::of_rollback(status)))
+    }
+
+    /// As [`Self::end`], but phase two is not waited for longer than it may take.
+    async fn end_within(&self, xid: Xid, decision: Decision, when: ReplyWhen) -> Option<Status> {
+        let ended = timeout(self.phase_two_wait(), self.end(xid, decision, when));
+        if let Ok(status) = ended.await {
+            return status;
+        }
+        // Of one that is active the decision itself has not been taken in.
+        self.standing_of(xid).await.filter(|status| *status != Status::Active)
     }
 
     async fn status(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
         let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
+        self.standing_of(xid).await.map(|status| standing(status::standing(status)))
+    }
+
+    async fn standing_of(&self, xid: Xid) -> Option<Status> {
         match self.ask(What::GetStatus { xid }).await {
-            Ok(Reply::Status(status)) => Some(standing(status::standing(status))),
+            Ok(Reply::Status(status)) => Some(status),
             _ => None,
         }
     }
@@ -289,14 +291,6 @@ impl Desk {
         }
     }
 
-    async fn is_of_at_alone(&self, xid: Xid) -> Option<bool> {
-        let seen = self.front.shared.engine.view(move |coordinator| {
-            let branches = coordinator.global(xid).map(|global| global.branches);
-            branches.is_none_or(|branches| branches.iter().all(|it| it.mode == Mode::At))
-        });
-        seen.await.ok()
-    }
-
     async fn is_saga(&self, xid: Xid) -> Option<bool> {
         let seen = self.front.shared.engine.view(move |coordinator| {
             let named = |name: &str| name.starts_with(SAGA_NAME);
@@ -347,17 +341,6 @@ fn phase_one_outcome(status: BranchStatus) -> Option<PhaseOneOutcome> {
         | BranchStatus::PhaseTwoCommitFailedXaerNotaRetryable
         | BranchStatus::PhaseTwoRollbackFailedXaerNotaRetryable
         | BranchStatus::StopRetry => None,
-    }
-}
-
-/// What comes within the time: `Some(None)` if nothing did.
-async fn within(
-    limit: Duration,
-    status: impl Future<Output = Option<Status>>,
-) -> Option<Option<Status>> {
-    match tokio::time::timeout(limit, status).await {
-        Ok(status) => status.map(Some),
-        Err(_elapsed) => Some(None),
     }
 }
 

@@ -18,6 +18,9 @@ const GO_VERSION: &str = "1.1.0";
 /// What is known of the client. The first registration says who it is; later ones add resources.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
+    peer: SocketAddr,
+    /// Its name among all clients.
+    pub(super) id: Arc<str>,
     pub(super) application: Arc<str>,
     pub(super) group: Arc<str>,
     pub(super) agent: Arc<str>,
@@ -31,8 +34,10 @@ pub(super) struct Client {
 
 impl Client {
     /// Somebody who has not said who it is.
-    pub(super) fn unknown(dialect: Dialect) -> Self {
+    pub(super) fn unknown(dialect: Dialect, peer: SocketAddr) -> Self {
         Self {
+            peer,
+            id: format!("?:{peer}").into(),
             application: "?".into(),
             group: "".into(),
             agent: "seata".into(),
@@ -52,6 +57,7 @@ impl Client {
         let family = if is_go { Family::Go } else { Family::Java };
         let name = if is_go { "seata-go" } else { "seata" };
         self.application = register.application_id.as_str().into();
+        self.id = format!("{}:{}", self.application, self.peer).into();
         self.group = register.transaction_service_group.as_str().into();
         self.agent = format!("{name} {}", register.version).into();
         let client = ClientVersion::parse(&register.version);
@@ -87,12 +93,12 @@ impl Client {
         self.resources.get(resource)
     }
 
-    pub(super) fn process(&self, peer: SocketAddr) -> NewProcess {
+    pub(super) fn process(&self) -> NewProcess {
         NewProcess {
-            client_id: super::client_id(&self.application, peer),
+            client_id: Arc::clone(&self.id),
             application: Arc::clone(&self.application),
             agent: Arc::clone(&self.agent),
-            peer: peer.to_string().into(),
+            peer: self.peer.to_string().into(),
         }
     }
 }

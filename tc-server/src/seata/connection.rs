@@ -13,7 +13,8 @@ use handfast_seata_wire::frame::{
     FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split,
 };
 use handfast_seata_wire::message::{
-    MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
+    BranchEnded, MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources,
+    Registered,
 };
 use handfast_seata_wire::{
     ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, encode, refuse,
@@ -33,6 +34,9 @@ use crate::dispatch::{CallSink, Seat};
 
 /// The first clients that wait for one answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
+
+/// What one read may take in, at least.
+const READ_BYTES: usize = 8 * 1_024;
 
 /// How long a client may take to read what is left when its connection ends.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
@@ -120,21 +124,23 @@ struct Connection {
     seat: Option<Seat>,
     /// Dropping them gives up the places of their requests in the lock queues.
     requests: JoinSet<()>,
+    /// Those of phase two that have come and are not recorded yet.
+    answers: Vec<(i32, BranchEnded)>,
     room: Arc<Semaphore>,
 }
 
 impl Connection {
     fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
         let room = Arc::new(Semaphore::new(front.shared.settings.requests_max.max(1)));
-        let client = Arc::new(Mutex::new(Client::unknown(Dialect::default())));
-        Self { front, peer, outbox, client, seat: None, requests: JoinSet::new(), room }
+        let client = Arc::new(Mutex::new(Client::unknown(Dialect::default(), peer)));
+        let (requests, answers) = (JoinSet::new(), Vec::new());
+        Self { front, peer, outbox, client, seat: None, requests, answers, room }
     }
 
     async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
-        match self.read_frames(&mut io).await {
-            Ok(never) => match never {},
-            Err(ended) => ended,
-        }
+        let Err(ended) = self.read_frames(&mut io).await;
+        self.record_answers().await;
+        ended
     }
 
     async fn read_frames(
@@ -158,6 +164,7 @@ impl Connection {
                     HEADER_ONLY_BYTES
                 }
                 Piece::Incomplete => {
+                    self.record_answers().await;
                     let more = read_frame(io, &mut bytes, &limits);
                     timeout(limit, more).await.map_err(|_elapsed| Ended::Silent)??;
                     continue;
@@ -199,8 +206,7 @@ impl Connection {
             self.send(&Message::UnregisterRmResult(refused), id, encoding);
         } else if let Message::BranchCommitResult(it) | Message::BranchRollbackResult(it) = message
         {
-            let by = lock(&self.client).process(self.peer).client_id;
-            self.front.answered(id, it, &by).await;
+            self.answers.push((id, it));
         } else if let Message::MergedWarp(it) = message {
             self.work_on_merged(id, it, encoding).await;
         } else {
@@ -246,10 +252,9 @@ impl Connection {
     /// From the first registration on, operators see the client and calls reach it.
     fn sit_down(&mut self) {
         if self.seat.is_none() {
-            let process = lock(&self.client).process(self.peer);
+            let process = lock(&self.client).process();
             let sink: Arc<dyn CallSink> = Arc::new(Sink {
                 front: self.front.clone(),
-                peer: self.peer,
                 outbox: self.outbox.clone(),
                 client: Arc::clone(&self.client),
             });
@@ -287,6 +292,14 @@ impl Connection {
         self.spawn(id, answer, encoding).await;
     }
 
+    /// Answers that came together are recorded together.
+    async fn record_answers(&mut self) {
+        if !self.answers.is_empty() {
+            let by = Arc::clone(&lock(&self.client).id);
+            self.front.answered(std::mem::take(&mut self.answers), &by).await;
+        }
+    }
+
     fn desk(&self) -> Desk {
         Desk { front: self.front.clone(), client: lock(&self.client).clone() }
     }
@@ -301,12 +314,13 @@ impl Connection {
         let room = Arc::clone(&self.room).acquire_owned().await;
         let room = room.expect("nobody closes the semaphore of a connection");
         let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
-        self.requests.spawn(async move {
+        // Moved to its place once: what is spawned is moved several times.
+        self.requests.spawn(Box::pin(async move {
             if let Some(answer) = answer.await {
                 write(&outbox, &answer, id, encoding, &dialect);
             }
             drop(room);
-        });
+        }));
     }
 
     fn send(&self, answer: &Message, id: i32, encoding: Encoding) {
@@ -354,6 +368,8 @@ async fn read_frame(
 }
 
 async fn read_more(io: &mut (impl AsyncRead + Unpin), bytes: &mut BytesMut) -> Result<(), Ended> {
+    // Without room a read takes a few bytes.
+    bytes.reserve(READ_BYTES);
     match io.read_buf(bytes).await? {
         0 => Err(Ended::ByClient),
         _ => Ok(()),

@@ -1,6 +1,5 @@
 //! Phase two: the dispatcher's calls to a client, and what its answers mean.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use handfast_core::{
@@ -11,11 +10,11 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType};
 
+use super::Front;
 use super::answer::SAGA;
 use super::calls::Asked;
 use super::client::Client;
 use super::outbox::Outbox;
-use super::{Front, client_id};
 use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 
 /// What a saga's client is told of the branch: it has one state machine a global.
@@ -29,7 +28,6 @@ const RECOVERY_MS_MIN: u64 = 60_000;
 #[derive(Debug)]
 pub(super) struct Sink {
     pub(super) front: Front,
-    pub(super) peer: SocketAddr,
     pub(super) outbox: Outbox,
     pub(super) client: Arc<Mutex<Client>>,
 }
@@ -59,26 +57,26 @@ impl Sink {
             }
             BranchType::Saga => {
                 let (front, outbox) = (self.front.clone(), self.outbox.clone());
-                let (client, peer) = (client.clone(), self.peer);
+                let client = client.clone();
                 // It is told how the global stands, which must be asked for first.
                 tokio::spawn(async move {
                     let data = front.saga_data(&owed).await;
-                    front.send(&client, peer, &outbox, &owed, data);
+                    front.send(&client, &outbox, &owed, data);
                 });
             }
             BranchType::At | BranchType::Tcc | BranchType::Xa | BranchType::SagaAnnotation => {
                 let data = String::from_utf8_lossy(&owed.call.application_data).into_owned();
-                self.front.send(client, self.peer, &self.outbox, &owed, data);
+                self.front.send(client, &self.outbox, &owed, data);
             }
         }
     }
 
     /// The dispatcher's lock is held: it is told later.
     fn settle_alone(&self, client: &Client, owed: Owed) {
-        let (front, by) = (self.front.clone(), client_id(&client.application, self.peer));
+        let (front, by) = (self.front.clone(), Arc::clone(&client.id));
         let Call { xid, branch, ask, .. } = owed.call;
         let answer = Answer { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
-        tokio::spawn(async move { front.settle(&by, &by, answer).await });
+        tokio::spawn(async move { front.settle(vec![(Arc::clone(&by), answer)], &by).await });
     }
 }
 
@@ -107,14 +105,7 @@ impl Owed {
 }
 
 impl Front {
-    fn send(
-        &self,
-        client: &Client,
-        peer: SocketAddr,
-        outbox: &Outbox,
-        owed: &Owed,
-        application_data: String,
-    ) {
+    fn send(&self, client: &Client, outbox: &Outbox, owed: &Owed, application_data: String) {
         let Owed { ref call, decision, kind } = *owed;
         let (xid, branch) = (call.xid.0, call.branch.0);
         let Some(resource_id) = client.own_name(&call.resource.id) else {
@@ -139,7 +130,7 @@ impl Front {
             xid: call.xid,
             branch: call.branch,
             decision,
-            client_id: client_id(&client.application, peer),
+            client_id: Arc::clone(&client.id),
             xid_text: end.xid.clone(),
             branch_id,
         });
@@ -175,29 +166,53 @@ impl Front {
         text.to_owned()
     }
 
-    /// A client answered. It may do so on another connection than it was asked on.
-    pub(super) async fn answered(&self, id: i32, answer: BranchEnded, by: &str) {
-        let Some(asked) = self.shared.calls.take(id, &answer) else {
-            tracing::debug!(id, branch = answer.branch_id, "a late answer in phase two");
-            return;
-        };
-        let Asked { xid, branch, decision, ref client_id, .. } = asked;
-        let outcome = self.outcome(&asked, answer).await;
-        self.settle(client_id, by, Answer { xid, branch, ask: Ask::Finish(decision), outcome })
-            .await;
+    /// A client answered calls, by their ids. It may do so on another connection than it was asked
+    /// on.
+    pub(super) async fn answered(&self, answers: Vec<(i32, BranchEnded)>, by: &str) {
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for (id, answer) in answers {
+            let Some(asked) = self.shared.calls.take(id, &answer) else {
+                tracing::debug!(id, branch = answer.branch_id, "a late answer in phase two");
+                continue;
+            };
+            let outcome = self.outcome(&asked, answer).await;
+            let Asked { xid, branch, decision, client_id, .. } = asked;
+            outcomes.push((client_id, Answer { xid, branch, ask: Ask::Finish(decision), outcome }));
+        }
+        self.settle(outcomes, by).await;
     }
 
-    async fn settle(&self, asked: &str, by: &str, answer: Answer) {
-        let dispatcher = &self.shared.dispatcher;
-        let mut counted = dispatcher.outcomes(asked, vec![answer.clone()]);
-        if counted.is_empty() && asked != by {
-            counted = dispatcher.outcomes(by, vec![answer]);
+    /// Records answers, each beside whom was asked.
+    async fn settle(&self, mut answers: Vec<(Arc<str>, Answer)>, by: &str) {
+        let mut whats = Vec::with_capacity(answers.len());
+        while let Some((asked, _)) = answers.first() {
+            let asked = Arc::clone(asked);
+            let (of_one, rest): (Vec<_>, Vec<_>) =
+                answers.into_iter().partition(|(other, _)| *other == asked);
+            let of_one = of_one.into_iter().map(|(_, answer)| answer).collect();
+            whats.extend(self.counted(&asked, by, of_one).into_iter().map(Answer::into_what));
+            answers = rest;
         }
-        let whats = counted.into_iter().map(Answer::into_what).collect();
+        if whats.is_empty() {
+            return;
+        }
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
         if let Err(error) = self.shared.engine.tell(whats).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
+    }
+
+    /// The answers that count: as those of the client that was asked, or of the one that answers.
+    fn counted(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
+        let dispatcher = &self.shared.dispatcher;
+        if asked == by {
+            return dispatcher.outcomes(asked, answers);
+        }
+        let mut counted = dispatcher.outcomes(asked, answers.clone());
+        let is_new = |answer: &Answer| !counted.contains(answer);
+        let rest: Vec<Answer> = answers.into_iter().filter(is_new).collect();
+        counted.extend(dispatcher.outcomes(by, rest));
+        counted
     }
 
     async fn outcome(&self, asked: &Asked, answer: BranchEnded) -> PhaseTwoOutcome {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::dispatch::{self, Dispatcher};
+use crate::dispatch::{self, Dispatcher, Seat};
 use crate::engine::{self, Engine, EngineFailure};
+use crate::over_http::Caller;
 use crate::store::{EmbeddedStore, Store, StoreError};
 
 /// A coordinator without ports.
@@ -18,6 +19,10 @@ pub(crate) struct Works {
     /// Lets time pass for the dispatcher until it is aborted.
     pub(crate) timer: JoinHandle<()>,
     pub(crate) engine: Engine,
+    /// Calls participants over HTTP.
+    pub(crate) over_http: Caller,
+    /// Where it takes its calls.
+    pub(crate) seats: Vec<Seat>,
 }
 
 impl Works {
@@ -27,13 +32,15 @@ impl Works {
         clock: Arc<dyn Clock>,
         settings: engine::Settings,
         dispatch: dispatch::Settings,
+        over_http: Caller,
     ) -> Result<Self, EngineFailure> {
         let (dispatcher, timer) = Dispatcher::start(Arc::clone(&clock), dispatch, rand::random());
         let phase_two = Arc::new(dispatcher.clone());
         let engine = Engine::start(store, clock, settings, phase_two)
             .await
             .inspect_err(|_| timer.abort())?;
-        Ok(Self { dispatcher, timer, engine })
+        let seats = over_http.connect(&dispatcher, &engine.handle);
+        Ok(Self { dispatcher, timer, engine, over_http, seats })
     }
 
     /// Ends without waiting for anything.

@@ -171,3 +171,23 @@ fn the_manual_lists_every_key_with_its_default() {
         assert!(manual.contains(&row), "docs/operate.md has no row that begins with {row}");
     }
 }
+
+#[test]
+fn participants_over_http_are_checked() {
+    let listed = problems(
+        "[http]\ntimeout_ms = 40000\n\
+         [[http.participants]]\nprefix = \"http://user@points/\"\nsecret_file = \"/nowhere/a\"\n\
+         [[http.participants]]\nprefix = \"http://points/x\"\nsecret_file = \"/nowhere/b\"\n",
+        &[],
+        Vec::new(),
+    );
+    for problem in [
+        "prefix `http://user@points/` must not name a user",
+        "prefix `http://points/x` must end with a slash",
+        "secret /nowhere/a",
+        "secret /nowhere/b",
+        "`http.timeout_ms` (40000) is above `dispatch.answer_timeout_ms` (30000)",
+    ] {
+        assert!(listed.contains(problem), "{problem}: {listed}");
+    }
+}

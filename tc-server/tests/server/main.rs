@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod adversary;
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod dispatch;

@@ -76,6 +76,19 @@ pub trait Subscription: Send {
     ) -> BoxFuture<'s, Result<(), OutboxError>>;
 }
 
+impl<S: Subscription + ?Sized> Subscription for Box<S> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
+        (**self).next()
+    }
+
+    fn acknowledge<'s>(
+        &'s mut self,
+        delivery: &'s Delivery,
+    ) -> BoxFuture<'s, Result<(), OutboxError>> {
+        (**self).acknowledge(delivery)
+    }
+}
+
 /// An event, and what the broker knows this delivery of it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {

@@ -1,0 +1,98 @@
+//! Relays and consumers as processes of their own, and their death.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, watch};
+
+use handfast_example_shop::database::Pool;
+use handfast_example_shop::{Site, Worker};
+
+use crate::broker::Broker;
+use crate::work::{PARTS, Part};
+
+/// A relay or a consumer works on few things at a time.
+const CONNECTIONS: u32 = 4;
+
+/// What a process is told.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    part: Part,
+    database: String,
+    broker: String,
+    run: String,
+}
+
+/// The processes of a run, if it has them.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Processes {
+    all: Arc<Mutex<Vec<Worker>>>,
+}
+
+impl Processes {
+    /// One for each part of the work.
+    pub(crate) async fn start(&self, site: &Site<'_>, broker_url: &str) -> Result<()> {
+        let mut all = self.all.lock().await;
+        for part in PARTS {
+            let told = Told {
+                part,
+                database: part.owner().place(site.databases).to_owned(),
+                broker: broker_url.to_owned(),
+                run: site.databases.run().to_owned(),
+            };
+            all.push(Worker::start(serde_json::to_string(&told)?).await?);
+        }
+        Ok(())
+    }
+
+    /// Kills `times` times one of the processes, drawn at random, each time after a number of
+    /// orders that is drawn at random too.
+    pub(crate) async fn kill(
+        &self,
+        times: u32,
+        total: usize,
+        mut ended: watch::Receiver<usize>,
+    ) -> Result<()> {
+        let mut after: Vec<usize> =
+            (0..times).map(|_| rand::rng().random_range(0..total.max(1))).collect();
+        after.sort_unstable();
+        for threshold in after {
+            ended.wait_for(|ended| *ended >= threshold).await?;
+            let mut all = self.all.lock().await;
+            let drawn = rand::rng().random_range(0..all.len().max(1));
+            all.get_mut(drawn).context("there are processes to kill")?.kill_and_restart().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends them, before the databases go.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        for mut worker in self.all.lock().await.drain(..) {
+            worker.kill().await?;
+        }
+        Ok(())
+    }
+}
+
+/// In the process: plays its part, for as long as it lives.
+pub(crate) async fn play(told: &str) -> Result<()> {
+    let told: Told = serde_json::from_str(told).context("what a process is told")?;
+    let broker = Broker::connect(&told.broker, &told.run).await?;
+    let pool = Pool::open(&told.database, CONNECTIONS).await?;
+    told.part.prepare(&broker).await?.run(pool, broker, std::future::pending()).await
+}
+
+/// Makes with the broker what consumers listen to, so that nothing is published before.
+pub(crate) async fn announce(broker: &Broker) -> Result<()> {
+    ensure!(
+        broker.is_shared(),
+        "--kill-workers needs a --broker that other processes reach, not in-process"
+    );
+    for part in PARTS {
+        // Subscribed, and let go of at once: nothing has been published yet.
+        drop(part.prepare(broker).await?);
+    }
+    Ok(())
+}

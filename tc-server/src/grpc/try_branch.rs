@@ -1,0 +1,126 @@
+//! The try of a participant over HTTP: registered, then called until it answers.
+//!
+//! Registration comes before each attempt, which changes nothing where it is known: no try is
+//! called that the coordinator would not confirm or cancel, and none of a global that is decided.
+
+use std::time::Duration;
+
+use handfast_core::{PhaseOneOutcome, Rejection, Reply, What};
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::try_branch_reply::Result as Tried;
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+
+use super::Front;
+use super::bounds::BadRequest;
+use super::refusal;
+use crate::dispatch::Backoff;
+use crate::engine::EngineError;
+use crate::over_http::{Answered, NotNow, Request};
+
+/// The first pause after an attempt that failed.
+const PAUSE_MS_MIN: u64 = 100;
+/// The longest pause: somebody waits.
+const PAUSE_MS_MAX: u64 = 2_000;
+/// As long as anybody may wait.
+const TIMEOUT_MS_MAX: u64 = 600_000;
+
+/// Why nothing was tried.
+#[derive(Debug)]
+pub(super) enum NotTried {
+    Bad(BadRequest),
+    Engine(EngineError),
+    Core(Rejection),
+}
+
+impl NotTried {
+    pub(super) fn into_message(self) -> wire::Rejection {
+        match self {
+            Self::Bad(error) => refusal::of_request(&error),
+            Self::Engine(error) => refusal::of_engine(error),
+            Self::Core(rejection) => refusal::of_core(&rejection),
+        }
+    }
+
+    pub(super) fn into_status(self) -> Status {
+        match self {
+            Self::Bad(error) => refusal::status_of_request(&error),
+            Self::Engine(error) => refusal::status_of_engine(error),
+            Self::Core(rejection) => refusal::status_of_core(&rejection),
+        }
+    }
+}
+
+impl Front {
+    /// Has a try called. If it is not known to be done, the branch is reported as unknown before
+    /// this returns: an earlier attempt may yet take effect, so the global can only be rolled back,
+    /// and the cancel finds out.
+    pub(super) async fn try_branch(
+        &self,
+        request: wire::TryBranchRequest,
+    ) -> Result<wire::TryBranchReply, NotTried> {
+        let registration = self.shared.bounds.try_branch(&request).map_err(NotTried::Bad)?;
+        let _room = match self.shared.over_http.room(&request.resource_id) {
+            Ok(room) => room,
+            Err(NotNow::NotAllowed) => {
+                let resource = request.resource_id;
+                return Err(NotTried::Bad(BadRequest::NotAllowed { resource }));
+            }
+            Err(NotNow::Full(max)) => {
+                let max = u64::try_from(max).unwrap_or(u64::MAX);
+                let what = "tries of one participant at a time";
+                return Err(NotTried::Core(Rejection::LimitReached { what, max }));
+            }
+        };
+        let until = Instant::now() + Duration::from_millis(request.timeout_ms.min(TIMEOUT_MS_MAX));
+        let wire::TryBranchRequest { xid, branch_id, resource_id, input, .. } = request;
+        let attempt = Request::of_try(resource_id, xid, branch_id, input);
+        let result = self.try_until(until, &registration, &attempt).await?;
+        if !matches!(result, Tried::Done(_)) {
+            self.doubt(&registration).await?;
+        }
+        Ok(wire::TryBranchReply { result: Some(result) })
+    }
+
+    async fn try_until(
+        &self,
+        until: Instant,
+        registration: &What,
+        attempt: &Request,
+    ) -> Result<Tried, NotTried> {
+        let mut pauses = Backoff::new(PAUSE_MS_MIN, PAUSE_MS_MAX, rand::random());
+        let mut failures = 0;
+        loop {
+            self.decide(registration.clone()).await?;
+            let error = match self.shared.over_http.call(attempt).await {
+                Answered::Done(_) => return Ok(Tried::Done(wire::Done {})),
+                Answered::Refused(message) => {
+                    let error = self.shared.bounds.reason(&message).to_owned();
+                    return Ok(Tried::Refused(wire::Refused { error, rows: Vec::new() }));
+                }
+                Answered::Failed(error) => error,
+            };
+            failures += 1;
+            let pause = Duration::from_millis(pauses.delay_ms(failures));
+            if Instant::now() + pause >= until {
+                let error = self.shared.bounds.reason(&error).to_owned();
+                return Ok(Tried::Unanswered(wire::Retryable { error }));
+            }
+            sleep(pause).await;
+        }
+    }
+
+    async fn doubt(&self, registration: &What) -> Result<(), NotTried> {
+        let What::RegisterBranch { xid, branch, .. } = registration else { return Ok(()) };
+        let (xid, branch, outcome) = (*xid, branch.id, PhaseOneOutcome::Unknown);
+        self.decide(What::ReportBranch { xid, branch, outcome }).await
+    }
+
+    async fn decide(&self, what: What) -> Result<(), NotTried> {
+        match self.shared.engine.call(what).await {
+            Err(error) => Err(NotTried::Engine(error)),
+            Ok(Reply::Rejected(rejection)) => Err(NotTried::Core(rejection)),
+            Ok(_) => Ok(()),
+        }
+    }
+}
