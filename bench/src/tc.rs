@@ -1,5 +1,5 @@
-//! `tc`: globals against a coordinator of its own, in a process of its own, on a fresh directory; or
-//! against any server that speaks the wire.
+//! `tc`: globals against a coordinator of its own, in a process of its own, on a fresh directory;
+//! or against any server that speaks the wire.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;

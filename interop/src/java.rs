@@ -26,7 +26,7 @@ impl Java {
     /// The last ones of their lines, and the newest.
     pub(crate) const ALL: &[Self] = &[
         Self { package: "io.seata", version: "1.8.0", has_encodings: true, has_raft: false },
-        Self { package: "io.seata", version: "2.0.0", has_encodings: false, has_raft: true },
+        Self { package: "io.seata", version: "2.0.0", has_encodings: false, has_raft: false },
         Self { package: "org.apache.seata", version: "2.2.0", has_encodings: true, has_raft: true },
         Self {
             package: "org.apache.seata",

@@ -33,7 +33,7 @@
 //! | decide by hand | [`NewTransaction::begin`], [`Global`] |
 //! | make a database take part | [`Handfast::at`], [`AtResource`], [`Handfast::migrate`] |
 //! | make an action take part, in try, confirm and cancel | [`Handfast::tcc`], [`Tcc`] |
-//! | have a service called that has no library | [`Handfast::tcc_over_http`], [`HttpTcc`] |
+//! | call a service without a library | [`Handfast::tcc_over_http`], [`HttpTcc`] |
 //! | let the database itself prepare and commit | [`Handfast::xa`], [`XaResource`] |
 //! | let something else prepare and commit | [`participant`] |
 //! | let each operation of a branch take effect once | [`fence`] |

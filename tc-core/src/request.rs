@@ -278,8 +278,9 @@ pub enum ReplyWhen {
     Decided,
     /// When every branch is finished, or an operator is needed.
     Finished,
-    /// When whoever goes on finds the decision in effect: as `Finished`, but a commit of branches of
-    /// AT alone, which committed in phase one, is answered as committed as soon as it is durable.
+    /// When whoever goes on finds the decision in effect: as `Finished`, but a commit of branches
+    /// of AT alone, which committed in phase one, is answered as committed as soon as it is
+    /// durable.
     Effective,
 }
 

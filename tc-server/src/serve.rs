@@ -200,8 +200,8 @@ impl Doors {
         })
     }
 
-    /// Clients of Seata find the coordinator at the host of its advertised address; without one that
-    /// names a host, where it listens.
+    /// Clients of Seata find the coordinator at the host of its advertised address; without one
+    /// that names a host, where it listens.
     fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
         let (_, address) = self.seata.as_ref()?;
         let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());

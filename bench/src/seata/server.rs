@@ -1,4 +1,5 @@
-//! The side of the echo: what clients ask, as the coordinator's messages, and its answers as frames.
+//! The side of the echo: what clients ask, as the coordinator's messages, and its answers
+//! as frames.
 
 use anyhow::{Context, Result, bail};
 use bytes::{Buf, Bytes, BytesMut};

@@ -46,8 +46,8 @@ impl World {
         self.scene.coordinator.restart().await;
     }
 
-    /// The service comes back, and with it the end of every branch, which the coordinator is told of
-    /// before the service leaves.
+    /// The service comes back, and with it the end of every branch, which the coordinator is told
+    /// of before the service leaves.
     async fn until_nothing_is_prepared(&self, ended: impl Future<Output = ()>) {
         let scene = &self.scene;
         let rescuer = scene.rescuer().await;

@@ -97,7 +97,7 @@ fn as_dot(saga: &SagaDefinition) -> String {
     let mut lines = vec![format!("digraph {} {{", quoted(&saga.name))];
     lines.extend(["  rankdir=LR;", "  node [shape=box];"].map(str::to_owned));
     lines.extend(saga.steps.iter().map(|step| {
-        let label = quoted(&format!("{}\n{}", step.name, step.action));
+        let label = quoted(format!("{}\n{}", step.name, step.action).trim_end());
         format!("  {} [label={label}, {}];", quoted(&step.name), look(step.kind))
     }));
     let follows = |from: &StepDefinition, to: &StepDefinition| from.group + 1 == to.group;

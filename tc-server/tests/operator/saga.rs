@@ -46,6 +46,7 @@ fn a_saga_is_drawn_for_graphviz() {
     let json = r#"{"name": "the \"saga\"", "steps": [
         {"name": "a", "kind": "compensable", "resource": "r", "action": "x"},
         {"name": "b", "kind": "compensable", "resource": "r", "action": "y", "takes": ["a"]},
+        {"name": "yes", "kind": "signal"},
         {"name": "c", "kind": "pivot", "resource": "r", "action": "z"}
     ]}"#;
     let (printed, exit) = explain(json, &["--dot"]);
@@ -56,9 +57,11 @@ fn a_saga_is_drawn_for_graphviz() {
           node [shape=box];
           "a" [label="a\nx", style=solid];
           "b" [label="b\ny", style=solid];
+          "yes" [label="yes", shape=ellipse];
           "c" [label="c\nz", peripheries=2];
           "a" -> "b" [style=solid];
-          "b" -> "c" [style=solid];
+          "b" -> "yes" [style=solid];
+          "yes" -> "c" [style=solid];
           "b" -> "a" [style=dashed, constraint=false];
           "a" -> "b" [style=dotted, constraint=false];
         }
