@@ -59,6 +59,8 @@ pub(crate) enum Mood {
     Answer(u16, String),
     /// Sends the caller elsewhere.
     Redirect(String),
+    /// Refuses for good: what comes late is refused too.
+    Refuse(String),
     /// Does what it is asked for, and answers so.
     DoneBut(u16, String),
 }
@@ -78,7 +80,7 @@ impl Service {
         let prefix = Prefix::parse(&self.base).unwrap();
         Settings {
             participants: vec![Participant { prefix, secret: Secret::new(SECRET) }],
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(25),
             response_bytes_max: 1_000,
             calls_max: 4,
         }
@@ -163,6 +165,10 @@ impl Inside {
             Some((_, Mood::Redirect(to))) => {
                 (StatusCode::TEMPORARY_REDIRECT, [("location", to)]).into_response()
             }
+            Some((_, Mood::Refuse(message))) => {
+                self.fence.entry((seen.xid, seen.branch)).or_insert("barred");
+                respond(409, refusal(&message))
+            }
             Some((_, Mood::DoneBut(status, body))) => {
                 self.carry_out(&seen);
                 respond(status, body)
@@ -187,6 +193,7 @@ impl Inside {
             | ("cancel" | "compensation", "cancelled" | "barred") => {
                 return respond(200, String::new());
             }
+            ("try" | "action", "cancelled" | "barred") => return respond(409, refusal("too late")),
             (operation, known) => return respond(500, format!("{operation} of one {known}")),
         }
         self.effects.push(format!("{} {}", seen.operation, seen.path));
@@ -195,7 +202,11 @@ impl Inside {
 }
 
 pub(crate) fn refused(message: &str) -> Mood {
-    Mood::Answer(409, format!(r#"{{"code":"refused","message":"{message}"}}"#))
+    Mood::Refuse(message.to_owned())
+}
+
+fn refusal(message: &str) -> String {
+    format!(r#"{{"code":"refused","message":"{message}"}}"#)
 }
 
 fn respond(status: u16, body: String) -> Response {
