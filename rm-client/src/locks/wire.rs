@@ -87,6 +87,7 @@ pub(super) fn backend_error(error: Error) -> BackendError {
         | Error::LauncherElsewhere { .. }
         | Error::NotExplicit { .. }
         | Error::MalformedXid { .. }
+        | Error::SagaJson { .. }
         | Error::Configuration { .. } => true,
     };
     if is_lasting {

@@ -240,18 +240,8 @@ fn examples() -> Vec<(&'static str, Record)> {
         attempts: 0,
         last_failure: None,
     };
-    let dirty = DirtyRow {
-        table: "orders".to_owned(),
-        key: "1".to_owned(),
-        columns: vec![DirtyColumn {
-            name: "units".to_owned(),
-            before: Some("5".to_owned()),
-            after: Some("4".to_owned()),
-            current: None,
-        }],
-    };
     let refused = BranchRecord {
-        state: BranchState::Refused("dirty write".into(), vec![dirty].into()),
+        state: BranchState::Refused("dirty write".into(), vec![dirty_row()].into()),
         attempts: 2,
         last_failure: Some((Timestamp(1_800), "no database".into())),
         ..branch.clone()
@@ -264,6 +254,19 @@ fn examples() -> Vec<(&'static str, Record)> {
         ("saga-compensating", saga_records::example()),
         ("lease", lease_records::example()),
     ]
+}
+
+fn dirty_row() -> DirtyRow {
+    DirtyRow {
+        table: "orders".to_owned(),
+        key: "1".to_owned(),
+        columns: vec![DirtyColumn {
+            name: "units".to_owned(),
+            before: Some("5".to_owned()),
+            after: Some("4".to_owned()),
+            current: None,
+        }],
+    }
 }
 
 /// The bytes of version 1 are kept in files, key and value in hexadecimal. `UPDATE_GOLDENFILES=1`
