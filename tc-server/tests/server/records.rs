@@ -241,7 +241,7 @@ fn examples() -> Vec<(&'static str, Record)> {
         last_failure: None,
     };
     let refused = BranchRecord {
-        state: BranchState::Refused("dirty write".into(), vec![dirty_row()].into()),
+        state: BranchState::Refused("dirty write".into(), vec![example_of_a_dirty_row()].into()),
         attempts: 2,
         last_failure: Some((Timestamp(1_800), "no database".into())),
         ..branch.clone()
@@ -256,7 +256,7 @@ fn examples() -> Vec<(&'static str, Record)> {
     ]
 }
 
-fn dirty_row() -> DirtyRow {
+fn example_of_a_dirty_row() -> DirtyRow {
     DirtyRow {
         table: "orders".to_owned(),
         key: "1".to_owned(),
