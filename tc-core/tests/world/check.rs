@@ -106,6 +106,9 @@ impl World {
             locks: locks.len(),
             waiters: self.pending.values().filter(|pending| pending.holding.is_some()).count(),
             pending_branches: pending.count(),
+            // This world takes no named locks; `tests/leases.rs` does.
+            leases: 0,
+            lock_queue: 0,
         };
         assert_eq!(counted, counts);
         let limits = &self.limits;
