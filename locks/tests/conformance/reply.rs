@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Leave, Left, LockError, Outcome, Place};
+use handfast_locks::{Answer, Fence, Hold, Leave, Left, LockError, Outcome, Place};
 
 use crate::faults::Faulty;
 use crate::stage::{Stage, ask, fresh, hold, over};
@@ -34,14 +34,20 @@ pub(crate) async fn every_request_may_be_sent_twice(stage: &Stage) {
 
 pub(crate) async fn asking_twice_is_answered_alike(stage: &Stage) {
     let hold = hold(&fresh());
-    let first = stage.backend.ask(&ask(&hold, Place::None)).await.unwrap();
-    assert!(matches!(first, Answer::Granted { .. }));
+    let first = granted(stage, &hold, Place::None).await;
     for place in [Place::None, Place::Join, Place::Keep] {
-        assert_eq!(stage.backend.ask(&ask(&hold, place)).await.unwrap(), first);
+        assert_eq!(granted(stage, &hold, place).await, first);
     }
     let leave = Leave { hold, is_doubtful: false };
     assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::Freed);
     assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::NotHeld { current: None });
+}
+
+/// The fence of what is granted; since when it is, each answer says for itself.
+async fn granted(stage: &Stage, hold: &Hold, place: Place) -> Fence {
+    let answer = stage.backend.ask(&ask(hold, place)).await.unwrap();
+    let Answer::Granted { fence, .. } = answer else { unreachable!("{answer:?}") };
+    fence
 }
 
 pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stage) {
