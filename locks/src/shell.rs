@@ -189,12 +189,12 @@ impl Shell {
     }
 
     fn lose(&mut self, number: u64, why: Lost) {
+        self.tell(number, |standing| standing.lost = Some(why));
         if let Some(desk) = self.desks.get_mut(&number) {
             tracing::warn!(lock = %desk.name, %why, "a lock was lost");
-            // Nobody answers that any more.
+            // Nobody answers that any more. Whoever waits for it sees that the lock is lost.
             desk.downgraded = None;
         }
-        self.tell(number, |standing| standing.lost = Some(why));
     }
 
     fn end(&mut self, number: u64, outcome: Result<Outcome, BackendError>) {
