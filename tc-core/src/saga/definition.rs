@@ -151,7 +151,7 @@ pub enum SagaFault {
     #[error("step {0} is retriable: it must come after a pivot")]
     RetriableBeforePivot(Arc<str>),
     /// A pivot and what comes after it is never given up.
-    #[error("step {0} can never be given up: it has no timeout and no last attempt")]
+    #[error("step {0} is never given up: leave out its timeout and its attempts")]
     NeverGivenUp(Arc<str>),
     /// An output that is not there when the step begins.
     #[error("step {0} takes the output of a step that does not come before it")]
