@@ -87,5 +87,6 @@ async fn write_all(mut writer: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiv
             return;
         }
     }
+    // A connection that has ended already need not be.
     let _ = writer.shutdown().await;
 }

@@ -1,4 +1,5 @@
-//! The admin API: REST under `/api/v1`, health and metrics, all on one port.
+//! The admin API: REST under `/api/v1`, health, metrics, and where clients of Seata find the
+//! coordinator, all on one port.
 //!
 //! It looks at the coordinator through the engine and turns what it sees into [`model`]'s messages;
 //! it decides nothing. The OpenAPI document is made from the same routes.

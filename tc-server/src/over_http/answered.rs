@@ -36,6 +36,7 @@ pub(super) fn read(request: &Request, status: StatusCode, body: &[u8]) -> Answer
     if status.is_success() {
         return if request.gives_output() { output(body) } else { Answered::Done(None) };
     }
+    // Any other body is no refusal, and the status says what it is.
     let refusal = serde_json::from_slice::<Refusal>(body).ok();
     match refusal.filter(|it| status == StatusCode::CONFLICT && it.code == REFUSED) {
         Some(Refusal { message, .. }) if message.is_empty() => Answered::Refused(REFUSED.into()),

@@ -311,6 +311,10 @@ impl Connection {
         answer: impl Future<Output = Option<Message>> + Send + 'static,
         encoding: Encoding,
     ) {
+        if self.room.available_permits() == 0 {
+            // Those under way may wait for just these.
+            self.record_answers().await;
+        }
         let room = Arc::clone(&self.room).acquire_owned().await;
         let room = room.expect("nobody closes the semaphore of a connection");
         let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
