@@ -22,6 +22,7 @@ mod name;
 mod reentrant;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "redis"))]
 mod seen;
+mod segmented;
 mod semaphore;
 mod several;
 mod shell;
@@ -41,6 +42,7 @@ pub use guard::Guard;
 pub use memory::Memory;
 pub use name::{Fence, Holder, LockName, Token};
 pub use reentrant::ReentrantLocks;
+pub use segmented::{Round, Segment, Segmented};
 pub use semaphore::{Permit, Semaphore};
 pub use several::Guards;
 

@@ -13,6 +13,7 @@ mod leaving;
 mod mutual;
 mod owner;
 mod reply;
+mod segmented;
 mod several;
 mod shares;
 mod stage;
@@ -99,6 +100,14 @@ on_backends! {
         nobody_waits_in_a_circle
         a_cancelled_wait_for_several_leaves_nothing
         a_lock_that_is_lost_ends_the_wait_for_others;
+    segmented:
+        callers_take_segments_that_are_free
+        callers_wait_for_a_segment_when_none_is_free
+        each_segment_has_fences_of_its_own
+        nobody_hears_of_nothing_left_while_a_segment_has_some
+        whoever_holds_all_segments_is_alone
+        a_segment_that_is_lost_ends_the_work
+        a_cancelled_search_leaves_nothing;
     }
 }
 
