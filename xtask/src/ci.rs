@@ -20,6 +20,9 @@ const CRASHES: &str = "2";
 /// How often a relay or consumer of the choreography is killed, over each broker.
 const KILLS: &str = "12";
 
+/// Buyers and units of the sale: enough for each segment to be found exhausted.
+const SALE: [&str; 4] = ["--buyers", "200", "--units", "40"];
+
 /// What the client library may be built with: no database, or each alone.
 const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
 
@@ -59,7 +62,7 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
 
 /// Runs the examples at their own small size: in AT mode on each database, and once with a
 /// coordinator that dies; in the other modes where they differ; as a choreography by each broker,
-/// with relays and consumers that die. Their tests do the rest.
+/// with relays and consumers that die; the sale on each database. Their tests do the rest.
 fn run_examples(interrupts: &Interrupts) -> Result<()> {
     let services = Services::start(interrupts)?;
     interrupts.run(&mut example("order-payment", &[]))?;
@@ -71,7 +74,10 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
         let killed = ["--broker", &broker, "--kill-workers", KILLS];
         interrupts.run(&mut example("order-payment-outbox", &killed))?;
     }
+    interrupts.run(&mut example("flash-sale", &SALE))?;
     for url in services.sql_urls()? {
+        let sale = [&SALE[..], &["--database", &url]].concat();
+        interrupts.run(&mut example("flash-sale", &sale))?;
         interrupts.run(&mut example("order-payment", &["--database", &url]))?;
         interrupts.run(&mut example("order-payment-xa", &["--database", &url]))?;
     }

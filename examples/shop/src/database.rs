@@ -131,8 +131,10 @@ pub struct Databases {
 
 /// Where databases are made.
 #[derive(Debug, Clone)]
-pub(crate) enum Server {
+pub enum Server {
+    /// A PostgreSQL server.
     Postgres(PgConnectOptions),
+    /// A MySQL or MariaDB server.
     MySql(MySqlConnectOptions),
     /// Files in a temporary directory, which goes with the run.
     Sqlite,
@@ -141,8 +143,7 @@ pub(crate) enum Server {
 impl Databases {
     /// Makes three databases on the server. SQLite's files go into `folder`.
     pub(crate) async fn create(server: Server, folder: &Path, concurrency: u16) -> Result<Self> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        let run = format!("{}_{}", process::id(), since_1970.as_micros());
+        let run = run_name()?;
         let names =
             ["order", "stock", "account"].map(|service| format!("handfast_{service}_{run}"));
         let places = names.each_ref().map(|name| server.place(name, folder));
@@ -169,14 +170,18 @@ impl Databases {
             with_pool!(pool, |pool, _text| pool.close().await);
         }
         for name in &self.names {
-            self.server.run(&format!("DROP DATABASE {name}")).await.context(name.clone())?;
+            self.server.remove(name).await.context(name.clone())?;
         }
         Ok(())
     }
 }
 
 impl Server {
-    pub(crate) fn parse(place: &str) -> Result<Self> {
+    /// Reads what `--database` says.
+    ///
+    /// # Errors
+    /// What it may say instead.
+    pub fn parse(place: &str) -> Result<Self> {
         match place.split_once("://").map_or(place, |(scheme, _)| scheme) {
             "sqlite" => Ok(Self::Sqlite),
             "postgres" | "postgresql" => Ok(Self::Postgres(PgConnectOptions::from_str(place)?)),
@@ -202,7 +207,11 @@ impl Server {
         }
     }
 
-    async fn create(&self, name: &str, folder: &Path, concurrency: u16) -> Result<Pool> {
+    /// Makes a database for so many who work at once. SQLite's file goes into `folder`.
+    ///
+    /// # Errors
+    /// Whatever the server says.
+    pub async fn create(&self, name: &str, folder: &Path, concurrency: u16) -> Result<Pool> {
         // Phase two works beside the orders that are under way.
         let connections = u32::from(concurrency.min(64)) + 4;
         Ok(match self {
@@ -223,6 +232,14 @@ impl Server {
         })
     }
 
+    /// Removes a database that was made here and that nobody is connected to any more.
+    ///
+    /// # Errors
+    /// Whatever the server says.
+    pub async fn remove(&self, name: &str) -> Result<()> {
+        self.run(&format!("DROP DATABASE {name}")).await
+    }
+
     /// Runs a statement about databases; their names are ours and safe.
     async fn run(&self, sql: &str) -> Result<()> {
         let sql = AssertSqlSafe(sql.to_owned());
@@ -241,6 +258,15 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Names a run as no other, for databases and locks.
+///
+/// # Errors
+/// If the clock stands before 1970.
+pub fn run_name() -> Result<String> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    Ok(format!("{}_{}", process::id(), since_1970.as_micros()))
 }
 
 /// As durable as the server databases: each commit is synced.
@@ -321,7 +347,10 @@ impl Pool {
     }
 
     /// The rows of a query that gives an id and a number.
-    pub(crate) async fn numbers_by_id(&self, sql: &'static str) -> Result<Vec<(i64, i64)>> {
+    ///
+    /// # Errors
+    /// Whatever the database says.
+    pub async fn numbers_by_id(&self, sql: &'static str) -> Result<Vec<(i64, i64)>> {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 

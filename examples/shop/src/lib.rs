@@ -40,11 +40,7 @@ const EXIT_DISPROVED: u8 = 2;
 /// code says whether the proof holds.
 pub async fn main<E: Example>(mut example: E) -> ExitCode {
     let arguments = read_arguments(&mut example).unwrap_or_else(|error| error.exit());
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
-    // program. An error says that it is chosen already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    prepare();
     let ended = match arguments.task {
         Some(Task::Coordinator(child)) => coordinator::serve_as_child(child).await,
         Some(Task::Worker) => worker::work_as_child(&example).await,
@@ -58,6 +54,16 @@ pub async fn main<E: Example>(mut example: E) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What a program with a coordinator in it does first: `RUST_LOG` says what is logged, to standard
+/// error; nothing unless it is set.
+pub fn prepare() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // The coordinator's crate builds reqwest with TLS and leaves the choice of a provider to the
+    // program. An error says that it is chosen already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Most flags are the same for all examples; name and description are the example's own.

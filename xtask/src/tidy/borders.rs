@@ -75,6 +75,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-example-shop", &["handfast", "handfast-server"]),
+    ("flash-sale", &["handfast", "handfast-example-shop", "handfast-locks", "handfast-server"]),
     ("order-payment", &["handfast-example-shop"]),
     ("order-payment-outbox", &["handfast", "handfast-example-shop"]),
     ("order-payment-saga", &["handfast", "handfast-example-shop"]),

@@ -1,0 +1,59 @@
+//! Under a lock: what is read decides what is written, and nobody comes between.
+
+use anyhow::Result;
+use handfast_locks::{Guard, Locks, Segmented};
+
+use handfast_example_shop::dialect::Argument;
+
+use crate::stock::{INSERT_SALE, Product, SET_UNITS, UNITS};
+
+use super::Told;
+
+pub(super) async fn under_one<DB: Product>(
+    pool: &sqlx::Pool<DB>,
+    locks: &Locks,
+    name: &str,
+    buyer: i64,
+) -> Result<Told> {
+    let guard = locks.lock(name).await?;
+    let is_sold = sell_from(pool, &guard, 0, buyer).await?;
+    Ok(if is_sold { Told::Bought } else { Told::SoldOut })
+}
+
+/// Whoever finds a segment exhausted goes on to those he has not seen. Only then it is sold out.
+pub(super) async fn under_any<DB: Product>(
+    pool: &sqlx::Pool<DB>,
+    segmented: &Segmented,
+    buyer: i64,
+) -> Result<Told> {
+    let mut round = segmented.round();
+    while let Some(segment) = round.next_segment().await? {
+        let row = i64::try_from(segment.index())?;
+        if sell_from(pool, segment.guard(), row, buyer).await? {
+            return Ok(Told::Bought);
+        }
+    }
+    Ok(Told::SoldOut)
+}
+
+/// Claims first: a holder who was stopped for longer than his lease must not write after this.
+async fn sell_from<DB: Product>(
+    pool: &sqlx::Pool<DB>,
+    guard: &Guard,
+    segment: i64,
+    buyer: i64,
+) -> Result<bool> {
+    let mut local = pool.begin().await?;
+    guard.claim(&mut local).await?;
+    let units = DB::read_number(&mut local, UNITS, segment).await?;
+    if units == 0 {
+        local.rollback().await?;
+        return Ok(false);
+    }
+    let arguments = [Argument::Number(units - 1), Argument::Number(segment)];
+    DB::execute(&mut local, SET_UNITS, &arguments).await?;
+    let arguments = [Argument::Number(buyer), Argument::Number(segment)];
+    DB::execute(&mut local, INSERT_SALE, &arguments).await?;
+    local.commit().await?;
+    Ok(true)
+}

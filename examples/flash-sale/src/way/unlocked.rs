@@ -1,0 +1,65 @@
+//! Without a lock of the application's: the database decides, or the coordinator.
+
+use anyhow::{Result, bail};
+use handfast::{AtResource, Handfast};
+
+use handfast_example_shop::dialect::Argument;
+use handfast_example_shop::services::Failure;
+use handfast_example_shop::services::order::{self, Ended};
+
+use crate::stock::{INSERT_SALE, NONE_LEFT, Product, TAKE_ONE};
+
+use super::Told;
+
+/// From the one row, one unit.
+const TAKE: [Argument<'static>; 3] =
+    [Argument::Number(1), Argument::Number(0), Argument::Number(1)];
+const NONE: [Argument<'static>; 2] = [Argument::Number(0), Argument::Number(0)];
+
+pub(super) async fn guarded<DB: Product>(pool: &sqlx::Pool<DB>, buyer: i64) -> Result<Told> {
+    let mut local = pool.begin().await?;
+    if DB::execute(&mut local, TAKE_ONE, &TAKE).await? == 0 {
+        local.rollback().await?;
+        return Ok(Told::SoldOut);
+    }
+    let arguments = [Argument::Number(buyer), Argument::Number(0)];
+    DB::execute(&mut local, INSERT_SALE, &arguments).await?;
+    local.commit().await?;
+    Ok(Told::Bought)
+}
+
+pub(super) async fn in_global<DB: Product>(
+    resource: &AtResource<DB>,
+    handfast: &Handfast,
+    buyer: i64,
+) -> Result<Told> {
+    let mut told = Told::SoldOut;
+    let ended = order::in_global(handfast, async {
+        told = in_branch(resource, buyer).await?;
+        Ok(())
+    });
+    match ended.await {
+        Ended::Committed => Ok(told),
+        Ended::Refused { refusal } => bail!("nobody refuses: {refusal}"),
+        Ended::RolledBack { reason } | Ended::Unclear { reason } => bail!(reason),
+    }
+}
+
+/// That nothing is left must be as certain as that something is: the global that took the last unit
+/// may still be rolled back. So the row is taken into this global too, which waits for that one.
+async fn in_branch<DB: Product>(resource: &AtResource<DB>, buyer: i64) -> Result<Told, Failure> {
+    let work = resource.transaction(|local| {
+        Box::pin(async move {
+            let sale = [Argument::Number(buyer), Argument::Number(0)];
+            if DB::execute_in_branch(local, TAKE_ONE, &TAKE).await? == 1 {
+                DB::execute_in_branch(local, INSERT_SALE, &sale).await?;
+                return Ok(Told::Bought);
+            }
+            if DB::execute_in_branch(local, NONE_LEFT, &NONE).await? == 1 {
+                return Ok(Told::SoldOut);
+            }
+            Err(Failure::Unavailable("a unit came back meanwhile".to_owned()))
+        })
+    });
+    work.await
+}
