@@ -2,8 +2,8 @@
 //! several rows, each with a lock of its own, and a caller works under any that is free.
 //!
 //! Made of single locks, on every backend alike; each segment has its own fence. What a segment
-//! holds, and in which row, is the application's. Where one conditional UPDATE does, none of this is
-//! needed.
+//! holds, and in which row, is the application's. Where one conditional UPDATE does, none of this
+//! is needed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,8 +75,8 @@ pub struct Round<'l> {
     last: Option<usize>,
 }
 
-/// What this client's callers know of the segments. It chooses the order in which they are tried and
-/// decides nothing else.
+/// What this client's callers know of the segments. It chooses the order in which they are tried
+/// and decides nothing else.
 #[derive(Debug)]
 struct Desk {
     places: Vec<Place>,

@@ -77,6 +77,11 @@ impl Services {
         Kind::SQL.into_iter().map(|kind| self.url(variable(kind))).collect()
     }
 
+    /// The address of the Redis server.
+    pub(crate) fn redis_url(&self) -> Result<String> {
+        self.url(REDIS_VARIABLE)
+    }
+
     /// The address of every broker.
     pub(crate) fn broker_urls(&self) -> Result<Vec<String>> {
         [REDIS_VARIABLE, RABBITMQ_VARIABLE, NATS_VARIABLE]

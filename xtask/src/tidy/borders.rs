@@ -81,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("order-payment-saga", &["handfast", "handfast-example-shop"]),
     ("order-payment-tcc", &["handfast", "handfast-example-shop"]),
     ("order-payment-xa", &["handfast-example-shop"]),
+    ("seed-defects", &["handfast-locks", "handfast-migrations", "handfast-test-services"]),
     ("handfast-test-services", &[]),
     ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
     ("handfast-interop", &["handfast-test-services"]),

@@ -1,0 +1,50 @@
+//! Fourteen recipes for distributed locks that are passed around, each with a defect. Every one is
+//! played step by step until it visibly fails, and beside it this project's locks in the same
+//! steps, which do not.
+//!
+//! Nothing here is a race that one hopes for: the order of steps is fixed, and where a recipe's
+//! background task matters, the next step waits for what that task does. SQL runs on SQLite, the
+//! scripts of Redis on a Redis. The three recipes for ZooKeeper are about the order of its messages
+//! and run on a tree of nodes in memory that keeps ZooKeeper's rules.
+
+mod cli;
+mod ground;
+mod recipes;
+mod report;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::cli::Options;
+use crate::ground::Ground;
+use crate::report::Report;
+
+/// A recipe did not fail, or ours did.
+const EXIT_DISPROVED: u8 = 2;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match play(&Options::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_DISPROVED),
+        Err(error) => {
+            // A closed standard error leaves nobody to tell.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Plays what is asked for, prints what was seen, and answers whether it is as it must be.
+async fn play(options: &Options) -> Result<bool> {
+    let recipes = options.recipe.recipes();
+    let needs_redis = recipes.iter().any(|recipe| recipe.needs_redis());
+    let ground = Ground::new(options.redis.as_deref(), needs_redis)?;
+    let report = Report::of(&ground, &recipes).await?;
+    let text = if options.json { report.to_json()? } else { report.to_table() };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(report.is_as_it_must_be())
+}

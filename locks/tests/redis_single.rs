@@ -1,0 +1,113 @@
+//! What a single Redis keeps through crashes, fail-overs and single commands, and what only the
+//! fence does.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "conformance/stage.rs"]
+#[expect(dead_code, reason = "it serves the other tests too")]
+mod stage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use handfast_locks::fencing::FencedKey;
+use handfast_locks::{LockError, Locks, RedisLocks};
+use handfast_test_services::{DatabaseServer, Kind, Place};
+use redis::aio::MultiplexedConnection;
+
+use stage::{LEASE, fresh, over, server};
+
+async fn start() -> DatabaseServer {
+    let start = || DatabaseServer::start(Kind::Redis, &Place::new()?, &|| Ok(()));
+    tokio::task::spawn_blocking(start).await.unwrap().unwrap()
+}
+
+async fn connection(url: &str) -> MultiplexedConnection {
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+async fn locks(url: &str) -> Locks {
+    over(Arc::new(RedisLocks::connect(url).await.unwrap())).start().unwrap()
+}
+
+/// R1, R2, R13: at no moment is there a held lock without an expiry, and all of a lock is in one
+/// slot of a cluster.
+#[tokio::test]
+async fn no_holder_is_kept_without_an_expiry() {
+    let url = server("HANDFAST_TEST_REDIS");
+    let (locks, mut redis) = (locks(&url).await, connection(&url).await);
+    for is_shared in [false, true] {
+        let name = fresh();
+        let guard = if is_shared {
+            locks.lock_shared(&name).await.unwrap()
+        } else {
+            locks.lock(&name).await.unwrap()
+        };
+        let pattern = format!("handfast:lock:*{name}*");
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg(pattern).query_async(&mut redis).await.unwrap();
+        assert!(keys.len() >= 2, "{keys:?}");
+        for key in keys {
+            assert!(key.contains(&format!("{{{name}}}")), "{key} may be in another slot");
+            let left: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut redis).await.unwrap();
+            // Fences are for ever; whatever says who holds the lock is not.
+            assert_eq!(left == -1, key.ends_with("fence"), "{key}: {left}");
+            assert!(left <= i64::try_from(LEASE.as_millis()).unwrap(), "{key}: {left}");
+        }
+        drop(guard);
+    }
+}
+
+/// F1: the primary dies before its replica has heard of the lock. Two believe to hold it, and the
+/// resource lets in the later one alone.
+#[tokio::test]
+async fn a_fail_over_that_forgets_a_lock_is_fenced() {
+    let (mut primary, replica) = (start().await, start().await);
+    let (address, name) = (primary.address(), fresh());
+    let mut standby = connection(&replica.url()).await;
+    let mut follow = redis::cmd("REPLICAOF");
+    follow.arg(address.ip().to_string()).arg(address.port());
+    let () = follow.query_async(&mut standby).await.unwrap();
+    let before = locks(&primary.url()).await;
+    let first = before.lock(&name).await.unwrap().fence();
+    before.settle().await.unwrap();
+    is_replicated(&mut standby, &name).await;
+    // From here on the replica hears nothing; whoever notices that the primary is dead promotes it.
+    let () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut standby).await.unwrap();
+    let old = before.lock(&name).await.unwrap();
+    primary.kill().unwrap();
+    let new = locks(&replica.url()).await.lock(&name).await.unwrap();
+    assert!(old.is_held() && new.is_held(), "the fail-over has not lost the lock");
+    assert!(first < old.fence() && old.fence() < new.fence(), "{old:?}, {new:?}");
+
+    let mut redis = connection(&server("HANDFAST_TEST_REDIS")).await;
+    let value = FencedKey::new(&fresh());
+    value.claim(&mut redis, new.fence()).await.unwrap();
+    let late = value.set(&mut redis, old.fence(), b"old").await;
+    assert!(matches!(late, Err(LockError::Stale { .. })), "{late:?}");
+    value.set(&mut redis, new.fence(), b"new").await.unwrap();
+}
+
+/// The counter of fences has come over.
+async fn is_replicated(standby: &mut MultiplexedConnection, name: &str) {
+    let counter = format!("handfast:lock:{{{name}}}:fence");
+    while !redis::cmd("EXISTS").arg(&counter).query_async::<bool>(standby).await.unwrap() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// F7: with `appendfsync always` a server that was killed comes back with its locks.
+#[tokio::test]
+async fn a_lock_outlives_its_server_where_every_write_is_synced() {
+    let mut redis = start().await;
+    let (holder, name) = (locks(&redis.url()).await, fresh());
+    let guard = holder.lock(&name).await.unwrap();
+    redis.kill().unwrap();
+    redis.restart().unwrap();
+    let refused = locks(&redis.url()).await.try_lock(&name).await;
+    let Err(LockError::Busy { holder: Some(found), .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(found.token, guard.token());
+    let after = guard.fence();
+    let _outcome = guard.release().await.unwrap();
+    assert!(locks(&redis.url()).await.lock(&name).await.unwrap().fence() > after);
+}
