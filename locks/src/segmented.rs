@@ -220,7 +220,6 @@ impl Segment {
     }
 
     /// Its lock: the fence, the claim, whether it is lost.
-    #[must_use]
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -11,6 +11,7 @@ mod interop;
 mod interrupt;
 mod libclang;
 mod mutations;
+mod pauses;
 mod say;
 mod services;
 mod sim;
@@ -69,6 +70,8 @@ enum Task {
         /// Only patches whose names hold this.
         name: Option<String>,
     },
+    /// Stop holders of locks for longer than their lease, by the thousand; look for lost updates.
+    Pauses(pauses::Options),
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -99,6 +102,7 @@ fn run(task: Task) -> Result<()> {
         Task::Differential(options) => differential::run_statements(&interrupts, &options),
         Task::Interop { arguments } => interop::run_clients(&interrupts, &arguments),
         Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
+        Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }
