@@ -43,7 +43,10 @@ pub(crate) trait ModesDatabase: BenchDatabase {
 }
 
 macro_rules! impl_modes {
-    ($database:ty, $count:expr, $held:expr, $has_xa:expr, |$handfast:ident, $pool:ident, $node:ident| $xa:expr) => {
+    (
+        $database:ty, $count:expr, $held:expr, $has_xa:expr,
+        |$handfast:ident, $pool:ident, $node:ident| $xa:expr
+    ) => {
         impl ModesDatabase for $database {
             const HAS_XA: bool = $has_xa;
 
