@@ -40,9 +40,9 @@ local function holder()
 end
 ";
 
-/// In front of [`ASK`], and enough for a lock as it mostly is: held by nobody, waited for by nobody,
-/// barred to nobody and without parts, asked for as a whole. The rest of the script would do the
-/// same with three times as many commands.
+/// In front of [`ASK`], and enough for a lock as it mostly is: held by nobody, waited for by
+/// nobody, barred to nobody and without parts, asked for as a whole. The rest of the script would
+/// do the same with three times as many commands.
 pub(super) const ASK_FREE: &str = r"
 local token = ARGV[1]
 local time = redis.call('TIME')
@@ -172,8 +172,8 @@ end
 return held
 ";
 
-/// In front of [`LEAVE`], and enough for a lock as it mostly is when it is released: held as a whole
-/// by who lets it go, waited for by nobody, and no request of its token on the way.
+/// In front of [`LEAVE`], and enough for a lock as it mostly is when it is released: held as a
+/// whole by who lets it go, waited for by nobody, and no request of its token on the way.
 pub(super) const LEAVE_HELD: &str = r"
 local token = ARGV[1]
 if ARGV[2] ~= '1' and redis.call('HGET', KEYS[1], 'owner') == token
