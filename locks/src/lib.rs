@@ -13,9 +13,13 @@ mod backend;
 mod client;
 mod clock;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "redis"))]
 pub mod fencing;
 mod guard;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod line;
 mod machine;
 mod memory;
 mod name;
@@ -25,6 +29,10 @@ mod seen;
 mod semaphore;
 mod several;
 mod shell;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod watches;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "redis")]
 mod redis;
@@ -44,6 +52,8 @@ pub use reentrant::ReentrantLocks;
 pub use semaphore::{Permit, Semaphore};
 pub use several::Guards;
 
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdLocks;
 #[cfg(feature = "redis")]
 pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]
@@ -52,9 +62,11 @@ pub use sql::MySqlLocks;
 pub use sql::PostgresLocks;
 #[cfg(feature = "sqlite")]
 pub use sql::SqliteLocks;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZooKeeperLocks;
 
 /// The Rust in the page on locks is compiled.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 mod pages {
     #[doc = include_str!("../../docs/locks.md")]
     mod locks {}
