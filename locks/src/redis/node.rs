@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, FromRedisValue, RedisError, Script, ScriptInvocation};
+use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, Script, ScriptInvocation};
 use tokio::sync::{Mutex, mpsc};
 
 use super::script;
@@ -17,6 +17,10 @@ use crate::name::{LockName, Token};
 
 /// How long a token stays barred: longer than any request of it can be under way.
 pub(super) const BARRED: Duration = Duration::from_secs(60);
+
+/// How long an answer is waited for before the request is sent again: longer than a busy server
+/// thinks, and no longer than a waiter is silent. A majority does not wait for a server that hangs.
+const ANSWER_WITHIN: Duration = WAITER_BEAT;
 
 /// Before the name of the client whose waiter is woken.
 const CHANNEL: &str = "handfast:lock-wake:";
@@ -78,8 +82,9 @@ impl Node {
         if let Some(link) = &*kept {
             return Ok(link.clone());
         }
-        let mut connection =
-            self.client.get_multiplexed_async_connection().await.map_err(failed)?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
+        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connect.await.map_err(failed)?;
         let about: String =
             redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
         if field(&about, "maxmemory_policy").starts_with("allkeys") {
