@@ -2,7 +2,7 @@
 //! lease promises whenever this process does: so a lease that is not renewed, and a waiter without
 //! a sign of life, end from here.
 //!
-//! Pure: the present is an argument. If this process dies, the session ends, and everything with it.
+//! Pure: the present is an argument. If this process dies, the session ends, and all of it too.
 
 use std::collections::HashMap;
 use std::time::Duration;
