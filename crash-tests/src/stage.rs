@@ -366,7 +366,9 @@ fn place(
         Kind::MariaDb => {
             Place { product: Product::MariaDb, url: format!("{url}/handfast?ssl-mode=DISABLED") }
         }
-        Kind::Redis | Kind::RabbitMq | Kind::Nats => unreachable!("every product has SQL"),
+        Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {
+            unreachable!("every product has SQL")
+        }
     }
 }
 

@@ -39,7 +39,12 @@ impl Database {
                 let url = format!("jdbc:postgresql://{at}/postgres?currentSchema={name}");
                 Address { url_for_xa: url.clone(), url }
             }
-            Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => Address {
+            Kind::MariaDb
+            | Kind::Redis
+            | Kind::RabbitMq
+            | Kind::Nats
+            | Kind::Etcd
+            | Kind::ZooKeeper => Address {
                 url: format!("jdbc:mysql://{at}/{name}?createDatabaseIfNotExist=true"),
                 url_for_xa: format!("jdbc:mariadb://{at}/{name}"),
             },
@@ -56,7 +61,12 @@ impl Database {
     pub(crate) fn tables(&self, name: &str) -> Vec<String> {
         let tables = match self.server.kind() {
             Kind::Postgres => POSTGRES,
-            Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => MARIADB,
+            Kind::MariaDb
+            | Kind::Redis
+            | Kind::RabbitMq
+            | Kind::Nats
+            | Kind::Etcd
+            | Kind::ZooKeeper => MARIADB,
         };
         tables.iter().map(|statement| statement.replace("{name}", name)).collect()
     }

@@ -13,9 +13,13 @@ mod backend;
 mod client;
 mod clock;
 mod error;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "redis"))]
 pub mod fencing;
 mod guard;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod line;
 mod machine;
 mod memory;
 mod name;
@@ -26,6 +30,10 @@ mod segmented;
 mod semaphore;
 mod several;
 mod shell;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod watches;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "redis")]
 mod redis;
@@ -46,6 +54,8 @@ pub use segmented::{Round, Segment, Segmented};
 pub use semaphore::{Permit, Semaphore};
 pub use several::Guards;
 
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdLocks;
 #[cfg(feature = "redis")]
 pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]
@@ -54,9 +64,11 @@ pub use sql::MySqlLocks;
 pub use sql::PostgresLocks;
 #[cfg(feature = "sqlite")]
 pub use sql::SqliteLocks;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::ZooKeeperLocks;
 
 /// The Rust in the page on locks is compiled.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 mod pages {
     #[doc = include_str!("../../docs/locks.md")]
     mod locks {}

@@ -5,6 +5,7 @@
 //! memory is small. A server can be killed, stopped and started again on its data. Installing what
 //! is missing is not done here.
 
+mod etcd;
 mod guard;
 mod mariadb;
 mod nats;
@@ -16,6 +17,7 @@ mod programs;
 mod rabbitmq;
 mod redis;
 mod server;
+mod zookeeper;
 
 pub use place::Place;
 pub use programs::Programs;

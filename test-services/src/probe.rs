@@ -41,6 +41,16 @@ pub(crate) fn rabbitmq_answers(port: u16) -> bool {
     first_bytes::<3>(port, b"AMQP\x00\x00\x09\x01") == Some([1, 0, 0])
 }
 
+/// Whether etcd says that it is healthy: it has a leader and takes writes.
+pub(crate) fn etcd_answers(port: u16) -> bool {
+    first_bytes::<12>(port, b"GET /health HTTP/1.0\r\n\r\n") == Some(*b"HTTP/1.0 200")
+}
+
+/// Whether ZooKeeper serves: one that does not yet tells so instead of its version.
+pub(crate) fn zookeeper_answers(port: u16) -> bool {
+    first_bytes::<17>(port, b"srvr") == Some(*b"Zookeeper version")
+}
+
 fn first_bytes<const COUNT: usize>(port: u16, message: &[u8]) -> Option<[u8; COUNT]> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;

@@ -16,7 +16,7 @@ use crate::process::{
     PROBE_EVERY, Process, account, command_as, free_port, last_lines, make_folder,
 };
 use crate::programs::Programs;
-use crate::{mariadb, nats, postgres, rabbitmq, redis};
+use crate::{etcd, mariadb, nats, postgres, rabbitmq, redis, zookeeper};
 
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
@@ -33,12 +33,23 @@ pub enum Kind {
     RabbitMq,
     /// NATS with JetStream.
     Nats,
+    /// etcd.
+    Etcd,
+    /// ZooKeeper.
+    ZooKeeper,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Self; 5] =
-        [Self::Postgres, Self::MariaDb, Self::Redis, Self::RabbitMq, Self::Nats];
+    pub const ALL: [Self; 7] = [
+        Self::Postgres,
+        Self::MariaDb,
+        Self::Redis,
+        Self::RabbitMq,
+        Self::Nats,
+        Self::Etcd,
+        Self::ZooKeeper,
+    ];
     /// Those with SQL.
     pub const SQL: [Self; 2] = [Self::Postgres, Self::MariaDb];
 
@@ -51,6 +62,8 @@ impl Kind {
             Self::Redis => &redis::PROGRAMS,
             Self::RabbitMq => &rabbitmq::PROGRAMS,
             Self::Nats => &nats::PROGRAMS,
+            Self::Etcd => &etcd::PROGRAMS,
+            Self::ZooKeeper => &zookeeper::PROGRAMS,
         }
     }
 
@@ -61,6 +74,8 @@ impl Kind {
             Self::Redis => "redis",
             Self::RabbitMq => "rabbitmq",
             Self::Nats => "nats",
+            Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
         }
     }
 
@@ -68,7 +83,12 @@ impl Kind {
     fn stop(self) -> Signal {
         match self {
             Self::Postgres => Signal::SIGINT,
-            Self::MariaDb | Self::Redis | Self::RabbitMq | Self::Nats => Signal::SIGTERM,
+            Self::MariaDb
+            | Self::Redis
+            | Self::RabbitMq
+            | Self::Nats
+            | Self::Etcd
+            | Self::ZooKeeper => Signal::SIGTERM,
         }
     }
 }
@@ -125,7 +145,7 @@ impl DatabaseServer {
             Kind::Postgres => postgres::initialise(&seat)?,
             Kind::MariaDb => mariadb::initialise(&seat)?,
             // They make what they need.
-            Kind::Redis | Kind::RabbitMq | Kind::Nats => {}
+            Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {}
         }
         let log = seat.home.with_extension("log");
         let (settings, place) = (Vec::new(), Arc::clone(place));
@@ -162,6 +182,8 @@ impl DatabaseServer {
             Kind::Redis => redis::url(address),
             Kind::RabbitMq => rabbitmq::url(address),
             Kind::Nats => nats::url(address),
+            Kind::Etcd => etcd::url(address),
+            Kind::ZooKeeper => zookeeper::url(address),
         }
     }
 
@@ -226,6 +248,8 @@ impl DatabaseServer {
             Kind::Redis => redis::serve(&self.seat)?,
             Kind::RabbitMq => rabbitmq::serve(&self.seat, name_server)?,
             Kind::Nats => nats::serve(&self.seat)?,
+            Kind::Etcd => etcd::serve(&self.seat)?,
+            Kind::ZooKeeper => zookeeper::serve(&self.seat)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -268,6 +292,8 @@ impl DatabaseServer {
             Kind::Redis => redis::answers(self.seat.port),
             Kind::RabbitMq => rabbitmq::answers(self.seat.port),
             Kind::Nats => nats::answers(self.seat.port),
+            Kind::Etcd => etcd::answers(self.seat.port),
+            Kind::ZooKeeper => zookeeper::answers(self.seat.port),
         }
     }
 }

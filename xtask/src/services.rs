@@ -26,11 +26,15 @@ const REDLOCK_NODES: usize = 5;
 pub(crate) const RABBITMQ_VARIABLE: &str = "HANDFAST_TEST_RABBITMQ";
 /// Names the NATS server that tests use, with JetStream.
 pub(crate) const NATS_VARIABLE: &str = "HANDFAST_TEST_NATS";
+/// Names the etcd that tests use.
+pub(crate) const ETCD_VARIABLE: &str = "HANDFAST_TEST_ETCD";
+/// Names the ZooKeeper that tests use, as its clients call a cluster.
+pub(crate) const ZOOKEEPER_VARIABLE: &str = "HANDFAST_TEST_ZOOKEEPER";
 
 /// What else can be done about a server that is missing.
 const OTHERWISE: &str = "set HANDFAST_TEST_POSTGRES, HANDFAST_TEST_MYSQL, HANDFAST_TEST_REDIS, \
-    HANDFAST_TEST_RABBITMQ and HANDFAST_TEST_NATS to servers of your own, HANDFAST_TEST_REDLOCK to \
-    five Redis servers";
+    HANDFAST_TEST_RABBITMQ, HANDFAST_TEST_NATS, HANDFAST_TEST_ETCD and HANDFAST_TEST_ZOOKEEPER to \
+    servers of your own, HANDFAST_TEST_REDLOCK to five Redis servers";
 
 /// The running servers. Dropping it stops them and removes their data.
 #[derive(Debug)]
@@ -142,6 +146,18 @@ fn needed(kind: Kind) -> Needed {
             packages: nats_packages,
             otherwise: OTHERWISE,
         },
+        Kind::Etcd => Needed {
+            name,
+            is_installed: || Kind::Etcd.programs().are_installed(),
+            packages: etcd_packages,
+            otherwise: OTHERWISE,
+        },
+        Kind::ZooKeeper => Needed {
+            name,
+            is_installed: || Kind::ZooKeeper.programs().are_installed(),
+            packages: zookeeper_packages,
+            otherwise: OTHERWISE,
+        },
     }
 }
 
@@ -152,6 +168,8 @@ fn variable(kind: Kind) -> &'static str {
         Kind::Redis => REDIS_VARIABLE,
         Kind::RabbitMq => RABBITMQ_VARIABLE,
         Kind::Nats => NATS_VARIABLE,
+        Kind::Etcd => ETCD_VARIABLE,
+        Kind::ZooKeeper => ZOOKEEPER_VARIABLE,
     }
 }
 
@@ -190,4 +208,19 @@ fn rabbitmq_packages(installer: Installer) -> &'static [&'static str] {
 
 fn nats_packages(_installer: Installer) -> &'static [&'static str] {
     &["nats-server"]
+}
+
+fn etcd_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        Installer::Apt => &["etcd-server"],
+        Installer::Dnf | Installer::Apk | Installer::Brew => &["etcd"],
+    }
+}
+
+fn zookeeper_packages(installer: Installer) -> &'static [&'static str] {
+    match installer {
+        // Without the service of its own that `zookeeper` would bring.
+        Installer::Apt => &["libzookeeper-java", "libslf4j-java", "default-jre-headless"],
+        Installer::Dnf | Installer::Apk | Installer::Brew => &["zookeeper"],
+    }
 }

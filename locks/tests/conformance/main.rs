@@ -42,7 +42,7 @@ macro_rules! on_backends {
 
 on_backends! {
     [memory Memory, coordinator Coordinator, postgres Postgres, mysql MySql, sqlite Sqlite,
-     redis Redis, redlock Redlock]
+     redis Redis, redlock Redlock, etcd Etcd, zookeeper ZooKeeper]
     {
     mutual:
         a_free_lock_is_granted
@@ -115,7 +115,7 @@ on_backends! {
 mod with_shares {
     on_backends! {
         [memory Memory, coordinator Coordinator, postgres Postgres, mysql MySql, sqlite Sqlite,
-         redis Redis]
+         redis Redis, etcd Etcd, zookeeper ZooKeeper]
         {
         shares:
             readers_hold_a_lock_together

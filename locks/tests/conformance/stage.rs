@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use handfast::Handfast;
 use handfast_locks::{
-    Ask, Backend, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place, PostgresLocks,
-    RedisLocks, RedlockLocks, Share, SqliteLocks, Token,
+    Ask, Backend, EtcdLocks, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place,
+    PostgresLocks, RedisLocks, RedlockLocks, Share, SqliteLocks, Token, ZooKeeperLocks,
 };
 use handfast_migrations::{Database, client_migrations};
 use handfast_server::embedded::{RunningServer, Server};
@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Sqlite,
     Redis,
     Redlock,
+    Etcd,
+    ZooKeeper,
 }
 
 pub(crate) struct Stage {
@@ -56,6 +58,14 @@ impl Stage {
                 Arc::new(RedisLocks::connect(&url).await.unwrap())
             }
             Kind::Redlock => Arc::new(redlock(&server("HANDFAST_TEST_REDLOCK")).await),
+            Kind::Etcd => {
+                let members = server("HANDFAST_TEST_ETCD");
+                Arc::new(EtcdLocks::connect(members.split(',')).await.unwrap())
+            }
+            Kind::ZooKeeper => {
+                let cluster = server("HANDFAST_TEST_ZOOKEEPER");
+                Arc::new(ZooKeeperLocks::connect(&cluster, LEASE).await.unwrap())
+            }
         };
         Self { backend }
     }

@@ -42,6 +42,8 @@ impl Ground {
             Kind::MySql => (mysql().await, spare),
             Kind::Redis => (server("HANDFAST_TEST_REDIS"), spare),
             Kind::Redlock => (server("HANDFAST_TEST_REDLOCK"), spare),
+            Kind::Etcd => (format!("etcd:{}", server("HANDFAST_TEST_ETCD")), spare),
+            Kind::ZooKeeper => (format!("zookeeper:{}", server("HANDFAST_TEST_ZOOKEEPER")), spare),
             Kind::Sqlite => sqlite().await,
             Kind::Coordinator => (coordinator().to_owned(), spare),
             Kind::Memory => unreachable!("it has one process"),
@@ -130,6 +132,7 @@ macro_rules! on_every_backend {
 
 on_every_backend! {
     on_coordinator Coordinator, on_postgres Postgres, on_mysql MySql, on_sqlite Sqlite,
-    on_redis Redis, on_redlock Redlock:
+    on_redis Redis, on_redlock Redlock, on_etcd Etcd,
+    on_zookeeper ZooKeeper:
     [a_counter_is_exact a_killed_holder_is_followed a_paused_holder_is_refused]
 }

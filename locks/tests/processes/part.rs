@@ -6,8 +6,8 @@ use std::time::Duration;
 use handfast::Handfast;
 use handfast_locks::fencing::claim;
 use handfast_locks::{
-    Backend, Grade, LockError, Locks, Moment, MySqlLocks, Outcome, PostgresLocks, RedisLocks,
-    SqliteLocks,
+    Backend, EtcdLocks, Grade, LockError, Locks, Moment, MySqlLocks, Outcome, PostgresLocks,
+    RedisLocks, SqliteLocks, ZooKeeperLocks,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
@@ -41,8 +41,8 @@ pub(crate) struct Script {
 }
 
 pub(crate) async fn play(script: Script) {
-    let backend = connect(&script.url).await;
     let lease = Duration::from_millis(script.lease_ms);
+    let backend = connect(&script.url, lease).await;
     let locks = Locks::over(backend).grade(Grade::Efficiency).lease(lease).start().unwrap();
     match script.part {
         Part::Count => count(&locks, &script).await,
@@ -52,7 +52,13 @@ pub(crate) async fn play(script: Script) {
     std::future::pending::<()>().await;
 }
 
-async fn connect(url: &str) -> Arc<dyn Backend> {
+async fn connect(url: &str, lease: Duration) -> Arc<dyn Backend> {
+    if let Some(members) = url.strip_prefix("etcd:") {
+        return Arc::new(EtcdLocks::connect(members.split(',')).await.unwrap());
+    }
+    if let Some(cluster) = url.strip_prefix("zookeeper:") {
+        return Arc::new(ZooKeeperLocks::connect(cluster, lease).await.unwrap());
+    }
     match url.split(':').next().unwrap() {
         "http" => Arc::new(Handfast::connect(url).await.unwrap().locks()),
         "postgres" => Arc::new(PostgresLocks::connect(url).await.unwrap()),

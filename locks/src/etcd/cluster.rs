@@ -1,0 +1,265 @@
+//! An etcd cluster: its transactions, leases and watches. What its keys mean is not known here.
+
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+use super::api::compare::{CompareResult, CompareTarget, TargetUnion};
+use super::api::kv_client::KvClient;
+use super::api::lease_client::LeaseClient;
+use super::api::range_request::{SortOrder, SortTarget};
+use super::api::request_op::Request;
+use super::api::response_op::Response;
+use super::api::watch_client::WatchClient;
+use super::api::watch_create_request::FilterType;
+use super::api::watch_request::RequestUnion;
+use super::api::{
+    Compare, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
+    LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest,
+    WatchCreateRequest, WatchRequest, WatchResponse,
+};
+use crate::error::BackendError;
+
+/// How long a member may take to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How often a connection with requests under way is looked at. etcd refuses less than 5 s.
+const LOOK_AT: Duration = Duration::from_secs(6);
+
+/// A cluster, by the addresses of some of its members. Each request goes to one that is connected.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    channel: Channel,
+}
+
+/// The keys from the first up to, and without, the second.
+#[derive(Clone, Debug)]
+pub(super) struct Range {
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+}
+
+/// What came of a transaction.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// Whether its conditions held.
+    pub(super) succeeded: bool,
+    /// Of the store, afterwards.
+    pub(super) revision: i64,
+    answers: Vec<ResponseOp>,
+}
+
+/// Which changes are watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Changes {
+    /// Every one.
+    All,
+    /// That a key goes.
+    Deletions,
+}
+
+impl Cluster {
+    pub(super) fn new(members: &[String]) -> Result<Self, BackendError> {
+        let endpoint = |url: &String| {
+            let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| {
+                BackendError::lasting(format!("no address of a member: {url}: {error}"))
+            })?;
+            Ok(endpoint.connect_timeout(CONNECT_MAX).http2_keep_alive_interval(LOOK_AT))
+        };
+        let endpoints: Vec<Endpoint> = members.iter().map(endpoint).collect::<Result<_, _>>()?;
+        match endpoints.as_slice() {
+            [] => Err(BackendError::lasting("a cluster has a member at least")),
+            [only] => Ok(Self { channel: only.connect_lazy() }),
+            _ => Ok(Self { channel: Channel::balance_list(endpoints.into_iter()) }),
+        }
+    }
+
+    /// One transaction: conditions, what is done if all hold, what if not.
+    pub(super) async fn transaction(
+        &self,
+        compare: Vec<Compare>,
+        success: Vec<RequestOp>,
+        failure: Vec<RequestOp>,
+    ) -> Result<Done, BackendError> {
+        let transaction = TxnRequest { compare, success, failure };
+        let done = KvClient::new(self.channel.clone()).txn(transaction).await.map_err(failed)?;
+        let done = done.into_inner();
+        let revision = done.header.map(|header| header.revision).unwrap_or_default();
+        Ok(Done { succeeded: done.succeeded, revision, answers: done.responses })
+    }
+
+    /// Steps without a condition, all at one time.
+    pub(super) async fn run(&self, steps: Vec<RequestOp>) -> Result<Done, BackendError> {
+        self.transaction(Vec::new(), steps, Vec::new()).await
+    }
+
+    /// A lease that lives at least so long without being kept alive. etcd counts whole seconds.
+    pub(super) async fn grant_lease(&self, duration: Duration) -> Result<i64, BackendError> {
+        let seconds = duration.as_millis().div_ceil(1000).try_into().unwrap_or(i64::MAX);
+        let request = LeaseGrantRequest { ttl: seconds, id: 0 };
+        let granted = LeaseClient::new(self.channel.clone()).lease_grant(request).await;
+        Ok(granted.map_err(failed)?.into_inner().id)
+    }
+
+    /// Keeps leases alive, all in one stream; answers for each whether it had not ended.
+    pub(super) async fn keep_alive(&self, leases: &[i64]) -> Result<Vec<bool>, BackendError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let requests: Vec<_> = leases.iter().map(|id| LeaseKeepAliveRequest { id: *id }).collect();
+        let mut client = LeaseClient::new(self.channel.clone());
+        let answers = client.lease_keep_alive(stream::iter(requests)).await.map_err(failed)?;
+        let answers: Vec<_> = answers.into_inner().take(leases.len()).collect().await;
+        let alive = answers.into_iter().map(|answer| Ok(answer.map_err(failed)?.ttl > 0));
+        let alive: Vec<bool> = alive.collect::<Result<_, BackendError>>()?;
+        if alive.len() < leases.len() {
+            return Err(cut_off("the stream of leases has ended"));
+        }
+        Ok(alive)
+    }
+
+    /// Ends a lease, and with it its keys.
+    pub(super) async fn revoke(&self, lease: i64) -> Result<(), BackendError> {
+        let request = LeaseRevokeRequest { id: lease };
+        match LeaseClient::new(self.channel.clone()).lease_revoke(request).await {
+            Ok(_) => Ok(()),
+            Err(status) if status.code() == Code::NotFound => Ok(()),
+            Err(status) => Err(failed(status)),
+        }
+    }
+
+    /// Watches from this moment on, which it is when this returns. A watch from an earlier
+    /// revision, as etcd's own recipe has it, gets its events in slices of 100 ms.
+    pub(super) async fn watch(
+        &self,
+        range: Range,
+        changes: Changes,
+    ) -> Result<Watched, BackendError> {
+        let filters = match changes {
+            Changes::All => Vec::new(),
+            Changes::Deletions => vec![FilterType::Noput.into()],
+        };
+        let create = WatchCreateRequest { key: range.from, range_end: range.to, filters };
+        let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        // The end of the requests would be the end of the watch.
+        let requests = stream::iter([create]).chain(stream::pending());
+        let events = WatchClient::new(self.channel.clone()).watch(requests).await;
+        let mut watched = Watched { events: events.map_err(failed)?.into_inner() };
+        watched.next().await?;
+        Ok(watched)
+    }
+}
+
+/// Keys that are watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    events: Streaming<WatchResponse>,
+}
+
+impl Watched {
+    /// Ends with the next change, or with the watch.
+    pub(super) async fn changed(mut self) {
+        // Whoever watched looks, and meets what ended the watch.
+        let _ = self.next().await;
+    }
+
+    async fn next(&mut self) -> Result<(), BackendError> {
+        match self.events.message().await.map_err(failed)? {
+            Some(event) if !event.canceled => Ok(()),
+            Some(event) => Err(BackendError::passing("etcd ended a watch", event.cancel_reason)),
+            None => Err(cut_off("the watch has ended")),
+        }
+    }
+}
+
+impl Done {
+    /// What the n-th step found, in the order that it asked for.
+    pub(super) fn found(&mut self, step: usize) -> Vec<KeyValue> {
+        let answer = self.answers.get_mut(step).and_then(|answer| answer.response.take());
+        match answer {
+            Some(Response::ResponseRange(range)) => range.kvs,
+            Some(Response::ResponseDeleteRange(deleted)) => deleted.prev_kvs,
+            Some(Response::ResponsePut(_)) | None => Vec::new(),
+        }
+    }
+}
+
+impl Range {
+    pub(super) fn one(key: Vec<u8>) -> Self {
+        let to = [&key[..], b"\0"].concat();
+        Self { from: key, to }
+    }
+}
+
+/// Holds if no key of the range was made after that revision; after 0, if there is none.
+pub(super) fn none_since(range: &Range, revision: i64) -> Compare {
+    let made = TargetUnion::CreateRevision(revision + 1);
+    let (key, range_end) = (range.from.clone(), range.to.clone());
+    compare(key, range_end, CompareResult::Less, CompareTarget::Create, made)
+}
+
+/// Holds if the key is as it was left at that revision.
+pub(super) fn is_unchanged(key: Vec<u8>, revision: i64) -> Compare {
+    let changed = TargetUnion::ModRevision(revision);
+    compare(key, Vec::new(), CompareResult::Equal, CompareTarget::Mod, changed)
+}
+
+fn compare(
+    key: Vec<u8>,
+    range_end: Vec<u8>,
+    result: CompareResult,
+    target: CompareTarget,
+    union: TargetUnion,
+) -> Compare {
+    let (result, target, target_union) = (result.into(), target.into(), Some(union));
+    Compare { result, target, key, range_end, target_union }
+}
+
+pub(super) fn put(key: Vec<u8>, value: String, lease: i64) -> RequestOp {
+    step(Request::RequestPut(PutRequest { key, value: value.into_bytes(), lease }))
+}
+
+/// Finds what it deletes.
+pub(super) fn delete(key: Vec<u8>) -> RequestOp {
+    let range_end = Vec::new();
+    step(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: true }))
+}
+
+/// All keys of a range, whoever was made first at first.
+pub(super) fn all(range: &Range) -> RequestOp {
+    read(range, SortOrder::Ascend, 0, 0)
+}
+
+/// That one of them.
+pub(super) fn first(range: &Range) -> RequestOp {
+    read(range, SortOrder::Ascend, 1, 0)
+}
+
+/// The youngest that was made before that revision.
+pub(super) fn last_before(range: &Range, revision: i64) -> RequestOp {
+    read(range, SortOrder::Descend, 1, revision - 1)
+}
+
+fn read(range: &Range, order: SortOrder, limit: i64, max_create_revision: i64) -> RequestOp {
+    step(Request::RequestRange(RangeRequest {
+        key: range.from.clone(),
+        range_end: range.to.clone(),
+        limit,
+        sort_order: order.into(),
+        sort_target: SortTarget::Create.into(),
+        max_create_revision,
+    }))
+}
+
+fn step(request: Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+fn cut_off(message: &str) -> BackendError {
+    BackendError::passing(message, std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+}
+
+fn failed(status: Status) -> BackendError {
+    BackendError::passing("etcd failed", status)
+}

@@ -1,0 +1,266 @@
+//! Backends that keep a line of entries, etcd and ZooKeeper: a release wakes one, the order holds
+//! whoever leaves, and what a server that is killed has confirmed is there when it is back.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "conformance/stage.rs"]
+#[expect(dead_code, reason = "it serves the other tests too")]
+mod stage;
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use handfast_locks::{
+    Answer, Ask, Backend, BackendError, EtcdLocks, Grade, Guard, Hold, Leave, Left, LockError,
+    Locks, Outcome, Place, Token, Wake, ZooKeeperLocks,
+};
+use handfast_test_services::DatabaseServer;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+use stage::{Kind, LEASE, Stage, ask, fresh, hold, over, server};
+
+const WAITERS: usize = 30;
+
+/// A backend that is watched: who stands in line, and how often somebody is woken.
+#[derive(Debug)]
+struct Watched {
+    backend: Arc<dyn Backend>,
+    waiting: Mutex<HashSet<Token>>,
+    wakes: AtomicUsize,
+}
+
+#[async_trait]
+impl Backend for Watched {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn grade(&self) -> Grade {
+        self.backend.grade()
+    }
+
+    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+        let answer = self.backend.ask(ask).await?;
+        if matches!(answer, Answer::Busy { .. }) {
+            self.waiting.lock().unwrap().insert(ask.token);
+        }
+        Ok(answer)
+    }
+
+    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
+        self.backend.renew(holds, lease).await
+    }
+
+    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
+        self.backend.leave(leave).await
+    }
+
+    async fn listen(
+        &self,
+        client: u128,
+        wakes: &mpsc::UnboundedSender<Wake>,
+    ) -> Result<Infallible, BackendError> {
+        let (heard, mut hears) = mpsc::unbounded_channel();
+        let pass_on = async {
+            while let Some(wake) = hears.recv().await {
+                self.wakes.fetch_add(usize::from(wake != Wake::All), Ordering::SeqCst);
+                let _ = wakes.send(wake);
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = self.backend.listen(client, &heard) => ended,
+            never = pass_on => never,
+        }
+    }
+}
+
+impl Watched {
+    async fn over(kind: Kind) -> Arc<Self> {
+        let backend = Stage::new(kind).await.backend;
+        Arc::new(Self { backend, waiting: Mutex::default(), wakes: AtomicUsize::new(0) })
+    }
+
+    fn locks(self: &Arc<Self>) -> Locks {
+        over(Arc::clone(self) as _).start().unwrap()
+    }
+}
+
+/// So many who wait, one behind the other; each that is served says its number and lets go.
+struct Crowd {
+    watched: Arc<Watched>,
+    holder: Guard,
+    waiting: Vec<JoinHandle<()>>,
+    served: mpsc::UnboundedReceiver<usize>,
+}
+
+impl Crowd {
+    async fn gather(kind: Kind) -> Self {
+        let (watched, name) = (Watched::over(kind).await, fresh());
+        let holder = watched.locks().lock(&name).await.unwrap();
+        let clients = [watched.locks(), watched.locks(), watched.locks()];
+        let (serves, served) = mpsc::unbounded_channel();
+        let mut waiting = Vec::new();
+        for number in 0..WAITERS {
+            let (locks, name) = (clients[number % clients.len()].clone(), name.clone());
+            let serves = serves.clone();
+            waiting.push(tokio::spawn(async move {
+                let guard = locks.lock(&name).await.unwrap();
+                serves.send(number).unwrap();
+                assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+            }));
+            while watched.waiting.lock().unwrap().len() <= number {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        Self { watched, holder, waiting, served }
+    }
+}
+
+async fn a_release_wakes_one(kind: Kind) {
+    let mut crowd = Crowd::gather(kind).await;
+    drop(crowd.holder);
+    for number in 0..WAITERS {
+        assert_eq!(crowd.served.recv().await, Some(number));
+    }
+    let wakes = crowd.watched.wakes.load(Ordering::SeqCst);
+    assert!(wakes <= WAITERS, "{wakes} wake-ups for {WAITERS} releases");
+}
+
+async fn the_order_holds_whoever_leaves(kind: Kind) {
+    let mut crowd = Crowd::gather(kind).await;
+    let leaving: HashSet<usize> = (0..WAITERS / 2).map(|_| rand::random_range(0..WAITERS)).collect();
+    for number in &leaving {
+        crowd.waiting[*number].abort();
+    }
+    drop(crowd.holder);
+    for number in (0..WAITERS).filter(|number| !leaving.contains(number)) {
+        let served = crowd.served.recv().await;
+        assert_eq!(served, Some(number), "without {leaving:?}");
+    }
+}
+
+/// A server that is killed and comes back while a lock is held and waited for.
+async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
+    let start = move || {
+        let place = handfast_test_services::Place::new()?;
+        DatabaseServer::start(kind, &place, &|| Ok(()))
+    };
+    let mut server = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
+    let backend: Arc<dyn Backend> = if kind == handfast_test_services::Kind::Etcd {
+        Arc::new(EtcdLocks::connect([server.url()]).await.unwrap())
+    } else {
+        Arc::new(ZooKeeperLocks::connect(&server.url(), LEASE).await.unwrap())
+    };
+    let locks = over(Arc::clone(&backend)).start().unwrap();
+    let guard = locks.lock("orders/42").await.unwrap();
+    let waiting = {
+        let locks = over(backend).start().unwrap();
+        tokio::spawn(async move { locks.lock("orders/42").await.unwrap() })
+    };
+    let server = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
+    let _server = server.await.unwrap().unwrap();
+    let refused = loop {
+        match locks.try_lock("orders/42").await {
+            Err(LockError::Unavailable { .. }) => {}
+            other => break other,
+        }
+    };
+    let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(holder.token, guard.token());
+    assert!(guard.is_held() && !waiting.is_finished());
+    let fence = guard.fence();
+    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    let next = waiting.await.unwrap();
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_one_on_etcd() {
+    a_release_wakes_one(Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_one_on_zookeeper() {
+    a_release_wakes_one(Kind::ZooKeeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_holds_whoever_leaves_on_etcd() {
+    the_order_holds_whoever_leaves(Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_holds_whoever_leaves_on_zookeeper() {
+    the_order_holds_whoever_leaves(Kind::ZooKeeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_survives_its_server_on_etcd() {
+    a_lock_survives_its_server(handfast_test_services::Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_survives_its_server_on_zookeeper() {
+    a_lock_survives_its_server(handfast_test_services::Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn etcd_is_refused_without_an_address() {
+    for members in [vec![], vec!["no address"]] {
+        let refused = EtcdLocks::connect(members).await;
+        assert!(matches!(refused, Err(LockError::Refused { .. })), "{refused:?}");
+    }
+}
+
+/// What another client would have made, or we in an earlier session, in ZooKeeper.
+async fn made(client: &Client, name: &str, child: &str) -> String {
+    let path = format!("/handfast/locks/{}", name.replace('/', "%2F"));
+    let acls = Acls::anyone_all();
+    client.mkdir(&path, &CreateMode::Persistent.with_acls(acls)).await.unwrap();
+    let path = format!("{path}/{child}");
+    let ephemeral = CreateMode::EphemeralSequential.with_acls(acls);
+    let (_, number) = client.create(&path, b"", &ephemeral).await.unwrap();
+    format!("{path}{number}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_others_stand_in_no_line() {
+    let (stage, name) = (Stage::new(Kind::ZooKeeper).await, fresh());
+    let client = Client::connect(&server("HANDFAST_TEST_ZOOKEEPER")).await.unwrap();
+    let path = made(&client, &name, "somebody-else-").await;
+    let guard = stage.locks().try_lock(&name).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert!(client.check_stat(&path).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_an_earlier_session_counts_for_nothing() {
+    let (stage, hold) = (Stage::new(Kind::ZooKeeper).await, hold(&fresh()));
+    let earlier = Client::connect(&server("HANDFAST_TEST_ZOOKEEPER")).await.unwrap();
+    let path = made(&earlier, hold.name.as_str(), &format!("{}-0-", hold.token)).await;
+    let answer = stage.backend.ask(&ask(&hold, Place::None)).await.unwrap();
+    assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+    assert!(earlier.check_stat(&path).await.unwrap().is_none());
+    // It goes with the earlier session, and the lock does not.
+    drop(earlier);
+    assert!(stage.locks().try_lock(hold.name.as_str()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_lease_is_shorter_than_its_session() {
+    let cluster = server("HANDFAST_TEST_ZOOKEEPER");
+    let refused = ZooKeeperLocks::connect(&cluster, Duration::from_secs(3600)).await;
+    let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
+    assert!(source.is_final() && source.to_string().contains("maxSessionTimeout"), "{source}");
+    let short = ZooKeeperLocks::connect(&cluster, Duration::from_secs(5)).await.unwrap();
+    let refused = over(Arc::new(short)).start().unwrap().lock(&fresh()).await;
+    let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
+    assert!(source.to_string().contains("a lease of 20000 ms"), "{source}");
+}
