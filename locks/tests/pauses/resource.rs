@@ -153,8 +153,8 @@ impl MySqlRow {
 }
 
 impl SqliteRow {
-    /// In a file for each, since a transaction that is stopped stops the whole file. Nobody cuts the
-    /// power here, so nothing need be synced.
+    /// In a file for each, since a transaction that is stopped stops the whole file. Nobody cuts
+    /// the power here, so nothing need be synced.
     pub(crate) async fn made(count: u32) -> Vec<Self> {
         let mut rows = Vec::new();
         for _ in 0..count {
