@@ -35,6 +35,10 @@ pub enum Course {
     Forward,
     /// The pivot refuses, and everything is taken back.
     Back,
+    /// As forward, where charge and check are a child.
+    ForwardWithChild,
+    /// As back: a child that was done is taken back.
+    BackWithChild,
 }
 
 impl Course {
@@ -42,8 +46,8 @@ impl Course {
     #[must_use]
     pub fn status(self) -> SagaStatus {
         match self {
-            Self::Forward => SagaStatus::Completed,
-            Self::Back => SagaStatus::Compensated,
+            Self::Forward | Self::ForwardWithChild => SagaStatus::Completed,
+            Self::Back | Self::BackWithChild => SagaStatus::Compensated,
         }
     }
 
@@ -54,6 +58,12 @@ impl Course {
         match self {
             Self::Forward => &STEPS,
             Self::Back => &["reserve", "charge", "check", "-charge", "-reserve"],
+            Self::ForwardWithChild => {
+                &["reserve", "billing/charge", "billing/check", "pay", "ship"]
+            }
+            Self::BackWithChild => {
+                &["reserve", "billing/charge", "billing/check", "-billing/charge", "-reserve"]
+            }
         }
     }
 
@@ -62,11 +72,11 @@ impl Course {
     #[must_use]
     pub fn service_points(self) -> &'static [(&'static str, u32)] {
         match self {
-            Self::Forward => {
+            Self::Forward | Self::ForwardWithChild => {
                 &[("before-step", 5), ("in-step-before-commit", 5), ("after-step-commit", 5)]
             }
             // The pivot's action comes to no commit, and to an answer all the same.
-            Self::Back => &[
+            Self::Back | Self::BackWithChild => &[
                 ("before-step", 4),
                 ("in-step-before-commit", 3),
                 ("after-step-commit", 4),
@@ -78,17 +88,26 @@ impl Course {
 
     /// The saga. Tried again soon, so that a test has many deaths in a minute.
     pub fn saga(self) -> Saga {
+        let (order, refuses) = (Saga::new("place-order"), self.status() == SagaStatus::Compensated);
         let [reserve, charge, check, pay, ship] = STEPS;
         let steps = [
             SagaStep::compensable(reserve, RESOURCE, ACTION).input(&false),
             SagaStep::compensable(charge, RESOURCE, ACTION).input(&false),
             SagaStep::harmless(check, RESOURCE, ACTION).input(&false),
-            SagaStep::pivot(pay, RESOURCE, ACTION).input(&(self == Self::Back)),
+            SagaStep::pivot(pay, RESOURCE, ACTION).input(&refuses),
             SagaStep::retriable(ship, RESOURCE, ACTION).input(&false),
         ];
         let (soon, later) = (Duration::from_millis(1), Duration::from_millis(20));
-        let steps = steps.into_iter().map(|step| step.pauses(soon, 2, later));
-        steps.fold(Saga::new("place-order"), Saga::step)
+        let steps = steps.map(|step| step.pauses(soon, 2, later));
+        match self {
+            Self::Forward | Self::Back => steps.into_iter().fold(order, Saga::step),
+            Self::ForwardWithChild | Self::BackWithChild => {
+                let [reserve, charge, check, pay, ship] = steps;
+                let billing = Saga::new("invoice").step(charge).step(check);
+                let steps = [reserve, SagaStep::child("billing", billing), pay, ship];
+                steps.into_iter().fold(order, Saga::step)
+            }
+        }
     }
 }
 

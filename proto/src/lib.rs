@@ -5,6 +5,7 @@
 //! of the workspace.
 
 pub mod saga_json;
+pub mod saga_names;
 
 /// Package `handfast.v1`.
 pub mod v1 {

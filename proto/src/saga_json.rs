@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
+use crate::saga_names::{Taken, place_of};
 use crate::v1;
 
 /// The stable code of [`SagaJsonError`], listed in `docs/errors.md`.
@@ -29,6 +30,14 @@ pub enum SagaJsonError {
         /// What it names.
         taken: String,
     },
+    /// A saga's output is of what is no step of it.
+    #[error("saga {saga} gives the output of {output}, which is none of its steps")]
+    GivesFromNone {
+        /// Which saga.
+        saga: String,
+        /// What it names.
+        output: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -37,6 +46,7 @@ struct Saga {
     name: String,
     timeout_ms: Option<u64>,
     steps: Vec<Group>,
+    output: Option<String>,
 }
 
 /// One step, or several that run beside each other.
@@ -56,6 +66,7 @@ struct Step {
     takes: Vec<String>,
     retry: Option<Retry>,
     timeout_ms: Option<u64>,
+    saga: Option<Saga>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -66,6 +77,7 @@ enum Kind {
     Pivot,
     Retriable,
     Signal,
+    Child,
 }
 
 #[derive(Deserialize)]
@@ -83,29 +95,46 @@ struct Retry {
 /// What is wrong with the text, with line and column.
 pub fn definition(json: &str) -> Result<v1::SagaDefinition, SagaJsonError> {
     let saga: Saga = serde_json::from_str(json)?;
-    let all = saga.steps.iter().flat_map(|group| &group.0);
-    let names: Vec<String> = all.map(|step| step.name.clone()).collect();
-    let groups = (0..).zip(saga.steps);
-    let steps = groups.flat_map(|(at, group)| group.0.into_iter().map(move |step| (at, step)));
-    let steps = steps.map(|(group, step)| step.into_wire(group, &names));
-    Ok(v1::SagaDefinition {
-        name: saga.name,
-        timeout_ms: saga.timeout_ms,
-        steps: steps.collect::<Result<_, _>>()?,
-    })
+    saga.into_wire(&[])
+}
+
+impl Saga {
+    /// `outer` are the names of what a child takes.
+    fn into_wire(self, outer: &[String]) -> Result<v1::SagaDefinition, SagaJsonError> {
+        let all = self.steps.iter().flat_map(|group| &group.0);
+        let names: Vec<String> = all.map(|step| step.name.clone()).collect();
+        let output = self.output.map(|output| {
+            let place = place_of(&output, &names);
+            place.ok_or(SagaJsonError::GivesFromNone { saga: self.name.clone(), output })
+        });
+        let groups = (0..).zip(self.steps);
+        let steps = groups.flat_map(|(at, group)| group.0.into_iter().map(move |step| (at, step)));
+        let steps = steps.map(|(group, step)| step.into_wire(group, &names, outer));
+        Ok(v1::SagaDefinition {
+            output: output.transpose()?,
+            timeout_ms: self.timeout_ms,
+            steps: steps.collect::<Result<_, _>>()?,
+            name: self.name,
+        })
+    }
 }
 
 impl Step {
-    fn into_wire(self, group: u32, names: &[String]) -> Result<v1::SagaStep, SagaJsonError> {
-        let place_of = |taken: &String| {
-            let place = (0..).zip(names).find(|(_, name)| *name == taken).map(|(place, _)| place);
-            let (step, taken) = (self.name.clone(), taken.clone());
-            place.ok_or(SagaJsonError::TakesFromNone { step, taken })
-        };
-        let takes = self.takes.iter().map(place_of).collect::<Result<_, _>>()?;
+    fn into_wire(
+        self,
+        group: u32,
+        names: &[String],
+        outer: &[String],
+    ) -> Result<v1::SagaStep, SagaJsonError> {
+        let step = self.name.clone();
+        let taken = Taken::find(self.takes, names, outer)
+            .map_err(|taken| SagaJsonError::TakesFromNone { step, taken })?;
+        let child = self.saga.map(|saga| saga.into_wire(&taken.names)).transpose()?;
         let input = self.input.as_ref().map(serde_json::to_vec).transpose()?;
         Ok(v1::SagaStep {
-            takes,
+            takes: taken.own,
+            takes_outer: taken.outer,
+            child,
             group,
             kind: v1::SagaStepKind::from(self.kind).into(),
             name: self.name,
@@ -138,6 +167,7 @@ impl From<Kind> for v1::SagaStepKind {
             Kind::Pivot => Self::Pivot,
             Kind::Retriable => Self::Retriable,
             Kind::Signal => Self::Signal,
+            Kind::Child => Self::Child,
         }
     }
 }

@@ -125,8 +125,9 @@ pub use request::{
     Rounds, RowLock, What,
 };
 pub use saga::{
-    Retry, SagaDefinition, SagaFault, SagaRecord, SagaState, SagaStatus, StepCall, StepDefinition,
-    StepKind, StepOutput, StepRecord, StepRef, StepState, TurnCause,
+    ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,
+    SagaStatus, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
+    TurnCause,
 };
 pub use view::{GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter};
 pub use xid_text::{XidText, XidTextError};

@@ -51,9 +51,12 @@ pub struct Limits {
     /// Unfinished sagas. Too few: starting one is refused under load. Too many: memory, a few
     /// kilobytes each.
     pub sagas_max: usize,
-    /// Steps of one saga. Too few: long processes are refused. Too many: each change of a step
-    /// stores them all.
+    /// Steps of one saga, with its child sagas and their steps. Too few: long processes are
+    /// refused. Too many: each change of a step stores them all.
     pub saga_steps_max: usize,
+    /// Child sagas within one another. Too few: sagas made of sagas are refused. Too many: nobody
+    /// understands where a step stands.
+    pub saga_depth_max: usize,
     /// Bytes of names and inputs of one saga. Too few: sagas with documents in them are refused.
     /// Too many: each change of a step stores them again.
     pub saga_bytes_max: usize,
@@ -89,6 +92,7 @@ impl Default for Limits {
             events_per_global_max: 100,
             sagas_max: 100_000,
             saga_steps_max: 128,
+            saga_depth_max: 8,
             saga_bytes_max: 1 << 20,
             step_attempts_told: 10,
             leases_max: 1_000_000,
@@ -117,6 +121,7 @@ impl Limits {
             events_per_global_max: 3,
             sagas_max: 3,
             saga_steps_max: 4,
+            saga_depth_max: 1,
             saga_bytes_max: 200,
             step_attempts_told: 3,
             leases_max: 4,

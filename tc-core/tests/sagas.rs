@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use handfast_core::{
-    Coordinator, Correlation, DecidedBy, Decision, Effect, Limits, OperatorAction, Outcome,
-    PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution, Retry, SagaDefinition, SagaRecord,
-    SagaState, SagaStatus, StepDefinition, StepKind, StepRef, StepState, Timestamp, What, Xid,
+    ChildDefinition, ChildRef, Coordinator, Correlation, DecidedBy, Decision, Effect, Limits,
+    OperatorAction, Outcome, PhaseTwoCall, PhaseTwoOutcome, Reply, Request, Resolution, Retry,
+    SagaDefinition, SagaPart, SagaRecord, SagaState, SagaStatus, StepDefinition, StepKind, StepRef,
+    StepState, Timestamp, What, Xid,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -98,41 +99,126 @@ fn a_move() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// Up to five groups, perhaps with a pivot; what must not have a timeout has none.
+/// Up to five groups, perhaps with a pivot; what must not have a timeout has none. What stands in
+/// the groups may be children, and so may what follows on them.
 fn definition() -> impl Strategy<Value = SagaDefinition> {
-    let before = vec(vec((0..3_u8, any::<bool>(), 0..4_u32), 1..3), 0..3);
+    let before = vec(vec(part(), 1..3), 0..3);
     let after = vec(any::<bool>(), 0..3);
     let timeout_ms = proptest::option::of(50..400_u64);
-    (before, any::<bool>(), after, timeout_ms).prop_map(|(before, pivot, after, timeout_ms)| {
-        let mut steps = Vec::new();
+    let ends = (any::<bool>(), any::<bool>());
+    (before, ends, after, timeout_ms).prop_map(|(before, ends, after, timeout_ms)| {
+        let (pivot, ends_in_child) = ends;
+        let mut saga =
+            SagaDefinition { name: "random".into(), timeout_ms, steps: vec![], children: vec![] };
         let mut group = 0;
-        for beside in before {
-            for (kind, timed, attempts) in beside {
-                let kind =
-                    [StepKind::Compensable, StepKind::Harmless, StepKind::Signal][kind as usize];
-                let mut step = step(steps.len(), group, kind);
-                step.timeout_ms = timed.then_some(100);
-                step.retry.attempts = Some(attempts).filter(|&attempts| attempts > 0);
-                steps.push(step);
-            }
-            group += 1;
-        }
-        if pivot || steps.is_empty() {
-            steps.push(step(steps.len(), group, StepKind::Pivot));
+        add_all(&mut saga, None, &mut group, before);
+        if pivot || saga.steps.is_empty() {
+            let child = ends_in_child.then(|| add_child(&mut saga, None, group, None));
+            let mut group = if ends_in_child { 0 } else { group };
+            add_step(&mut saga, child, group, StepKind::Pivot);
             for waits in after {
                 group += 1;
                 let kind = if waits { StepKind::Signal } else { StepKind::Retriable };
-                steps.push(step(steps.len(), group, kind));
+                add_step(&mut saga, child, group, kind);
             }
         }
-        SagaDefinition { name: "random".into(), timeout_ms, steps }
+        saga
     })
+}
+
+/// What stands in a group.
+#[derive(Clone, Debug)]
+enum Part {
+    Step { kind: u8, timed: bool, attempts: u32 },
+    Child { timed: bool, groups: Vec<Vec<Part>> },
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let step = (0..3_u8, any::<bool>(), 0..4_u32).prop_map(|(kind, timed, attempts)| Part::Step {
+        kind,
+        timed,
+        attempts,
+    });
+    step.prop_recursive(2, 8, 2, |part| {
+        (any::<bool>(), vec(vec(part, 1..3), 1..3))
+            .prop_map(|(timed, groups)| Part::Child { timed, groups })
+    })
+}
+
+fn add_all(
+    saga: &mut SagaDefinition,
+    parent: Option<ChildRef>,
+    group: &mut u32,
+    groups: Vec<Vec<Part>>,
+) {
+    for beside in groups {
+        for part in beside {
+            match part {
+                Part::Step { kind, timed, attempts } => {
+                    let kinds = [StepKind::Compensable, StepKind::Harmless, StepKind::Signal];
+                    let step = add_step(saga, parent, *group, kinds[kind as usize]);
+                    step.timeout_ms = timed.then_some(100);
+                    step.retry.attempts = Some(attempts).filter(|&attempts| attempts > 0);
+                }
+                Part::Child { timed, groups } => {
+                    let timeout_ms = timed.then_some(150);
+                    let child = add_child(saga, parent, *group, timeout_ms);
+                    add_all(saga, Some(child), &mut 0, groups);
+                }
+            }
+        }
+        *group += 1;
+    }
+}
+
+fn add_child(
+    saga: &mut SagaDefinition,
+    parent: Option<ChildRef>,
+    group: u32,
+    timeout_ms: Option<u64>,
+) -> ChildRef {
+    let place = saga.children.len();
+    let name: Arc<str> = format!("child-{place}").into();
+    let child =
+        ChildDefinition { saga: name.clone(), name, parent, group, timeout_ms, output: None };
+    saga.children.push(child);
+    ChildRef(u32::try_from(place).unwrap())
+}
+
+fn add_step(
+    saga: &mut SagaDefinition,
+    parent: Option<ChildRef>,
+    group: u32,
+    kind: StepKind,
+) -> &mut StepDefinition {
+    let place = saga.steps.len();
+    saga.steps.push(StepDefinition { parent, ..step(place, group, kind) });
+    saga.steps.last_mut().unwrap()
+}
+
+/// The groups on the way from the saga that is started to a step.
+fn groups(saga: &SagaDefinition, step: u32) -> Vec<(Option<ChildRef>, u32)> {
+    let step = &saga.steps[step as usize];
+    let mut groups = vec![(step.parent, step.group)];
+    while let Some(child) = groups[0].0 {
+        let child = &saga.children[child.0 as usize];
+        groups.insert(0, (child.parent, child.group));
+    }
+    groups
+}
+
+/// Whether one step comes before the other, in the saga where their ways part.
+fn comes_before(saga: &SagaDefinition, one: u32, other: u32) -> bool {
+    let (one, other) = (groups(saga, one), groups(saga, other));
+    let parting = one.iter().zip(&other).find(|(one, other)| one != other);
+    parting.is_some_and(|(one, other)| one.0 == other.0 && one.1 < other.1)
 }
 
 fn step(place: usize, group: u32, kind: StepKind) -> StepDefinition {
     let address: Arc<str> = if kind == StepKind::Signal { "".into() } else { "a".into() };
     StepDefinition {
         name: place.to_string().into(),
+        parent: None,
         group,
         kind,
         resource: address.clone(),
@@ -159,7 +245,7 @@ struct World {
 
 impl World {
     fn start(definition: SagaDefinition) -> Self {
-        let limits = Limits { step_attempts_told: 2, ..Limits::default() };
+        let limits = Limits { step_attempts_told: 2, saga_steps_max: 1_000, ..Limits::default() };
         let store = Store::default();
         let coordinator = store.load(1, &limits).unwrap();
         let (calls, taken_back) = (Vec::new(), Vec::new());
@@ -200,6 +286,14 @@ impl World {
             Decision::RollBack => [StepState::Compensating, StepState::CompensatingStuck],
         };
         assert!(stored.contains(&state), "DURABLE-FIRST: {step} is {state}");
+        if call.decision == Decision::Commit {
+            let saga = self.saga();
+            let before = (0..)
+                .zip(&saga.steps)
+                .filter(|&(other, _)| comes_before(&saga.definition, other, step));
+            let all_done = before.into_iter().all(|(_, it)| it.state == StepState::Done);
+            assert!(all_done, "{step} begins when all before it is done");
+        }
         if call.decision == Decision::RollBack && !self.taken_back.contains(&step) {
             self.taken_back.push(step);
         }
@@ -229,7 +323,8 @@ impl World {
                 self.answer(at, how);
             }
             Move::Signal { step } => {
-                let (signal, payload) = (step.to_string().into(), Arc::default());
+                let signal = self.saga().definition.path(SagaPart::Step(StepRef(step)));
+                let payload = Arc::default();
                 self.ask(What::SignalSaga { xid, signal, payload });
             }
             Move::Cancel(by) => {
@@ -278,7 +373,8 @@ impl World {
             if self.saga().ended_at().is_some() {
                 return;
             }
-            (0..12).for_each(|step| self.step(Move::Signal { step }));
+            let steps = u32::try_from(self.saga().steps.len()).unwrap();
+            (0..steps).for_each(|step| self.step(Move::Signal { step }));
             let owed: BTreeSet<usize> = (0..self.calls.len()).collect();
             owed.into_iter().for_each(|at| self.answer(at, How::Done));
         }
@@ -300,9 +396,13 @@ impl World {
                     let expected = if happened { StepState::Compensated } else { step.state };
                     assert_eq!(step.state, expected, "all taken back");
                 }
-                let groups = self.taken_back.iter();
-                let groups = groups.map(|&it| saga.definition.steps[it as usize].group);
-                assert!(groups.rev().is_sorted(), "the reverse order: {:?}", self.taken_back);
+                let pairs = self.taken_back.iter().zip(1..).flat_map(|(&first, rest)| {
+                    self.taken_back[rest..].iter().map(move |&second| (first, second))
+                });
+                for (first, second) in pairs {
+                    let in_order = comes_before(&saga.definition, first, second);
+                    assert!(!in_order, "the reverse order: {:?}", self.taken_back);
+                }
             }
             SagaStatus::Running | SagaStatus::Compensating | SagaStatus::NeedsOperator => {
                 panic!("not an end: {}", saga.status())

@@ -13,6 +13,7 @@ mod lock;
 mod outbox;
 mod refusal;
 mod saga;
+mod saga_definition;
 mod to_wire;
 mod try_branch;
 mod unary;

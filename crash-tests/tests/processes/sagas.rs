@@ -14,6 +14,9 @@ use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
+const COURSES: [Course; 4] =
+    [Course::Forward, Course::Back, Course::ForwardWithChild, Course::BackWithChild];
+
 /// Who dies while a service is at a point. A service that lives is held there, and goes on when the
 /// others are back: what it does then comes late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +141,16 @@ async fn a_saga_is_taken_back_whoever_dies_at_any_point_of_a_step() {
     assert_ends_whoever_dies(Course::Back).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_saga_with_a_child_is_done_whoever_dies_at_any_point_of_a_step() {
+    assert_ends_whoever_dies(Course::ForwardWithChild).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_was_done_is_taken_back_whoever_dies_at_any_point_of_a_step() {
+    assert_ends_whoever_dies(Course::BackWithChild).await;
+}
+
 /// Each of the passes meets another decision of a saga.
 fn passes(point: &str) -> u32 {
     match point {
@@ -169,12 +182,12 @@ async fn a_coordinator_that_dies_at_any_point_ends_its_sagas() {
     assert!(sagas.await.unwrap() > 0);
 }
 
-/// Runs one saga after the other until told to stop, every second one there and back; answers how
-/// many.
+/// Runs one saga after the other until told to stop, there and back in turn, every second pair with
+/// a child; answers how many.
 async fn run_sagas(handfast: Handfast, pool: SqlitePool, stop: Arc<AtomicBool>) -> u32 {
     let mut sagas = 0;
     while !stop.load(Ordering::Relaxed) {
-        let course = if sagas % 2 == 0 { Course::Forward } else { Course::Back };
+        let course = COURSES[sagas as usize % COURSES.len()];
         let key = format!("order-{sagas}");
         let saga = handfast.start_saga(&*key, course.saga()).await.unwrap();
         let report = saga.ended(PATIENCE).await.unwrap();

@@ -103,7 +103,7 @@ impl SagaCall {
         &self.step.key
     }
 
-    /// The step's name.
+    /// The step's name, behind those of the children that it is in, as in `billing/charge`.
     #[must_use]
     pub fn step(&self) -> &str {
         &self.step.step
@@ -116,8 +116,8 @@ impl SagaCall {
         format!("{}/{}", self.xid, self.branch)
     }
 
-    /// The output of a step that this one takes; in a compensation also of its own action. `None`
-    /// if that step gave none.
+    /// The output of a step that this one takes, by the name by which it takes it; in a
+    /// compensation also of its own action. `None` if that step gave none.
     ///
     /// # Errors
     /// A refusal if the output is of another type.

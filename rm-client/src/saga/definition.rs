@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use handfast_proto::saga_names::{Taken, place_of};
 use handfast_proto::{saga_json, v1};
 use serde::Serialize;
 
@@ -30,6 +31,7 @@ pub struct Saga {
     name: String,
     timeout: Option<Duration>,
     groups: Vec<Vec<SagaStep>>,
+    output: Option<String>,
 }
 
 /// A step of a saga: which resource is asked for which action, and what becomes of it.
@@ -38,6 +40,8 @@ pub struct Saga {
 pub struct SagaStep {
     wire: v1::SagaStep,
     takes: Vec<String>,
+    /// The saga that it is.
+    child: Option<Saga>,
     /// Why the input is no JSON.
     fault: Option<String>,
 }
@@ -45,7 +49,7 @@ pub struct SagaStep {
 impl Saga {
     /// A saga without a step yet. `name` is what operators see, such as `place-order`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), timeout: None, groups: Vec::new() }
+        Self { name: name.into(), timeout: None, groups: Vec::new(), output: None }
     }
 
     /// Reads a saga from JSON; `docs/saga.md` describes the form, and `handfast saga explain` draws
@@ -70,19 +74,23 @@ impl Saga {
     pub fn from_json(json: &str) -> Result<Self, Error> {
         let wire = saga_json::definition(json)
             .map_err(|error| Error::SagaJson { reason: error.to_string() })?;
+        let place = wire.output.and_then(|place| usize::try_from(place).ok());
+        let output = place.and_then(|place| wire.steps.get(place)).map(|step| step.name.clone());
         let mut groups: Vec<Vec<SagaStep>> = Vec::new();
         for step in wire.steps {
             let group = step.group;
-            let step = SagaStep { wire: step, takes: Vec::new(), fault: None };
+            let step = SagaStep { wire: step, takes: Vec::new(), child: None, fault: None };
             match groups.last_mut() {
                 Some(last) if last.iter().any(|it| it.wire.group == group) => last.push(step),
                 Some(_) | None => groups.push(vec![step]),
             }
         }
-        Ok(Self { name: wire.name, timeout: wire.timeout_ms.map(Duration::from_millis), groups })
+        let timeout = wire.timeout_ms.map(Duration::from_millis);
+        Ok(Self { name: wire.name, timeout, groups, output })
     }
 
-    /// After this long before its pivot the saga is taken back. Default: never.
+    /// After this long before its pivot the saga is taken back. Default: never. A child's time
+    /// begins with its first step.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -99,14 +107,31 @@ impl Saga {
         self
     }
 
+    /// Makes the output of this step the one of the saga, where it is a
+    /// [child](SagaStep::child) of another. By itself a saga reports the outputs of all its steps.
+    pub fn output(mut self, step: impl Into<String>) -> Self {
+        self.output = Some(step.into());
+        self
+    }
+
     pub(super) fn into_wire(self) -> Result<v1::SagaDefinition, Error> {
+        self.into_wire_within(&[])
+    }
+
+    /// `outer` are the names of what a child takes.
+    fn into_wire_within(self, outer: &[String]) -> Result<v1::SagaDefinition, Error> {
         let steps: Vec<(u32, SagaStep)> = (0..)
             .zip(self.groups)
             .flat_map(|(at, group)| group.into_iter().map(move |it| (at, it)))
             .collect();
         let names: Vec<String> = steps.iter().map(|(_, step)| step.wire.name.clone()).collect();
-        let steps = steps.into_iter().map(|(group, step)| step.into_wire(group, &names));
+        let output = self.output.map(|output| {
+            let none = || wrong(format!("saga {} gives {output}, which is none", self.name));
+            place_of(&output, &names).ok_or_else(none)
+        });
+        let steps = steps.into_iter().map(|(group, step)| step.into_wire(group, &names, outer));
         Ok(v1::SagaDefinition {
+            output: output.transpose()?,
             name: self.name,
             timeout_ms: self.timeout.map(millis),
             steps: steps.collect::<Result<_, _>>()?,
@@ -158,6 +183,31 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Signal, name, "", "")
     }
 
+    /// A step that is a saga of its own. Its steps are done in its place, and taken back there; of
+    /// what they give, this saga sees the child's [output](Saga::output) alone. What the step
+    /// [takes](Self::takes) is there for those of the child's steps that take it by its name.
+    ///
+    /// ```
+    /// use handfast::saga::{Saga, SagaStep};
+    ///
+    /// let billing = Saga::new("invoice")
+    ///     .step(SagaStep::harmless("quote", "account", "quote").takes("reserve"))
+    ///     .step(SagaStep::compensable("charge", "account", "charge").takes("quote"))
+    ///     .output("charge");
+    /// let saga = Saga::new("place-order")
+    ///     .step(SagaStep::compensable("reserve", "stock", "reserve").input(&(7, 2)))
+    ///     .step(SagaStep::child("billing", billing).takes("reserve"))
+    ///     .step(SagaStep::compensable("ship", "warehouse", "ship").takes("billing"));
+    /// # drop(saga);
+    /// ```
+    ///
+    /// Everything else that can be said of a step is said of the child's: an input, attempts,
+    /// pauses or a timeout of the step that the child is are refused when the saga is started.
+    pub fn child(name: impl Into<String>, saga: Saga) -> Self {
+        let step = Self::new(v1::SagaStepKind::Child, name, "", "");
+        Self { child: Some(saga), ..step }
+    }
+
     fn new(
         kind: v1::SagaStepKind,
         name: impl Into<String>,
@@ -171,7 +221,7 @@ impl SagaStep {
             action: action.into(),
             ..v1::SagaStep::default()
         };
-        Self { wire, takes: Vec::new(), fault: None }
+        Self { wire, takes: Vec::new(), child: None, fault: None }
     }
 
     /// What is handed to action and compensation; at most 64 KiB as JSON. The same key must start
@@ -184,7 +234,8 @@ impl SagaStep {
         self
     }
 
-    /// Hands over the output of a step of an earlier group too.
+    /// Hands over the output of a step of an earlier group too: of the same saga or, in a child, of
+    /// what the child takes.
     pub fn takes(mut self, step: impl Into<String>) -> Self {
         self.takes.push(step.into());
         self
@@ -217,18 +268,24 @@ impl SagaStep {
         self.wire.retry.get_or_insert(default)
     }
 
-    fn into_wire(self, group: u32, names: &[String]) -> Result<v1::SagaStep, Error> {
-        let Self { mut wire, takes, fault } = self;
+    fn into_wire(
+        self,
+        group: u32,
+        names: &[String],
+        outer: &[String],
+    ) -> Result<v1::SagaStep, Error> {
+        let Self { mut wire, takes, child, fault } = self;
         if let Some(fault) = fault {
             return Err(wrong(format!("input of step {}: {fault}", wire.name)));
         }
-        for taken in takes {
-            let place = (0..).zip(names).find(|(_, name)| **name == taken);
-            let Some((place, _)) = place else {
-                return Err(wrong(format!("step {} takes from {taken}, which is none", wire.name)));
-            };
-            wire.takes.push(place);
+        let mut taken = Taken::find(takes, names, outer).map_err(|taken| {
+            wrong(format!("step {} takes from {taken}, which is none", wire.name))
+        })?;
+        if let Some(child) = child {
+            wire.child = Some(child.into_wire_within(&taken.names)?);
         }
+        wire.takes.append(&mut taken.own);
+        wire.takes_outer.append(&mut taken.outer);
         Ok(v1::SagaStep { group, ..wire })
     }
 }
@@ -244,6 +301,43 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_and_builder_make_the_same_children() {
+        let json = r#"{"name": "s", "steps": [
+            {"name": "a", "kind": "compensable", "resource": "r", "action": "x"},
+            {"name": "b", "kind": "child", "takes": ["a"], "saga": {
+                "name": "inner", "timeout_ms": 7, "output": "d", "steps": [
+                    {"name": "c", "kind": "harmless", "resource": "r", "action": "y",
+                     "takes": ["a"]},
+                    {"name": "d", "kind": "compensable", "resource": "r", "action": "z",
+                     "takes": ["a", "c"]}
+                ]
+            }},
+            {"name": "e", "kind": "compensable", "resource": "r", "action": "y", "takes": ["b"]}
+        ]}"#;
+        let inner = Saga::new("inner")
+            .timeout(Duration::from_millis(7))
+            .step(SagaStep::harmless("c", "r", "y").takes("a"))
+            .step(SagaStep::compensable("d", "r", "z").takes("a").takes("c"))
+            .output("d");
+        let built = Saga::new("s")
+            .step(SagaStep::compensable("a", "r", "x"))
+            .step(SagaStep::child("b", inner).takes("a"))
+            .step(SagaStep::compensable("e", "r", "y").takes("b"));
+        let wire = built.into_wire().unwrap();
+        assert_eq!(Saga::from_json(json).unwrap().into_wire().unwrap(), wire);
+        let steps = &wire.steps[1].child.as_ref().unwrap().steps;
+        assert_eq!((&*steps[1].takes, &*steps[1].takes_outer), ([0].as_slice(), [0].as_slice()));
+        // What the child does not take is not there.
+        let hidden = Saga::new("s")
+            .step(SagaStep::compensable("a", "r", "x"))
+            .step(SagaStep::child("b", Saga::new("i").step(SagaStep::signal("c").takes("a"))));
+        let refused = hidden.into_wire().unwrap_err();
+        assert!(refused.to_string().contains("step c takes from a, which is none"), "{refused}");
+        let refused = Saga::new("s").step(SagaStep::signal("a")).output("b").into_wire();
+        assert!(refused.unwrap_err().to_string().contains("saga s gives b, which is none"));
+    }
 
     #[test]
     fn json_and_builder_make_the_same_saga() {

@@ -127,8 +127,8 @@ impl StartedSaga {
         self.get(v1::ReplyWhen::Finished, patience).await
     }
 
-    /// Ends the step that waits for this signal, and makes the payload its output. One that comes
-    /// before the step's turn is kept.
+    /// Ends the step that waits for this signal (of a child: `child/step`), and makes the payload
+    /// its output. One that comes before the step's turn is kept.
     ///
     /// # Errors
     /// [`Error::Rejected`] with `HF-TC-UNKNOWN-SIGNAL` if no step waits for it.
@@ -189,12 +189,12 @@ impl SagaReport {
         &self.wire.cause
     }
 
-    /// The steps, in the order of the definition.
+    /// The steps, in the order of the definition: a child before its own.
     pub fn steps(&self) -> impl Iterator<Item = SagaStepReport<'_>> {
         self.wire.steps.iter().map(|wire| SagaStepReport { wire })
     }
 
-    /// One step.
+    /// One step; one of a child behind the child's name, as in `billing/charge`.
     #[must_use]
     pub fn step(&self, name: &str) -> Option<SagaStepReport<'_>> {
         self.steps().find(|step| step.name() == name)
@@ -202,7 +202,7 @@ impl SagaReport {
 }
 
 impl SagaStepReport<'_> {
-    /// The step's name.
+    /// The step's name, behind those of the children that it is in.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.wire.name

@@ -17,6 +17,8 @@ on_every_database!(
     a_step_that_fails_is_tried_again,
     attempts_that_are_used_up_take_the_saga_back,
     a_compensation_that_refuses_waits_for_a_person,
+    a_child_hands_on_what_it_gives,
+    a_child_that_is_done_is_taken_back_with_its_parent,
 );
 
 async fn steps_run_in_their_order_and_hand_on_what_they_give<DB: Writes>() {
@@ -92,6 +94,54 @@ async fn a_compensation_that_refuses_waits_for_a_person<DB: Writes>() {
     let stuck = report.step("reserve").unwrap();
     assert_eq!(stuck.state(), SagaStepState::CompensatingStuck);
     assert_eq!(stuck.error(), "a person must look");
+}
+
+/// The five steps, of which the second and third are a child; what it gives is what `pay` takes.
+fn with_a_child(other: &str, behaviour: Behaviour) -> Saga {
+    let step = |step: SagaStep, name: &str| {
+        step.input(if name == other { &behaviour } else { &Behaviour::Good })
+    };
+    let billing = Saga::new("invoice")
+        .step(step(SagaStep::compensable("charge", "shop", "charge").takes("reserve"), "charge"))
+        .step(step(SagaStep::harmless("check", "shop", "check").takes("charge"), "check"))
+        .output("charge");
+    Saga::new("place-order")
+        .step(step(SagaStep::compensable("reserve", "shop", "reserve"), "reserve"))
+        .step(SagaStep::child("billing", billing).takes("reserve"))
+        .step(step(SagaStep::pivot("pay", "shop", "pay").takes("billing"), "pay"))
+        .step(step(SagaStep::retriable("ship", "shop", "ship").takes("pay"), "ship"))
+}
+
+async fn a_child_hands_on_what_it_gives<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let saga = start(&stage, "child", with_a_child("", Behaviour::Good)).await;
+    let report = saga.ended(PATIENCE).await.unwrap();
+    assert_eq!((report.status(), report.cause()), (SagaStatus::Completed, ""));
+    let names: Vec<String> = report.steps().map(|step| step.name().to_owned()).collect();
+    let expected = ["reserve", "billing", "billing/charge", "billing/check", "pay", "ship"];
+    assert_eq!(names, expected);
+    let billing = report.step("billing").unwrap();
+    assert_eq!(billing.state(), SagaStepState::Done);
+    let given: Option<String> = billing.output().unwrap();
+    assert_eq!(given.as_deref(), Some("child/billing/charge"));
+    assert_all_done(&stage, "child").await;
+}
+
+async fn a_child_that_is_done_is_taken_back_with_its_parent<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    for refuses in ["reserve", "charge", "check", "pay"] {
+        let saga = with_a_child(refuses, Behaviour::Refuses);
+        let report = start(&stage, refuses, saga).await.ended(PATIENCE).await.unwrap();
+        assert_eq!(report.status(), SagaStatus::Compensated);
+        assert!(report.cause().ends_with("refused: on purpose"), "{}", report.cause());
+        assert_all_taken_back(&stage, refuses).await;
+        let billing = report.step("billing").unwrap().state();
+        let begun = refuses != "reserve";
+        let expected = if begun { SagaStepState::Compensated } else { SagaStepState::Waiting };
+        assert_eq!(billing, expected, "{refuses}");
+    }
 }
 
 /// Nobody takes part, so that nothing but time ends the step.

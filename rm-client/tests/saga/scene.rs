@@ -86,6 +86,10 @@ impl<DB: Writes> SagaAction<DB> for Trace {
             let paid: Option<String> = call.output_of("pay")?;
             assert_eq!(paid.unwrap(), format!("{}/pay", call.key()));
         }
+        if call.step() == "billing/charge" {
+            let reserved: Option<String> = call.output_of("reserve")?;
+            assert_eq!(reserved.unwrap(), format!("{}/reserve", call.key()));
+        }
         Ok(format!("{}/{}", call.key(), call.step()))
     }
 
@@ -103,7 +107,8 @@ impl<DB: Writes> SagaAction<DB> for Trace {
 }
 
 fn trace(n: i32, call: &SagaCall) -> String {
-    format!("INSERT INTO effect (n, saga, step) VALUES ({n}, '{}', '{}')", call.key(), call.step())
+    let step = call.step().trim_start_matches("billing/");
+    format!("INSERT INTO effect (n, saga, step) VALUES ({n}, '{}', '{step}')", call.key())
 }
 
 /// Takes part with all five actions.

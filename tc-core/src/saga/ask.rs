@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::child::SagaPart;
 use super::definition::{SagaDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
 use crate::coordinator::{Answer, Coordinator, check_limit};
@@ -87,8 +88,9 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> Answer {
         let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
-        let awaited = saga.each().find(|(_, definition, _)| {
-            definition.kind == StepKind::Signal && definition.name == signal
+        let awaited = saga.each().find(|(step, definition, _)| {
+            let is_signal = definition.kind == StepKind::Signal;
+            is_signal && saga.definition.path(SagaPart::Step(*step)) == signal
         });
         let state = awaited.map(|(step, _, record)| (step, record.state, record.output.clone()));
         let is_turned_back = saga.is_turned_back();
@@ -212,7 +214,7 @@ impl Coordinator {
                 return Err(Rejection::NotApplicable { xid, action, status: self.status(xid) });
             }
         };
-        let name = saga.definition.steps[step.place()].name.clone();
+        let name = saga.definition.path(SagaPart::Step(step));
         self.sagas.change(xid, |saga| saga.finish(now, step, ended));
         out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
@@ -260,7 +262,9 @@ pub(super) fn reason_of(cause: TurnCause) -> RollbackReason {
         TurnCause::Refused(_) | TurnCause::Exhausted(_) | TurnCause::Cancelled => {
             RollbackReason::Requested
         }
-        TurnCause::StepTimeout(_) | TurnCause::Timeout => RollbackReason::Timeout,
+        TurnCause::StepTimeout(_) | TurnCause::ChildTimeout(_) | TurnCause::Timeout => {
+            RollbackReason::Timeout
+        }
         TurnCause::Operator => RollbackReason::Operator,
     }
 }

@@ -6,10 +6,20 @@
 //!     ◀────────◀────────┘ refused            after the pivot: tried until done
 //!  compensated
 //! ```
+//!
+//! A child goes the same way in its group's place: in each saga, from the innermost to the one that
+//! was started, what comes next is in the first group, or on the way back the last, in which
+//! something is left to do.
 
+use std::collections::BTreeMap;
+
+use super::child::{ChildRef, SagaPart};
 use super::definition::{StepDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, StepRecord, StepState, TurnCause};
 use crate::Timestamp;
+
+/// The group that each saga is at, by child; `None` is the saga that was started.
+type Front = BTreeMap<Option<ChildRef>, u32>;
 
 impl SagaRecord {
     /// Begins whatever is due, and ends the saga when nothing is left. Gives back the steps whose
@@ -43,8 +53,9 @@ impl SagaRecord {
     /// Whether the saga can still be taken back by a timeout or by request: its pivot has not
     /// begun.
     pub(crate) fn can_turn_back(&self) -> bool {
-        let pivot = self.definition.pivot().and_then(|place| self.steps.get(place));
-        let not_begun = pivot.is_none_or(|pivot| pivot.state == StepState::Waiting);
+        let is_pivot = |definition: &StepDefinition| definition.kind == StepKind::Pivot;
+        let pivot = self.each().find(|(_, definition, _)| is_pivot(definition));
+        let not_begun = pivot.is_none_or(|(_, _, record)| record.state == StepState::Waiting);
         self.state == SagaState::Running && not_begun
     }
 
@@ -58,8 +69,15 @@ impl SagaRecord {
             let started_at = record.started_at.filter(|_| runs)?;
             Some((started_at.after_ms(definition.timeout_ms?), TurnCause::StepTimeout(step)))
         });
+        let of_children = self.definition.each_child().filter_map(|child| {
+            let timeout_ms = self.definition.children[child.place()].timeout_ms?;
+            Some((
+                self.under_way_since(child)?.after_ms(timeout_ms),
+                TurnCause::ChildTimeout(child),
+            ))
+        });
         let of_saga = self.deadline.map(|deadline| (deadline, TurnCause::Timeout));
-        of_steps.chain(of_saga).min_by_key(|&(at, _)| at)
+        of_steps.chain(of_children).chain(of_saga).min_by_key(|&(at, _)| at)
     }
 
     /// The steps that owe a call.
@@ -77,52 +95,70 @@ impl SagaRecord {
     }
 
     fn go_forward(&mut self, now: Timestamp) -> Vec<StepRef> {
-        let unfinished = self.each().filter(|(_, _, record)| record.state != StepState::Done);
-        let Some(group) = unfinished.map(|(_, definition, _)| definition.group).min() else {
+        let unfinished = |_: &StepDefinition, record: &StepRecord| record.state != StepState::Done;
+        let front = self.front(unfinished, u32::min);
+        if front.is_empty() {
             self.state = SagaState::Completed(now);
             return Vec::new();
+        }
+        let is_due = |step: &StepRef| {
+            self.steps[step.place()].state == StepState::Waiting && self.is_at(&front, *step)
         };
-        let is_due = |definition: &StepDefinition, record: &StepRecord| {
-            definition.group == group && record.state == StepState::Waiting
-        };
-        let mut begun = Vec::new();
-        for (step, definition, record) in self.each_mut() {
-            if is_due(definition, record) {
-                record.state = StepState::Running;
-                record.started_at = Some(now);
-                begun.push(step);
-            }
+        let begun: Vec<StepRef> = self.definition.each_ref().filter(is_due).collect();
+        for step in &begun {
+            let record = &mut self.steps[step.place()];
+            record.state = StepState::Running;
+            record.started_at = Some(now);
         }
         begun
     }
 
     /// Everything that may have happened is taken back, the last group first.
     fn go_back(&mut self, now: Timestamp, cause: TurnCause) -> Vec<StepRef> {
-        let owed = |definition: &StepDefinition, record: &StepRecord| match record.state {
-            StepState::Done
-            | StepState::Failed
-            | StepState::Compensating
-            | StepState::CompensatingStuck => is_compensated(definition),
-            StepState::Waiting
-            | StepState::Running
-            | StepState::RunningStuck
-            | StepState::Compensated => false,
-        };
-        let groups = self.each().filter(|(_, definition, record)| owed(definition, record));
-        let Some(group) = groups.map(|(_, definition, _)| definition.group).max() else {
+        let front = self.front(is_owed, u32::max);
+        if front.is_empty() {
             self.state = SagaState::Compensated(cause, now);
             return Vec::new();
-        };
-        let mut begun = Vec::new();
-        for (step, definition, record) in self.each_mut() {
+        }
+        let due = self.each().filter(|(step, definition, record)| {
             let is_begun = record.state.owes().is_some();
-            if definition.group == group && owed(definition, record) && !is_begun {
-                record.state = StepState::Compensating;
-                record.attempts = 0;
-                begun.push(step);
-            }
+            is_owed(definition, record) && !is_begun && self.is_at(&front, *step)
+        });
+        let begun: Vec<StepRef> = due.map(|(step, ..)| step).collect();
+        for step in &begun {
+            let record = &mut self.steps[step.place()];
+            record.state = StepState::Compensating;
+            record.attempts = 0;
         }
         begun
+    }
+
+    /// Of each saga in which a step counts, the group to be at: the first of two, or the last.
+    fn front(
+        &self,
+        counts: impl Fn(&StepDefinition, &StepRecord) -> bool,
+        choose: fn(u32, u32) -> u32,
+    ) -> Front {
+        let mut front = Front::new();
+        for (step, ..) in self.each().filter(|(_, definition, record)| counts(definition, record)) {
+            for level in self.definition.levels(SagaPart::Step(step)) {
+                let at = front.entry(level.within).or_insert(level.group);
+                *at = choose(*at, level.group);
+            }
+        }
+        front
+    }
+
+    fn is_at(&self, front: &Front, step: StepRef) -> bool {
+        let mut levels = self.definition.levels(SagaPart::Step(step));
+        levels.all(|level| front.get(&level.within) == Some(&level.group))
+    }
+
+    /// When the first step of a child has begun, if not all of them are done.
+    fn under_way_since(&self, child: ChildRef) -> Option<Timestamp> {
+        let own = || self.each().filter(|(step, ..)| self.definition.is_within(*step, child));
+        let unfinished = own().any(|(_, _, record)| record.state != StepState::Done);
+        own().filter_map(|(_, _, record)| record.started_at).min().filter(|_| unfinished)
     }
 
     pub(crate) fn each(&self) -> impl Iterator<Item = (StepRef, &StepDefinition, &StepRecord)> {
@@ -133,6 +169,20 @@ impl SagaRecord {
     fn each_mut(&mut self) -> impl Iterator<Item = (StepRef, &StepDefinition, &mut StepRecord)> {
         let steps = self.definition.steps.iter().zip(&mut self.steps);
         (0..).map(StepRef).zip(steps).map(|(step, (definition, record))| (step, definition, record))
+    }
+}
+
+/// Whether a saga that turns back, or has, must still take the step back.
+pub(super) fn is_owed(definition: &StepDefinition, record: &StepRecord) -> bool {
+    match record.state {
+        StepState::Done
+        | StepState::Failed
+        | StepState::Compensating
+        | StepState::CompensatingStuck => is_compensated(definition),
+        StepState::Waiting
+        | StepState::Running
+        | StepState::RunningStuck
+        | StepState::Compensated => false,
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a saga is made of, and which sagas cannot be.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::child::{ChildDefinition, ChildRef, Level, SagaPart};
 use crate::{BranchId, Limits};
 
 /// A saga as its author wrote it. It never changes once the saga is started.
@@ -12,15 +12,19 @@ pub struct SagaDefinition {
     pub name: Arc<str>,
     /// After this long before its pivot, the saga is taken back. `None`: only its steps have times.
     pub timeout_ms: Option<u64>,
-    /// The steps, by group.
+    /// The steps that are carried out, in their order, with those of its children.
     pub steps: Vec<StepDefinition>,
+    /// The steps that are sagas of their own.
+    pub children: Vec<ChildDefinition>,
 }
 
 /// One step of a saga.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepDefinition {
-    /// Unique within the saga.
+    /// Unique among the steps of its parent.
     pub name: Arc<str>,
+    /// The child that it is a step of. `None`: of the saga that is started.
+    pub parent: Option<ChildRef>,
     /// Steps of one group run beside each other; groups run one after the other, from 0.
     pub group: u32,
     /// What can become of the step.
@@ -31,8 +35,9 @@ pub struct StepDefinition {
     pub action: Arc<str>,
     /// Handed to action and compensation.
     pub input: Arc<[u8]>,
-    /// Steps of earlier groups whose outputs are handed over too.
-    pub takes: Vec<StepRef>,
+    /// What comes before it, in its own saga or in one around it, whose outputs are handed over
+    /// too.
+    pub takes: Vec<SagaPart>,
     /// How often and in which rhythm the action is tried.
     pub retry: Retry,
     /// After this long without an end, the step is given up and the saga is taken back.
@@ -129,9 +134,32 @@ pub enum SagaFault {
         /// How many it may have.
         max: usize,
     },
+    /// BOUNDED.
+    #[error("its children are {depth} deep: at most {max} are allowed")]
+    TooDeep {
+        /// How deep they are.
+        depth: usize,
+        /// How deep they may be.
+        max: usize,
+    },
     /// A step without a name.
     #[error("step {0} has no name")]
     Unnamed(u32),
+    /// A child without a name.
+    #[error("child saga {0} has no name")]
+    ChildUnnamed(u32),
+    /// A child with nothing to do.
+    #[error("child saga {0} has no step")]
+    ChildEmpty(Arc<str>),
+    /// A part of a saga that is not there.
+    #[error("step {0} is of a child saga that does not come before it")]
+    Orphan(Arc<str>),
+    /// A child that calls somebody, or a step of another kind that has a saga.
+    #[error("step {0}: a child has a saga, and no resource, action, input, retry or timeout")]
+    Child(Arc<str>),
+    /// An output that the child's steps do not give.
+    #[error("child saga {0}: its output is of no step of its own that gives one")]
+    Output(Arc<str>),
     /// Two steps of one name: outputs and signals could not be told apart.
     #[error("two steps are named {0}")]
     NamedTwice(Arc<str>),
@@ -147,6 +175,14 @@ pub enum SagaFault {
     /// What comes after the pivot can never be taken back.
     #[error("step {0} comes after the pivot: it must be retriable, or a signal")]
     AfterPivot(Arc<str>),
+    /// What its parent does after a child's pivot can never be taken back either.
+    #[error("child saga {child} has the pivot, so step {step} must be retriable, or a signal")]
+    ChildPivot {
+        /// The child.
+        child: Arc<str>,
+        /// The step of its parent.
+        step: Arc<str>,
+    },
     /// Before the pivot it could be given up, and then nothing would take it back.
     #[error("step {0} is retriable: it must come after a pivot")]
     RetriableBeforePivot(Arc<str>),
@@ -156,6 +192,17 @@ pub enum SagaFault {
     /// An output that is not there when the step begins.
     #[error("step {0} takes the output of a step that does not come before it")]
     TakesLater(Arc<str>),
+    /// An output that is a child's own business.
+    #[error("step {0} takes the output of a step of a child saga: only the child's own is seen")]
+    TakesHidden(Arc<str>),
+    /// An output that a child does not have.
+    #[error("step {step} takes the output of child saga {child}, which has none")]
+    NoOutput {
+        /// Who takes it.
+        step: Arc<str>,
+        /// Who should give it.
+        child: Arc<str>,
+    },
     /// Attempts that make no sense.
     #[error("step {0}: at least one attempt, a factor of at least 1, and no pause above the cap")]
     Retry(Arc<str>),
@@ -167,15 +214,20 @@ impl SagaDefinition {
     /// ```
     /// use handfast_core::{Limits, SagaDefinition, SagaFault};
     ///
-    /// let nothing = SagaDefinition { name: "rest".into(), timeout_ms: None, steps: Vec::new() };
+    /// let nothing = SagaDefinition {
+    ///     name: "rest".into(),
+    ///     timeout_ms: None,
+    ///     steps: Vec::new(),
+    ///     children: Vec::new(),
+    /// };
     /// assert_eq!(nothing.check(&Limits::default()), Err(SagaFault::NoStep));
     /// ```
     ///
     /// # Errors
     /// The first fault found.
     pub fn check(&self, limits: &Limits) -> Result<(), SagaFault> {
-        let (count, bytes) = (self.steps.len(), self.bytes());
-        if count == 0 {
+        let (count, bytes) = (self.steps.len() + self.children.len(), self.bytes());
+        if self.steps.is_empty() {
             return Err(SagaFault::NoStep);
         }
         if count > limits.saga_steps_max {
@@ -184,75 +236,59 @@ impl SagaDefinition {
         if bytes > limits.saga_bytes_max {
             return Err(SagaFault::TooLarge { bytes, max: limits.saga_bytes_max });
         }
-        self.check_order()?;
-        self.steps.iter().try_for_each(|step| self.check_step(step))
+        let unnamed = self.each_ref().zip(&self.steps).find(|(_, step)| step.name.is_empty());
+        if let Some((step, _)) = unnamed {
+            return Err(SagaFault::Unnamed(step.0));
+        }
+        self.check_children(limits)?;
+        self.check_groups()?;
+        self.each_ref().zip(&self.steps).try_for_each(|(at, step)| self.check_step(at, step))
     }
 
     /// The step that is the point of no return.
-    pub(crate) fn pivot(&self) -> Option<usize> {
-        self.steps.iter().position(|step| step.kind == StepKind::Pivot)
+    pub(crate) fn pivot(&self) -> Option<SagaPart> {
+        let is_pivot = |step: &StepRef| self.steps[step.place()].kind == StepKind::Pivot;
+        self.each_ref().find(is_pivot).map(SagaPart::Step)
     }
 
     fn bytes(&self) -> usize {
         let of_step = |step: &StepDefinition| {
             step.name.len() + step.resource.len() + step.action.len() + step.input.len()
         };
-        self.name.len() + self.steps.iter().map(of_step).sum::<usize>()
+        let of_child = |child: &ChildDefinition| child.name.len() + child.saga.len();
+        let of_children = self.children.iter().map(of_child).sum::<usize>();
+        self.name.len() + self.steps.iter().map(of_step).sum::<usize>() + of_children
     }
 
-    /// Names, and the groups' numbers.
-    fn check_order(&self) -> Result<(), SagaFault> {
-        let (mut names, mut group) = (BTreeSet::new(), 0);
-        for (place, step) in (0..).zip(&self.steps) {
-            if step.name.is_empty() {
-                return Err(SagaFault::Unnamed(place));
-            }
-            if !names.insert(&step.name) {
-                return Err(SagaFault::NamedTwice(step.name.clone()));
-            }
-            let follows = step.group == group || (place > 0 && step.group == group + 1);
-            if !follows {
-                return Err(SagaFault::GroupOutOfOrder(step.name.clone()));
-            }
-            group = step.group;
-        }
-        Ok(())
-    }
-
-    fn check_step(&self, step: &StepDefinition) -> Result<(), SagaFault> {
-        let name = || step.name.clone();
+    fn check_step(&self, at: StepRef, step: &StepDefinition) -> Result<(), SagaFault> {
+        let name = || self.path(SagaPart::Step(at));
         let is_signal = step.kind == StepKind::Signal;
         if is_signal != step.resource.is_empty() || is_signal != step.action.is_empty() {
             return Err(SagaFault::Address(name()));
         }
-        let comes_before = |taken: &StepRef| {
-            self.steps.get(taken.place()).is_some_and(|taken| taken.group < step.group)
-        };
-        if !step.takes.iter().all(comes_before) {
-            return Err(SagaFault::TakesLater(name()));
-        }
+        step.takes.iter().try_for_each(|&taken| self.check_taken(at, taken))?;
         let Retry { base_ms, factor, cap_ms, attempts } = step.retry;
         if factor == 0 || base_ms > cap_ms || attempts == Some(0) {
             return Err(SagaFault::Retry(name()));
         }
-        self.check_pivot(step)
+        self.check_pivot(SagaPart::Step(at), step)
     }
 
-    fn check_pivot(&self, step: &StepDefinition) -> Result<(), SagaFault> {
-        let name = step.name.clone();
-        let pivot = self.pivot().map(|place| &self.steps[place]);
-        let is_after = pivot.is_some_and(|pivot| pivot.group < step.group);
+    fn check_pivot(&self, at: SagaPart, step: &StepDefinition) -> Result<(), SagaFault> {
+        let name = self.path(at);
+        let pivot = self.pivot();
+        let is_after = pivot.is_some_and(|pivot| self.order(pivot, at).is_lt());
         let can_be_given_up = step.timeout_ms.is_some() || step.retry.attempts.is_some();
-        let beside = |other: &&StepDefinition| other.group == step.group;
+        let beside = |other: &SagaPart| self.order(*other, at).is_eq();
         match step.kind {
-            StepKind::Pivot if pivot.is_some_and(|pivot| pivot.name != name) => {
+            StepKind::Pivot if pivot.is_some_and(|pivot| pivot != at) => {
                 Err(SagaFault::Pivot(name))
             }
-            StepKind::Pivot if self.steps.iter().filter(beside).count() > 1 => {
+            StepKind::Pivot if self.each_ref().map(SagaPart::Step).filter(beside).count() > 1 => {
                 Err(SagaFault::Pivot(name))
             }
             StepKind::Compensable | StepKind::Harmless if is_after => {
-                Err(SagaFault::AfterPivot(name))
+                Err(self.after_pivot(pivot, at))
             }
             StepKind::Retriable if !is_after => Err(SagaFault::RetriableBeforePivot(name)),
             StepKind::Pivot | StepKind::Retriable if can_be_given_up => {
@@ -264,6 +300,17 @@ impl SagaDefinition {
             | StepKind::Pivot
             | StepKind::Retriable
             | StepKind::Signal => Ok(()),
+        }
+    }
+
+    /// Names the child that has the pivot, for whoever sees the step and the child side by side.
+    fn after_pivot(&self, pivot: Option<SagaPart>, at: SagaPart) -> SagaFault {
+        let step = self.path(at);
+        match pivot.and_then(|pivot| self.meet(pivot, at)) {
+            Some((Level { part: child @ SagaPart::Child(_), .. }, _)) => {
+                SagaFault::ChildPivot { child: self.path(child), step }
+            }
+            Some(_) | None => SagaFault::AfterPivot(step),
         }
     }
 }

@@ -28,8 +28,8 @@ impl Coordinator {
 }
 
 impl SagaRecord {
-    /// Whether steps, definition and state belong together: a saga that runs or goes back has
-    /// something under way.
+    /// Whether steps, children, definition and state belong together: a saga that runs or goes back
+    /// has something under way.
     fn fits(&self) -> bool {
         let any = |states: &[StepState]| self.steps.iter().any(|it| states.contains(&it.state));
         let runs = [StepState::Running, StepState::RunningStuck];
@@ -40,6 +40,7 @@ impl SagaRecord {
             SagaState::Completed(_) => self.steps.iter().all(|it| it.state == StepState::Done),
             SagaState::Compensated(..) => !any(&runs) && !any(&goes_back),
         };
-        state_fits && self.steps.len() == self.definition.steps.len()
+        let shape_fits = self.definition.check_tree().is_ok();
+        state_fits && shape_fits && self.steps.len() == self.definition.steps.len()
     }
 }

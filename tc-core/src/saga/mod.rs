@@ -1,7 +1,8 @@
 //! Sagas: steps that the coordinator has carried out one after the other, and taken back in the
 //! reverse order when one of them cannot be done.
 //!
-//! A saga is data: its definition is checked once (`definition`), stored, and worked off. What
+//! A saga is data: its definition is checked once (`definition`), stored, and worked off. A step
+//! can be a saga of its own (`child`), which is a part of the same record. What
 //! comes next follows from its record alone (`course`); what participants answer, and the passing
 //! of time, change the record (`decide`); people and their applications ask about it and act on it
 //! (`ask`), and are shown it as a global (`view`). A step is stored as running before its call
@@ -10,6 +11,7 @@
 //! It does not know how a call reaches a participant, nor how long to pause between attempts.
 
 mod ask;
+mod child;
 mod course;
 mod decide;
 mod definition;
@@ -18,6 +20,7 @@ mod record;
 mod table;
 mod view;
 
+pub use child::{ChildDefinition, ChildRef, SagaPart};
 pub use definition::{Retry, SagaDefinition, SagaFault, StepDefinition, StepKind, StepRef};
 pub use record::{
     SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,

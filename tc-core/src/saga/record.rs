@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::child::{ChildRef, SagaPart};
+use super::course::is_owed;
 use super::definition::{Retry, SagaDefinition, StepDefinition, StepKind, StepRef};
 use crate::record::Event;
 use crate::request::{Decision, Mode};
@@ -57,6 +59,8 @@ pub enum TurnCause {
     Exhausted(StepRef),
     /// The step took too long.
     StepTimeout(StepRef),
+    /// The child took too long.
+    ChildTimeout(ChildRef),
     /// The saga took too long.
     Timeout,
     /// Its application asked for it.
@@ -127,7 +131,7 @@ pub struct StepCall {
     pub saga: Arc<str>,
     /// The application's key of the saga.
     pub key: Arc<str>,
-    /// The step.
+    /// The step, behind the children that it is in.
     pub step: Arc<str>,
     /// What to do, or to take back.
     pub action: Arc<str>,
@@ -139,10 +143,10 @@ pub struct StepCall {
     pub retry: Retry,
 }
 
-/// What a step gave back.
+/// What a step, or a child, gave back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutput {
-    /// The step.
+    /// Its own name.
     pub step: Arc<str>,
     /// Its output.
     pub output: Arc<[u8]>,
@@ -183,6 +187,37 @@ impl SagaRecord {
         }
     }
 
+    /// What a part gave back, if it did.
+    #[must_use]
+    pub fn output(&self, part: SagaPart) -> Option<&Arc<[u8]>> {
+        let step = self.definition.source(part)?;
+        self.steps.get(step.place())?.output.as_ref()
+    }
+
+    /// Where a child stands, as a step would that is where its steps are: of what has begun and
+    /// was not finished, it has failed until its turn to be taken back has come.
+    #[must_use]
+    pub fn child_state(&self, child: ChildRef) -> StepState {
+        let own = || self.each().filter(|(step, ..)| self.definition.is_within(*step, child));
+        let any = |state| own().any(|(_, _, record)| record.state == state);
+        let all = |state| own().all(|(_, _, record)| record.state == state);
+        let owed = || own().any(|(_, definition, record)| is_owed(definition, record));
+        let stuck = [StepState::RunningStuck, StepState::CompensatingStuck];
+        if let Some(stuck) = stuck.into_iter().find(|&stuck| any(stuck)) {
+            return stuck;
+        }
+        match self.state {
+            _ if all(StepState::Waiting) => StepState::Waiting,
+            _ if all(StepState::Done) => StepState::Done,
+            SagaState::Running | SagaState::Completed(_) => StepState::Running,
+            SagaState::Compensating(_) if any(StepState::Compensating) => StepState::Compensating,
+            SagaState::Compensating(_) | SagaState::Compensated(..) => {
+                let taken_back = any(StepState::Compensated) && !owed();
+                if taken_back { StepState::Compensated } else { StepState::Failed }
+            }
+        }
+    }
+
     /// The call that a step owes, if it owes one.
     pub(crate) fn call(&self, step: StepRef) -> Option<PhaseTwoCall> {
         let definition = self.definition.steps.get(step.place())?;
@@ -208,15 +243,15 @@ impl SagaRecord {
         definition: &StepDefinition,
         decision: Decision,
     ) -> StepCall {
-        let own = (decision == Decision::RollBack).then_some(step);
+        let own = (decision == Decision::RollBack).then_some(SagaPart::Step(step));
         let outputs = definition.takes.iter().copied().chain(own).filter_map(|taken| {
-            let output = self.steps.get(taken.place())?.output.clone()?;
-            Some(StepOutput { step: self.definition.steps[taken.place()].name.clone(), output })
+            let output = self.output(taken)?.clone();
+            Some(StepOutput { step: self.definition.name_of(taken), output })
         });
         StepCall {
             saga: self.definition.name.clone(),
             key: self.key.clone(),
-            step: definition.name.clone(),
+            step: self.definition.path(SagaPart::Step(step)),
             action: definition.action.clone(),
             kind: definition.kind,
             outputs: outputs.collect(),
@@ -227,10 +262,9 @@ impl SagaRecord {
     pub(crate) fn cause_text(&self, cause: TurnCause) -> String {
         let step = |step: StepRef| {
             let record = self.steps.get(step.place());
-            let name = self.definition.steps.get(step.place()).map_or("?", |it| &*it.name);
             let failure = record.and_then(|record| record.last_failure.as_ref());
             let why = failure.map_or(String::new(), |(_, why)| format!(": {why}"));
-            (name.to_owned(), why)
+            (self.definition.path(SagaPart::Step(step)), why)
         };
         match cause {
             TurnCause::Refused(at) => {
@@ -244,6 +278,10 @@ impl SagaRecord {
             TurnCause::StepTimeout(at) => {
                 let (name, why) = step(at);
                 format!("step {name} took too long{why}")
+            }
+            TurnCause::ChildTimeout(child) => {
+                let name = self.definition.path(SagaPart::Child(child));
+                format!("child saga {name} took too long")
             }
             TurnCause::Timeout => "timeout".to_owned(),
             TurnCause::Cancelled => "cancelled".to_owned(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::child::SagaPart;
 use super::definition::{StepDefinition, StepRef};
 use super::record::{SagaRecord, SagaState, StepRecord, StepState};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState};
@@ -54,11 +55,12 @@ impl SagaRecord {
         definition: &StepDefinition,
         step: &StepRecord,
     ) -> BranchRecord {
+        let name = self.definition.path(SagaPart::Step(place));
         BranchRecord {
             xid: self.xid,
             id: place.branch(),
             sequence: place.0,
-            resource: format!("{} ({})", definition.name, definition.resource).into(),
+            resource: format!("{name} ({})", definition.resource).into(),
             mode: Mode::Saga,
             rows: Vec::new(),
             token: FencingToken(0),

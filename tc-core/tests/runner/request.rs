@@ -281,6 +281,7 @@ pub(crate) fn set_limit(limits: &mut Limits, name: &str, value: u64) -> Fallible
         "events_per_global_max" => limits.events_per_global_max = size,
         "sagas_max" => limits.sagas_max = size,
         "saga_steps_max" => limits.saga_steps_max = size,
+        "saga_depth_max" => limits.saga_depth_max = size,
         "saga_bytes_max" => limits.saga_bytes_max = size,
         "leases_max" => limits.leases_max = size,
         "lease_ms_max" => limits.lease_ms_max = value,

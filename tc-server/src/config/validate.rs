@@ -52,6 +52,7 @@ impl Config {
             ("limits.rows_per_branch_max", as_u64(limits.rows_per_branch_max)),
             ("limits.locks_max", as_u64(limits.locks_max)),
             ("limits.saga_steps_max", as_u64(limits.saga_steps_max)),
+            ("limits.saga_depth_max", as_u64(limits.saga_depth_max)),
             ("limits.leases_max", as_u64(limits.leases_max)),
             ("limits.lease_ms_max", limits.lease_ms_max),
             ("limits.step_attempts_told", u64::from(limits.step_attempts_told)),

@@ -82,6 +82,9 @@ pub enum BadRequest {
     /// Branch ids are positive and have 63 bits.
     #[error("branch id {0} is not between 1 and 2^63 - 1")]
     BranchId(u64),
+    /// A saga whose definition says two things that exclude each other.
+    #[error("{0}")]
+    Saga(handfast_core::SagaFault),
     /// The connection has said who it is already, or has not yet.
     #[error("the first message of a stream, and no other, is a hello")]
     Hello,
@@ -102,6 +105,7 @@ impl BadRequest {
             Self::Missing { .. } | Self::Xid(_) | Self::BranchId(_) | Self::Hello => {
                 "HF-TC-BAD-REQUEST"
             }
+            Self::Saga(_) => "HF-TC-SAGA-INVALID",
             Self::NotAllowed { .. } => "HF-TC-URL-NOT-ALLOWED",
         }
     }

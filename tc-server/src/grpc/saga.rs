@@ -1,12 +1,12 @@
-//! Sagas between wire messages and the core's types, both ways.
+//! Sagas between wire messages and the core's types, both ways; their definitions are read next
+//! door.
 //!
 //! Sizes of names are checked here; what makes a saga impossible is the core's to refuse.
 
 use std::sync::Arc;
 
 use handfast_core::{
-    DecidedBy, Retry, SagaDefinition, SagaRecord, SagaStatus, StepCall, StepDefinition, StepKind,
-    StepRecord, StepRef, StepState, What,
+    ChildRef, DecidedBy, SagaPart, SagaRecord, SagaStatus, StepCall, StepKind, StepState, What,
 };
 use handfast_proto::v1 as wire;
 
@@ -51,56 +51,18 @@ impl Bounds {
             reason: self.reason(&request.reason).into(),
         })
     }
-
-    /// A definition, whose sizes are as they may be.
-    pub(crate) fn definition(
-        &self,
-        wire: wire::SagaDefinition,
-    ) -> Result<SagaDefinition, BadRequest> {
-        self.name("saga name", &wire.name)?;
-        let steps = wire.steps.into_iter().map(|step| self.step(step));
-        Ok(SagaDefinition {
-            name: present("saga name", wire.name)?.into(),
-            timeout_ms: wire.timeout_ms,
-            steps: steps.collect::<Result<_, _>>()?,
-        })
-    }
-
-    fn step(&self, wire: wire::SagaStep) -> Result<StepDefinition, BadRequest> {
-        self.name("step name", &wire.name)?;
-        self.name("resource_id", &wire.resource_id)?;
-        self.name("action", &wire.action)?;
-        at_most_bytes("input", wire.input.len(), self.application_data_bytes_max)?;
-        let retry = wire.retry.map_or(Retry::DEFAULT, |retry| Retry {
-            base_ms: retry.base_ms,
-            factor: retry.factor,
-            cap_ms: retry.cap_ms,
-            attempts: retry.attempts,
-        });
-        Ok(StepDefinition {
-            kind: kind(wire.kind())?,
-            name: wire.name.into(),
-            group: wire.group,
-            resource: wire.resource_id.into(),
-            action: wire.action.into(),
-            input: wire.input.into(),
-            takes: wire.takes.into_iter().map(StepRef).collect(),
-            retry,
-            timeout_ms: wire.timeout_ms,
-        })
-    }
 }
 
 /// How a saga stands.
 pub(super) fn reply(saga: &SagaRecord) -> wire::SagaReply {
-    let steps = saga.definition.steps.iter().zip(&saga.steps);
+    let parts = saga.definition.outline().into_iter();
     wire::SagaReply {
         xid: xid_text(&saga.address, saga.xid),
         key: saga.key.as_ref().to_owned(),
         name: saga.definition.name.as_ref().to_owned(),
         status: status(saga.status()).into(),
         cause: saga.cause().unwrap_or_default(),
-        steps: steps.map(|(definition, step)| report(&definition.name, step)).collect(),
+        steps: parts.map(|part| report(saga, part)).collect(),
     }
 }
 
@@ -120,25 +82,29 @@ pub(super) fn call(step: &StepCall) -> wire::SagaStepCall {
     }
 }
 
-fn report(name: &str, step: &StepRecord) -> wire::SagaStepReport {
-    let error = step.last_failure.as_ref().map(|(_, error)| error.as_ref().to_owned());
+fn report(saga: &SagaRecord, part: SagaPart) -> wire::SagaStepReport {
+    let step = match part {
+        SagaPart::Step(step) => step,
+        SagaPart::Child(child) => return report_of_child(saga, child),
+    };
+    let record = saga.steps.get(step.0 as usize).cloned().unwrap_or_default();
+    let error = record.last_failure.as_ref().map(|(_, error)| error.as_ref().to_owned());
     wire::SagaStepReport {
-        name: name.to_owned(),
-        state: state(step.state).into(),
-        attempts: step.attempts,
+        name: saga.definition.path(part).as_ref().to_owned(),
+        state: state(record.state).into(),
+        attempts: record.attempts,
         error: error.unwrap_or_default(),
-        output: step.output.as_ref().map(|output| output.to_vec()),
+        output: record.output.map(|output| output.to_vec()),
     }
 }
 
-fn kind(kind: wire::SagaStepKind) -> Result<StepKind, BadRequest> {
-    match kind {
-        wire::SagaStepKind::Compensable => Ok(StepKind::Compensable),
-        wire::SagaStepKind::Harmless => Ok(StepKind::Harmless),
-        wire::SagaStepKind::Pivot => Ok(StepKind::Pivot),
-        wire::SagaStepKind::Retriable => Ok(StepKind::Retriable),
-        wire::SagaStepKind::Signal => Ok(StepKind::Signal),
-        wire::SagaStepKind::Unspecified => Err(missing("step kind")),
+fn report_of_child(saga: &SagaRecord, child: ChildRef) -> wire::SagaStepReport {
+    let part = SagaPart::Child(child);
+    wire::SagaStepReport {
+        name: saga.definition.path(part).as_ref().to_owned(),
+        state: state(saga.child_state(child)).into(),
+        output: saga.output(part).map(|output| output.to_vec()),
+        ..wire::SagaStepReport::default()
     }
 }
 

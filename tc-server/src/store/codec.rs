@@ -18,8 +18,12 @@ use global::StoredGlobal;
 use lease::StoredLease;
 use saga::StoredSaga;
 
-/// The version that is written.
+/// The version that is written of what version 1 can say.
 const VERSION: u8 = 1;
+
+/// The version of sagas with children. A program that knows version 1 alone would take the steps of
+/// children for its saga's own.
+const VERSION_OF_CHILDREN: u8 = 2;
 
 const GLOBAL: u8 = b'g';
 const BRANCH: u8 = b'b';
@@ -33,7 +37,7 @@ pub enum CodecError {
     #[error("key {0:02x?} is no record key")]
     Key(Vec<u8>),
     /// The value was written by a later version.
-    #[error("the record is of version {0}, and this program reads versions up to {VERSION}")]
+    #[error("the record is of version {0}, which this program does not know")]
     Version(u8),
     /// There is no value.
     #[error("the record is empty")]
@@ -101,7 +105,7 @@ pub fn encode(record: &Record) -> Vec<u8> {
 
 /// As [`encode`], behind what is in the buffer.
 pub fn append(record: &Record, bytes: &mut Vec<u8>) {
-    bytes.push(VERSION);
+    bytes.push(version(record));
     let mut fields = Fields::behind(bytes);
     match record {
         Record::Global(global) => global::write(global, &mut fields),
@@ -118,10 +122,11 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
 /// When key or value are not what a known version writes.
 pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
     let key = decode_key(key)?;
-    let message = match value {
-        [VERSION, message @ ..] => message,
-        [other, ..] => return Err(CodecError::Version(*other)),
-        [] => return Err(CodecError::Empty),
+    let message = match (key, value) {
+        (_, [VERSION, message @ ..]) => message,
+        (RecordKey::Saga(_), [VERSION_OF_CHILDREN, message @ ..]) => message,
+        (_, [other, ..]) => return Err(CodecError::Version(*other)),
+        (_, []) => return Err(CodecError::Empty),
     };
     match key {
         RecordKey::Global(xid) => Ok(Record::Global(StoredGlobal::decode(message)?.read(xid)?)),
@@ -130,6 +135,13 @@ pub fn decode(key: &[u8], value: &[u8]) -> Result<Record, CodecError> {
         RecordKey::Branch(xid, id) => {
             Ok(Record::Branch(StoredBranch::decode(message)?.read(xid, id)?))
         }
+    }
+}
+
+fn version(record: &Record) -> u8 {
+    match record {
+        Record::Saga(saga) if !saga.definition.children.is_empty() => VERSION_OF_CHILDREN,
+        Record::Global(_) | Record::Branch(_) | Record::Saga(_) | Record::Lease(_) => VERSION,
     }
 }
 

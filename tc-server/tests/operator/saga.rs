@@ -69,6 +69,83 @@ fn a_saga_is_drawn_for_graphviz() {
     .assert_eq(&printed);
 }
 
+/// The manual's example of a child.
+fn example_with_a_child() -> String {
+    let manual = include_str!("../../../docs/saga.md");
+    let (_, example) = manual.rsplit_once("```json\n").unwrap();
+    example.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn a_child_is_drawn_where_it_stands() {
+    let (printed, exit) = explain(&example_with_a_child(), &[]);
+    assert_eq!(exit, Some(0), "{printed}");
+    let manual = include_str!("../../../docs/saga.md");
+    assert!(manual.contains(&format!("```text\n{printed}```")), "the manual shows\n{printed}");
+    let (printed, exit) = explain(&example_with_a_child(), &["--dot"]);
+    assert_eq!(exit, Some(0), "{printed}");
+    expect![[r#"
+        digraph "place-order" {
+          rankdir=LR;
+          node [shape=box];
+          "reserve" [label="reserve\nreserve", style=solid];
+          subgraph "cluster billing" {
+            label="billing";
+            "billing/quote" [label="quote\nquote", style=rounded];
+            "billing/charge" [label="charge\ncharge", style=solid];
+            "billing/points" [label="points\nadd", style=solid];
+          }
+          "ship" [label="ship\nship", style=solid];
+          "reserve" -> "billing/quote" [style=solid];
+          "billing/charge" -> "ship" [style=solid];
+          "billing/points" -> "ship" [style=solid];
+          "billing/quote" -> "billing/charge" [style=solid];
+          "billing/quote" -> "billing/points" [style=solid];
+          "ship" -> "billing/charge" [style=dashed, constraint=false];
+          "ship" -> "billing/points" [style=dashed, constraint=false];
+          "billing/charge" -> "reserve" [style=dashed, constraint=false];
+          "billing/points" -> "reserve" [style=dashed, constraint=false];
+          "reserve" -> "billing/quote" [style=dotted, constraint=false];
+          "billing/quote" -> "billing/charge" [style=dotted, constraint=false];
+          "billing/quote" -> "billing/points" [style=dotted, constraint=false];
+          "billing/charge" -> "ship" [style=dotted, constraint=false];
+        }
+    "#]]
+    .assert_eq(&printed);
+}
+
+#[test]
+fn children_beside_each_other_have_their_own_way_back() {
+    let json = r#"{"name": "s", "steps": [
+        [{"name": "a", "kind": "child", "saga": {"name": "x", "steps": [
+            {"name": "1", "kind": "compensable", "resource": "r", "action": "go"},
+            {"name": "in", "kind": "child", "saga": {"name": "y", "steps": [
+                {"name": "2", "kind": "compensable", "resource": "r", "action": "go"}]}}]}},
+         {"name": "b", "kind": "compensable", "resource": "r", "action": "go"}],
+        {"name": "c", "kind": "child", "saga": {"name": "z", "steps": [
+            {"name": "pay", "kind": "pivot", "resource": "r", "action": "go"},
+            {"name": "ship", "kind": "retriable", "resource": "r", "action": "go"}]}}
+    ]}"#;
+    let (printed, exit) = explain(json, &[]);
+    assert_eq!(exit, Some(0), "{printed}");
+    expect![[r#"
+        saga s
+
+              1  a       child        x
+            1.1  a/1     compensable  go at r
+            1.2  a/in    child        y
+          1.2.1  a/in/2  compensable  go at r
+                 b       compensable  go at r
+              2  c       child        z
+            2.1  c/pay   pivot        go at r
+                 ---- from here on there is no way back ----
+            2.2  c/ship  retriable    go at r
+
+        to be taken back: (a/in/2, then a/1) and b
+    "#]]
+    .assert_eq(&printed);
+}
+
 /// The steps of a saga that is refused, and what is printed of it.
 fn refused(steps: &str, exit: i32) -> String {
     let (printed, got) = explain(&format!(r#"{{"name": "s", "steps": {steps}}}"#), &[]);
@@ -90,7 +167,7 @@ fn a_file_of_another_form_is_refused_with_its_place() {
     .assert_eq(&explain("{", &[]).0);
     let unknown = r#"[{"name": "a", "kind": "pivot", "resorce": "r", "action": "x"}]"#;
     expect![[r#"
-        error[HF-SAGA-JSON]: FILE: unknown field `resorce`, expected one of `name`, `kind`, `resource`, `action`, `input`, `takes`, `retry`, `timeout_ms` at line 1 column 64
+        error[HF-SAGA-JSON]: FILE: unknown field `resorce`, expected one of `name`, `kind`, `resource`, `action`, `input`, `takes`, `retry`, `timeout_ms`, `saga` at line 1 column 64
     "#]].assert_eq(&refused(unknown, 2));
     let nobody = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x",
         "takes": ["b"]}]"#;
@@ -129,4 +206,53 @@ fn what_no_coordinator_would_start_is_refused() {
         error[HF-TC-TOO-LARGE]: FILE: step name has 2000 bytes: at most 1024 are allowed
     "#]]
     .assert_eq(&refused(&too_long, 4));
+}
+
+#[test]
+fn a_child_that_says_what_its_steps_say_is_refused() {
+    let saga = r#"{"name": "s", "steps": [{"name": "b", "kind": "signal"}]}"#;
+    let with = |more: &str| format!(r#"[{{"name": "a", "kind": "child", {more}}}]"#);
+    let fault = "error[HF-TC-SAGA-INVALID]: FILE: step a: a child has a saga, and no resource, \
+                 action, input, retry or timeout\n";
+    assert_eq!(refused(&with(r#""takes": []"#), 4), fault, "it has no saga");
+    for more in [
+        r#""input": 1"#,
+        r#""timeout_ms": 5"#,
+        r#""retry": {"attempts": 2}"#,
+        r#""resource": "r", "action": "x""#,
+    ] {
+        assert_eq!(refused(&with(&format!(r#""saga": {saga}, {more}"#)), 4), fault);
+    }
+    let step = format!(r#"[{{"name": "a", "kind": "signal", "saga": {saga}}}]"#);
+    assert_eq!(refused(&step, 4), fault, "a step of another kind has no saga");
+    let inside = r#"{"name": "s", "output": "c", "steps": [{"name": "b", "kind": "signal"}]}"#;
+    let gives = refused(&with(&format!(r#""saga": {inside}"#)), 2);
+    assert!(gives.contains("saga s gives the output of c, which is none of its steps"), "{gives}");
+    let outside = r#"{"name": "s", "steps": [{"name": "b", "kind": "signal", "takes": ["z"]}]}"#;
+    let takes = format!(
+        r#"[{{"name": "z", "kind": "signal"}}, {{"name": "a", "kind": "child", "saga": {outside}}}]"#
+    );
+    let takes = refused(&takes, 2);
+    assert!(takes.contains("step b takes from z, which is none"), "{takes}");
+}
+
+/// Children within children: what may not be is refused with its code, and nothing overflows.
+#[test]
+fn children_have_a_depth() {
+    let nested = |depth: usize| {
+        let inner = r#"{"name": "s", "kind": "signal"}"#.to_owned();
+        (0..depth).fold(inner, |inner, _| {
+            format!(
+                r#"{{"name": "a", "kind": "child", "saga": {{"name": "s", "steps": [{inner}]}}}}"#
+            )
+        })
+    };
+    let (printed, exit) = explain(&format!(r#"{{"name": "s", "steps": [{}]}}"#, nested(8)), &[]);
+    assert_eq!(exit, Some(0), "{printed}");
+    expect![[r#"
+        error[HF-TC-SAGA-INVALID]: FILE: its children are 9 deep: at most 8 are allowed
+    "#]]
+    .assert_eq(&refused(&format!("[{}]", nested(9)), 4));
+    let deep = refused(&format!("[{}]", nested(1_000)), 2);
+    assert!(deep.contains("HF-SAGA-JSON") && deep.contains("recursion limit"), "{deep}");
 }

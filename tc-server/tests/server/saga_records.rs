@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    Event, Record, Retry, SagaDefinition, SagaRecord, SagaState, StepDefinition, StepKind,
-    StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
+    ChildDefinition, ChildRef, Event, Record, Retry, SagaDefinition, SagaPart, SagaRecord,
+    SagaState, StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -28,6 +28,7 @@ fn state() -> impl Strategy<Value = SagaState> {
         step().prop_map(TurnCause::Refused),
         step().prop_map(TurnCause::Exhausted),
         step().prop_map(TurnCause::StepTimeout),
+        any::<u32>().prop_map(|child| TurnCause::ChildTimeout(ChildRef(child))),
         Just(TurnCause::Timeout),
         Just(TurnCause::Cancelled),
         Just(TurnCause::Operator),
@@ -38,6 +39,31 @@ fn state() -> impl Strategy<Value = SagaState> {
         2 => SagaState::Completed(at),
         _ => SagaState::Compensated(cause, at),
     })
+}
+
+fn part() -> impl Strategy<Value = SagaPart> {
+    prop_oneof![
+        any::<u32>().prop_map(|step| SagaPart::Step(StepRef(step))),
+        any::<u32>().prop_map(|child| SagaPart::Child(ChildRef(child))),
+    ]
+}
+
+fn parent() -> impl Strategy<Value = Option<ChildRef>> {
+    option::of(any::<u32>().prop_map(ChildRef))
+}
+
+fn child() -> impl Strategy<Value = ChildDefinition> {
+    let times = option::of(any::<u64>());
+    (text(), text(), parent(), any::<u32>(), times, option::of(part())).prop_map(
+        |(name, saga, parent, group, timeout_ms, output)| ChildDefinition {
+            name,
+            saga,
+            parent,
+            group,
+            timeout_ms,
+            output,
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
@@ -58,7 +84,7 @@ fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
         Just(StepState::CompensatingStuck),
         Just(StepState::Compensated),
     ];
-    let takes = vec(any::<u32>().prop_map(StepRef), 0..3);
+    let takes = (parent(), vec(part(), 0..3));
     let retry = (any::<u64>(), any::<u32>(), any::<u64>(), option::of(any::<u32>()));
     let definition =
         (text(), any::<u32>(), kind, text(), bytes(), takes, retry, option::of(any::<u64>()));
@@ -72,11 +98,22 @@ fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
     );
     (definition, record).prop_map(|(definition, record)| {
         let (name, group, kind, resource, input, takes, retry, timeout_ms) = definition;
+        let (parent, takes) = takes;
         let (base_ms, factor, cap_ms, attempts) = retry;
         let retry = Retry { base_ms, factor, cap_ms, attempts };
         let action = name.clone();
-        let definition =
-            StepDefinition { name, group, kind, resource, action, input, takes, retry, timeout_ms };
+        let definition = StepDefinition {
+            name,
+            parent,
+            group,
+            kind,
+            resource,
+            action,
+            input,
+            takes,
+            retry,
+            timeout_ms,
+        };
         let (state, started_at, ended_at, attempts, last_failure, output) = record;
         let record = StepRecord { state, started_at, ended_at, attempts, last_failure, output };
         (definition, record)
@@ -86,13 +123,13 @@ fn step() -> impl Strategy<Value = (StepDefinition, StepRecord)> {
 pub(crate) fn saga() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
     let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
-    let rest =
-        (at(), option::of(at()), state(), any::<bool>(), vec(step(), 0..4), vec(event, 0..3));
+    let parts = (vec(step(), 0..4), vec(child(), 0..3));
+    let rest = (at(), option::of(at()), state(), any::<bool>(), parts, vec(event, 0..3));
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, key, name, timeout_ms) = names;
-        let (begun_at, deadline, state, paused, steps, events) = rest;
+        let (begun_at, deadline, state, paused, (steps, children), events) = rest;
         let (definitions, steps) = steps.into_iter().unzip();
-        let definition = SagaDefinition { name, timeout_ms, steps: definitions };
+        let definition = SagaDefinition { name, timeout_ms, steps: definitions, children };
         Record::Saga(SagaRecord {
             xid: Xid(xid),
             address,
@@ -113,6 +150,7 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
 pub(crate) fn example() -> Record {
     let reserve = StepDefinition {
         name: "reserve".into(),
+        parent: None,
         group: 0,
         kind: StepKind::Compensable,
         resource: "stock".into(),
@@ -128,7 +166,7 @@ pub(crate) fn example() -> Record {
         kind: StepKind::Pivot,
         resource: "bank".into(),
         action: "pay".into(),
-        takes: vec![StepRef(0)],
+        takes: vec![SagaPart::Step(StepRef(0))],
         retry: Retry::DEFAULT,
         timeout_ms: None,
         ..reserve.clone()
@@ -152,6 +190,7 @@ pub(crate) fn example() -> Record {
         name: "place-order".into(),
         timeout_ms: Some(60_000),
         steps: vec![reserve, pay],
+        children: Vec::new(),
     };
     Record::Saga(SagaRecord {
         xid: Xid(1 << 40 | 2),
@@ -166,4 +205,38 @@ pub(crate) fn example() -> Record {
         steps: vec![reserved, refused],
         events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),
     })
+}
+
+/// The same, with its payment in a child that another one takes from.
+pub(crate) fn example_with_children() -> Record {
+    let Record::Saga(mut saga) = example() else { unreachable!("the example is a saga") };
+    let mut definition = (*saga.definition).clone();
+    let billing = ChildDefinition {
+        name: "billing".into(),
+        saga: "invoice".into(),
+        parent: None,
+        group: 1,
+        timeout_ms: Some(9_000),
+        output: Some(SagaPart::Child(ChildRef(1))),
+    };
+    let bank = ChildDefinition {
+        name: "bank".into(),
+        saga: "transfer".into(),
+        parent: Some(ChildRef(0)),
+        group: 0,
+        timeout_ms: None,
+        output: Some(SagaPart::Step(StepRef(1))),
+    };
+    let pay = &mut definition.steps[1];
+    (pay.parent, pay.group) = (Some(ChildRef(1)), 0);
+    let mut thank = pay.clone();
+    thank.name = "thank".into();
+    (thank.parent, thank.group, thank.kind) = (None, 2, StepKind::Retriable);
+    thank.takes = vec![SagaPart::Child(ChildRef(0)), SagaPart::Step(StepRef(0))];
+    definition.steps.push(thank);
+    definition.children = vec![billing, bank];
+    saga.definition = Arc::new(definition);
+    saga.steps.push(StepRecord::default());
+    saga.state = SagaState::Compensating(TurnCause::ChildTimeout(ChildRef(0)));
+    Record::Saga(saga)
 }

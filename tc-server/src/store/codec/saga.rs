@@ -1,10 +1,11 @@
-//! The stored form of a saga, version 1. Field numbers are never used for anything else again.
+//! The stored form of a saga: version 1, and with children version 2. Field numbers are never used
+//! for anything else again.
 
 use std::sync::Arc;
 
 use handfast_core::{
-    Retry, SagaDefinition, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef,
-    StepState, Timestamp, TurnCause, Xid,
+    ChildDefinition, ChildRef, Retry, SagaDefinition, SagaPart, SagaRecord, SagaState,
+    StepDefinition, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
 };
 
 use super::fields::Fields;
@@ -15,6 +16,9 @@ const RUNNING: u32 = 1;
 const COMPENSATING: u32 = 2;
 const COMPLETED: u32 = 3;
 const COMPENSATED: u32 = 4;
+
+/// Added to a child's place among the parts.
+const CHILDREN: u64 = 1 << 32;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct StoredSaga {
@@ -37,7 +41,7 @@ pub(super) struct StoredSaga {
     /// Of a saga that is or was taken back; 0 otherwise.
     #[prost(uint32, tag = "9")]
     cause: u32,
-    /// The step that was the cause, if one was.
+    /// The step or child that was the cause, if one was.
     #[prost(uint32, tag = "10")]
     cause_step: u32,
     /// Of an ended saga; 0 otherwise.
@@ -49,6 +53,25 @@ pub(super) struct StoredSaga {
     steps: Vec<StoredStep>,
     #[prost(message, repeated, tag = "14")]
     events: Vec<StoredEvent>,
+    #[prost(message, repeated, tag = "15")]
+    children: Vec<StoredChild>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StoredChild {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    saga: String,
+    #[prost(uint32, optional, tag = "3")]
+    parent: Option<u32>,
+    #[prost(uint32, tag = "4")]
+    group: u32,
+    #[prost(uint64, optional, tag = "5")]
+    timeout_ms: Option<u64>,
+    /// A part, as in `takes`.
+    #[prost(uint64, optional, tag = "6")]
+    output: Option<u64>,
 }
 
 /// A step's definition, then how it stands.
@@ -66,8 +89,9 @@ struct StoredStep {
     action: String,
     #[prost(bytes = "vec", tag = "6")]
     input: Vec<u8>,
-    #[prost(uint32, repeated, packed = "false", tag = "7")]
-    takes: Vec<u32>,
+    /// Parts: a step as its place, a child as its place and `CHILDREN`.
+    #[prost(uint64, repeated, packed = "false", tag = "7")]
+    takes: Vec<u64>,
     #[prost(uint64, tag = "8")]
     base_ms: u64,
     #[prost(uint32, tag = "9")]
@@ -93,6 +117,8 @@ struct StoredStep {
     failed_at: u64,
     #[prost(bytes = "vec", optional, tag = "19")]
     output: Option<Vec<u8>>,
+    #[prost(uint32, optional, tag = "20")]
+    parent: Option<u32>,
 }
 
 /// Writes what [`StoredSaga`] reads.
@@ -115,11 +141,24 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
         fields.message(13, |fields| {
             write_definition(definition, fields);
             write_step(step, fields);
+            fields.optional_number(20, definition.parent.map(|parent| parent.0));
         });
     }
     for event in saga.events.iter() {
         fields.message(14, |fields| write_event(event, fields));
     }
+    for child in &saga.definition.children {
+        fields.message(15, |fields| write_child(child, fields));
+    }
+}
+
+fn write_child(child: &ChildDefinition, fields: &mut Fields<'_>) {
+    fields.text(1, &child.name);
+    fields.text(2, &child.saga);
+    fields.optional_number(3, child.parent.map(|parent| parent.0));
+    fields.number(4, child.group);
+    fields.optional_number(5, child.timeout_ms);
+    fields.optional_number(6, child.output.map(part_number));
 }
 
 fn write_definition(step: &StepDefinition, fields: &mut Fields<'_>) {
@@ -130,7 +169,7 @@ fn write_definition(step: &StepDefinition, fields: &mut Fields<'_>) {
     fields.text(5, &step.action);
     fields.bytes(6, &step.input);
     for taken in &step.takes {
-        fields.optional_number(7, Some(taken.0));
+        fields.optional_number(7, Some(part_number(*taken)));
     }
     fields.number(8, step.retry.base_ms);
     fields.number(9, step.retry.factor);
@@ -162,6 +201,7 @@ impl StoredSaga {
             name: self.name.into(),
             timeout_ms: self.timeout_ms,
             steps: definitions,
+            children: self.children.into_iter().map(StoredChild::read).collect::<Result<_, _>>()?,
         };
         Ok(SagaRecord {
             xid,
@@ -179,7 +219,7 @@ impl StoredSaga {
     }
 
     fn state(&self) -> Result<SagaState, CodecError> {
-        let cause = || cause(self.cause, StepRef(self.cause_step));
+        let cause = || cause(self.cause, self.cause_step);
         let ended_at = Timestamp(self.ended_at);
         match self.state {
             RUNNING => Ok(SagaState::Running),
@@ -205,16 +245,46 @@ impl StoredStep {
         let (base_ms, factor, cap_ms) = (self.base_ms, self.factor, self.cap_ms);
         let definition = StepDefinition {
             name: self.name.into(),
+            parent: self.parent.map(ChildRef),
             group: self.group,
             kind: kind(self.kind)?,
             resource: self.resource.into(),
             action: self.action.into(),
             input: self.input.into(),
-            takes: self.takes.into_iter().map(StepRef).collect(),
+            takes: self.takes.into_iter().map(part).collect::<Result<_, _>>()?,
             retry: Retry { base_ms, factor, cap_ms, attempts: self.attempts_max },
             timeout_ms: self.timeout_ms,
         };
         Ok((definition, record))
+    }
+}
+
+impl StoredChild {
+    fn read(self) -> Result<ChildDefinition, CodecError> {
+        Ok(ChildDefinition {
+            name: self.name.into(),
+            saga: self.saga.into(),
+            parent: self.parent.map(ChildRef),
+            group: self.group,
+            timeout_ms: self.timeout_ms,
+            output: self.output.map(part).transpose()?,
+        })
+    }
+}
+
+fn part_number(part: SagaPart) -> u64 {
+    match part {
+        SagaPart::Step(step) => u64::from(step.0),
+        SagaPart::Child(child) => CHILDREN + u64::from(child.0),
+    }
+}
+
+fn part(number: u64) -> Result<SagaPart, CodecError> {
+    let place = u32::try_from(number % CHILDREN);
+    match (number / CHILDREN, place) {
+        (0, Ok(step)) => Ok(SagaPart::Step(StepRef(step))),
+        (1, Ok(child)) => Ok(SagaPart::Child(ChildRef(child))),
+        _ => Err(unknown("part of a saga", i64::try_from(number).unwrap_or(i64::MAX))),
     }
 }
 
@@ -235,10 +305,12 @@ fn cause_numbers(cause: TurnCause) -> (u32, u32) {
         TurnCause::Timeout => (4, 0),
         TurnCause::Cancelled => (5, 0),
         TurnCause::Operator => (6, 0),
+        TurnCause::ChildTimeout(child) => (7, child.0),
     }
 }
 
-fn cause(number: u32, step: StepRef) -> Result<TurnCause, CodecError> {
+fn cause(number: u32, place: u32) -> Result<TurnCause, CodecError> {
+    let step = StepRef(place);
     match number {
         1 => Ok(TurnCause::Refused(step)),
         2 => Ok(TurnCause::Exhausted(step)),
@@ -246,11 +318,11 @@ fn cause(number: u32, step: StepRef) -> Result<TurnCause, CodecError> {
         4 => Ok(TurnCause::Timeout),
         5 => Ok(TurnCause::Cancelled),
         6 => Ok(TurnCause::Operator),
+        7 => Ok(TurnCause::ChildTimeout(ChildRef(place))),
         other => Err(unknown("cause of a saga's turn", other)),
     }
 }
 
-// 6 is kept for child sagas, 7 for steps over HTTP.
 fn kind_number(kind: StepKind) -> u32 {
     match kind {
         StepKind::Compensable => 1,

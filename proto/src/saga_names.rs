@@ -1,0 +1,54 @@
+//! Names of a saga's steps as places, which is how the messages refer to them. Both forms in which
+//! people write a saga, the builder's and JSON, name what a step takes.
+
+/// What a step takes, by place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Among the steps of its own saga: `SagaStep.takes`.
+    pub own: Vec<u32>,
+    /// Among what the child takes that it is in: `SagaStep.takes_outer`.
+    pub outer: Vec<u32>,
+    /// The names of all of them, in the order in which steps of a child refer to what it takes.
+    pub names: Vec<String>,
+}
+
+impl Taken {
+    /// Finds names among those of a saga's own steps and, if they are none of these, among what is
+    /// there from outside of it.
+    ///
+    /// ```
+    /// use handfast_proto::saga_names::Taken;
+    ///
+    /// let names = |all: &[&str]| all.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    /// let (own, outer) = (names(&["quote", "charge"]), names(&["reserve"]));
+    /// let taken = Taken::find(names(&["reserve", "charge"]), &own, &outer).unwrap();
+    /// assert_eq!((taken.own, taken.outer), (vec![1], vec![0]));
+    /// assert_eq!(taken.names, ["charge", "reserve"]);
+    /// assert_eq!(Taken::find(names(&["ship"]), &own, &outer).unwrap_err(), "ship");
+    /// ```
+    ///
+    /// # Errors
+    /// The first name that is none of them.
+    pub fn find(names: Vec<String>, own: &[String], outer: &[String]) -> Result<Self, String> {
+        let (mut taken, mut outer_names) = (Self::default(), Vec::new());
+        for name in names {
+            if let Some(place) = place_of(&name, own) {
+                taken.own.push(place);
+                taken.names.push(name);
+            } else if let Some(place) = place_of(&name, outer) {
+                taken.outer.push(place);
+                outer_names.push(name);
+            } else {
+                return Err(name);
+            }
+        }
+        taken.names.append(&mut outer_names);
+        Ok(taken)
+    }
+}
+
+/// The place of a name, from 0.
+#[must_use]
+pub fn place_of(name: &str, names: &[String]) -> Option<u32> {
+    (0..).zip(names).find(|(_, known)| *known == name).map(|(place, _)| place)
+}
