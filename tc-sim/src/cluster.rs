@@ -50,7 +50,7 @@ impl Cluster {
         let plan = &world.plan;
         let (disk, network) = (Arc::new(Disk::new()), Network::new(world));
         let servers = 0..plan.servers();
-        let shop = Arc::new(Shop::new(plan.rows, plan.databases, plan.transactions));
+        let shop = Arc::new(Shop::new(plan));
         let flavours = [Flavour::MariaDb, Flavour::Postgres, Flavour::Sqlite];
         let database = |index| {
             let flavour = world.draw(|random| flavours[random.index(flavours.len())]);
@@ -154,6 +154,10 @@ impl Cluster {
         let unfinished = self.world.oracle().ledger().unfinished().count();
         if unfinished > 0 {
             unsettled.push(format!("{unfinished} globals unfinished"));
+        }
+        let sagas = self.world.oracle().ledger().unfinished_sagas();
+        if sagas > 0 {
+            unsettled.push(format!("{sagas} sagas unfinished"));
         }
         unsettled.extend(self.inspect().await);
         unsettled

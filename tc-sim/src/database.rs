@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
+use handfast::fence;
 use handfast_core::{BranchId, Xid};
 
 use crate::fault::Fault;
@@ -80,6 +81,8 @@ pub(crate) enum LockKey {
     Row(RowId),
     /// A row of the undo log, there or to be.
     Undo(UndoKey),
+    /// A row of the fence, there or to be.
+    Fence(UndoKey),
     /// The right to write at all.
     Writer,
 }
@@ -100,6 +103,7 @@ pub(crate) struct Database {
 struct State {
     rows: BTreeMap<RowId, Cell>,
     undo: BTreeMap<UndoKey, Undo>,
+    fences: BTreeMap<UndoKey, fence::State>,
     locks: BTreeMap<LockKey, Lock>,
     open: BTreeMap<LocalId, Open>,
     session_last: u64,
@@ -112,6 +116,7 @@ struct State {
 struct Open {
     rows: BTreeMap<RowId, Cell>,
     undo: BTreeMap<UndoKey, Option<Undo>>,
+    fences: BTreeMap<UndoKey, fence::State>,
     locks: BTreeSet<LockKey>,
 }
 
@@ -250,6 +255,30 @@ impl Database {
         Ok(())
     }
 
+    /// How a branch stands in the fence, as others have committed it or this local transaction left
+    /// it.
+    pub(crate) fn fence(
+        &self,
+        session: LocalId,
+        key: UndoKey,
+    ) -> Result<Option<fence::State>, DatabaseError> {
+        let state = self.lock();
+        let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
+        Ok(open.fences.get(&key).or_else(|| state.fences.get(&key)).copied())
+    }
+
+    pub(crate) fn put_fence(
+        &self,
+        session: LocalId,
+        key: UndoKey,
+        fence: fence::State,
+    ) -> Result<(), DatabaseError> {
+        let mut state = self.lock();
+        let open = state.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
+        open.fences.insert(key, fence);
+        Ok(())
+    }
+
     /// Commits: everything at once, seen by all, and for good.
     pub(crate) fn commit(&self, session: LocalId) -> Result<(), DatabaseError> {
         let written = {
@@ -259,7 +288,7 @@ impl Database {
             state.release(session, &open);
             written
         };
-        if !written.undo.is_empty() || !written.rows.is_empty() {
+        if written != Written::default() {
             self.world.log(self.owner(), || format!("commits {written}"));
         }
         self.world.observe(&Observation::LocalCommit { database: self.index, written: &written });
@@ -377,6 +406,9 @@ impl State {
                 None => self.undo.remove(key),
             };
             written.undo.push((*key, before, undo.clone()));
+        }
+        for (key, fence) in &open.fences {
+            written.fences.push((*key, self.fences.insert(*key, *fence), *fence));
         }
         written
     }

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use handfast::fence;
 use handfast_core::{
     BranchId, BranchRecord, Change, Decision, FencingToken, GlobalRecord, GlobalState, LockMode,
-    Record, RecordKey, Xid,
+    Record, RecordKey, SagaRecord, Xid,
 };
 
 use crate::database::{RowId, Undo};
@@ -35,6 +36,15 @@ pub(crate) struct Effect {
     pub(crate) stage: Stage,
 }
 
+/// What the operations of a branch under a fence have come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FencedEffect {
+    pub(crate) database: usize,
+    pub(crate) state: fence::State,
+    /// What they added to each row, all together.
+    pub(crate) deltas: BTreeMap<RowId, i64>,
+}
+
 /// How far a local transaction's effect has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -56,6 +66,8 @@ pub(crate) struct Ledger {
     pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, Hold>>,
     pub(crate) effects: BTreeMap<BranchKey, Effect>,
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
+    pub(crate) sagas: BTreeMap<Xid, SagaRecord>,
+    pub(crate) fenced: BTreeMap<BranchKey, FencedEffect>,
 }
 
 impl Ledger {
@@ -73,6 +85,11 @@ impl Ledger {
         self.globals.values().filter(|global| !is_finished(global.state))
     }
 
+    /// How many sagas have not ended.
+    pub(crate) fn unfinished_sagas(&self) -> usize {
+        self.sagas.values().filter(|saga| saga.ended_at().is_none()).count()
+    }
+
     /// Takes a batch in, as a whole.
     pub(crate) fn store(&mut self, batch: &[Change]) {
         for change in batch {
@@ -84,9 +101,12 @@ impl Ledger {
                     self.registered.insert((branch.xid, branch.id));
                     self.branches.insert((branch.xid, branch.id), branch.clone());
                 }
-                // No simulated client runs sagas or takes named locks.
-                Change::Put(Record::Saga(_) | Record::Lease(_))
-                | Change::Delete(RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
+                Change::Put(Record::Saga(saga)) => {
+                    self.sagas.insert(saga.xid, saga.clone());
+                }
+                Change::Delete(RecordKey::Saga(xid)) => drop(self.sagas.remove(xid)),
+                // No simulated client takes named locks.
+                Change::Put(Record::Lease(_)) | Change::Delete(RecordKey::Lease(_)) => {}
                 Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
                 Change::Delete(RecordKey::Branch(xid, id)) => {
                     // Registered and gone within one batch leaves only this.
@@ -141,6 +161,14 @@ impl Ledger {
                 }
                 (Some(Undo::Guard), None) => drop(self.guards.remove(&(database, *key))),
                 (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
+        for (key, _, after) in &written.fences {
+            let fresh = || FencedEffect { database, state: *after, deltas: BTreeMap::new() };
+            let effect = self.fenced.entry(*key).or_insert_with(fresh);
+            effect.state = *after;
+            for (row, before, after) in &written.rows {
+                *effect.deltas.entry(*row).or_default() += after.value - before.value;
             }
         }
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures::channel::oneshot;
+use handfast::fence::{Operation, Pass, Refusal, decide};
 
 use crate::database::{
     Cell, Database, DatabaseError, Flavour, LocalId, LockKey, RowId, Undo, UndoKey,
@@ -94,6 +95,22 @@ impl Local {
         self.database.answer(()).await
     }
 
+    /// The fence's step for an operation, as `fence/table.rs` takes it: waits for another local
+    /// transaction that has taken one of the same branch and is not at its end.
+    pub(crate) async fn advance(
+        &self,
+        key: UndoKey,
+        operation: Operation,
+    ) -> Result<Result<Pass, Refusal>, DatabaseError> {
+        self.database.travel().await?;
+        self.take(LockKey::Fence(key)).await?;
+        let decision = decide(self.database.fence(self.session, key)?, operation);
+        if let Some(next) = decision.next {
+            self.database.put_fence(self.session, key, next)?;
+        }
+        self.database.answer(decision.verdict).await
+    }
+
     /// `COMMIT`. Sent, it is the database's business, whatever becomes of the client.
     pub(crate) async fn commit(mut self) -> Result<(), DatabaseError> {
         self.ended = true;
@@ -123,7 +140,7 @@ impl Local {
     async fn take(&self, key: LockKey) -> Result<(), DatabaseError> {
         match (self.database.flavour, key) {
             // It has the whole database.
-            (Flavour::Sqlite, LockKey::Row(_) | LockKey::Undo(_)) => {
+            (Flavour::Sqlite, LockKey::Row(_) | LockKey::Undo(_) | LockKey::Fence(_)) => {
                 self.database.take(self.session, LockKey::Writer).await
             }
             _ => self.database.take(self.session, key).await,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use handfast_sim::{Fault, Faults, Outcome, Plan, run, run_logged, shrink};
+use handfast_sim::{Fault, Faults, Modes, Outcome, Plan, run, run_logged, shrink};
 
 /// Failing seeds that are shrunk; more would only be more of the same.
 const SHRUNK_MAX: usize = 3;
@@ -123,6 +123,7 @@ struct Totals {
     simulated: u64,
     globals: u64,
     committed: u64,
+    modes: Modes,
     checks: u64,
     violations: u64,
     faults: Faults,
@@ -135,6 +136,7 @@ impl Totals {
         self.simulated += outcome.simulated;
         self.globals += outcome.globals;
         self.committed += outcome.committed;
+        self.modes.add(&outcome.modes);
         self.checks += outcome.checks;
         self.violations += outcome.violations.len() as u64;
         self.faults.add(&outcome.faults);
@@ -155,6 +157,14 @@ impl Totals {
         writeln!(out, "{:>12} seeds, {} failed", self.runs, self.failed.len())?;
         writeln!(out, "{hours:>12.1} simulated hours")?;
         writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
+        let Modes { confirmed, cancelled, barred, completed, compensated } = self.modes;
+        let tcc = confirmed + cancelled + barred;
+        writeln!(
+            out,
+            "{tcc:>12} TCC branches: {confirmed} confirmed, {cancelled} cancelled, {barred} barred"
+        )?;
+        let sagas = completed + compensated;
+        writeln!(out, "{sagas:>12} sagas: {completed} completed, {compensated} taken back")?;
         writeln!(out, "{:>12} faults:", self.faults.total())?;
         for fault in Fault::ALL {
             writeln!(out, "{:>24}  {fault}", self.faults.of(fault))?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use handfast::fence;
 use handfast_core::{BranchId, Change, Xid};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
@@ -15,6 +16,7 @@ use crate::ledger::Ledger;
 pub(crate) struct Written {
     pub(crate) rows: Vec<(RowId, Cell, Cell)>,
     pub(crate) undo: Vec<(UndoKey, Option<Undo>, Option<Undo>)>,
+    pub(crate) fences: Vec<(UndoKey, Option<fence::State>, fence::State)>,
 }
 
 impl fmt::Display for Written {
@@ -29,6 +31,9 @@ impl fmt::Display for Written {
                 None => "undo log gone",
             };
             write!(f, "[{xid}/{branch} {what}] ")?;
+        }
+        for ((xid, branch), _, after) in &self.fences {
+            write!(f, "[{xid}/{branch} {after}] ")?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::fault::Fault;
+use crate::mode::Mode;
 use crate::random::Random;
 
 /// The faults that a plan of intensity one has, in thousandths of the chances to strike. Faults
@@ -54,6 +55,8 @@ pub struct Plan {
     pub faults_ms: u64,
     /// The kinds that do not strike.
     pub without: BTreeSet<Fault>,
+    /// What is mixed with AT.
+    pub modes: BTreeSet<Mode>,
 }
 
 impl Plan {
@@ -74,6 +77,8 @@ impl Plan {
             workers: random.between(1, 4),
             faults_ms: random.between(5_000, 40_000),
             without,
+            // Drawn last, so that a seed's AT is the same with and without.
+            modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
         }
     }
 
@@ -106,9 +111,13 @@ impl fmt::Display for Plan {
             self.faults_ms,
         )?;
         let without: Vec<&str> = self.without.iter().map(|fault| fault.name()).collect();
-        let without = if without.is_empty() { "-".to_owned() } else { without.join(",") };
-        write!(f, " without={without}")
+        let modes: Vec<&str> = self.modes.iter().map(|mode| mode.name()).collect();
+        write!(f, " without={} modes={}", listed(&without), listed(&modes))
     }
+}
+
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "-".to_owned() } else { names.join(",") }
 }
 
 /// A line that is no plan.
@@ -153,6 +162,8 @@ impl Plan {
             "workers" => self.workers = value.parse().ok()?,
             "faults-ms" => self.faults_ms = value.parse().ok()?,
             "without" if value == "-" => self.without.clear(),
+            "modes" if value == "-" => self.modes.clear(),
+            "modes" => self.modes = value.split(',').map(Mode::named).collect::<Option<_>>()?,
             "without" => {
                 self.without = value.split(',').map(Fault::named).collect::<Option<_>>()?
             }
@@ -176,7 +187,15 @@ mod tests {
 
     #[test]
     fn what_is_no_plan_is_refused() {
-        for wrong in ["", "seed", "seed=a", "seed=1 rows", "seed=1 color=red", "seed=1 without=x"] {
+        for wrong in [
+            "",
+            "seed",
+            "seed=a",
+            "seed=1 rows",
+            "seed=1 color=red",
+            "seed=1 without=x",
+            "seed=1 modes=x",
+        ] {
             assert!(wrong.parse::<Plan>().is_err(), "{wrong}");
         }
     }

@@ -1,7 +1,11 @@
 //! One run of one plan.
 
+use handfast::fence::State;
+use handfast_core::SagaState;
+
 use crate::cluster::Cluster;
 use crate::fault::Faults;
+use crate::ledger::Ledger;
 use crate::oracle::Violation;
 use crate::plan::Plan;
 use crate::world::{Ended, Log, World};
@@ -21,8 +25,36 @@ pub struct Outcome {
     pub globals: u64,
     /// How many of them were committed.
     pub committed: u64,
+    /// What came of the other modes.
+    pub modes: Modes,
     /// The log, where one was asked for.
     pub log: Vec<String>,
+}
+
+/// What came of the modes beside AT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Branches in TCC mode that were confirmed.
+    pub confirmed: u64,
+    /// Those that were cancelled after their try.
+    pub cancelled: u64,
+    /// Those that were cancelled before their try, which is barred.
+    pub barred: u64,
+    /// Sagas that were completed.
+    pub completed: u64,
+    /// Sagas that were taken back.
+    pub compensated: u64,
+}
+
+impl Modes {
+    /// Those of another run on top.
+    pub fn add(&mut self, other: &Self) {
+        self.confirmed += other.confirmed;
+        self.cancelled += other.cancelled;
+        self.barred += other.barred;
+        self.completed += other.completed;
+        self.compensated += other.compensated;
+    }
 }
 
 /// Runs a plan.
@@ -53,6 +85,28 @@ fn run_with(plan: &Plan, log: Log) -> Outcome {
         simulated: world.now(),
         globals: globals.len() as u64,
         committed: committed as u64,
+        modes: modes(oracle.ledger()),
         log: world.take_log(),
     }
+}
+
+fn modes(ledger: &Ledger) -> Modes {
+    let mut modes = Modes::default();
+    let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));
+    for (_, effect) in tried {
+        match effect.state {
+            State::Tried => {}
+            State::Confirmed => modes.confirmed += 1,
+            State::Cancelled => modes.cancelled += 1,
+            State::Barred => modes.barred += 1,
+        }
+    }
+    for saga in ledger.sagas.values() {
+        match saga.state {
+            SagaState::Running | SagaState::Compensating(_) => {}
+            SagaState::Completed(_) => modes.completed += 1,
+            SagaState::Compensated(..) => modes.compensated += 1,
+        }
+    }
+    modes
 }

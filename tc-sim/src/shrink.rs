@@ -1,6 +1,7 @@
 //! Makes a failing plan smaller while the same invariant still breaks.
 
 use crate::fault::Fault;
+use crate::mode::Mode;
 use crate::plan::Plan;
 use crate::run::run;
 
@@ -41,6 +42,9 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     smaller(&|plan| plan.faults_ms = plan.faults_ms * 2 / 3);
     for fault in Fault::ALL {
         smaller(&|plan| plan.without.extend([fault]));
+    }
+    for mode in Mode::ALL {
+        smaller(&|plan| plan.modes.retain(|kept| *kept != mode));
     }
     smaller(&|plan| plan.clients = (plan.clients - 1).max(1));
     smaller(&|plan| plan.databases = (plan.databases - 1).max(2));

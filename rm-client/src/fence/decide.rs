@@ -57,7 +57,7 @@ pub enum Pass {
 
 /// Why an operation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// A try after the cancel.
     Barred,
     /// A confirm before the try.
@@ -68,14 +68,16 @@ pub(crate) enum Refusal {
 
 /// What is to be done about one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Decision {
-    pub(crate) verdict: Result<Pass, Refusal>,
+pub struct Decision {
+    /// Whether it may run.
+    pub verdict: Result<Pass, Refusal>,
     /// The state from then on; `None`: as it is.
-    pub(crate) next: Option<State>,
+    pub next: Option<State>,
 }
 
 /// The decision table. `None` is a branch of which nothing is known.
-pub(crate) fn decide(state: Option<State>, operation: Operation) -> Decision {
+#[must_use]
+pub fn decide(state: Option<State>, operation: Operation) -> Decision {
     use Operation::{Action, Cancel, Compensation, Confirm, Try};
     use State::{Barred, Cancelled, Confirmed, Tried};
     match (operation, state) {

@@ -29,6 +29,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::decide::{Operation, Pass, State};
+// For the simulation, which runs the table over databases of its own.
+#[doc(hidden)]
+pub use self::decide::{Decision, Refusal, decide};
 pub use self::error::FenceError;
 pub(crate) use self::error::is_conflict;
 pub use self::purge::purge;
@@ -88,7 +91,7 @@ impl Fence {
 
     /// What an operation may do, given how the branch was found.
     fn pass(&self, found: Option<State>, operation: Operation) -> Result<Pass, FenceError> {
-        let verdict = decide::decide(found, operation).verdict;
+        let verdict = decide(found, operation).verdict;
         verdict.map_err(|refusal| FenceError::refused(refusal, self, operation, found))
     }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use handfast::fence::Refusal;
 use handfast::{Error, RejectionDetail};
 use handfast_core::{BranchId, Xid, XidText};
 use handfast_proto::v1::client_message::Body as Ask;
@@ -47,6 +48,10 @@ pub(crate) enum BranchError {
     GlobalFinished,
     /// The COMMIT had no answer.
     CommitUnknown,
+    /// The fence says no. The refusal is for the log.
+    Fence(#[expect(dead_code, reason = "read through Debug alone")] Refusal),
+    /// The business says no.
+    Business,
 }
 
 impl From<DatabaseError> for BranchError {

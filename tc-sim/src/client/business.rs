@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::{BranchError, ClientProcess, Edit};
+use super::{BranchError, ClientProcess, Edit, Try};
 use crate::database::RowId;
 use crate::fault::Fault;
+use crate::mode::Mode;
 use crate::oracle::Told;
+use crate::plan::Plan;
+use crate::points::{self, Points};
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
@@ -32,6 +35,7 @@ pub(crate) struct Shop {
     rows: u32,
     databases: usize,
     orders_left: AtomicU64,
+    sagas_left: AtomicU64,
 }
 
 /// One order, all of it drawn before it begins.
@@ -46,33 +50,54 @@ struct Order {
     warehouse: usize,
     given_up: bool,
     timeout_ms: u64,
+    /// Points that are spent with it, by which service.
+    points: Vec<(usize, Try)>,
+}
+
+/// A part of an order that a service does.
+#[derive(Clone, Debug)]
+enum Part {
+    Branch { database: usize, edits: Vec<Edit> },
+    Try(Try),
 }
 
 impl Shop {
-    pub(crate) fn new(rows: u32, databases: usize, orders: u64) -> Self {
-        Self { rows, databases, orders_left: AtomicU64::new(orders) }
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let sagas = plan.modes.contains(&Mode::Saga).then(|| 1 + plan.transactions / 4);
+        Self {
+            rows: plan.rows,
+            databases: plan.databases,
+            orders_left: AtomicU64::new(plan.transactions),
+            sagas_left: AtomicU64::new(sagas.unwrap_or(0)),
+        }
     }
 
     /// The rows of a database and what they hold at the start.
     pub(crate) fn set_up(&self, database: usize) -> Vec<(RowId, i64)> {
+        let points = points::set_up(self.rows);
         if database == 0 {
             let stock = |product| [(stock_of(product), PLENTY), (sold_of(product), 0)];
-            (0..self.rows).flat_map(stock).collect()
+            (0..self.rows).flat_map(stock).chain(points).collect()
         } else {
             let customers = (1..=self.rows).map(|customer| (RowId(customer), PLENTY));
-            customers.chain([(RowId(0), 0)]).collect()
+            customers.chain([(RowId(0), 0)]).chain(points).collect()
         }
     }
 
-    /// Whether there are no more orders.
+    /// Whether there are no more orders, and no more sagas.
     pub(crate) fn sold_out(&self) -> bool {
-        self.orders_left.load(Ordering::Relaxed) == 0
+        let left = self.orders_left.load(Ordering::Relaxed);
+        left + self.sagas_left.load(Ordering::Relaxed) == 0
+    }
+
+    /// The number of another saga, if there is one; it is the caller's then.
+    pub(crate) fn next_saga(&self) -> Option<u64> {
+        take_one(&self.sagas_left)
     }
 
     /// Whether there is another order; it is the caller's then.
     fn next(&self) -> bool {
-        let next = |left: u64| left.checked_sub(1);
-        self.orders_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        take_one(&self.orders_left).is_some()
     }
 
     fn draw(&self, random: &mut Random, clients: usize) -> Order {
@@ -106,7 +131,21 @@ impl Shop {
             warehouse,
             given_up,
             timeout_ms: random.between(500, 12_000),
+            points: Vec::new(),
         }
+    }
+
+    /// One or two tries of an order, or none.
+    fn draw_points(&self, random: &mut Random, clients: usize) -> Vec<(usize, Try)> {
+        let tries = random.index(3);
+        let draw = |_| {
+            let account = u32::try_from(random.index(self.rows as usize)).unwrap_or(0);
+            let units = i64::try_from(random.between(1, 5)).unwrap_or(1);
+            let (points, refuses) = (Points { account, units }, random.happens(50));
+            let wanted = Try { database: random.index(self.databases), points, refuses };
+            (random.index(clients), wanted)
+        };
+        (0..tries).map(draw).collect()
     }
 
     /// What is wrong with the books, if anything: units and money are conserved, and what was paid
@@ -137,8 +176,14 @@ impl Shop {
         if paid != sold * PRICE {
             wrong.push(format!("{sold} units sold at {PRICE}, but {paid} paid"));
         }
+        wrong.extend(values.iter().flat_map(|values| points::audit(self.rows, values)));
         wrong
     }
+}
+
+fn take_one(left: &AtomicU64) -> Option<u64> {
+    let next = |left: u64| left.checked_sub(1);
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
 }
 
 fn stock_of(product: u32) -> RowId {
@@ -156,6 +201,9 @@ impl ClientProcess {
             self.world.spawn(self.owner(), Arc::clone(self).sell());
         }
         self.world.spawn(self.owner(), Arc::clone(self).look());
+        if self.world.plan.modes.contains(&Mode::Saga) {
+            self.world.spawn(self.owner(), Arc::clone(self).run_sagas());
+        }
     }
 
     /// Takes orders while there are any.
@@ -164,7 +212,10 @@ impl ClientProcess {
         let shop = Arc::clone(&self.cluster.shop);
         while shop.next() {
             let clients = self.cluster.clients();
-            let order = self.world.draw(|random| shop.draw(random, clients));
+            let mut order = self.world.draw(|random| shop.draw(random, clients));
+            if self.world.plan.modes.contains(&Mode::Tcc) {
+                order.points = self.world.draw(|random| shop.draw_points(random, clients));
+            }
             let business = self.cluster.enter();
             self.place(&order).await;
             drop(business);
@@ -191,12 +242,24 @@ impl ClientProcess {
 
     /// Stock first or money first, so that orders meet in both ways.
     async fn do_branches(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
+        let stock = Part::Branch { database: 0, edits: order.stock.clone() };
         if self.world.draw(|random| random.happens(500)) {
-            self.call(order.warehouse, 0, xid, &order.stock).await?;
-            self.pay(xid, order).await
+            self.call(order.warehouse, xid, stock).await?;
+            self.pay(xid, order).await?;
         } else {
             self.pay(xid, order).await?;
-            self.call(order.warehouse, 0, xid, &order.stock).await
+            self.call(order.warehouse, xid, stock).await?;
+        }
+        for (service, wanted) in &order.points {
+            self.call(*service, xid, Part::Try(*wanted)).await?;
+        }
+        Ok(())
+    }
+
+    async fn do_part(self: &Arc<Self>, xid: &str, part: &Part) -> Result<(), BranchError> {
+        match part {
+            Part::Branch { database, edits } => self.run_branch(*database, xid, edits).await,
+            Part::Try(wanted) => self.run_try(xid, *wanted).await,
         }
     }
 
@@ -211,12 +274,11 @@ impl ClientProcess {
     async fn call(
         self: &Arc<Self>,
         service: usize,
-        database: usize,
         xid: &str,
-        edits: &[Edit],
+        part: Part,
     ) -> Result<(), BranchError> {
         if service == self.index {
-            return self.run_branch(database, xid, edits).await;
+            return self.do_part(xid, &part).await;
         }
         let world = &self.world;
         let (answer, answered) = oneshot::channel();
@@ -224,10 +286,10 @@ impl ClientProcess {
         let (request_lost, response_lost) =
             (world.strikes(Fault::CallLost), world.strikes(Fault::CallLost));
         if let Some(callee) = self.cluster.client(service).filter(|_| !request_lost) {
-            let (xid, edits) = (xid.to_owned(), edits.to_vec());
+            let xid = xid.to_owned();
             world.spawn(callee.owner(), async move {
                 callee.world.sleep(request).await;
-                let done = callee.run_branch(database, &xid, &edits).await;
+                let done = callee.do_part(&xid, &part).await;
                 callee.world.sleep(response).await;
                 if !response_lost {
                     // The caller may have given up.

@@ -6,13 +6,17 @@
 //! | this file | `link/shell.rs`: carries out what the real `Protocol` decides |
 //! | [`at`] | `at/commit.rs`, `at/replay.rs`, `at/running.rs` |
 //! | [`phase_two`] | `link/lanes.rs`, `at/phase_two.rs`, `at/rollback.rs`, `at/restore.rs` |
+//! | [`fenced`] | `tcc/resource.rs`, `tcc/phase_two.rs`, `fence/local.rs` |
+//! | [`saga`] | `saga/participant.rs`, `saga/started.rs` |
 //! | [`global`] | `tm/global.rs`, `coordinator.rs` |
 //! | [`business`] | the application, and calls from service to service |
 
 mod at;
 mod business;
+mod fenced;
 mod global;
 mod phase_two;
+mod saga;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,10 +35,13 @@ use crate::cluster::Cluster;
 use crate::network::Connection;
 use crate::world::{MS, Owner, World};
 use at::AtResource;
-use phase_two::Lane;
+use fenced::tcc_resource_of;
+use phase_two::{Lane, LaneMode};
 
 pub(crate) use at::{BranchError, Edit};
 pub(crate) use business::Shop;
+pub(crate) use fenced::Try;
+pub(crate) use saga::saga_resource_of;
 
 /// How long a request may go unanswered.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -90,7 +97,7 @@ impl ClientProcess {
             started_at: world.now(),
             alive: AtomicBool::new(true),
             resources: resources.collect(),
-            lanes: cluster.databases.iter().map(|_| Lane::default()).collect(),
+            lanes: lanes(cluster),
             state: Mutex::new(state),
         });
         process.world.log(process.owner(), || format!("starts, life {life}"));
@@ -98,6 +105,10 @@ impl ClientProcess {
             let id = resource.database.resource_id();
             let label = format!("{:?}", resource.database.flavour);
             let wire = Resource { id, mode: Mode::At.into(), label };
+            process.step(|protocol, _| protocol.register_resource(wire));
+        }
+        for lane in process.lanes.iter().filter(|lane| lane.mode() != LaneMode::At) {
+            let wire = lane.resource();
             process.step(|protocol, _| protocol.register_resource(wire));
         }
         process.step(|protocol, now| protocol.tick(now));
@@ -267,6 +278,26 @@ impl ClientProcess {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// One for each database and mode.
+fn lanes(cluster: &Cluster) -> Vec<Lane> {
+    let of_at = cluster
+        .databases
+        .iter()
+        .map(|database| Lane::new(database.resource_id(), LaneMode::At, database.index));
+    let modes = &cluster.world.plan.modes;
+    let (has_tcc, has_sagas) =
+        (modes.contains(&crate::Mode::Tcc), modes.contains(&crate::Mode::Saga));
+    let of_tcc = cluster
+        .databases
+        .iter()
+        .filter(|_| has_tcc)
+        .map(|database| Lane::new(tcc_resource_of(database), LaneMode::Tcc, database.index));
+    let of_sagas = cluster.databases.iter().filter(|_| has_sagas).map(|database| {
+        Lane::new(saga_resource_of(database.index), LaneMode::Saga, database.index)
+    });
+    of_at.chain(of_tcc).chain(of_sagas).collect()
 }
 
 impl fmt::Debug for ClientProcess {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
-    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
+    BranchOutcome, Decision, Done, Mode, PhaseTwoBranch, PhaseTwoCall, Refused, Resource, Retryable,
 };
 
 use super::ClientProcess;
@@ -19,10 +19,21 @@ use crate::local::Local;
 const RACES_MAX: usize = 3;
 
 /// The calls of one resource that wait for those before them, commits beside rollbacks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lane {
+    resource_id: String,
+    mode: LaneMode,
+    database: usize,
     commits: Mutex<Waiting>,
     rollbacks: Mutex<Waiting>,
+}
+
+/// What the calls of a lane are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LaneMode {
+    At,
+    Tcc,
+    Saga,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +51,26 @@ enum Attempt {
 }
 
 impl Lane {
+    pub(super) fn new(resource_id: String, mode: LaneMode, database: usize) -> Self {
+        let (commits, rollbacks) = Default::default();
+        Self { resource_id, mode, database, commits, rollbacks }
+    }
+
+    pub(super) fn mode(&self) -> LaneMode {
+        self.mode
+    }
+
+    /// As it is registered.
+    pub(super) fn resource(&self) -> Resource {
+        let mode = match self.mode {
+            LaneMode::At => Mode::At,
+            LaneMode::Tcc => Mode::Tcc,
+            LaneMode::Saga => Mode::Saga,
+        };
+        let (id, label) = (self.resource_id.clone(), self.resource_id.clone());
+        Resource { id, mode: mode.into(), label }
+    }
+
     fn of(&self, decision: Decision) -> MutexGuard<'_, Waiting> {
         let waiting = if decision == Decision::Commit { &self.commits } else { &self.rollbacks };
         waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,8 +80,8 @@ impl Lane {
 impl ClientProcess {
     /// Runs a call behind those of its lane.
     pub(super) fn put_in_lane(self: &Arc<Self>, call: PhaseTwoCall) {
-        let of = |resource: &Arc<AtResource>| resource.database.resource_id() == call.resource_id;
-        let Some(at) = self.resources.iter().position(of) else {
+        let Some(at) = self.lanes.iter().position(|lane| lane.resource_id == call.resource_id)
+        else {
             let name = &call.resource_id;
             return self.world.violate("total", format!("call for a foreign resource {name}"));
         };
@@ -71,9 +102,16 @@ impl ClientProcess {
                 next
             };
             let Some(call) = call else { return };
-            let outcomes = match decision {
-                Decision::Commit => self.commit_branches(at, &call).await,
-                Decision::RollBack | Decision::Unspecified => self.roll_back(at, &call).await,
+            let (mode, at) = (self.lanes[at].mode, self.lanes[at].database);
+            let outcomes = match (mode, decision) {
+                (LaneMode::Tcc, _) => self.finish_tried(&self.cluster.databases[at], &call).await,
+                (LaneMode::Saga, _) => {
+                    self.carry_out_steps(&self.cluster.databases[at], &call).await
+                }
+                (LaneMode::At, Decision::Commit) => self.commit_branches(at, &call).await,
+                (LaneMode::At, Decision::RollBack | Decision::Unspecified) => {
+                    self.roll_back(at, &call).await
+                }
             };
             self.finished(outcomes);
         }
@@ -201,11 +239,15 @@ async fn delete_undo(resource: &AtResource, keys: &[UndoKey]) -> Result<(), Data
     local.commit().await
 }
 
-fn key_of(branch: &PhaseTwoBranch) -> UndoKey {
+pub(super) fn key_of(branch: &PhaseTwoBranch) -> UndoKey {
     (number_of(&branch.xid), BranchId(branch.branch_id))
 }
 
-fn outcome(branch: &PhaseTwoBranch, decision: Decision, result: Outcome) -> BranchOutcome {
+pub(super) fn outcome(
+    branch: &PhaseTwoBranch,
+    decision: Decision,
+    result: Outcome,
+) -> BranchOutcome {
     BranchOutcome {
         xid: branch.xid.clone(),
         branch_id: branch.branch_id,

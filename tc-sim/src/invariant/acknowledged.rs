@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use handfast_core::{BranchId, Decision, Xid, XidText};
+use handfast_core::{BranchId, Decision, SagaState, StepState, Xid, XidText};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, GlobalStatus, RegisterBranchRequest};
@@ -64,6 +64,9 @@ fn check_answer(ledger: &Ledger, ask: Option<&Ask>, answer: &Answer, verdict: &m
         (Some(Ask::GetStatus(request)), Answer::GetStatus(reply)) => {
             check_status(ledger, &request.xid, reply.status(), verdict);
         }
+        (_, Answer::PhaseTwo(call)) if call.mode() == v1::Mode::Saga => {
+            check_steps(ledger, call, verdict);
+        }
         (_, Answer::PhaseTwo(call)) => check_call(ledger, call, verdict),
         _ => {}
     }
@@ -104,6 +107,28 @@ fn check_call(ledger: &Ledger, call: &v1::PhaseTwoCall, verdict: &mut Verdict) {
         let decision = ledger.decision(xid);
         verdict.require(decision == Some(due), || {
             format!("branch {xid}/{id} is told {due:?}, stored is {decision:?}")
+        });
+    }
+}
+
+/// A step's action is called when it is stored as begun, its compensation when the saga is stored
+/// as turned back. The answer may have come before a call that is repeated.
+fn check_steps(ledger: &Ledger, call: &v1::PhaseTwoCall, verdict: &mut Verdict) {
+    for branch in &call.branches {
+        let Some((xid, BranchId(id))) = branch_of(&branch.xid, branch.branch_id) else { continue };
+        let saga = ledger.sagas.get(&xid);
+        let step = usize::try_from(id).ok().and_then(|id| id.checked_sub(1));
+        let state = saga.zip(step).and_then(|(saga, at)| saga.steps.get(at)).map(|it| it.state);
+        let stands = saga.map(|saga| saga.state);
+        let due = match call.decision() {
+            v1::Decision::Commit => state.is_some_and(|state| state != StepState::Waiting),
+            v1::Decision::RollBack | v1::Decision::Unspecified => {
+                matches!(stands, Some(SagaState::Compensating(_) | SagaState::Compensated(..)))
+            }
+        };
+        verdict.require(due, || {
+            let decision = call.decision();
+            format!("step {xid}/{id} is told {decision:?}, stored is {state:?} in {stands:?}")
         });
     }
 }

@@ -1,5 +1,6 @@
 //! All of a global or nothing: at the end every local transaction of a committed global stands,
-//! every one of another is undone, and each row holds what the committed ones add up to.
+//! every one of another is undone, and each row holds what the committed ones, and all operations
+//! under a fence, add up to.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,11 @@ fn check_rows(ledger: &Ledger, ending: &Ending, verdict: &mut Verdict) {
     let mut sums: BTreeMap<(usize, RowId), i64> = BTreeMap::new();
     for ((xid, _), effect) in &ledger.effects {
         for (row, delta) in effect.deltas.iter().filter(|_| ledger.is_committed(*xid)) {
+            *sums.entry((effect.database, *row)).or_default() += delta;
+        }
+    }
+    for effect in ledger.fenced.values() {
+        for (row, delta) in &effect.deltas {
             *sums.entry((effect.database, *row)).or_default() += delta;
         }
     }

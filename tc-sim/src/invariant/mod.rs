@@ -7,8 +7,10 @@ mod conservation;
 mod decision;
 mod every_global_ends;
 mod exactly_once;
+mod fenced;
 mod refused_registration;
 mod row_lock;
+mod saga;
 
 use crate::ledger::Ledger;
 use crate::oracle::{Observation, Verdict};
@@ -32,7 +34,9 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(decision::DecidedOnce::default()),
         Box::new(every_global_ends::EveryGlobalEnds),
         Box::new(exactly_once::ExactlyOnce::default()),
+        Box::new(fenced::Fenced),
         Box::new(refused_registration::RefusedRegistration::default()),
         Box::new(row_lock::RowLock::default()),
+        Box::new(saga::Saga),
     ]
 }
