@@ -70,9 +70,29 @@ impl Server {
         Self::start(command, address).await
     }
 
+    /// Starts a Redis server on a folder of its own that forgets everything at its end, or, if it
+    /// is `durable`, writes and syncs every change before it answers. It is not this program, and
+    /// stays when this one is killed.
+    pub(crate) async fn redis(program: &Path, folder: &Path, durable: bool) -> Result<Self> {
+        std::fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+        let address = free_address()?;
+        let mut command = Command::new(program);
+        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
+        command.args(["--save", "", "--loglevel", "warning", "--appendfsync", "always"]);
+        command.args(["--appendonly", if durable { "yes" } else { "no" }, "--dir"]).arg(folder);
+        command.stdout(Stdio::null());
+        let started = Self::start(command, address).await;
+        started.with_context(|| format!("{}, which Redis is run by", program.display()))
+    }
+
     /// The endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Its address as Redis's clients name it.
+    pub(crate) fn redis_url(&self) -> String {
+        format!("redis://{}/", self.address)
     }
 
     /// The server as a load sees it.

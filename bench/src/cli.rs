@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::report::Report;
-use crate::{at, bound, child, core, plot, recovery, soak, table, tc};
+use crate::{at, bound, child, core, locks, modes, plot, recovery, soak, table, tc};
 
 /// Repeatable benchmarks of Handfast, each beside a bound measured in the same run.
 #[derive(Debug, Parser)]
@@ -28,6 +28,10 @@ pub(crate) enum Command {
     Tc(tc::Options),
     /// Global transactions over real databases beside the same statements without them.
     At(at::Options),
+    /// Locks of every backend beside the plain recipe of that backend.
+    Locks(locks::Options),
+    /// The same business action in every mode, beside plain local transactions.
+    Modes(modes::Options),
     /// Deciding and encoding in this process, and the memory of open globals.
     Core(core::Options),
     /// From `kill -9` to the first new transaction.

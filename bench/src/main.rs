@@ -12,7 +12,9 @@ mod core;
 mod goal;
 mod idle;
 mod load;
+mod locks;
 mod measure;
+mod modes;
 mod plot;
 mod recovery;
 mod report;
@@ -24,6 +26,7 @@ mod table;
 mod tc;
 mod unary_echo;
 mod usage;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -54,6 +57,8 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Bound(options) => bound::run(options).await,
         Command::Tc(options) => tc::run(options).await,
         Command::At(options) => at::run(options).await,
+        Command::Locks(options) => locks::run(options).await,
+        Command::Modes(options) => modes::run(options).await,
         Command::Core(options) => core::run(options).await,
         Command::Recovery(options) => recovery::run(options).await,
         Command::Table(options) => table::run(options).await,

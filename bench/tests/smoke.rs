@@ -164,6 +164,31 @@ fn branches_and_globals_run_on_every_database() {
 }
 
 #[test]
+fn locks_run_on_every_backend_beside_their_recipes() {
+    let report = bench(&["locks", "--clients", "2", "--waiters", "2"], SHORT);
+    // The coordinator has no recipe of its own; seven other backends have.
+    assert_eq!(report.rows.len(), 2 * (1 + 2 * 7));
+    for row in &report.rows {
+        assert!(row.per_second.median > 0.0 && row.latency.is_some(), "{row:?}");
+        let has_share = row.figures.contains_key("share of the plain recipe");
+        let library = row.name.ends_with(": library") && !row.name.starts_with("coordinator");
+        assert_eq!(has_share, library, "{row:?}");
+    }
+}
+
+#[test]
+fn every_mode_does_the_same_action_on_every_database() {
+    let report = bench(&["modes", "--clients", "2"], SHORT);
+    // Two servers with six modes each, and SQLite, which has no two-phase commit.
+    assert_eq!(report.rows.len(), 6 + 6 + 5);
+    for row in &report.rows {
+        assert_load(row);
+        let is_local = row.name.ends_with("plain local transactions");
+        assert_ne!(row.figures.contains_key("times slower than local"), is_local, "{row:?}");
+    }
+}
+
+#[test]
 fn hot_rows_are_queued_for_and_polled_for() {
     let report = bench(&["at", "--hot", "--clients", "3", "--database", "postgres"], SHORT);
     assert_eq!(report.rows.len(), 12);

@@ -2,7 +2,7 @@
 
 use crate::compression::Compression;
 use crate::error::WireError;
-use crate::frame::{self, Frame, Header, MessageKind};
+use crate::frame::{self, Frame, Header, MessageKind, v0};
 use crate::limits::Limits;
 use crate::message::{Message, Registered};
 use crate::serializer::Serializer;
@@ -26,6 +26,30 @@ pub struct Received {
     pub message: Message,
     /// What its answer is to be written in.
     pub encoding: Encoding,
+}
+
+impl TryFrom<v0::Frame> for Received {
+    type Error = WireError;
+
+    /// The message of a frame of version 0.
+    ///
+    /// # Errors
+    ///
+    /// An id above 31 bits, which clients of that time never reached.
+    fn try_from(frame: v0::Frame) -> Result<Self, WireError> {
+        let kind = match (&frame.message, frame.is_request) {
+            (Message::Ping, _) => MessageKind::Ping,
+            (Message::Pong, _) => MessageKind::Pong,
+            (_, true) => MessageKind::Request,
+            (_, false) => MessageKind::Answer,
+        };
+        let id = i32::try_from(frame.id)
+            .map_err(|_| WireError::DamagedFrame { what: "its id has more than 31 bits" })?;
+        let encoding = Encoding::default();
+        let (serializer, compressor) = (encoding.serializer.id(), encoding.compression.id());
+        let header = Header { version: FrameVersion::V0.byte(), kind, serializer, compressor, id };
+        Ok(Self { header, message: frame.message, encoding })
+    }
 }
 
 /// Reads a frame's message.
@@ -86,6 +110,9 @@ pub fn encode(
     dialect: &Dialect,
     out: &mut Vec<u8>,
 ) -> Result<(), WireError> {
+    if dialect.frame == FrameVersion::V0 {
+        return encode_v0(message, kind, id, out);
+    }
     let (kind, body) = match message.kind() {
         Some(_) => (kind, Some(encoding.serializer.write(message, dialect)?)),
         None if *message == Message::Ping => (MessageKind::Ping, None),
@@ -101,6 +128,21 @@ pub fn encode(
     };
     let body = body.map(|body| compression.compress(body)).transpose()?.unwrap_or_default();
     frame::write(&header, &body, out)
+}
+
+/// Version 0 has one serializer and no compression.
+fn encode_v0(
+    message: &Message,
+    kind: MessageKind,
+    id: i32,
+    out: &mut Vec<u8>,
+) -> Result<(), WireError> {
+    let is_request = match message.kind() {
+        Some(_) => matches!(kind, MessageKind::Request | MessageKind::OneWay),
+        None => *message == Message::Ping,
+    };
+    let id = u64::from(id.cast_unsigned());
+    v0::write(&v0::Frame { is_request, id, message: message.clone() }, out)
 }
 
 /// Appends the answer to a frame whose body cannot be read, in a form that its client shows: that

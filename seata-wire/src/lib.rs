@@ -7,8 +7,9 @@
 //! ```
 //!
 //! [`frame`] cuts a stream of bytes into frames of version 1 and 2, and [`frame::v0`] does so for
-//! those from before; [`decode`] decompresses and reads a body; [`encode`] does all of that the
-//! other way. What differs between the versions of clients is in [`Dialect`].
+//! those from before, which are messages already; [`decode`] decompresses and reads a body;
+//! [`encode`] does all of that the other way. What differs between the versions of clients is in
+//! [`Dialect`].
 //!
 //! This crate knows no sockets, no clock and no coordinator: what a message means is decided
 //! elsewhere. Any bytes lead to a message or a [`WireError`], never to a panic, and what they can

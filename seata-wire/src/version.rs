@@ -43,7 +43,9 @@ impl ClientVersion {
 /// The layout of frames and of the two registration answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameVersion {
-    /// Every client up to 2.6.0, and seata-go.
+    /// Clients before 0.7, in frames that are told apart by their first bytes.
+    V0,
+    /// Every client from 0.7 to 2.6.0, and seata-go.
     V1,
     /// From 2.7 on: a refused registration says why.
     V2,
@@ -61,6 +63,7 @@ impl FrameVersion {
     #[must_use]
     pub fn byte(self) -> u8 {
         match self {
+            Self::V0 => 0,
             Self::V1 => 1,
             Self::V2 => 2,
         }

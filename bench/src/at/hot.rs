@@ -14,11 +14,11 @@ use super::caller::Caller;
 use super::database::{BenchDatabase, Statement};
 use super::polling::{self, Policy, Target};
 use super::scene::{Scene, branch};
-use super::workers::{Ended, work};
 use crate::measure::Measure;
 use crate::report::Row;
 use crate::sample::Sample;
 use crate::statistics::Latencies;
+use crate::workers::{Ended, work};
 
 /// What the globals want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

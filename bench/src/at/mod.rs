@@ -10,7 +10,6 @@ mod goals;
 mod hot;
 mod polling;
 mod scene;
-mod workers;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -19,8 +18,11 @@ use sqlx::{MySql, Postgres, Sqlite};
 use crate::measure::{Measure, Place};
 use crate::report::{Report, Row};
 
-use database::{BenchDatabase, Statement};
+use database::Statement;
 use scene::Scene;
+
+pub(crate) use database::{BenchDatabase, Fresh, ITEMS};
+pub(crate) use scene::DATABASE_PROGRAMS;
 
 /// `handfast-bench at`.
 #[derive(Debug, Args)]

@@ -13,14 +13,14 @@ use tokio::sync::Mutex;
 
 use super::What;
 use super::database::{BenchDatabase, Fresh, ITEMS, Statement};
-use super::workers::{Ended, work};
 use crate::child::Server;
 use crate::measure::Place;
 use crate::sample::Sample;
 use crate::usage::Process;
+use crate::workers::{Ended, work};
 
 /// Programs whose processor time counts as the server's.
-const DATABASE_PROGRAMS: [&str; 3] = ["mariadbd", "mysqld", "postgres"];
+pub(crate) const DATABASE_PROGRAMS: [&str; 3] = ["mariadbd", "mysqld", "postgres"];
 /// Branches of one global where a branch alone is measured.
 const BRANCHES_PER_GLOBAL: u32 = 100;
 /// Connections for the background: phase two.

@@ -65,9 +65,9 @@ impl Node {
             client: Client::open(url).map_err(failed)?,
             link: Mutex::new(None),
             settling,
-            ask: Script::new(&[script::COMMON, script::ASK].concat()),
+            ask: Script::new(&[script::ASK_FREE, script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
-            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
+            leave: Script::new(&[script::LEAVE_HELD, script::COMMON, script::LEAVE].concat()),
         })
     }
 

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! A body ends where its last field ends, so that it must be decoded to find the next frame. Bodies
-//! that Java's Hessian wrote are refused. Source: `core/.../rpc/netty/v0/ProtocolDecoderV0.java`.
+//! that Java's Hessian wrote are refused. [`Received`](crate::Received) is made of a frame.
+//!
+//! Source: `core/.../rpc/netty/v0/ProtocolDecoderV0.java`.
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, too_large};
 use crate::error::WireError;
 use crate::limits::Limits;
 use crate::message::{Message, MessageType};
@@ -21,6 +23,10 @@ const REQUEST: u16 = 0x80;
 const HEARTBEAT: u16 = 0x20;
 const SEATA_CODEC: u16 = 0x10;
 const HEADER_BYTES: usize = 14;
+
+/// The longest frame. Each attempt to find its end decodes all of it, so that one that comes byte
+/// by byte must not be long; Seata Server never reads more than its buffer has either.
+const FRAME_BYTES_MAX: usize = 64 * 1_024;
 
 /// A frame of version 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +68,11 @@ pub fn split(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Wi
             let taken = HEADER_BYTES + body.len() - reader.remaining();
             Ok(Some((Frame { is_request, id, message }, taken)))
         }
-        Err(WireError::Truncated { .. }) if bytes.len() < limits.frame_bytes_max => Ok(None),
+        Err(WireError::Truncated { .. }) => {
+            let max = limits.frame_bytes_max.min(FRAME_BYTES_MAX);
+            let too_long = || too_large("frame bytes", bytes.len(), max);
+            if bytes.len() < max { Ok(None) } else { Err(too_long()) }
+        }
         Err(error) => Err(error),
     }
 }
@@ -117,6 +127,17 @@ mod tests {
         write(&ping, &mut bytes).unwrap();
         assert_eq!(bytes, [0xDA, 0xDA, 0, 0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
         assert_eq!(split(&bytes, &Limits::default()), Ok(Some((ping, 14))));
+    }
+
+    #[test]
+    fn a_frame_has_an_end() {
+        // Many requests in one, of which more are announced than come.
+        let mut bytes =
+            vec![0xDA, 0xDA, 0, 0x90, 0, 59, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0xFF, 0xFF, 0xFF];
+        bytes.resize(FRAME_BYTES_MAX, 0);
+        let limits = Limits::default();
+        assert_eq!(split(&bytes[..FRAME_BYTES_MAX - 1], &limits), Ok(None));
+        assert_eq!(split(&bytes, &limits).unwrap_err().code(), "HF-SEATA-TOO-LARGE");
     }
 
     #[test]

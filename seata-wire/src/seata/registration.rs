@@ -42,7 +42,7 @@ pub(super) fn read_registered(
     dialect: &Dialect,
 ) -> Result<Registered, WireError> {
     let reason = match dialect.frame {
-        FrameVersion::V1 => String::new(),
+        FrameVersion::V0 | FrameVersion::V1 => String::new(),
         FrameVersion::V2 => {
             result::read_plain(reader, MessageLength::Short)?.err().unwrap_or_default()
         }

@@ -3,6 +3,7 @@
 //! Requests are worked on beside each other, each in a task of its own, since one that waits for a
 //! lock must hold up no other; registrations, heartbeats and phase-two answers are taken in order.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use futures::future::join_all;
 use handfast_seata_wire::frame::{
-    FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split,
+    FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split, v0,
 };
 use handfast_seata_wire::message::{
     BranchEnded, MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources,
@@ -52,7 +53,7 @@ enum Ended {
     Overfull,
     #[error("the coordinator is shutting down")]
     Stopping,
-    #[error("it does not begin with a frame of Seata 0.7 or later: {0:?}")]
+    #[error("it does not begin with a frame of Seata: {0:?}")]
     Protocol(FirstBytes),
     #[error("{0}")]
     Wire(#[from] WireError),
@@ -138,21 +139,30 @@ impl Connection {
     }
 
     async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
-        let Err(ended) = self.read_frames(&mut io).await;
+        let Err(ended) = self.read_all(&mut io).await;
         self.record_answers().await;
         ended
     }
 
-    async fn read_frames(
-        &mut self,
-        io: &mut (impl AsyncRead + Unpin),
-    ) -> Result<std::convert::Infallible, Ended> {
-        let limits = self.front.shared.settings.limits.clone();
+    async fn read_all(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Result<Infallible, Ended> {
         let limit = self.front.shared.settings.silence_limit;
         let mut bytes = BytesMut::new();
         let first = async { greet(io, &mut bytes).await };
         let version = timeout(limit, first).await.map_err(|_elapsed| Ended::Silent)??;
         lock(&self.client).dialect.frame = version;
+        match version {
+            FrameVersion::V0 => self.read_frames_v0(io, bytes).await,
+            FrameVersion::V1 | FrameVersion::V2 => self.read_frames(io, bytes).await,
+        }
+    }
+
+    async fn read_frames(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
+        mut bytes: BytesMut,
+    ) -> Result<Infallible, Ended> {
+        let limits = self.front.shared.settings.limits.clone();
+        let is_whole = |bytes: &[u8]| Ok(split(bytes, &limits)? != Piece::Incomplete);
         loop {
             let taken = match split(&bytes, &limits)? {
                 Piece::Frame(frame, length) => {
@@ -164,14 +174,49 @@ impl Connection {
                     HEADER_ONLY_BYTES
                 }
                 Piece::Incomplete => {
-                    self.record_answers().await;
-                    let more = read_frame(io, &mut bytes, &limits);
-                    timeout(limit, more).await.map_err(|_elapsed| Ended::Silent)??;
+                    self.read_frame(io, &mut bytes, is_whole).await?;
                     continue;
                 }
             };
             bytes.advance(taken);
         }
+    }
+
+    /// The same for clients before 0.7, whose frames end where their messages do.
+    async fn read_frames_v0(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
+        mut bytes: BytesMut,
+    ) -> Result<Infallible, Ended> {
+        let limits = self.front.shared.settings.limits.clone();
+        let is_whole = |bytes: &[u8]| Ok(v0::split(bytes, &limits)?.is_some());
+        loop {
+            let Some((frame, length)) = v0::split(&bytes, &limits)? else {
+                self.read_frame(io, &mut bytes, is_whole).await?;
+                continue;
+            };
+            bytes.advance(length);
+            while self.requests.try_join_next().is_some() {}
+            let Received { header, message, encoding } = frame.try_into()?;
+            self.take_message(header, message, encoding).await;
+        }
+    }
+
+    /// Reads until the next frame is whole, or the stream is lost.
+    async fn read_frame(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
+        bytes: &mut BytesMut,
+        is_whole: impl Fn(&[u8]) -> Result<bool, WireError>,
+    ) -> Result<(), Ended> {
+        self.record_answers().await;
+        let more = async {
+            while !is_whole(bytes)? {
+                read_more(io, bytes).await?;
+            }
+            Ok(())
+        };
+        timeout(self.front.shared.settings.silence_limit, more).await.map_err(|_| Ended::Silent)?
     }
 
     /// One frame. A body that cannot be read is refused alone, if its client can be told.
@@ -350,25 +395,13 @@ async fn greet(
     loop {
         match first_bytes(bytes) {
             FirstBytes::Seata(version) => return Ok(FrameVersion::answering(version)),
+            FirstBytes::SeataV0 => return Ok(FrameVersion::V0),
             FirstBytes::Undecided => read_more(io, bytes).await?,
-            other @ (FirstBytes::SeataV0
-            | FirstBytes::Http1
-            | FirstBytes::Http2
-            | FirstBytes::Unknown) => return Err(Ended::Protocol(other)),
+            other @ (FirstBytes::Http1 | FirstBytes::Http2 | FirstBytes::Unknown) => {
+                return Err(Ended::Protocol(other));
+            }
         }
     }
-}
-
-/// Reads until the next frame is whole, or the stream is lost.
-async fn read_frame(
-    io: &mut (impl AsyncRead + Unpin),
-    bytes: &mut BytesMut,
-    limits: &handfast_seata_wire::Limits,
-) -> Result<(), Ended> {
-    while split(bytes, limits)? == Piece::Incomplete {
-        read_more(io, bytes).await?;
-    }
-    Ok(())
 }
 
 async fn read_more(io: &mut (impl AsyncRead + Unpin), bytes: &mut BytesMut) -> Result<(), Ended> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use handfast_core::Limits;
-use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split};
+use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
     BranchEnd, BranchEnded, BranchRegister, BranchRegistered, GlobalBegin, GlobalEnd,
     GlobalStanding, Message, Register, RegisterResources, Registered,
@@ -46,10 +46,12 @@ impl Client {
         let io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
         io.set_nodelay(true).unwrap();
         let client = ClientVersion::parse(version);
+        let is_old = client < ClientVersion::new(0, 7, 0);
+        let frame = if is_old { FrameVersion::V0 } else { FrameVersion::V1 };
         Self {
             io,
             bytes: Vec::new(),
-            dialect: Dialect { frame: FrameVersion::V1, client, family: Family::Java },
+            dialect: Dialect { frame, client, family: Family::Java },
             encoding: Encoding::default(),
             application: "shop".to_owned(),
             version: version.to_owned(),
@@ -224,6 +226,16 @@ impl Client {
     pub(crate) async fn read(&mut self) -> Option<Received> {
         let limits = handfast_seata_wire::Limits::default();
         loop {
+            if self.dialect.frame == FrameVersion::V0 {
+                if let Some((frame, length)) = v0::split(&self.bytes, &limits).unwrap() {
+                    self.bytes.drain(..length);
+                    return Some(frame.try_into().unwrap());
+                }
+                match self.io.read_buf(&mut self.bytes).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(_) => continue,
+                }
+            }
             match split(&self.bytes, &limits).unwrap() {
                 Piece::Frame(frame, length) => {
                     let received = decode(&frame, &self.dialect, &limits).unwrap();

@@ -47,6 +47,25 @@ async fn a_rollback_undoes_the_latest_branch_first() {
 }
 
 #[tokio::test]
+async fn a_client_before_0_7_takes_part_in_its_own_frames() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "0.6.1").await;
+    let mut rm = Client::rm(&server, "0.6.1", DATABASE).await;
+    assert_eq!(tm.ask(Message::Ping).await, Message::Pong);
+    let xid = tm.begin(60_000).await;
+    let committed = rm.branch(&xid, DATABASE, "t:1").await;
+    assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed);
+    assert_eq!(rm.carry_out_commit().await.branch_id, committed);
+    let xid = tm.begin(60_000).await;
+    let undone = rm.branch(&xid, DATABASE, "t:1").await;
+    let (status, called) = tokio::join!(tm.roll_back(&xid), rm.carry_out_rollback());
+    assert_eq!((status, called.branch_id), (GlobalStatus::Rollbacked, undone));
+    // Beside those of today.
+    let mut other = Client::tm(&server, "2.3.0").await;
+    assert_eq!(other.status(&xid).await, GlobalStatus::Rollbacked);
+}
+
+#[tokio::test]
 async fn an_unknown_global_is_finished() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;

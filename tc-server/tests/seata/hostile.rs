@@ -91,7 +91,10 @@ async fn what_is_not_seatas_is_closed() {
     for bytes in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\xDA\xDA\x00\x80\x00\x00",
+        // Of version 0, with a body by Hessian.
+        b"\xDA\xDA\x00\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01",
+        // Of version 0, with an id that no client has.
+        b"\xDA\xDA\x00\xA0\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01",
         b"\x16\x03\x01\x02\x00",
         b"\xDA\xDA\x01\xFF\xFF\xFF\xFF\x00\x10\x00\x01\x00\x00\x00\x00\x01",
     ] {
@@ -104,7 +107,9 @@ async fn what_is_not_seatas_is_closed() {
 #[tokio::test]
 async fn who_does_not_finish_a_frame_is_let_go() {
     let server = start_with(|seata| seata.silence_timeout_ms = 50).await;
-    for bytes in [&b""[..], b"\xDA", b"\xDA\xDA\x01\x00\x00\x00\x20"] {
+    for bytes in
+        [&b""[..], b"\xDA", b"\xDA\xDA\x01\x00\x00\x00\x20", b"\xDA\xDA\x00\x90\x00\x01\x00"]
+    {
         let mut client = Client::connect(&server, "2.3.0").await;
         client.send_bytes(bytes).await;
         assert!(client.read().await.is_none(), "{bytes:?}");

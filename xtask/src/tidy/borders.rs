@@ -71,7 +71,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("handfast-server", &["handfast-core", "handfast-proto", "handfast-seata-wire"]),
     (
         "handfast-bench",
-        &["handfast", "handfast-core", "handfast-proto", "handfast-seata-wire", "handfast-server"],
+        &[
+            "handfast",
+            "handfast-core",
+            "handfast-locks",
+            "handfast-proto",
+            "handfast-seata-wire",
+            "handfast-server",
+        ],
     ),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
     ("handfast-example-shop", &["handfast", "handfast-server"]),

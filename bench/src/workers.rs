@@ -18,6 +18,8 @@ use crate::usage::Process;
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
     Well,
+    /// Well; what is looked at is a part of it, which took so long.
+    Took(Duration),
     /// As the workload expects now and then; counted by this name, not as an error.
     Expected(&'static str),
 }
@@ -32,6 +34,11 @@ struct Counted {
 }
 
 impl Counted {
+    fn done(&mut self, client: usize, latency: Duration) {
+        self.latencies.record(latency);
+        self.by_client[client] += 1;
+    }
+
     fn failed(&mut self, error: &anyhow::Error) {
         *self.errors.entry(format!("{error:#}")).or_default() += 1;
     }
@@ -104,11 +111,9 @@ async fn one(
                     continue;
                 }
             }
-            Ok(Ended::Well) if window.holds(now) => {
-                counted.latencies.record(now - begun);
-                counted.by_client[client] += 1;
-            }
-            Ok(Ended::Well) => {}
+            Ok(Ended::Well) if window.holds(now) => counted.done(client, now - begun),
+            Ok(Ended::Took(latency)) if window.holds(now) => counted.done(client, latency),
+            Ok(Ended::Well | Ended::Took(_)) => {}
             Err(error) => counted.failed(&error),
         }
         begun = now;

@@ -1,0 +1,181 @@
+//! Servers and databases for the locks of one run.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use handfast::Handfast;
+use handfast_locks::{
+    Grade, Locks, Memory, MySqlLocks, NewLocks, PostgresLocks, RedisLocks, RedlockLocks,
+    SqliteLocks,
+};
+use sqlx::{MySql, Postgres, Sqlite};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use super::contender::Contender;
+use super::recipe::Recipe;
+use super::{Backend, Options};
+use crate::at::{BenchDatabase, Fresh};
+use crate::child::Server;
+
+/// Of locks over several Redis servers; they vote when they have run for so long.
+const REDLOCK_LEASE: Duration = Duration::from_secs(2);
+
+/// Everything that locks are measured on.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(super) contenders: Vec<Contender>,
+    coordinator: Server,
+    handfast: Handfast,
+    redis_servers: Vec<Server>,
+    postgres: Option<Fresh<Postgres>>,
+    mysql: Option<Fresh<MySql>>,
+    sqlite: Option<Fresh<Sqlite>>,
+    directory: TempDir,
+}
+
+impl Options {
+    fn backends(&self) -> Vec<Backend> {
+        if !self.backend.is_empty() {
+            return self.backend.clone();
+        }
+        let known = |backend: &Backend| {
+            (*backend != Backend::Postgres || self.postgres.is_some())
+                && (*backend != Backend::Mysql || self.mysql.is_some())
+        };
+        <Backend as clap::ValueEnum>::value_variants().iter().copied().filter(known).collect()
+    }
+
+    /// The most clients of any row, each of which may need a connection.
+    fn connections(&self) -> Result<u32> {
+        let most = self.clients.iter().chain(&self.waiters).copied().max().unwrap_or(1);
+        Ok(u32::try_from(most)?)
+    }
+
+    fn postgres(&self) -> Result<&str> {
+        self.postgres.as_deref().context("--postgres names the server")
+    }
+
+    fn mysql(&self) -> Result<&str> {
+        self.mysql.as_deref().context("--mysql names the server")
+    }
+}
+
+impl Stage {
+    /// Makes all that is asked for.
+    pub(super) async fn open(options: &Options) -> Result<Self> {
+        let directory = options.place.directory()?;
+        let coordinator = Server::coordinator(&directory.path().join("coordinator"), &[]).await?;
+        let handfast = Handfast::connect(coordinator.endpoint()).application("bench").await?;
+        let mut stage = Self {
+            contenders: Vec::new(),
+            coordinator,
+            handfast,
+            redis_servers: Vec::new(),
+            postgres: None,
+            mysql: None,
+            sqlite: None,
+            directory,
+        };
+        for backend in options.backends() {
+            stage.add(backend, options).await.with_context(|| backend.name())?;
+        }
+        Ok(stage)
+    }
+
+    /// Ends all of it.
+    pub(super) async fn close(self, options: &Options) -> Result<()> {
+        drop(self.contenders);
+        self.handfast.close().await;
+        if let Some(fresh) = self.postgres {
+            fresh.remove(options.postgres()?).await?;
+        }
+        if let Some(fresh) = self.mysql {
+            fresh.remove(options.mysql()?).await?;
+        }
+        if let Some(fresh) = self.sqlite {
+            fresh.remove("").await?;
+        }
+        Ok(())
+    }
+
+    async fn add(&mut self, backend: Backend, options: &Options) -> Result<()> {
+        match backend {
+            Backend::Coordinator => {
+                let locks = Locks::over(self.handfast.locks()).start()?;
+                let contender = Contender::library(backend, locks);
+                self.contenders.push(contender.on(self.coordinator.process()?));
+            }
+            Backend::Redis | Backend::RedisAlways => {
+                let urls = self.redis(options, backend == Backend::RedisAlways, 1).await?;
+                let locks = Locks::over(RedisLocks::connect(&urls[0]).await?);
+                self.add_both(backend, locks, Recipe::set_nx(&urls).await?)?;
+            }
+            Backend::Redlock => {
+                let urls = self.redis(options, false, 3).await?;
+                let recipe = Recipe::set_nx(&urls).await?;
+                let redlock = RedlockLocks::connect(&urls, REDLOCK_LEASE).await?;
+                redlock.settled().await?;
+                self.add_both(backend, Locks::over(redlock).lease(REDLOCK_LEASE), recipe)?;
+            }
+            Backend::Postgres => {
+                let fresh: Fresh<Postgres> = self.database(options, options.postgres()?).await?;
+                let connect = PostgresLocks::connect_with((*fresh.pool.connect_options()).clone());
+                let recipe = Recipe::AdvisoryLock(fresh.pool.clone());
+                self.postgres = Some(fresh);
+                self.add_both(backend, Locks::over(connect.await?), recipe)?;
+            }
+            Backend::Mysql => {
+                let fresh: Fresh<MySql> = self.database(options, options.mysql()?).await?;
+                let connect = MySqlLocks::connect_with((*fresh.pool.connect_options()).clone());
+                let recipe = Recipe::GetLock(fresh.pool.clone());
+                self.mysql = Some(fresh);
+                self.add_both(backend, Locks::over(connect.await?), recipe)?;
+            }
+            Backend::Sqlite => {
+                let fresh: Fresh<Sqlite> = self.database(options, "").await?;
+                let connect = SqliteLocks::connect_with((*fresh.pool.connect_options()).clone());
+                let recipe = Recipe::Writer(fresh.pool.clone());
+                self.sqlite = Some(fresh);
+                self.add_both(backend, Locks::over(connect.await?), recipe)?;
+            }
+            Backend::Memory => {
+                let mutexes = (0..options.connections()?).map(|_| Mutex::default()).collect();
+                self.add_both(backend, Locks::over(Memory::new()), Recipe::Mutexes(mutexes))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_both(&mut self, backend: Backend, locks: NewLocks, recipe: Recipe) -> Result<()> {
+        let locks = locks.grade(Grade::Efficiency).start()?;
+        self.contenders.push(Contender::library(backend, locks));
+        self.contenders.push(Contender::plain(backend, recipe));
+        Ok(())
+    }
+
+    /// URLs of so many new Redis servers.
+    async fn redis(
+        &mut self,
+        options: &Options,
+        durable: bool,
+        count: usize,
+    ) -> Result<Vec<String>> {
+        let mut urls = Vec::new();
+        for _ in 0..count {
+            let folder = self.directory.path().join(format!("redis-{}", self.redis_servers.len()));
+            let server = Server::redis(&options.redis_server, &folder, durable).await?;
+            urls.push(server.redis_url());
+            self.redis_servers.push(server);
+        }
+        Ok(urls)
+    }
+
+    /// A fresh database with the tables of the library; a file has no server, and no URL.
+    async fn database<DB: BenchDatabase>(&self, options: &Options, url: &str) -> Result<Fresh<DB>> {
+        let folder = self.directory.path();
+        let fresh = DB::create(url, folder, options.connections()?).await?;
+        self.handfast.migrate(&fresh.pool).await?;
+        Ok(fresh)
+    }
+}

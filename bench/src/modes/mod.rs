@@ -1,0 +1,138 @@
+//! `modes`: the same business action in every mode, in turns in one run.
+//!
+//! The action takes one unit from a row of one database and gives it to a row of another. An
+//! operation ends when its caller may rely on it: with the decision in AT, TCC and two-phase
+//! commit, whose second phase goes on behind; with the last step in a saga; when the other database
+//! has it with an event. Plain local transactions, which may leave the unit nowhere, are the
+//! measure of all.
+
+mod actions;
+mod database;
+mod events;
+mod stage;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use sqlx::{MySql, Postgres, Sqlite};
+
+use crate::at::Product;
+use crate::measure::{Measure, Place};
+use crate::report::{Report, Row};
+
+use database::ModesDatabase;
+use stage::Stage;
+
+/// `handfast-bench modes`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// A database product; may be given several times. Without any, all whose server is known.
+    #[arg(long, value_enum)]
+    database: Vec<Product>,
+    /// The MySQL or MariaDB server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_MYSQL")]
+    mysql: Option<String>,
+    /// The PostgreSQL server, with the right to create databases.
+    #[arg(long, env = "HANDFAST_TEST_POSTGRES")]
+    postgres: Option<String>,
+    /// A mode; may be given several times. Without any, all that the product has.
+    #[arg(long, value_enum)]
+    mode: Vec<Mode>,
+    /// Clients at once; may be given several times.
+    #[arg(long, default_values_t = [1, 16])]
+    clients: Vec<usize>,
+    #[command(flatten)]
+    measure: Measure,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// One way to do the action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// A local transaction in each database, one after the other.
+    Local,
+    At,
+    Tcc,
+    Xa,
+    Saga,
+    Outbox,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Local => "plain local transactions",
+            Self::At => "AT",
+            Self::Tcc => "TCC",
+            Self::Xa => "XA",
+            Self::Saga => "saga",
+            Self::Outbox => "outbox",
+        }
+    }
+}
+
+/// Measures the products and modes asked for.
+pub(crate) async fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::new("modes");
+    for product in options.products() {
+        let rows = match product {
+            Product::Mysql => options.rows::<MySql>(url(&options.mysql, "--mysql")?).await,
+            Product::Postgres => {
+                options.rows::<Postgres>(url(&options.postgres, "--postgres")?).await
+            }
+            Product::Sqlite => options.rows::<Sqlite>("").await,
+        };
+        let rows = rows.with_context(|| format!("{product:?}"))?;
+        rows.into_iter().for_each(|row| report.push(row));
+    }
+    Ok(report)
+}
+
+fn url<'o>(url: &'o Option<String>, flag: &str) -> Result<&'o str> {
+    url.as_deref().with_context(|| format!("{flag} names the server"))
+}
+
+impl Options {
+    fn products(&self) -> Vec<Product> {
+        if !self.database.is_empty() {
+            return self.database.clone();
+        }
+        let known = |product: &Product| match product {
+            Product::Mysql => self.mysql.is_some(),
+            Product::Postgres => self.postgres.is_some(),
+            Product::Sqlite => true,
+        };
+        Product::value_variants().iter().copied().filter(known).collect()
+    }
+
+    async fn rows<DB: ModesDatabase>(&self, url: &str) -> Result<Vec<Row>> {
+        let all = if self.mode.is_empty() { Mode::value_variants() } else { &self.mode[..] };
+        let has = |mode: &Mode| *mode != Mode::Xa || DB::HAS_XA;
+        let modes: Vec<Mode> = all.iter().copied().filter(has).collect();
+        let most = self.clients.iter().copied().max().unwrap_or(1);
+        let stage = Stage::<DB>::open(url, &self.place, most).await?;
+        let times = (self.measure.warm_up(), self.measure.length());
+        let mut rows = Vec::new();
+        for &clients in &self.clients {
+            let name = |mode: &Mode| format!("{}, {clients} clients: {}", DB::PRODUCT, mode.name());
+            let names: Vec<String> = modes.iter().map(name).collect();
+            let run = async |which: usize| stage.measure(modes[which], clients, times).await;
+            let mut measured = self.measure.rows(&names, run).await?;
+            compare(&modes, &mut measured);
+            rows.extend(measured);
+        }
+        stage.close(url).await?;
+        Ok(rows)
+    }
+}
+
+/// Sets every mode beside plain local transactions.
+fn compare(modes: &[Mode], rows: &mut [Row]) {
+    let Some(local) = modes.iter().position(|mode| *mode == Mode::Local) else { return };
+    let plain = rows[local].per_second.median;
+    for (mode, row) in modes.iter().zip(rows) {
+        if *mode != Mode::Local {
+            row.set_figure("times slower than local", plain / row.per_second.median);
+        }
+    }
+}
