@@ -118,7 +118,7 @@ async fn a_child_hands_on_what_it_gives<DB: Writes>() {
     let saga = start(&stage, "child", with_a_child("", Behaviour::Good)).await;
     let report = saga.ended(PATIENCE).await.unwrap();
     assert_eq!((report.status(), report.cause()), (SagaStatus::Completed, ""));
-    let names: Vec<&str> = report.steps().map(|step| step.name()).collect();
+    let names: Vec<String> = report.steps().map(|step| step.name().to_owned()).collect();
     let expected = ["reserve", "billing", "billing/charge", "billing/check", "pay", "ship"];
     assert_eq!(names, expected);
     let billing = report.step("billing").unwrap();
