@@ -135,7 +135,8 @@ async fn a_release_wakes_one(kind: Kind) {
 
 async fn the_order_holds_whoever_leaves(kind: Kind) {
     let mut crowd = Crowd::gather(kind).await;
-    let leaving: HashSet<usize> = (0..WAITERS / 2).map(|_| rand::random_range(0..WAITERS)).collect();
+    let leaving: HashSet<usize> =
+        (0..WAITERS / 2).map(|_| rand::random_range(0..WAITERS)).collect();
     for number in &leaving {
         crowd.waiting[*number].abort();
     }

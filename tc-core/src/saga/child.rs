@@ -166,7 +166,7 @@ impl SagaDefinition {
         let lost_step = self.steps.iter().find(|step| !step.parent.is_none_or(is_there));
         let lost_child = self.each_child().zip(&self.children);
         let mut lost_child =
-            lost_child.filter(|(at, child)| !child.parent.is_none_or(|it| it < *at));
+            lost_child.filter(|(at, child)| child.parent.is_some_and(|it| it >= *at));
         match (lost_step, lost_child.next()) {
             (None, None) => Ok(()),
             (Some(step), _) => Err(SagaFault::Orphan(step.name.clone())),
