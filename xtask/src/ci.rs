@@ -75,7 +75,7 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
         interrupts.run(&mut example("order-payment-outbox", &killed))?;
     }
     interrupts.run(&mut example("flash-sale", &SALE))?;
-    interrupts.run(&mut recipes(&services.redis_url()?))?;
+    interrupts.run(&mut recipes(&services.redis_url()?, &services.zookeeper_url()?))?;
     for url in services.sql_urls()? {
         let sale = [&SALE[..], &["--database", &url]].concat();
         interrupts.run(&mut example("flash-sale", &sale))?;
@@ -86,9 +86,10 @@ fn run_examples(interrupts: &Interrupts) -> Result<()> {
 }
 
 /// Recipes for locks that are wrong: they must fail, and ours must not.
-fn recipes(redis: &str) -> Command {
+fn recipes(redis: &str, zookeeper: &str) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "-p", "seed-defects", "--", "all", "--redis", redis]);
+    command.args(["--zookeeper", zookeeper]);
     command
 }
 

@@ -86,6 +86,11 @@ impl Services {
         self.url(REDIS_VARIABLE)
     }
 
+    /// The address of the ZooKeeper server.
+    pub(crate) fn zookeeper_url(&self) -> Result<String> {
+        self.url(ZOOKEEPER_VARIABLE)
+    }
+
     /// The address of every broker.
     pub(crate) fn broker_urls(&self) -> Result<Vec<String>> {
         [REDIS_VARIABLE, RABBITMQ_VARIABLE, NATS_VARIABLE]

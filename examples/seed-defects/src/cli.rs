@@ -15,6 +15,10 @@ pub(crate) struct Options {
     /// takes `redis-server`.
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) redis: Option<String>,
+    /// A ZooKeeper for the three recipes that are about it, as `127.0.0.1:2181`; without it a
+    /// private one is started, which takes Java and ZooKeeper's classes.
+    #[arg(long, value_name = "HOST:PORT", global = true)]
+    pub(crate) zookeeper: Option<String>,
     /// Print one JSON object instead of a table.
     #[arg(long, global = true)]
     pub(crate) json: bool,

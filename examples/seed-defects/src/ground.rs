@@ -1,10 +1,10 @@
-//! Where recipes are played: a SQLite file for each, and a Redis.
+//! Where recipes are played: a SQLite file for each, a Redis, and a ZooKeeper.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use handfast_locks::{Grade, Locks, RedisLocks, SqliteLocks};
+use handfast_locks::{Backend, Grade, Locks, RedisLocks, SqliteLocks, ZooKeeperLocks};
 use handfast_migrations::{Database, client_migrations};
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
@@ -12,6 +12,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{Executor, SqlitePool};
 use tempfile::TempDir;
 
+use crate::cli::Options;
+use crate::recipes::Recipe;
+use crate::recipes::tree::Tree;
 use crate::recipes::watched::Watched;
 
 /// Of locks that are not meant to end by themselves.
@@ -28,9 +31,16 @@ const TABLES: &[&str] = &[
 /// What the recipes share.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    redis: Option<String>,
+    redis: Option<Shared>,
+    zookeeper: Option<Shared>,
+}
+
+/// A server that runs already, or one of our own.
+#[derive(Debug)]
+struct Shared {
+    url: String,
     // Lives as long as the recipes.
-    _server: Option<DatabaseServer>,
+    _own: Option<DatabaseServer>,
 }
 
 /// A SQLite database of one recipe's own.
@@ -42,17 +52,42 @@ pub(crate) struct Sqlite {
 }
 
 impl Ground {
-    pub(crate) fn new(redis: Option<&str>, needs_redis: bool) -> Result<Self> {
-        if redis.is_some() || !needs_redis {
-            return Ok(Self { redis: redis.map(str::to_owned), _server: None });
-        }
-        let started = DatabaseServer::start(Kind::Redis, &Place::new()?, &|| Ok(()));
-        let server = started.context("starting a Redis; --redis names one that runs")?;
-        Ok(Self { redis: Some(server.url()), _server: Some(server) })
+    /// With the servers that these recipes need.
+    pub(crate) fn new(options: &Options, recipes: &[Recipe]) -> Result<Self> {
+        let (redis, zookeeper) = (options.redis.as_deref(), options.zookeeper.as_deref());
+        let wants_redis = recipes.iter().any(|recipe| recipe.needs_redis());
+        let wants_zookeeper = recipes.iter().any(|recipe| recipe.needs_zookeeper());
+        Ok(Self {
+            redis: wants_redis
+                .then(|| Shared::new(redis, Kind::Redis))
+                .transpose()
+                .context("starting a Redis; --redis names one that runs")?,
+            zookeeper: wants_zookeeper
+                .then(|| Shared::new(zookeeper, Kind::ZooKeeper))
+                .transpose()
+                .context("starting a ZooKeeper; --zookeeper names one that runs")?,
+        })
     }
 
     fn redis_url(&self) -> Result<&str> {
-        self.redis.as_deref().context("a recipe for Redis needs one")
+        let redis = self.redis.as_ref().context("a recipe for Redis needs one")?;
+        Ok(&redis.url)
+    }
+
+    fn zookeeper_url(&self) -> Result<&str> {
+        let zookeeper = self.zookeeper.as_ref().context("a recipe for ZooKeeper needs one")?;
+        Ok(&zookeeper.url)
+    }
+
+    /// A folder in ZooKeeper.
+    pub(crate) async fn tree(&self) -> Result<Tree> {
+        Tree::new(self.zookeeper_url()?).await
+    }
+
+    /// Ours over ZooKeeper, and what passes between.
+    pub(crate) async fn zookeeper_locks(&self) -> Result<(Locks, Arc<Watched>)> {
+        let backend = ZooKeeperLocks::connect(self.zookeeper_url()?, LEASE).await?;
+        watched(Arc::new(backend), LEASE)
     }
 
     pub(crate) async fn redis(&self) -> Result<MultiplexedConnection> {
@@ -108,9 +143,24 @@ impl Sqlite {
         lease: Duration,
     ) -> Result<(Locks, Arc<Watched>)> {
         let backend = Arc::new(SqliteLocks::connect_with(options).await?);
-        let watched = Arc::new(Watched::over(backend));
-        let backend: Arc<dyn handfast_locks::Backend> = Arc::clone(&watched) as _;
-        let locks = Locks::over(backend).grade(Grade::Correctness).lease(lease).start()?;
-        Ok((locks, watched))
+        watched(backend, lease)
     }
+}
+
+impl Shared {
+    fn new(url: Option<&str>, kind: Kind) -> Result<Self> {
+        if let Some(url) = url {
+            return Ok(Self { url: url.to_owned(), _own: None });
+        }
+        let own = DatabaseServer::start(kind, &Place::new()?, &|| Ok(()))?;
+        Ok(Self { url: own.url(), _own: Some(own) })
+    }
+}
+
+/// Locks over a backend, and what passes between.
+fn watched(backend: Arc<dyn Backend>, lease: Duration) -> Result<(Locks, Arc<Watched>)> {
+    let watched = Arc::new(Watched::over(backend));
+    let backend: Arc<dyn Backend> = Arc::clone(&watched) as _;
+    let locks = Locks::over(backend).grade(Grade::Correctness).lease(lease).start()?;
+    Ok((locks, watched))
 }

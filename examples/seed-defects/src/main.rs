@@ -4,8 +4,7 @@
 //!
 //! Nothing here is a race that one hopes for: the order of steps is fixed, and where a recipe's
 //! background task matters, the next step waits for what that task does. SQL runs on SQLite, the
-//! scripts of Redis on a Redis. The three recipes for ZooKeeper are about the order of its messages
-//! and run on a tree of nodes in memory that keeps ZooKeeper's rules.
+//! scripts of Redis on a Redis, the sequential nodes on a ZooKeeper.
 
 mod cli;
 mod ground;
@@ -41,8 +40,7 @@ async fn main() -> ExitCode {
 /// Plays what is asked for, prints what was seen, and answers whether it is as it must be.
 async fn play(options: &Options) -> Result<bool> {
     let recipes = options.recipe.recipes();
-    let needs_redis = recipes.iter().any(|recipe| recipe.needs_redis());
-    let ground = Ground::new(options.redis.as_deref(), needs_redis)?;
+    let ground = Ground::new(options, &recipes)?;
     let report = Report::of(&ground, &recipes).await?;
     let text = if options.json { report.to_json()? } else { report.to_table() };
     writeln!(std::io::stdout(), "{text}")?;

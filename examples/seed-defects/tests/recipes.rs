@@ -6,10 +6,16 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 fn play(arguments: &[&str]) -> Result<Value> {
-    let redis = std::env::var("HANDFAST_TEST_REDIS");
-    let redis = redis.context("HANDFAST_TEST_REDIS is not set: run `cargo xtask test`")?;
+    let server = |variable: &str| {
+        let url = std::env::var(variable);
+        url.with_context(|| format!("{variable} is not set: run `cargo xtask test`"))
+    };
+    let (redis, zookeeper) = (server("HANDFAST_TEST_REDIS")?, server("HANDFAST_TEST_ZOOKEEPER")?);
     let mut command = Command::new(env!("CARGO_BIN_EXE_seed-defects"));
-    let output = command.args(["--json", "--redis", &redis]).args(arguments).output()?;
+    let output = command
+        .args(["--json", "--redis", &redis, "--zookeeper", &zookeeper])
+        .args(arguments)
+        .output()?;
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{}\n{out}\n{err}", output.status);

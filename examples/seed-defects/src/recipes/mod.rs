@@ -7,7 +7,7 @@ mod renewal;
 mod scheduler;
 mod table;
 mod thread;
-mod tree;
+pub(crate) mod tree;
 mod trying;
 pub(crate) mod watched;
 mod znodes;
@@ -132,6 +132,10 @@ impl Recipe {
         matches!(self, Self::Getset | Self::UnlockOfNothing)
     }
 
+    pub(crate) fn needs_zookeeper(self) -> bool {
+        matches!(self, Self::GoneBeforeWatched | Self::ForeignNodes | Self::OrphanNode)
+    }
+
     /// Plays the recipe as it is passed around.
     pub(crate) async fn as_written(self, ground: &Ground) -> Result<Seen> {
         match self {
@@ -143,9 +147,9 @@ impl Recipe {
             Self::RenewedForAThread => renewal::thread_as_written().await,
             Self::SchedulerPerLock => scheduler::as_written().await,
             Self::OwnerIsAThread => thread::as_written().await,
-            Self::GoneBeforeWatched => znodes::gone_as_written(),
-            Self::ForeignNodes => znodes::foreign_as_written(),
-            Self::OrphanNode => znodes::orphan_as_written(),
+            Self::GoneBeforeWatched => znodes::gone_as_written(ground).await,
+            Self::ForeignNodes => znodes::foreign_as_written(ground).await,
+            Self::OrphanNode => znodes::orphan_as_written(ground).await,
             Self::Getset => getset::as_written(ground).await,
             Self::BelowZero => counter::as_written().await,
             Self::UnlockOfNothing => latch::as_written(ground).await,
@@ -163,9 +167,9 @@ impl Recipe {
             Self::RenewedForAThread => renewal::thread_ours().await,
             Self::SchedulerPerLock => scheduler::ours().await,
             Self::OwnerIsAThread => thread::ours().await,
-            Self::GoneBeforeWatched => znodes::gone_ours().await,
-            Self::ForeignNodes => znodes::foreign_ours().await,
-            Self::OrphanNode => znodes::orphan_ours().await,
+            Self::GoneBeforeWatched => znodes::gone_ours(ground).await,
+            Self::ForeignNodes => znodes::foreign_ours(ground).await,
+            Self::OrphanNode => znodes::orphan_ours(ground).await,
             Self::Getset => getset::ours(ground).await,
             Self::BelowZero => counter::ours().await,
             Self::UnlockOfNothing => latch::ours(ground).await,

@@ -1,86 +1,78 @@
-//! A tree of nodes with ZooKeeper's rules, as far as locks use them: sequential nodes, children,
-//! watches that fire once. Time does not pass in it; each call is one message.
+//! A folder of ZooKeeper nodes as locks use them: sequential ones, in the order of their names, and
+//! watches that fire once.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use zookeeper_client::{Acls, Client, CreateMode, OneshotWatcher};
 
-/// Nodes by name, under one parent.
-#[derive(Debug, Default)]
-pub(super) struct Tree {
-    nodes: BTreeSet<String>,
-    next: u32,
-    watches: BTreeMap<String, Vec<Watch>>,
+/// A folder of one recipe's own, in one session.
+pub(crate) struct Tree {
+    client: Client,
+    path: String,
 }
 
-/// Whether it has fired.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Watch(Rc<RefCell<bool>>);
-
-impl Watch {
-    pub(super) fn has_fired(&self) -> bool {
-        *self.0.borrow()
-    }
-}
-
-/// A node that is watched is not there.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoNode;
+/// What is told when a node goes, or comes.
+pub(super) struct Watch(OneshotWatcher);
 
 impl Tree {
-    /// Creates a node with the next number behind its name.
-    pub(super) fn create_sequential(&mut self, prefix: &str) -> String {
-        let name = format!("{prefix}{:010}", self.next);
-        self.next += 1;
-        self.create(&name);
-        name
+    /// An empty one.
+    pub(crate) async fn new(zookeeper: &str) -> Result<Self> {
+        let client = Client::connect(zookeeper).await.context("connecting to ZooKeeper")?;
+        let path = format!("/seed-defects-{:016x}", rand::random::<u64>());
+        client.create(&path, &[], &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?;
+        Ok(Self { client, path })
     }
 
-    pub(super) fn create(&mut self, name: &str) {
-        self.nodes.insert(name.to_owned());
+    /// Creates a node with the next number behind its name, which goes with the session.
+    pub(super) async fn create_sequential(&self, prefix: &str) -> Result<String> {
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let path = format!("{}/{prefix}", self.path);
+        let (_, number) = self.client.create(&path, &[], &options).await?;
+        Ok(format!("{prefix}{number}"))
+    }
+
+    pub(super) async fn create(&self, name: &str) -> Result<()> {
+        let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        self.client.create(&format!("{}/{name}", self.path), &[], &options).await?;
+        Ok(())
     }
 
     /// In the order of their names.
-    pub(super) fn children(&self) -> Vec<String> {
-        self.nodes.iter().cloned().collect()
+    pub(super) async fn children(&self) -> Result<Vec<String>> {
+        let mut children = self.client.list_children(&self.path).await?;
+        children.sort();
+        Ok(children)
     }
 
-    /// Tells the watch when the node goes. One that is not there is watched for its creation, which
-    /// for a sequential node never comes.
-    pub(super) fn exists(&mut self, name: &str, watch: &Watch) -> Result<(), NoNode> {
-        self.watches.entry(name.to_owned()).or_default().push(watch.clone());
-        if self.nodes.contains(name) { Ok(()) } else { Err(NoNode) }
+    /// Whether the node is there, and a watch for its end. One that is not there is watched for its
+    /// creation, which for a sequential node never comes.
+    pub(super) async fn exists(&self, name: &str) -> Result<(bool, Watch)> {
+        let path = format!("{}/{name}", self.path);
+        let (stat, watch) = self.client.check_and_watch_stat(&path).await?;
+        Ok((stat.is_some(), Watch(watch)))
     }
 
-    pub(super) fn delete(&mut self, name: &str) {
-        if self.nodes.remove(name) {
-            for watch in self.watches.remove(name).into_iter().flatten() {
-                *watch.0.borrow_mut() = true;
-            }
+    /// Whether the watch has fired by now: ZooKeeper tells so before it answers what is asked
+    /// later.
+    pub(super) async fn has_fired(&self, watch: Watch) -> Result<bool> {
+        self.children().await?;
+        Ok(watch.0.changed().now_or_never().is_some())
+    }
+
+    pub(super) async fn delete(&self, name: &str) -> Result<()> {
+        Ok(self.client.delete(&format!("{}/{name}", self.path), None).await?)
+    }
+
+    /// Leaves nothing behind.
+    pub(super) async fn close(self) -> Result<()> {
+        for name in self.children().await? {
+            self.delete(&name).await?;
         }
+        Ok(self.client.delete(&self.path, None).await?)
     }
 }
 
 /// Who stands just before a node.
 pub(super) fn predecessor(children: &[String], own: &str) -> Option<String> {
     children.iter().rev().find(|child| child.as_str() < own).cloned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_watch_fires_when_its_node_goes() {
-        let (mut tree, watch) = (Tree::default(), Watch::default());
-        let first = tree.create_sequential("lock-");
-        let second = tree.create_sequential("lock-");
-        assert_eq!(predecessor(&tree.children(), &second).as_ref(), Some(&first));
-        assert_eq!(tree.exists(&first, &watch), Ok(()));
-        assert!(!watch.has_fired());
-        tree.delete(&first);
-        assert!(watch.has_fired());
-        assert_eq!(tree.exists(&first, &Watch::default()), Err(NoNode));
-        assert_eq!(predecessor(&tree.children(), &second), None);
-    }
 }

@@ -4,42 +4,46 @@ use anyhow::{Context, Result};
 use handfast_locks::LockName;
 
 use super::Seen;
-use super::tree::{Tree, Watch, predecessor};
+use super::tree::predecessor;
 use super::watched::{Between, hold};
-use crate::ground::{LEASE, Sqlite};
+use crate::ground::{Ground, LEASE};
 
 /// The predecessor goes after the list was read and before it is watched.
-pub(super) fn gone_as_written() -> Result<Seen> {
-    let mut tree = Tree::default();
-    let a = tree.create_sequential("lock-");
-    let b = tree.create_sequential("lock-");
-    let before = predecessor(&tree.children(), &b).context("A is before B")?;
-    tree.delete(&a);
-    let watch = Watch::default();
+pub(super) async fn gone_as_written(ground: &Ground) -> Result<Seen> {
+    let tree = ground.tree().await?;
+    let a = tree.create_sequential("lock-").await?;
+    let b = tree.create_sequential("lock-").await?;
+    let before = predecessor(&tree.children().await?, &b).context("A is before B")?;
+    tree.delete(&a).await?;
     // The callback is written for the case that the node is there.
-    let _ignored = tree.exists(&before, &watch);
-    let is_first = predecessor(&tree.children(), &b).is_none();
-    let sleeps = is_first && !watch.has_fired();
+    let (_ignored, watch) = tree.exists(&before).await?;
+    let is_first = predecessor(&tree.children().await?, &b).is_none();
+    let sleeps = is_first && !tree.has_fired(watch).await?;
+    tree.close().await?;
     Seen::new(!sleeps, "the lock is B's, and B waits for the end of a node that has gone: for ever")
 }
 
 /// The holder lets go after B's look was answered and before B waits.
-pub(super) async fn gone_ours() -> Result<Seen> {
-    let ground = Sqlite::new().await?;
-    let (locks, passed) = ground.locks(LEASE).await?;
-    let a = hold(&LockName::new("cron")?, 1);
+pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
+    let (locks, passed) = ground.zookeeper_locks().await?;
+    let name = LockName::new(fresh())?;
+    let a = hold(&name, 1);
     passed.take(&a, LEASE).await?;
     passed.next(Between::LeaveFirst(a)).await;
-    let guard = locks.lock("cron").await?;
-    Seen::new(guard.is_held(), "B's answer says busy, A lets go, B looks again and holds the lock")
+    let guard = locks.lock(name.as_str()).await?;
+    let is_held = guard.is_held();
+    let _how_it_stood = guard.release().await?;
+    Seen::new(is_held, "B's answer says busy, A lets go, B looks again and holds the lock")
 }
 
 /// Somebody else has a node in the same place.
-pub(super) fn foreign_as_written() -> Result<Seen> {
-    let mut tree = Tree::default();
-    tree.create("config");
-    let a = tree.create_sequential("lock-");
-    match predecessor(&tree.children(), &a) {
+pub(super) async fn foreign_as_written(ground: &Ground) -> Result<Seen> {
+    let tree = ground.tree().await?;
+    tree.create("config").await?;
+    let a = tree.create_sequential("lock-").await?;
+    let before = predecessor(&tree.children().await?, &a);
+    tree.close().await?;
+    match before {
         Some(before) => {
             let what = format!("nobody holds the lock, and A waits for the end of `{before}`");
             Seen::new(false, what)
@@ -48,33 +52,42 @@ pub(super) fn foreign_as_written() -> Result<Seen> {
     }
 }
 
-pub(super) async fn foreign_ours() -> Result<Seen> {
-    let ground = Sqlite::new().await?;
-    let (others, _) = ground.locks(LEASE).await?;
-    let (locks, _) = ground.locks(LEASE).await?;
-    let beside = ["config", "cro", "cron-", "cron/1"];
-    let _held = others.lock_all(&beside).await?;
-    let taken = locks.try_lock("cron").await;
-    let what = "A takes the free lock at once: locks of other names do not count";
-    Seen::new(taken.is_ok(), what)
+pub(super) async fn foreign_ours(ground: &Ground) -> Result<Seen> {
+    let (others, _) = ground.zookeeper_locks().await?;
+    let (locks, _) = ground.zookeeper_locks().await?;
+    let name = fresh();
+    let beside = ["config", &name[..name.len() - 1], &format!("{name}-"), &format!("{name}/1")];
+    let held = others.lock_all(&beside).await?;
+    let taken = locks.try_lock(&name).await;
+    let is_taken = taken.is_ok();
+    drop((held, taken));
+    others.settle().await?;
+    locks.settle().await?;
+    Seen::new(is_taken, "A takes the free lock at once: locks of other names do not count")
 }
 
 /// The server makes the node; the connection is lost before it says so.
-pub(super) fn orphan_as_written() -> Result<Seen> {
-    let mut tree = Tree::default();
-    let orphan = tree.create_sequential("lock-");
-    let a = tree.create_sequential("lock-");
+pub(super) async fn orphan_as_written(ground: &Ground) -> Result<Seen> {
+    let tree = ground.tree().await?;
+    let orphan = tree.create_sequential("lock-").await?;
+    let a = tree.create_sequential("lock-").await?;
     // Its session lives as long as A does, so it never goes.
-    let waits = predecessor(&tree.children(), &a).as_ref() == Some(&orphan);
+    let waits = predecessor(&tree.children().await?, &a).as_ref() == Some(&orphan);
+    tree.close().await?;
     Seen::new(!waits, format!("A waits for the end of `{orphan}`, which is its own"))
 }
 
-pub(super) async fn orphan_ours() -> Result<Seen> {
-    let ground = Sqlite::new().await?;
-    let (locks, passed) = ground.locks(LEASE).await?;
+pub(super) async fn orphan_ours(ground: &Ground) -> Result<Seen> {
+    let (locks, passed) = ground.zookeeper_locks().await?;
     passed.next(Between::LoseAnswer).await;
-    let guard = locks.lock("cron").await?;
-    let (asks, fence) = (passed.passed().asks, guard.fence().number());
-    let what = format!("A asks {asks} times with one token and finds its own lock, fence {fence}");
-    Seen::new(asks == 2 && fence == 1, what)
+    let guard = locks.lock(&fresh()).await?;
+    let (asks, is_held) = (passed.passed().asks, guard.is_held());
+    let _how_it_stood = guard.release().await?;
+    let what = format!("A asks {asks} times with one token and finds its own lock");
+    Seen::new(asks == 2 && is_held, what)
+}
+
+/// A name that no other run has.
+fn fresh() -> String {
+    format!("cron-{:016x}", rand::random::<u64>())
 }
