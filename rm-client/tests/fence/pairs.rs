@@ -50,7 +50,8 @@ async fn check_pair(
 ) {
     let (xid, fence) = fence();
     for step in standing.way() {
-        subject.run(&fence, Call::of(*step)).await;
+        let call = Call::of(*step);
+        assert_eq!(subject.run(&fence, call).await, way_ended(standing, call), "{standing:?}");
     }
     let (one, other) = tokio::join!(subject.run(&fence, first), subject.run(&fence, second));
     let orders = [in_order(standing, first, second), {

@@ -77,9 +77,12 @@ impl<DB: Levels> Subject for Local<DB> {
         async move {
             loop {
                 match self.run_once(fence, call).await {
-                    // At this level whoever writes must be ready to repeat his own work.
-                    Err(Failure::Work(FenceError::Conflict { .. }))
-                        if self.level == "SERIALIZABLE" => {}
+                    // At this level whoever writes must be ready to repeat his own work, also
+                    // after as many conflicts with neighbours as the fence repeats by itself.
+                    Err(
+                        Failure::Work(FenceError::Conflict { .. })
+                        | Failure::Fence(FenceError::Conflict { .. }),
+                    ) if self.level == "SERIALIZABLE" => {}
                     ended => return ended.into(),
                 }
             }
