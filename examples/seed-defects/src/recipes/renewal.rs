@@ -134,7 +134,7 @@ pub(super) async fn thread_as_written() -> Result<Seen> {
         anyhow::Ok(())
     };
     let failed = failed.await.is_err();
-    // Three leases and more.
+    // Three leases and more. A sender lives in this function.
     let _ = renewals.subscribe().wait_for(|renewals| *renewals > 10).await;
     let holder = naive.table.owner("cron").await?;
     let b = naive.table.take("cron", "B", SHORT).await?;
