@@ -113,6 +113,8 @@ impl Coordinator {
             }
             global.unfinished
         });
+        // Before anything is let go of, or the global would be granted it anew.
+        self.refuse_turns_of(now, xid, out);
         let mut touched = Touched::new();
         match decided {
             None | Some(0) => self.finish(now, xid, out),
@@ -123,7 +125,7 @@ impl Coordinator {
             self.refuse(id, self.already_decided(xid), &mut touched, out);
         }
         self.settle(now, touched, out);
-        self.refuse_turns_of(now, xid, out);
+        self.refuse_turns_behind(now, xid, out);
         if phase == Phase::Committing {
             self.end_leases_of(now, xid, out);
         }

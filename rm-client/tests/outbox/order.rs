@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use handfast::outbox::{self, EventState};
-use sqlx::{MySql, Postgres, Sqlite};
+use handfast::outbox::{self, EventState, Relay};
+use sqlx::{MySql, Pool, Postgres, Sqlite};
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event, start, until};
@@ -75,6 +75,38 @@ async fn refused_events_keep_their_key_in_order<DB: TestDatabase>() {
     scene.broker.accept("b");
     assert_eq!(scene.published("1", 4).await, ["a", "b", "c", "d"]);
     relay.stop().await;
+}
+
+/// The database's clock goes on while a statement runs: here by a millisecond each time that it is
+/// looked at. What is behind an event that becomes due meanwhile stays there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_passes_an_event_that_becomes_due_during_a_look() {
+    const KEYS: usize = 10;
+    let scene = Scene::<Postgres>::new().await;
+    let quick_clock = "CREATE SCHEMA quick; CREATE SEQUENCE quick.ticks; \
+        CREATE FUNCTION quick.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
+        $$ SELECT pg_catalog.clock_timestamp() + nextval('quick.ticks') * interval '1 ms' $$; \
+        DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = quick, pg_catalog, public', \
+        current_database()); END $$";
+    sqlx::raw_sql(quick_clock).execute(scene.pool()).await.unwrap();
+    let options = (*scene.pool().connect_options()).clone();
+    let pool = Pool::<Postgres>::connect_with(options).await.unwrap();
+    scene.broker.refuse("refused");
+    let relay = Relay::new(pool.clone(), scene.broker.clone()).attempts_max(1_000_000);
+    let pause = Duration::from_millis(20);
+    let relay = start(relay.idle_max(Duration::from_millis(5)).backoff(pause, pause));
+    for key in 0..KEYS {
+        scene.emit(&key.to_string(), "refused").await;
+        scene.emit(&key.to_string(), "behind").await;
+    }
+    until(async || scene.broker.refusals("refused") >= 500).await;
+    assert_eq!(scene.broker.count(), 0, "an event was published before an earlier one of its key");
+    scene.broker.accept("refused");
+    for key in 0..KEYS {
+        assert_eq!(scene.published(&key.to_string(), 2).await, ["refused", "behind"]);
+    }
+    relay.stop().await;
+    pool.close().await;
 }
 
 async fn poison_is_parked_and_its_key_with_it<DB: TestDatabase>() {

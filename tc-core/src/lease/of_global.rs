@@ -27,31 +27,36 @@ impl Coordinator {
         }
     }
 
-    /// Refuses what a decided global waits for, and, when it begins to roll back, the globals that
-    /// wait for it: they may hold what it needs.
+    /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
+    /// lets go of itself.
     pub(crate) fn refuse_turns_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
         if !self.leases.concerns_globals() {
             return;
         }
         let standings: Vec<Standing> = self.leases.of_global(xid).collect();
         for standing in standings {
-            match standing {
-                Standing::Waits(id) => {
-                    let reply = Reply::Rejected(self.already_decided(xid));
-                    self.end_turn(now, id, reply, out);
-                }
-                Standing::Held(id) if self.is_rolling_back(xid) => {
-                    let Some(lease) = self.leases.lease(id) else { continue };
-                    let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
-                    let queue = self.leases.queue(&lease.name).filter(is_global);
-                    let behind: Vec<TurnId> = queue.map(|(id, _)| id).collect();
-                    let (name, by_address) = (lease.name.clone(), self.address_of(xid));
-                    let why = Rejection::LockRollingBack { name, by: xid, by_address };
-                    for id in behind {
-                        self.end_turn(now, id, Reply::Rejected(why.clone()), out);
-                    }
-                }
-                Standing::Held(_) => {}
+            let Standing::Waits(id) = standing else { continue };
+            let reply = Reply::Rejected(self.already_decided(xid));
+            self.end_turn(now, id, reply, out);
+        }
+    }
+
+    /// Refuses the globals that wait for one that begins to roll back: they may hold what it needs.
+    pub(crate) fn refuse_turns_behind(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() || !self.is_rolling_back(xid) {
+            return;
+        }
+        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        for standing in standings {
+            let Standing::Held(id) = standing else { continue };
+            let Some(lease) = self.leases.lease(id) else { continue };
+            let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
+            let queue = self.leases.queue(&lease.name).filter(is_global);
+            let behind: Vec<TurnId> = queue.map(|(id, _)| id).collect();
+            let (name, by_address) = (lease.name.clone(), self.address_of(xid));
+            let why = Rejection::LockRollingBack { name, by: xid, by_address };
+            for id in behind {
+                self.end_turn(now, id, Reply::Rejected(why.clone()), out);
             }
         }
     }

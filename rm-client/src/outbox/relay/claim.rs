@@ -71,8 +71,9 @@ impl Claim<'_> {
         &self,
         connection: &mut PoolConnection<DB>,
     ) -> Result<Vec<Claimed>, OutboxError> {
+        let now_ms = now_ms::<DB>(connection).await?;
         isolate::<DB>(connection, "READ UNCOMMITTED").await?;
-        let candidates = self.look::<DB>(connection).await.map_err(explain::<DB>)?;
+        let candidates = self.look::<DB>(connection, now_ms).await.map_err(explain::<DB>)?;
         if candidates.is_empty() {
             return Ok(Vec::new());
         }
@@ -88,23 +89,25 @@ impl Claim<'_> {
         Ok(taken.iter().filter_map(|seq| locked.remove(seq)).collect())
     }
 
-    /// What could be claimed: number and key of each event.
+    /// What could be claimed: number and key of each event. All rows are held against one moment: an
+    /// event that becomes due during the look would let later ones of its key pass.
     async fn look<DB: AtDatabase>(
         &self,
         connection: &mut DB::Connection,
+        now_ms: i64,
     ) -> Result<Vec<(i64, i64)>, sqlx::Error> {
         let (seq, key) = (DB::as_number("e.seq"), DB::as_number("e.key_hash"));
         let query =
             Query::<DB>::new(&format!("SELECT {seq}, {key} FROM event_outbox e WHERE e.lane IN "));
         let query = query.numbers(self.lanes).sql(" AND e.status = 1 AND e.seq <= ");
-        let query = query.number(self.horizon).sql(" AND e.next_at_ms <= ").now();
+        let query = query.number(self.horizon).sql(" AND e.next_at_ms <= ").number(now_ms);
         let query = query.sql(
             " AND NOT EXISTS (SELECT 1 FROM event_outbox p WHERE p.key_hash = e.key_hash \
              AND p.seq < e.seq AND p.status IN (0, 1, 4) \
              AND (p.status <> 1 OR p.next_at_ms > ",
         );
-        let query = query.now().sql(")) ORDER BY e.seq LIMIT ").number(i64::from(self.batch));
-        let found = query.rows(connection).await?;
+        let query = query.number(now_ms).sql(")) ORDER BY e.seq LIMIT ");
+        let found = query.number(i64::from(self.batch)).rows(connection).await?;
         found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, number_of::<DB>(row, 1)?))).collect()
     }
 
@@ -122,6 +125,12 @@ impl Claim<'_> {
         let query = query.text(self.relay).sql(" AND until_ms > ").now().sql(")");
         Ok(query.execute(connection).await? == taken.len() as u64)
     }
+}
+
+/// The database's clock.
+async fn now_ms<DB: AtDatabase>(connection: &mut DB::Connection) -> Result<i64, sqlx::Error> {
+    let found = Query::<DB>::new("SELECT ").now().rows(connection).await?;
+    number_of::<DB>(found.first().ok_or(sqlx::Error::RowNotFound)?, 0)
 }
 
 /// The isolation of the next transaction, where the look of it matters.
