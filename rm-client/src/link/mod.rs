@@ -9,6 +9,7 @@ mod event;
 mod lanes;
 mod outbox;
 mod protocol;
+mod releases;
 mod shell;
 
 pub(crate) use dial::Dialler;

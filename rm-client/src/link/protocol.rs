@@ -18,6 +18,7 @@
 //! A request lives from `submit` until it is answered, runs out of time, or is cancelled, whatever
 //! happens to connections meanwhile: after a reconnect every unanswered one is sent again under its
 //! id. All requests of the API may be repeated; a repeated `Begin` leaves an orphan that expires.
+//! Releases of locks answered shortly before are sent again too: see [`Releases`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -31,10 +32,13 @@ use rand::{RngExt, SeedableRng};
 
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::outbox::Outbox;
+use super::releases::Releases;
 use crate::error::Error;
 
 /// Refusals that ask for another coordinator.
 const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
+/// How long a release is tried that is sent again.
+const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
 /// The refusal that asks for another time.
 const LATER: &str = "HF-TC-BUSY";
 
@@ -94,6 +98,7 @@ pub struct Protocol {
     /// Requests that a busy coordinator sent back, and when to send them again.
     held: BTreeSet<RequestId>,
     resume_at: Option<Moment>,
+    releases: Releases,
     resources: Vec<Resource>,
     /// How many of `resources` this connection knows of.
     announced: usize,
@@ -122,6 +127,7 @@ impl Protocol {
             outbox: Outbox::default(),
             held: BTreeSet::new(),
             resume_at: None,
+            releases: Releases::default(),
             resources: Vec::new(),
             announced: 0,
             announcements: BTreeSet::new(),
@@ -323,6 +329,7 @@ impl Protocol {
                 self.hang_up(now, Failure::Passing(refusal.message.into()));
             }
             Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
+            Some(Answer::ReleaseLock(reply)) => self.released(now, id, reply),
             Some(
                 answer @ (Answer::Begin(_)
                 | Answer::RegisterBranch(_)
@@ -333,7 +340,6 @@ impl Protocol {
                 | Answer::Saga(_)
                 | Answer::AcquireLock(_)
                 | Answer::RenewLocks(_)
-                | Answer::ReleaseLock(_)
                 | Answer::FindLock(_)
                 | Answer::TryBranch(_)
                 | Answer::Rejected(_)),
@@ -386,6 +392,7 @@ impl Protocol {
         self.last_failure = Arc::clone(failure.reason());
         self.state = State::Apart { dial_at: retry_at };
         self.resume();
+        self.release_again(now);
         self.outbox.requeue(self.requests.keys().copied());
         self.events.push_back(Event::Parted { failure, retry_at });
     }
@@ -452,17 +459,35 @@ impl Protocol {
 
     /// Ends a request. One that has ended before (a doubled or late answer) is left alone.
     fn complete(&mut self, id: RequestId, result: Result<Answer, Error>) {
-        if self.remove(id) {
+        if self.remove(id).is_some() {
             self.events.push_back(Event::Complete { id, result });
         }
     }
 
-    fn remove(&mut self, id: RequestId) -> bool {
-        let Some(pending) = self.requests.remove(&id) else { return false };
+    fn released(&mut self, now: Moment, id: RequestId, reply: v1::ReleaseLockReply) {
+        let Some(pending) = self.remove(id) else { return };
+        if reply.was_held {
+            self.releases.note(now, pending.ask);
+        }
+        let result = Ok(Answer::ReleaseLock(reply));
+        self.events.push_back(Event::Complete { id, result });
+    }
+
+    /// Nobody waits for these any more; where there is no room for one, its lease ends by time.
+    fn release_again(&mut self, now: Moment) {
+        for release in self.releases.take() {
+            if self.submit("release_lock", release, now.after(RELEASE_DEADLINE)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn remove(&mut self, id: RequestId) -> Option<Pending> {
+        let pending = self.requests.remove(&id)?;
         self.deadlines.remove(&(pending.deadline, id));
         self.outbox.remove_request(id);
         self.held.remove(&id);
-        true
+        Some(pending)
     }
 
     fn fresh_id(&mut self) -> RequestId {

@@ -160,19 +160,16 @@ impl Backend for CoordinatorLocks {
             let reply = self.shared.coordinator.acquire_lock(request).await;
             return answer_of(reply.map_err(backend_error)?, sent_at, true);
         }
-        let request = || self.request(ask, WAIT);
-        let is_first = match self.shared.join(ask, request) {
-            None => false,
-            Some(mut answered) => {
-                // Whether in time or not is seen below.
-                let _ = tokio::time::timeout(GRACE, answered.wait_for(Option::is_some)).await;
-                true
+        if self.shared.queue.hear_of(ask.token) {
+            if let Some(answered) = self.shared.queue.take(ask.token) {
+                return answer_of(answered.reply.map_err(backend_error)?, answered.sent_at, false);
             }
-        };
-        if let Some(answered) = self.shared.queue.take(ask.token) {
-            return answer_of(answered.reply.map_err(backend_error)?, answered.sent_at, is_first);
-        }
-        if is_first {
+        } else {
+            let mut asking = self.shared.asking(self.request(ask, WAIT));
+            if let Ok(answered) = tokio::time::timeout(GRACE, &mut asking).await {
+                return answer_of(answered.reply.map_err(backend_error)?, answered.sent_at, true);
+            }
+            self.shared.join(Hold { name: ask.name.clone(), token: ask.token }, asking);
             let request = v1::FindLockRequest { name: ask.name.as_str().to_owned() };
             let found = self.shared.coordinator.find_lock(request).await.map_err(backend_error)?;
             self.shared.queue.see(ask.token, found.holder.and_then(holder_of));

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use handfast_proto::v1;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use handfast_locks::{Ask, Hold, Holder, Leave, Moment, Token, WAITER_ALIVE, Wake};
+use handfast_locks::{Hold, Holder, Leave, Moment, Token, WAITER_ALIVE, Wake};
 
 use super::Shared;
 use crate::error::Error;
@@ -26,7 +27,7 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Waiting {
-    answered: watch::Receiver<Option<Answered>>,
+    answered: Option<Answered>,
     alive_until: Instant,
     /// It was abandoned and is being given up at the coordinator. Whoever comes back asks again
     /// after that: a request of his now could be overtaken by the end of the one before.
@@ -45,45 +46,36 @@ enum Life {
 }
 
 /// An answer, and when its request was sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Answered {
     pub(super) reply: Result<v1::AcquireLockReply, Error>,
     pub(super) sent_at: Moment,
 }
 
+/// A request on its way to its answer.
+pub(super) type Asking = BoxFuture<'static, Answered>;
+
 impl Shared {
-    /// Makes sure that a request waits. Gives its answer to come if it is the first of its
-    /// acquisition; a later one is a sign of life.
-    pub(super) fn join(
-        self: &Arc<Self>,
-        ask: &Ask,
-        request: impl FnOnce() -> v1::AcquireLockRequest,
-    ) -> Option<watch::Receiver<Option<Answered>>> {
-        let mut waiting = self.queue.lock();
-        let alive_until = Instant::now() + WAITER_ALIVE;
-        if let Some(known) = waiting.get_mut(&ask.token) {
-            known.alive_until = alive_until;
-            return None;
-        }
-        let (answering, answered) = watch::channel(None);
-        let hold = Hold { name: ask.name.clone(), token: ask.token };
-        let task = tokio::spawn(Arc::clone(self).wait(hold, request(), answering)).abort_handle();
-        let (ours, is_leaving, holder) = (answered.clone(), false, None);
-        let entry = Waiting { answered: ours, alive_until, is_leaving, holder, task };
-        waiting.insert(ask.token, entry);
-        Some(answered)
+    /// A request that counts from now on, and is sent when it is first polled.
+    pub(super) fn asking(&self, request: v1::AcquireLockRequest) -> Asking {
+        let (coordinator, sent_at) = (self.coordinator.clone(), Moment::now());
+        async move { Answered { reply: coordinator.acquire_lock(request).await, sent_at } }.boxed()
     }
 
-    async fn wait(
-        self: Arc<Self>,
-        hold: Hold,
-        request: v1::AcquireLockRequest,
-        answering: watch::Sender<Option<Answered>>,
-    ) {
-        let (token, sent_at) = (hold.token, Moment::now());
+    /// Lets a request that is not answered at once wait here.
+    pub(super) fn join(self: &Arc<Self>, hold: Hold, asking: Asking) {
+        let mut waiting = self.queue.lock();
+        let (token, alive_until) = (hold.token, Instant::now() + WAITER_ALIVE);
+        let task = tokio::spawn(Arc::clone(self).wait(hold, asking)).abort_handle();
+        let (answered, is_leaving, holder) = (None, false, None);
+        waiting.insert(token, Waiting { answered, alive_until, is_leaving, holder, task });
+    }
+
+    async fn wait(self: Arc<Self>, hold: Hold, asking: Asking) {
+        let token = hold.token;
         tokio::select! {
-            reply = self.coordinator.acquire_lock(request) => {
-                answering.send_replace(Some(Answered { reply, sent_at }));
+            answered = asking => {
+                self.queue.answer(token, answered);
                 self.wake(Wake::One(token), token.client);
                 self.queue.abandoned(token).await;
             }
@@ -98,11 +90,25 @@ impl Shared {
 }
 
 impl Queue {
+    /// A sign of life of whoever waits. Whether somebody does.
+    pub(super) fn hear_of(&self, token: Token) -> bool {
+        let mut waiting = self.lock();
+        let Some(known) = waiting.get_mut(&token) else { return false };
+        known.alive_until = Instant::now() + WAITER_ALIVE;
+        true
+    }
+
+    fn answer(&self, token: Token, answered: Answered) {
+        if let Some(known) = self.lock().get_mut(&token) {
+            known.answered = Some(answered);
+        }
+    }
+
     /// Fetches an answer; nothing waits any more then.
     pub(super) fn take(&self, token: Token) -> Option<Answered> {
         let mut waiting = self.lock();
-        let known = waiting.get(&token).filter(|known| !known.is_leaving)?;
-        let answered = known.answered.borrow().clone()?;
+        let known = waiting.get_mut(&token).filter(|known| !known.is_leaving)?;
+        let answered = known.answered.take()?;
         waiting.remove(&token)?.task.abort();
         Some(answered)
     }

@@ -8,7 +8,9 @@ use std::mem;
 
 use hashbrown::{HashMap, HashSet};
 
-use handfast_core::{Change, Coordinator, Effect, Outcome, RecordKey, Request, Timestamp, What};
+use handfast_core::{
+    Change, Coordinator, Effect, Outcome, RecordKey, Reply, Request, Timestamp, What,
+};
 
 use super::inbox::{Answer, View};
 
@@ -91,6 +93,8 @@ impl Step {
         if begins && self.outcome.changes.is_empty() {
             self.at_once.extend(self.outcome.effects.drain(..).map(Emission::Effect));
         }
+        let freed = self.outcome.effects.extract_if(.., |effect| tells_of_a_release(effect));
+        self.at_once.extend(freed.map(Emission::Effect));
         self.gather();
         self.lingering_since = match self.lingering_since {
             _ if self.gathered.changes.is_empty() => None,
@@ -113,7 +117,9 @@ impl Step {
     }
 
     /// What leaves without waiting for a batch. A begin is stored nowhere and tells nothing of what
-    /// is (`docs/decisions/0002-begin-is-not-stored.md`): its reply has nothing to wait for.
+    /// is (`docs/decisions/0002-begin-is-not-stored.md`): its reply has nothing to wait for. A
+    /// release tells whoever asked for it what he knows, that he does not hold the lock
+    /// (`docs/decisions/0011-a-release-is-answered-at-once.md`).
     #[must_use]
     pub fn take_at_once(&mut self) -> Vec<Emission> {
         mem::take(&mut self.at_once)
@@ -146,6 +152,10 @@ impl Step {
         self.gathered.changes.append(&mut self.outcome.changes);
         self.gathered.emissions.extend(self.outcome.effects.drain(..).map(Emission::Effect));
     }
+}
+
+fn tells_of_a_release(effect: &Effect) -> bool {
+    matches!(effect, Effect::Reply { reply: Reply::LockFreed, .. })
 }
 
 /// Whether a decided request has its reply.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{
     BranchId, Change, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalStatus, Holding,
-    LockMode, LockWait, Mode, NewBranch, PhaseTwoOutcome, Record, Reply, ReplyWhen, RollbackReason,
-    Rounds, RowLock, Timestamp, What, Xid,
+    LockMode, LockShare, LockToken, LockWait, Mode, NewBranch, NewLease, PhaseTwoOutcome, Record,
+    Reply, ReplyWhen, RollbackReason, Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::PhaseTwo;
@@ -187,6 +187,75 @@ async fn a_begin_is_answered_while_a_batch_is_being_written() {
     assert!((&mut registering).now_or_never().is_none());
     batch.verdict.send(Ok(())).unwrap();
     assert!(matches!(registering.await, Ok(Reply::Registered { .. })));
+}
+
+/// Its holder knows that he holds the lock no longer. Who gets it next is told when that is durable.
+#[tokio::test]
+async fn a_release_is_answered_while_a_batch_is_being_written() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let asking = tokio::spawn(ask(engine.handle.clone(), acquire(1)));
+    held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
+    assert!(matches!(asking.await.unwrap(), Ok(Reply::LockGranted { .. })));
+
+    let mut waiting = Box::pin(engine.handle.call(acquire(2)));
+    assert!((&mut waiting).now_or_never().is_none());
+    let releasing = tokio::select! {
+        biased;
+        reply = engine.handle.call(release(1)) => reply,
+        _ = held.recv() => panic!("the release waits for its batch"),
+    };
+    assert_eq!(releasing, Ok(Reply::LockFreed));
+    let batch = tokio::select! {
+        reply = &mut waiting => panic!("{reply:?} left before its batch"),
+        batch = held.recv() => batch.unwrap(),
+    };
+    assert_eq!(batch.changes.len(), 2, "the end and the grant: {:?}", batch.changes);
+    assert!((&mut waiting).now_or_never().is_none());
+    batch.verdict.send(Ok(())).unwrap();
+    assert!(matches!(waiting.await, Ok(Reply::LockGranted { .. })));
+}
+
+/// What it would tell of another holder, a crash could undo.
+#[tokio::test]
+async fn a_release_that_frees_nothing_is_answered_when_what_it_saw_is_durable() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let mut asking = Box::pin(engine.handle.call(acquire(1)));
+    let batch = tokio::select! {
+        reply = &mut asking => panic!("{reply:?} left before its batch"),
+        batch = held.recv() => batch.unwrap(),
+    };
+    let mut releasing = Box::pin(engine.handle.call(release(2)));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        assert!((&mut releasing).now_or_never().is_none());
+    }
+    batch.verdict.send(Ok(())).unwrap();
+    let Ok(Reply::LockNotHeld { current: Some(current) }) = releasing.await else { panic!() };
+    assert_eq!(current.token, token(1));
+}
+
+fn token(number: u64) -> LockToken {
+    LockToken { client: [1; 16], number }
+}
+
+fn acquire(number: u64) -> What {
+    What::AcquireLock(Box::new(NewLease {
+        name: "orders/42".into(),
+        token: token(number),
+        share: LockShare::All,
+        xid: None,
+        label: "test".into(),
+        lease_ms: 30_000,
+        delay_ms: 0,
+        hold_ms_max: None,
+        wait_ms: 30_000,
+    }))
+}
+
+fn release(number: u64) -> What {
+    What::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
 }
 
 /// That a branch is finished would be found out again after a crash: it is written with what comes

@@ -128,6 +128,39 @@ fn resource(id: &str) -> Resource {
     Resource { id: id.to_owned(), mode: v1::Mode::At.into(), label: String::new() }
 }
 
+/// A release is answered before it is stored: a coordinator that crashes may have it no more.
+#[test]
+fn a_release_that_a_crash_may_have_undone_is_sent_again() {
+    let mut driven = Driven::ready();
+    let release = |driven: &mut Driven, name: &str, was_held| {
+        let request = v1::ReleaseLockRequest { name: name.to_owned(), ..Default::default() };
+        let deadline = driven.now.after(DEADLINE);
+        let ask = Ask::ReleaseLock(request);
+        let id = driven.protocol.submit("release_lock", ask, deadline).unwrap();
+        driven.frame();
+        driven.answer(id.0, Answer::ReleaseLock(v1::ReleaseLockReply { was_held, current: None }));
+        assert_eq!(driven.ended(id).len(), 1);
+    };
+    release(&mut driven, "long stored", true);
+    driven.now = driven.now.after(Duration::from_secs(1));
+    release(&mut driven, "one", true);
+    release(&mut driven, "not held", false);
+    release(&mut driven, "two", true);
+    driven.lose();
+    driven.sleep();
+    driven.greet();
+    let again: Vec<_> = driven.frame().into_iter().map(|(_, ask)| ask).collect();
+    let names = again.iter().map(|ask| match ask {
+        Some(Ask::ReleaseLock(release)) => release.name.as_str(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["one", "two"]);
+    driven.lose();
+    driven.sleep();
+    driven.greet();
+    assert_eq!(driven.frame().len(), 2, "they are unanswered");
+}
+
 #[test]
 fn what_was_queued_goes_in_one_frame_after_the_greeting() {
     let mut driven = Driven::new(&["a"]);

@@ -1,0 +1,41 @@
+//! Releases of named locks that a crash of the coordinator may undo.
+//!
+//! The coordinator answers a release before it is stored, and stores it with what comes next
+//! (`docs/decisions/0011-a-release-is-answered-at-once.md`). Whoever reconnects soon after sends it
+//! again, so that the lock is not held by nobody until its lease ends. A release that did take
+//! effect finds nothing the second time: an acquisition's token is never used again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use handfast_proto::v1::client_message::Body as Ask;
+
+use super::event::Moment;
+
+/// A coordinator that answers this long after a release has stored it.
+const STORED_AFTER: Duration = Duration::from_secs(1);
+/// How many are kept, the newest (BOUNDED).
+const RELEASES_MAX: usize = 8_192;
+
+/// Releases that were answered, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Releases {
+    answered: VecDeque<(Moment, Ask)>,
+}
+
+impl Releases {
+    /// A release was answered.
+    pub(super) fn note(&mut self, now: Moment, release: Ask) {
+        let is_stored = |(at, _): &mut (Moment, Ask)| at.after(STORED_AFTER) <= now;
+        while self.answered.pop_front_if(is_stored).is_some() {}
+        if self.answered.len() == RELEASES_MAX {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((now, release));
+    }
+
+    /// What is to be sent again.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Ask> + use<> {
+        std::mem::take(&mut self.answered).into_iter().map(|(_, release)| release)
+    }
+}
