@@ -189,7 +189,7 @@ async fn a_begin_is_answered_while_a_batch_is_being_written() {
     assert!(matches!(registering.await, Ok(Reply::Registered { .. })));
 }
 
-/// Its holder knows that he holds the lock no longer. Who gets it next is told when that is durable.
+/// Its holder knows that he holds it no longer. Who gets it next is told when that is durable.
 #[tokio::test]
 async fn a_release_is_answered_while_a_batch_is_being_written() {
     let (store, mut held) = HeldStore::new();

@@ -89,8 +89,8 @@ impl Claim<'_> {
         Ok(taken.iter().filter_map(|seq| locked.remove(seq)).collect())
     }
 
-    /// What could be claimed: number and key of each event. All rows are held against one moment: an
-    /// event that becomes due during the look would let later ones of its key pass.
+    /// What could be claimed: number and key of each event. All rows are held against one moment:
+    /// an event that becomes due during the look would let later ones of its key pass.
     async fn look<DB: AtDatabase>(
         &self,
         connection: &mut DB::Connection,
