@@ -58,8 +58,8 @@ impl Coordinator {
             What::RegisterBranch { xid, branch, wait } => {
                 self.register_branch(now, to, xid, branch, wait, out)
             }
-            What::ReportBranch { xid, branch, outcome } => {
-                self.report_branch(now, xid, branch, outcome, out)
+            What::ReportBranch { xid, branch, outcome, application_data } => {
+                self.report_branch(now, xid, branch, outcome, application_data, out)
             }
             What::CheckLocks { xid, resource, rows, wait } => {
                 self.check_locks(now, to, xid, &resource, rows, wait)

@@ -1,15 +1,34 @@
-//! Reports on phase one of a branch.
+//! Reports on phase one of a branch, and of what phase two is to be given.
 
 use crate::branch::Stage;
 use crate::coordinator::{Answer, Coordinator};
+use crate::global::Global;
 use crate::lock::Touched;
-use crate::outcome::{Change, Outcome, Rejection, Reply};
+use crate::outcome::{Change, Effect, Outcome, Rejection, Reply};
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, PhaseOneOutcome};
 use crate::{BranchId, Timestamp, Xid};
 
 impl Coordinator {
     pub(crate) fn report_branch(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        outcome: Option<PhaseOneOutcome>,
+        application_data: Box<[u8]>,
+        out: &mut Outcome,
+    ) -> Answer {
+        let ended = outcome.map(|outcome| self.end_phase_one(now, xid, branch, outcome, out));
+        match ended.transpose()? {
+            // Nothing is left of the branch that data could be given to.
+            Some(reply) if outcome == Some(PhaseOneOutcome::Failed) => Ok(reply),
+            Some(reply) if application_data.is_empty() => Ok(reply),
+            Some(_) | None => self.change_data(xid, branch, application_data, out),
+        }
+    }
+
+    fn end_phase_one(
         &mut self,
         now: Timestamp,
         xid: Xid,
@@ -102,5 +121,34 @@ impl Coordinator {
             self.after_change_of_rows(now, xid, &mut touched, out);
         }
         self.settle(now, touched, out);
+    }
+
+    /// Gives phase two other data, if there is any. A call that may be out is repeated with it; a
+    /// branch that is finished has no use for it, and whoever reported must not take it for given.
+    fn change_data(
+        &mut self,
+        xid: Xid,
+        id: BranchId,
+        application_data: Box<[u8]>,
+        out: &mut Outcome,
+    ) -> Answer {
+        let global = self.globals.get(xid).ok_or_else(|| self.finished_or_unknown(xid))?;
+        let unknown = Rejection::UnknownBranch { xid, branch: id };
+        let branch = global.branch(id).ok_or(unknown)?;
+        if branch.is_finished() {
+            return Err(self.already_decided(xid));
+        }
+        if !application_data.is_empty() && branch.application_data() != application_data {
+            self.globals.change(xid, |global| {
+                if let Some(branch) = global.branch_mut(id) {
+                    branch.rare.get_or_insert_default().application_data = application_data;
+                }
+            });
+            self.put_branch(xid, id, out);
+            let due = self.globals.get(xid).into_iter().flat_map(Global::due);
+            let repeated = due.filter(|call| call.branch == id);
+            out.effects.extend(repeated.map(Effect::PhaseTwo));
+        }
+        Ok(Some(Reply::Reported))
     }
 }

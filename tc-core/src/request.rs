@@ -40,14 +40,16 @@ pub enum What {
         /// What to do when a row is locked by another global.
         wait: LockWait,
     },
-    /// Phase one of a branch ended.
+    /// Phase one of a branch ended, or phase two is to be given other data.
     ReportBranch {
         /// The global.
         xid: Xid,
         /// The branch.
         branch: BranchId,
-        /// How it ended.
-        outcome: PhaseOneOutcome,
+        /// How phase one ended; `None` where it goes on.
+        outcome: Option<PhaseOneOutcome>,
+        /// Takes the place of the data that the branch was registered with, unless it is empty.
+        application_data: Box<[u8]>,
     },
     /// Waits until no other global holds the rows; takes nothing.
     CheckLocks {
@@ -196,7 +198,7 @@ pub struct NewBranch {
     pub mode: Mode,
     /// The rows whose global locks the branch must hold.
     pub rows: Vec<RowLock>,
-    /// Handed back in phase two.
+    /// Handed back in phase two, unless a report brings other data.
     pub application_data: Box<[u8]>,
 }
 

@@ -58,7 +58,8 @@ fn contention() -> impl Strategy<Value = Step> {
     let report = (0..GLOBALS, branch()).prop_map(|(global, branch)| Step::Report {
         global,
         branch,
-        outcome: PhaseOneOutcome::Failed,
+        outcome: Some(PhaseOneOutcome::Failed),
+        data: "",
     });
     let check = (0..GLOBALS, vec(0..KEYS, 1..3)).prop_map(move |(global, rows)| Step::Check {
         global: Some(global),
@@ -121,16 +122,15 @@ fn vote() -> impl Strategy<Value = Step> {
 
 fn report() -> impl Strategy<Value = Step> {
     let outcome = prop_oneof![
-        Just(PhaseOneOutcome::Done),
-        Just(PhaseOneOutcome::Failed),
-        Just(PhaseOneOutcome::Failed),
-        Just(PhaseOneOutcome::Unknown)
+        Just(Some(PhaseOneOutcome::Done)),
+        Just(Some(PhaseOneOutcome::Failed)),
+        Just(Some(PhaseOneOutcome::Failed)),
+        Just(Some(PhaseOneOutcome::Unknown)),
+        Just(None)
     ];
-    (any::<usize>(), branch(), outcome).prop_map(|(global, branch, outcome)| Step::Report {
-        global,
-        branch,
-        outcome,
-    })
+    let data = prop_oneof![Just(""), Just("a"), Just("b")];
+    (any::<usize>(), branch(), outcome, data)
+        .prop_map(|(global, branch, outcome, data)| Step::Report { global, branch, outcome, data })
 }
 
 fn check() -> impl Strategy<Value = Step> {

@@ -4,7 +4,7 @@
 //! begin x1 [timeout=MS] [application=A] [name=N]
 //! register x1/1 RESOURCE [ROW...] [mode=tcc|two-phase] [wait=MS] [holding=database] [as=NAME]
 //!     [data=TEXT]
-//! report x1/1 done|failed|unknown
+//! report x1/1 done|failed|unknown|running [data=TEXT]
 //! check x1|nobody RESOURCE ROW... [wait=MS] [holding=database] [as=NAME]
 //! commit|rollback x1 [rounds=2] [when=finished|effective] [by=operator] [reason=TEXT] [as=NAME]
 //! vote x1/1 can-commit|prepare yes|no|retry
@@ -101,12 +101,14 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
 
 fn report(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {
     let outcome = match arguments.next_pos().ok_or("how did it end?")? {
-        "done" => PhaseOneOutcome::Done,
-        "failed" => PhaseOneOutcome::Failed,
-        "unknown" => PhaseOneOutcome::Unknown,
+        "done" => Some(PhaseOneOutcome::Done),
+        "failed" => Some(PhaseOneOutcome::Failed),
+        "unknown" => Some(PhaseOneOutcome::Unknown),
+        "running" => None,
         other => return Err(format!("no such outcome: {other}").into()),
     };
-    Ok(What::ReportBranch { xid, branch, outcome })
+    let application_data = arguments.take_key("data").unwrap_or("").as_bytes().into();
+    Ok(What::ReportBranch { xid, branch, outcome, application_data })
 }
 
 fn check(xid: Option<Xid>, arguments: &mut ArgumentConsumer<'_>) -> Fallible<What> {

@@ -36,7 +36,8 @@ pub(crate) enum Step {
     Report {
         global: usize,
         branch: u64,
-        outcome: PhaseOneOutcome,
+        outcome: Option<PhaseOneOutcome>,
+        data: &'static str,
     },
     Check {
         global: Option<usize>,
@@ -207,8 +208,8 @@ impl World {
         for call in self.owed().iter().filter(|call| !owed_before.contains(call)) {
             let is_call = |effect: &Effect| *effect == Effect::PhaseTwo(call.clone());
             let waits_for_back_off = owed_before.iter().any(|known| {
-                (known.xid, known.branch, known.resolution)
-                    == (call.xid, call.branch, call.resolution)
+                (known.xid, known.branch, known.resolution, &known.application_data)
+                    == (call.xid, call.branch, call.resolution, &call.application_data)
             });
             assert!(waits_for_back_off || out.effects.iter().any(is_call), "not called: {call:?}");
         }
@@ -282,8 +283,10 @@ impl World {
                 let resource = RESOURCES[resource].into();
                 return Some((What::CheckLocks { xid, resource, rows, wait }, Some(pending)));
             }
-            Step::Report { global, branch, outcome } => {
-                What::ReportBranch { xid: self.pick(global)?, branch: BranchId(branch), outcome }
+            Step::Report { global, branch, outcome, data } => {
+                let (xid, branch) = (self.pick(global)?, BranchId(branch));
+                let application_data = data.as_bytes().into();
+                What::ReportBranch { xid, branch, outcome, application_data }
             }
             Step::End { global, decision, rounds, by, reply_when } => {
                 let (xid, reason) = (self.pick(global)?, "".into());

@@ -65,7 +65,9 @@ impl Bounds {
             Ok(wire::PhaseOneOutcome::Unspecified) | Err(_) => return Err(missing("outcome")),
         };
         let branch = branch_id(request.branch_id)?;
-        Ok(What::ReportBranch { xid: self.xid(&request.xid)?, branch, outcome })
+        let (xid, outcome, application_data) =
+            (self.xid(&request.xid)?, Some(outcome), Box::default());
+        Ok(What::ReportBranch { xid, branch, outcome, application_data })
     }
 
     pub(super) fn check_locks(&self, request: wire::CheckLocksRequest) -> Result<What, BadRequest> {

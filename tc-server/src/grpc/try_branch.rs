@@ -112,8 +112,9 @@ impl Front {
 
     async fn doubt(&self, registration: &What) -> Result<(), NotTried> {
         let What::RegisterBranch { xid, branch, .. } = registration else { return Ok(()) };
-        let (xid, branch, outcome) = (*xid, branch.id, PhaseOneOutcome::Unknown);
-        self.decide(What::ReportBranch { xid, branch, outcome }).await
+        let (xid, branch, outcome) = (*xid, branch.id, Some(PhaseOneOutcome::Unknown));
+        let application_data = Box::default();
+        self.decide(What::ReportBranch { xid, branch, outcome, application_data }).await
     }
 
     async fn decide(&self, what: What) -> Result<(), NotTried> {

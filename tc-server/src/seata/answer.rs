@@ -173,8 +173,8 @@ impl Desk {
         };
         if self.is_saga(xid).await? {
             if ended {
-                let outcome = PhaseOneOutcome::Failed;
-                let report = What::ReportBranch { xid, branch: SAGA, outcome };
+                let (outcome, application_data) = (Some(PhaseOneOutcome::Failed), Box::default());
+                let report = What::ReportBranch { xid, branch: SAGA, outcome, application_data };
                 self.ask(report).await.ok()?;
             }
             self.end(xid, decision, ReplyWhen::Decided).await?;
@@ -227,12 +227,10 @@ impl Desk {
         if it.branch_type == BranchType::Saga {
             return Ok(());
         }
-        let Some(outcome) = phase_one_outcome(it.status) else {
-            let changes = !it.application_data.is_empty();
-            return if changes { Err(no_change_of_data()) } else { Ok(()) };
-        };
         let branch = BranchId(it.branch_id.cast_unsigned());
-        match self.ask(What::ReportBranch { xid, branch, outcome }).await {
+        let outcome = phase_one_outcome(it.status);
+        let application_data = it.application_data.as_bytes().into();
+        match self.ask(What::ReportBranch { xid, branch, outcome, application_data }).await {
             Ok(Reply::Reported) => Ok(()),
             Ok(Reply::Rejected(why)) => Err(failed(&why, status::code_of(&why, false))),
             other => Err(refused(other, ExceptionCode::BranchReportFailed)),
@@ -367,11 +365,6 @@ fn unknown_xid(xid: &str) -> Failure {
         &format!("{cut:?} is no xid of this coordinator"),
         ExceptionCode::GlobalTransactionNotExist,
     )
-}
-
-fn no_change_of_data() -> Failure {
-    let why = "application data cannot be changed after registration";
-    failed(&why, ExceptionCode::BranchReportFailed)
 }
 
 /// Why something was not done, where no better code is known.

@@ -1,18 +1,19 @@
 //! A client of Seata: one connection, which may be a TM, an RM or both.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use handfast_core::Limits;
 use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
-    BranchEnd, BranchEnded, BranchRegister, BranchRegistered, GlobalBegin, GlobalEnd,
-    GlobalStanding, Message, Register, RegisterResources, Registered,
+    BranchEnd, BranchEnded, BranchRegister, BranchRegistered, BranchReport, GlobalBegin, GlobalEnd,
+    GlobalStanding, Message, Register, RegisterResources, Registered, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
 use handfast_seata_wire::{
     ClientVersion, Dialect, Encoding, Family, FrameVersion, Received, decode, encode,
 };
-use handfast_server::config::{Config, SeataConfig};
+use handfast_server::config::{Config, SeataConfig, StoreKind};
 use handfast_server::serve::{RunningServer, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -26,6 +27,14 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut SeataConfig)) -> Running
     let mut config = Config { limits: Limits::default(), ..Config::tiny() };
     config.seata.enabled = true;
     change(&mut config.seata);
+    Server::start(config).await.unwrap()
+}
+
+/// Starts a coordinator that keeps what it knows in this directory.
+pub(crate) async fn start_at(data_dir: &Path) -> RunningServer {
+    let mut config = Config { limits: Limits::default(), ..Config::tiny() };
+    config.seata.enabled = true;
+    (config.store, config.data_dir) = (StoreKind::Embedded, data_dir.to_owned());
     Server::start(config).await.unwrap()
 }
 
@@ -74,7 +83,7 @@ impl Client {
         client
     }
 
-    fn identity(&self) -> Register {
+    pub(crate) fn identity(&self) -> Register {
         Register {
             version: self.version.clone(),
             application_id: self.application.clone(),
@@ -142,6 +151,15 @@ impl Client {
             panic!("another answer")
         };
         registered
+    }
+
+    /// What the coordinator says to a report.
+    pub(crate) async fn report(&mut self, report: BranchReport) -> TxResult {
+        let Message::BranchReportResult(reported) = self.ask(Message::BranchReport(report)).await
+        else {
+            panic!("another answer")
+        };
+        reported.result
     }
 
     pub(crate) async fn ask(&mut self, request: Message) -> Message {
@@ -262,7 +280,24 @@ pub(crate) fn branch(xid: &str, kind: BranchType, resource: &str, rows: &str) ->
     }
 }
 
-fn end(xid: &str) -> GlobalEnd {
+/// A report of a branch of TCC, with data unless it is empty.
+pub(crate) fn report(
+    xid: &str,
+    branch_id: i64,
+    status: BranchStatus,
+    application_data: &str,
+) -> BranchReport {
+    BranchReport {
+        xid: xid.to_owned(),
+        branch_id,
+        status,
+        resource_id: String::new(),
+        application_data: application_data.to_owned(),
+        branch_type: BranchType::Tcc,
+    }
+}
+
+pub(crate) fn end(xid: &str) -> GlobalEnd {
     GlobalEnd { xid: xid.to_owned(), extra_data: String::new() }
 }
 

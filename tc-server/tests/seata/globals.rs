@@ -2,11 +2,11 @@
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{
-    BranchReport, BranchReported, GlobalReport, MergeResult, MergedWarp, Message,
+    BranchReport, GlobalReport, MergeResult, MergedWarp, Message,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, branch, start};
+use crate::client::{Client, branch, report, start, start_at};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -116,16 +116,8 @@ async fn a_branch_that_failed_is_not_asked_again() {
     let mut rm = Client::rm(&server, "1.8.0", DATABASE).await;
     let xid = tm.begin(60_000).await;
     let branch_id = rm.branch(&xid, DATABASE, "t:1").await;
-    let report = Message::BranchReport(BranchReport {
-        xid: xid.clone(),
-        branch_id,
-        status: BranchStatus::PhaseOneFailed,
-        resource_id: String::new(),
-        application_data: String::new(),
-        branch_type: BranchType::At,
-    });
-    let reported = BranchReported { result: Ok(()) };
-    assert_eq!(rm.ask(report).await, Message::BranchReportResult(reported));
+    let failed = report(&xid, branch_id, BranchStatus::PhaseOneFailed, "");
+    rm.report(BranchReport { branch_type: BranchType::At, ..failed }).await.unwrap();
     assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked, "there is nobody to ask");
 }
 
@@ -151,6 +143,83 @@ async fn merged_requests_are_answered_as_the_version_wants() {
             panic!("another answer")
         };
         assert!(answer.lockable);
+    }
+}
+
+const FIRST: &str = r#"{"actionContext":{"a":1}}"#;
+const SECOND: &str = r#"{"actionContext":{"a":1,"b":"ä"}}"#;
+
+async fn action(rm: &mut Client, xid: &str) -> i64 {
+    let mut register = branch(xid, BranchType::Tcc, "deduct", "");
+    register.application_data = FIRST.to_owned();
+    let registered = rm.register_branch(register).await;
+    registered.result.unwrap();
+    registered.branch_id
+}
+
+/// A report without data must not erase what there is, whatever else it says.
+#[tokio::test]
+async fn phase_two_is_given_what_a_report_brought() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.0.0").await;
+    let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
+    for (reports, expected) in [
+        (&[(BranchStatus::Registered, SECOND), (BranchStatus::Registered, "")][..], SECOND),
+        (&[(BranchStatus::Registered, SECOND), (BranchStatus::PhaseOneDone, "")], SECOND),
+        (&[(BranchStatus::PhaseOneDone, SECOND)], SECOND),
+        (&[(BranchStatus::PhaseOneTimeout, SECOND)], SECOND),
+        (&[(BranchStatus::PhaseOneDone, "")], FIRST),
+    ] {
+        let xid = tm.begin(60_000).await;
+        let branch_id = action(&mut rm, &xid).await;
+        for &(status, data) in reports {
+            rm.report(report(&xid, branch_id, status, data)).await.unwrap();
+        }
+        let (status, call) = tokio::join!(tm.roll_back(&xid), rm.carry_out_rollback());
+        assert_eq!(status, GlobalStatus::Rollbacked);
+        assert_eq!((call.branch_id, call.application_data.as_str()), (branch_id, expected));
+    }
+}
+
+#[tokio::test]
+async fn what_a_report_brought_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start_at(directory.path()).await;
+    let mut client = Client::rm(&server, "2.0.0", "deduct").await;
+    let xid = client.begin(60_000).await;
+    let branch_id = action(&mut client, &xid).await;
+    let changed = report(&xid, branch_id, BranchStatus::Registered, SECOND);
+    client.report(changed).await.unwrap();
+    drop(client);
+    server.shutdown().await.unwrap();
+
+    let server = start_at(directory.path()).await;
+    let mut tm = Client::tm(&server, "2.0.0").await;
+    let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
+    let (status, call) = tokio::join!(tm.commit(&xid), rm.carry_out_commit());
+    assert_eq!((status, call.branch_id), (GlobalStatus::Committed, branch_id));
+    assert_eq!(call.application_data, SECOND);
+}
+
+#[tokio::test]
+async fn a_report_of_nothing_that_can_be_changed_says_so() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.0.0").await;
+    let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
+    let xid = tm.begin(60_000).await;
+    let branch_id = action(&mut rm, &xid).await;
+    let (status, _) = tokio::join!(tm.commit(&xid), rm.carry_out_commit());
+    assert_eq!(status, GlobalStatus::Committed);
+    let live = tm.begin(60_000).await;
+    action(&mut rm, &live).await;
+    for (xid, code) in [
+        (xid.as_str(), ExceptionCode::GlobalTransactionNotActive),
+        (&live, ExceptionCode::BranchTransactionNotExist),
+        ("127.0.0.1:8091:99", ExceptionCode::GlobalTransactionNotExist),
+        ("nonsense", ExceptionCode::GlobalTransactionNotExist),
+    ] {
+        let late = report(xid, branch_id, BranchStatus::Registered, SECOND);
+        assert_eq!(rm.report(late).await.unwrap_err().code, code, "{xid}");
     }
 }
 
