@@ -1,9 +1,11 @@
 //! Where phase two goes, and what its answers mean.
 
-use handfast_seata_wire::message::Message;
+use handfast_seata_wire::encode;
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
 
-use crate::client::{Client, branch, start, start_with};
+use crate::client::{Client, branch, end, start, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -133,4 +135,31 @@ async fn a_password_in_a_name_is_not_shown() {
         assert!(text.contains("root:***@tcp(db:3306)/demo"), "{page}: {text}");
         assert!(!text.contains("12345678"), "{page}: {text}");
     }
+}
+
+/// Where no further request may be under way, the one that is waits for just this answer.
+#[tokio::test]
+async fn an_answer_counts_although_there_is_no_room_for_the_request_behind_it() {
+    let server = start_with(|seata| seata.requests_max = 1).await;
+    let mut client = Client::rm(&server, "2.3.0", "deduct").await;
+    let xid = client.begin(60_000).await;
+    client.register_branch(branch(&xid, BranchType::Tcc, "deduct", "")).await.result.unwrap();
+    let commit = client.send(&Message::GlobalCommit(end(&xid)), MessageKind::Request).await;
+    let (id, call) = client.called().await;
+    let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+    let BranchEnd { xid: asked_of, branch_id, .. } = asked;
+    let status = BranchStatus::PhaseTwoCommitted;
+    let done = BranchEnded { result: Ok(()), xid: asked_of, branch_id, status };
+    // In one write, so that they are read at once.
+    let mut both = Vec::new();
+    for (message, kind, id) in [
+        (Message::BranchCommitResult(done), MessageKind::Answer, id),
+        (Message::GlobalStatus(end(&xid)), MessageKind::Request, 1_000),
+    ] {
+        encode(&message, kind, id, client.encoding, &client.dialect, &mut both).unwrap();
+    }
+    client.send_bytes(&both).await;
+    let Message::GlobalCommitResult(ended) = client.answer_to(commit).await else { panic!() };
+    assert_eq!(ended.status, GlobalStatus::Committed, "and not that it takes too long");
+    client.answer_to(1_000).await;
 }
