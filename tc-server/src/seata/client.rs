@@ -7,7 +7,7 @@ use handfast_core::Mode;
 use handfast_seata_wire::message::{Register, RegisterResources};
 use handfast_seata_wire::value::BranchType;
 use handfast_seata_wire::{ClientVersion, Dialect, Encoding, Family};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::resource::{mode_of, name_of};
 use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
@@ -65,16 +65,17 @@ impl Client {
     }
 
     /// Notes the resources and gives back what the dispatcher is to know of them; `None` if there
-    /// are more than allowed.
+    /// are more than allowed, and then none is noted.
     pub(super) fn add_resources(
         &mut self,
         resources: &RegisterResources,
         max: usize,
     ) -> Option<Vec<RegisteredResource>> {
         let types = [BranchType::At, BranchType::Xa, BranchType::Tcc, BranchType::Saga];
+        let ids = distinct(resources, max)?;
         let mut registered = Vec::new();
-        let names = Arc::make_mut(&mut self.resources);
-        for id in resources.resource_ids() {
+        let mut names = HashMap::clone(&self.resources);
+        for id in ids {
             let own: Arc<str> = id.into();
             for kind in types {
                 let name = name_of(kind, &self.application, id);
@@ -85,7 +86,11 @@ impl Client {
             registered.push(key(&action, Mode::Saga));
         }
         // Each has two names: within its application and without.
-        (names.len() <= max.saturating_mul(2)).then_some(registered)
+        if names.len() > max.saturating_mul(2) {
+            return None;
+        }
+        self.resources = Arc::new(names);
+        Some(registered)
     }
 
     /// The client's own name of a resource.
@@ -101,6 +106,19 @@ impl Client {
             peer: self.peer.to_string().into(),
         }
     }
+}
+
+/// The resources of a list, unless they are more than allowed (BOUNDED): a frame has room for
+/// millions.
+fn distinct(resources: &RegisterResources, max: usize) -> Option<HashSet<&str>> {
+    let mut ids = HashSet::new();
+    for id in resources.resource_ids() {
+        ids.insert(id);
+        if ids.len() > max {
+            return None;
+        }
+    }
+    Some(ids)
 }
 
 fn key(name: &Arc<str>, mode: Mode) -> RegisteredResource {

@@ -60,3 +60,23 @@ async fn a_serializer_of_java_objects_is_refused_with_a_reason() {
     assert!(refused.version.contains("HF-SEATA-SERIALIZER"), "{}", refused.version);
     assert!(client.read().await.is_none(), "and then the connection is closed");
 }
+
+/// What is refused leaves nothing behind.
+#[tokio::test]
+async fn resources_too_many_are_refused() {
+    let server = start().await;
+    let mut client = Client::tm(&server, "2.3.0").await;
+    client.dialect.frame = FrameVersion::V1;
+    let list = |from: usize, to: usize| {
+        (from..to).map(|at| format!("jdbc:{at}")).collect::<Vec<_>>().join(",")
+    };
+    let refused = client.register_rm(&list(0, 1_025)).await;
+    refused.outcome.unwrap_err();
+    client.register_rm(&list(0, 1_024)).await.outcome.unwrap();
+    client.register_rm(&list(0, 1_024)).await.outcome.expect("they are the same");
+    client.register_rm("jdbc:another").await.outcome.unwrap_err();
+    let xid = client.begin(60_000).await;
+    client.branch(&xid, "jdbc:7", "t:1").await;
+    assert_eq!(client.commit(&xid).await, GlobalStatus::Committed);
+    assert_eq!(client.carry_out_commit().await.resource_id, "jdbc:7");
+}
