@@ -1,9 +1,6 @@
 //! Globals from their beginning to their end, and after.
 
-use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{
-    BranchReport, GlobalReport, MergeResult, MergedWarp, Message,
-};
+use handfast_seata_wire::message::{BranchReport, GlobalReport, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
 use crate::client::{Client, branch, report, start, start_at};
@@ -121,31 +118,6 @@ async fn a_branch_that_failed_is_not_asked_again() {
     assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked, "there is nobody to ask");
 }
 
-#[tokio::test]
-async fn merged_requests_are_answered_as_the_version_wants() {
-    let server = start().await;
-    let mut tm = Client::tm(&server, "2.3.0").await;
-    let xid = tm.begin(60_000).await;
-    let part = |key: &str| Message::GlobalLockQuery(branch(&xid, BranchType::At, DATABASE, key));
-    let merged = |ids| MergedWarp { parts: vec![part("t:1"), part("t:2")], ids };
-
-    let mut old = Client::rm(&server, "2.2.0", DATABASE).await;
-    let id = old.send(&Message::MergedWarp(merged(vec![7, 8])), MessageKind::OneWay).await;
-    let Message::MergeResult(MergeResult { parts }) = old.answer_to(id).await else {
-        panic!("another answer")
-    };
-    assert_eq!(parts.len(), 2);
-
-    let mut new = Client::rm(&server, "2.3.0", DATABASE).await;
-    new.send(&Message::MergedWarp(merged(vec![70, 80])), MessageKind::OneWay).await;
-    for id in [80, 70] {
-        let Message::GlobalLockQueryResult(answer) = new.answer_to(id).await else {
-            panic!("another answer")
-        };
-        assert!(answer.lockable);
-    }
-}
-
 const FIRST: &str = r#"{"actionContext":{"a":1}}"#;
 const SECOND: &str = r#"{"actionContext":{"a":1,"b":"ä"}}"#;
 
@@ -259,4 +231,41 @@ async fn a_saga_that_cannot_go_on_is_handed_back_to_its_client() {
     assert_eq!(call.resource_id, "shop#default_tx_group");
     assert_eq!(call.application_data, "RollbackRetrying");
     client.reaches(&xid, GlobalStatus::Rollbacked).await;
+}
+
+#[tokio::test]
+async fn a_branch_of_xa_that_only_read_is_not_asked() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = client.begin(60_000).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let registered = client.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await;
+        ids.push(registered.branch_id);
+    }
+    let read = report(&xid, ids[0], BranchStatus::PhaseOneRdonly, "");
+    client.report(BranchReport { branch_type: BranchType::Xa, ..read }).await.unwrap();
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let (status, call) = tokio::join!(tm.commit(&xid), client.carry_out_commit());
+    assert_eq!(status, GlobalStatus::Committed, "after phase two of the one that wrote");
+    assert_eq!((call.branch_id, call.branch_type), (ids[1], BranchType::Xa));
+}
+
+#[tokio::test]
+async fn an_annotated_step_of_a_saga_is_not_asked_to_commit() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", "pay").await;
+    for commits in [true, false] {
+        let xid = client.begin(60_000).await;
+        let step = branch(&xid, BranchType::SagaAnnotation, "pay", "");
+        client.register_branch(step).await.result.unwrap();
+        let mut tm = Client::tm(&server, "2.3.0").await;
+        if commits {
+            assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed, "nobody answered");
+        } else {
+            let (status, call) = tokio::join!(tm.roll_back(&xid), client.carry_out_rollback());
+            assert_eq!(status, GlobalStatus::Rollbacked);
+            assert_eq!(call.branch_type, BranchType::SagaAnnotation);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalEnd, Message};
 use handfast_seata_wire::value::GlobalStatus;
-use handfast_seata_wire::{Dialect, Encoding, encode};
+use handfast_seata_wire::{Compression, Dialect, Encoding, encode};
 use handfast_server::serve::RunningServer;
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
@@ -137,4 +137,29 @@ async fn a_connection_too_many_is_closed_at_once() {
     let mut second = Client::connect(&server, "2.3.0").await;
     assert!(second.read().await.is_none());
     assert_eq!(first.ask(Message::Ping).await, Message::Pong);
+}
+
+/// A frame that is too long ends its connection at once; of a body that grows too long when it is
+/// decompressed the client can be told.
+#[tokio::test]
+async fn what_is_too_long_is_not_read() {
+    let server = start_with(|seata| seata.frame_bytes_max = 4_096).await;
+    let status = |bytes: usize| {
+        let (xid, extra_data) = ("127.0.0.1:8091:99".to_owned(), "x".repeat(bytes));
+        Message::GlobalStatus(GlobalEnd { xid, extra_data })
+    };
+    let mut good = Client::tm(&server, "2.3.0").await;
+    let mut client = Client::tm(&server, "2.3.0").await;
+    client.send(&status(5_000), MessageKind::Request).await;
+    assert!(client.read().await.is_none());
+
+    let mut client = Client::connect(&server, "2.3.0").await;
+    client.encoding.compression = Compression::Gzip;
+    client.register_tm().await.outcome.unwrap();
+    client.send(&status(30_000), MessageKind::Request).await;
+    let received = client.read().await.expect("a reason");
+    let Message::RegisterTmResult(refused) = received.message else { panic!("another answer") };
+    assert!(refused.version.contains("HF-SEATA-TOO-LARGE"), "{}", refused.version);
+    assert!(client.read().await.is_none());
+    assert_eq!(good.ask(Message::Ping).await, Message::Pong);
 }

@@ -12,6 +12,8 @@ mod hostile;
 #[cfg(test)]
 mod locks;
 #[cfg(test)]
+mod merged;
+#[cfg(test)]
 mod phase_two;
 #[cfg(test)]
 mod registration;

@@ -1,11 +1,15 @@
 //! Where phase two goes, and what its answers mean.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
 use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
+use handfast_server::serve::RunningServer;
 
-use crate::client::{Client, branch, end, start, start_with};
+use crate::client::{Client, branch, end, start, start_at, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -125,16 +129,95 @@ async fn a_password_in_a_name_is_not_shown() {
     let mut client = Client::rm(&server, "1.5.2", "root:12345678@tcp(db:3306)/demo").await;
     let xid = client.begin(60_000).await;
     client.branch(&xid, "root:12345678@tcp(db:3306)/demo", "t:1").await;
-    // Fails only if another test has installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let transaction = format!("transactions/{xid}");
-    for page in ["processes", "resources", "locks", transaction.as_str()] {
-        let url = format!("http://{}/api/v1/{page}", server.admin_address);
-        let text = http.get(url).send().await.unwrap().text().await.unwrap();
-        assert!(text.contains("root:***@tcp(db:3306)/demo"), "{page}: {text}");
-        assert!(!text.contains("12345678"), "{page}: {text}");
+    for name in ["processes", "resources", "locks", transaction.as_str()] {
+        let text = page(&server, name).await;
+        assert!(text.contains("root:***@tcp(db:3306)/demo"), "{name}: {text}");
+        assert!(!text.contains("12345678"), "{name}: {text}");
     }
+}
+
+/// What it was asked before, it may answer after it has connected again; or it is asked anew.
+#[tokio::test]
+async fn a_client_that_connects_again_ends_what_it_was_asked() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut first = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    first.branch(&xid, DATABASE, "t:1").await;
+    let asked = tm.send(&Message::GlobalRollback(end(&xid)), MessageKind::Request).await;
+    let (id, call) = first.called().await;
+    let Message::BranchRollback(earlier) = call else { panic!("{call:?}") };
+    drop(first);
+    let mut again = Client::rm(&server, "2.3.0", DATABASE).await;
+    again.answer_rollback(id, &earlier, BranchStatus::PhaseTwoRollbacked).await;
+    let ended = tokio::select! {
+        ended = tm.answer_to(asked) => ended,
+        never = async { loop { again.carry_out_rollback().await; } } => never,
+    };
+    let Message::GlobalRollbackResult(ended) = ended else { panic!("another answer") };
+    assert_eq!(ended.status, GlobalStatus::Rollbacked);
+}
+
+/// Each coordinator counts its calls from one.
+#[tokio::test]
+async fn an_answer_to_an_earlier_coordinator_ends_no_other_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start_at(directory.path()).await;
+    let mut client = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xids = [client.begin(60_000).await, client.begin(60_000).await];
+    for (row, xid) in xids.iter().enumerate() {
+        client.branch(xid, DATABASE, &format!("t:{row}")).await;
+    }
+    assert_eq!(client.commit(&xids[0]).await, GlobalStatus::Committed);
+    let (id, call) = client.called().await;
+    let Message::BranchCommit(earlier) = call else { panic!("{call:?}") };
+    drop(client);
+    server.shutdown().await.unwrap();
+
+    let server = start_at(directory.path()).await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    assert_eq!(tm.commit(&xids[1]).await, GlobalStatus::Committed);
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (first, second) = (rm.called().await, rm.called().await);
+    assert!(first.0 == id || second.0 == id, "the id of the earlier call is not given again");
+    let is_of_other =
+        |call: &Message| matches!(call, Message::BranchCommit(it) if it.xid != earlier.xid);
+    let (other, _) = if is_of_other(&first.1) { &first } else { &second };
+    rm.answer_commit(*other, &earlier, BranchStatus::PhaseTwoCommitted).await;
+    // The second is read when what came before the first is recorded.
+    for _ in 0..2 {
+        assert_eq!(rm.ask(Message::Ping).await, Message::Pong);
+    }
+    assert_eq!(tm.status(&xids[1]).await, GlobalStatus::AsyncCommitting);
+    for (id, call) in [first, second] {
+        let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+        rm.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted).await;
+    }
+    for xid in &xids {
+        tm.reaches(xid, GlobalStatus::Committed).await;
+    }
+}
+
+/// Clients ask again when the connection breaks before the answer.
+#[tokio::test]
+async fn a_commit_asked_for_again_on_another_connection_is_answered() {
+    let server = start().await;
+    let mut rm = Client::rm(&server, "2.3.0", "deduct").await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let xid = tm.begin(60_000).await;
+    rm.register_branch(branch(&xid, BranchType::Tcc, "deduct", "")).await.result.unwrap();
+    tm.send(&Message::GlobalCommit(end(&xid)), MessageKind::Request).await;
+    let (id, call) = rm.called().await;
+    let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+    drop(tm);
+    let mut again = Client::tm(&server, "2.3.0").await;
+    let (status, ()) = tokio::join!(
+        again.commit(&xid),
+        rm.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted)
+    );
+    assert_eq!(status, GlobalStatus::Committed);
+    assert_eq!(again.commit(&xid).await, GlobalStatus::Committed);
 }
 
 /// Where no further request may be under way, the one that is waits for just this answer.
@@ -162,4 +245,79 @@ async fn an_answer_counts_although_there_is_no_room_for_the_request_behind_it() 
     let Message::GlobalCommitResult(ended) = client.answer_to(commit).await else { panic!() };
     assert_eq!(ended.status, GlobalStatus::Committed, "and not that it takes too long");
     client.answer_to(1_000).await;
+}
+
+#[tokio::test]
+async fn a_branch_of_xa_that_its_database_does_not_know_is_asked_for_again() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    rm.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+    let (status, ()) = tokio::join!(tm.commit(&xid), async {
+        let (id, call) = rm.called().await;
+        let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+        let unknown = BranchStatus::PhaseTwoCommitFailedXaerNotaRetryable;
+        rm.answer_commit(id, &asked, unknown).await;
+        rm.carry_out_commit().await;
+    });
+    assert_eq!(status, GlobalStatus::Committed);
+}
+
+/// What is logged, for a test to look at.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// On a runtime of one thread everything that the coordinator logs comes by this one.
+#[tokio::test]
+async fn a_password_in_a_name_is_not_logged() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _logged = tracing::subscriber::set_default(subscriber);
+    let server = start().await;
+    let dsn = "root:12345678@tcp(db:3306)/demo";
+    let mut rm = Client::rm(&server, "1.5.2", dsn).await;
+    let mut other = Client::rm(&server, "1.5.2", "another").await;
+    let xid = other.begin(60_000).await;
+    let refused = rm.register_branch(branch(&xid, BranchType::At, dsn, "no colon")).await;
+    refused.result.unwrap_err();
+    rm.branch(&xid, dsn, "t:1").await;
+    other.commit(&xid).await;
+    let (id, call) = rm.called().await;
+    let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+    drop(rm);
+    while page(&server, "processes").await.contains("db:3306") {
+        tokio::task::yield_now().await;
+    }
+    // Of a client that has nothing to do with the resource an answer does not count.
+    other.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted).await;
+    let mut again = Client::rm(&server, "1.5.2", dsn).await;
+    again.carry_out_commit().await;
+    other.reaches(&xid, GlobalStatus::Committed).await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("root:***@tcp(db:3306)/demo"), "{text}");
+    assert!(!text.contains("12345678"), "{text}");
+}
+
+/// What the admin port says.
+async fn page(server: &RunningServer, name: &str) -> String {
+    // Fails only if another test has installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("http://{}/api/v1/{name}", server.admin_address);
+    http.get(url).send().await.unwrap().text().await.unwrap()
 }

@@ -1,13 +1,37 @@
 //! How clients introduce themselves, and what happens before they do.
 
 use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{GlobalEnd, Message};
-use handfast_seata_wire::value::GlobalStatus;
+use handfast_seata_wire::message::{GlobalBegin, GlobalEnd, Message, RegisterResources};
+use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 use handfast_seata_wire::{
-    Compression, Dialect, Encoding, FrameVersion, Lz4Form, Package, Serializer,
+    ClientVersion, Compression, Dialect, Encoding, Family, FrameVersion, Lz4Form, Package,
+    Serializer,
 };
 
-use crate::client::{Client, start};
+use crate::client::{Client, branch, start, start_with};
+
+const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
+
+/// Every encoding that is answered in kind.
+fn encodings() -> impl Iterator<Item = Encoding> {
+    let serializers = [
+        Serializer::Seata,
+        Serializer::Protobuf(Package::IoSeata),
+        Serializer::Protobuf(Package::OrgApacheSeata),
+    ];
+    let compressions = [
+        Compression::None,
+        Compression::Gzip,
+        Compression::Zip,
+        Compression::Deflater,
+        Compression::Zstd,
+        Compression::Lz4(Lz4Form::Blocks),
+        Compression::Lz4(Lz4Form::Frame),
+    ];
+    serializers.into_iter().flat_map(move |serializer| {
+        compressions.map(|compression| Encoding { serializer, compression })
+    })
+}
 
 #[tokio::test]
 async fn a_client_is_answered_in_the_version_of_its_first_frame() {
@@ -34,18 +58,35 @@ async fn whoever_has_not_registered_is_served_all_the_same() {
 #[tokio::test]
 async fn requests_are_answered_in_their_serializer_and_compressor() {
     let server = start().await;
-    for serializer in [Serializer::Seata, Serializer::Protobuf(Package::IoSeata)] {
-        for compression in [Compression::Gzip, Compression::Lz4(Lz4Form::Blocks), Compression::Zstd]
-        {
-            let mut client = Client::connect(&server, "2.0.0").await;
-            client.encoding = Encoding { serializer, compression };
-            client.register_tm().await.outcome.unwrap();
-            let xid = client.begin(60_000).await;
-            let end = GlobalEnd { xid, extra_data: String::new() };
-            let asked = Message::GlobalStatus(end);
-            client.send(&asked, MessageKind::Request).await;
-            assert_eq!(client.read().await.unwrap().encoding, client.encoding);
-        }
+    for encoding in encodings() {
+        let mut client = Client::connect(&server, "2.0.0").await;
+        client.encoding = encoding;
+        client.register_tm().await.outcome.unwrap();
+        let xid = client.begin(60_000).await;
+        let end = GlobalEnd { xid, extra_data: String::new() };
+        let asked = Message::GlobalStatus(end);
+        client.send(&asked, MessageKind::Request).await;
+        assert_eq!(client.read().await.unwrap().encoding, encoding);
+    }
+}
+
+/// A client cannot read what it is asked in another encoding, or with the names of another package.
+#[tokio::test]
+async fn phase_two_is_asked_for_in_the_encoding_of_the_connection() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.0.0").await;
+    for encoding in encodings() {
+        let mut rm = Client::connect(&server, "2.0.0").await;
+        rm.encoding = encoding;
+        rm.register_rm(DATABASE).await.outcome.unwrap();
+        let xid = tm.begin(60_000).await;
+        rm.branch(&xid, DATABASE, "t:1").await;
+        assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed);
+        let asked = rm.read().await.unwrap();
+        assert_eq!(asked.encoding, encoding);
+        let Message::BranchCommit(end) = asked.message else { panic!("{:?}", asked.message) };
+        rm.answer_commit(asked.header.id, &end, BranchStatus::PhaseTwoCommitted).await;
+        tm.reaches(&xid, GlobalStatus::Committed).await;
     }
 }
 
@@ -59,6 +100,67 @@ async fn a_serializer_of_java_objects_is_refused_with_a_reason() {
     let Message::RegisterTmResult(refused) = received.message else { panic!("another answer") };
     assert!(refused.version.contains("HF-SEATA-SERIALIZER"), "{}", refused.version);
     assert!(client.read().await.is_none(), "and then the connection is closed");
+}
+
+/// "One-way" is what Java calls its merged requests and seata-go its first one; both wait for the
+/// answer.
+#[tokio::test]
+async fn requests_are_answered_whatever_their_kind() {
+    let server = start().await;
+    let mut client = Client::connect(&server, "2.3.0").await;
+    let begin = GlobalBegin { timeout_ms: 60_000, name: "buy".to_owned() };
+    let id = client.send(&Message::GlobalBegin(begin), MessageKind::OneWay).await;
+    let received = client.read().await.unwrap();
+    assert_eq!((received.header.id, received.header.kind), (id, MessageKind::Answer));
+    assert!(matches!(received.message, Message::GlobalBeginResult(_)));
+}
+
+/// seata-go registers a TM and an RM on one connection, under two versions. The codes that it reads
+/// are those of its own table.
+#[tokio::test]
+async fn seata_go_is_told_by_its_first_registration() {
+    let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
+    let mut go = Client::connect(&server, "1.1.0").await;
+    go.dialect = Dialect { family: Family::Go, ..go.dialect };
+    let first = Message::RegisterTm(go.identity());
+    let id = go.send(&first, MessageKind::OneWay).await;
+    let Message::RegisterTmResult(registered) = go.answer_to(id).await else { panic!() };
+    registered.outcome.unwrap();
+    let mut second = go.identity();
+    second.version = "1.5.2".to_owned();
+    let resource_list = DATABASE.to_owned();
+    let rm = RegisterResources { client: second, resource_list };
+    let Message::RegisterRmResult(registered) = go.ask(Message::RegisterRm(rm)).await else {
+        panic!("another answer")
+    };
+    registered.outcome.unwrap();
+    go.dialect.client = ClientVersion::OLDEST;
+
+    let (held, wanted) = (go.begin(60_000).await, go.begin(60_000).await);
+    go.branch(&held, DATABASE, "t:1").await;
+    assert_eq!(go.roll_back(&held).await, GlobalStatus::RollbackRetrying);
+    let mut conflicting = branch(&wanted, BranchType::At, DATABASE, "t:1");
+    conflicting.application_data = r#"{"autoCommit":false}"#.to_owned();
+    let refused = go.register_branch(conflicting).await.result.unwrap_err();
+    assert_eq!(refused.code, ExceptionCode::LockKeyConflictFailFast, "19, its own number");
+    go.carry_out_rollback().await;
+    go.reaches(&held, GlobalStatus::Rollbacked).await;
+}
+
+#[tokio::test]
+async fn resources_are_not_given_up_on_request() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.7.0", DATABASE).await;
+    let resource_list = DATABASE.to_owned();
+    let rm = RegisterResources { client: client.identity(), resource_list };
+    let Message::UnregisterRmResult(refused) = client.ask(Message::UnregisterRm(rm)).await else {
+        panic!("another answer")
+    };
+    refused.outcome.unwrap_err();
+    let xid = client.begin(60_000).await;
+    client.branch(&xid, DATABASE, "t:1").await;
+    assert_eq!(client.commit(&xid).await, GlobalStatus::Committed);
+    client.carry_out_commit().await;
 }
 
 /// What is refused leaves nothing behind.
