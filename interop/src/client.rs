@@ -29,6 +29,12 @@ impl Client {
         java.chain([Self::Go(Go)]).collect()
     }
 
+    /// The newest release in each language.
+    pub(crate) fn newest() -> Vec<Self> {
+        let java = Java::ALL.last().copied().map(Self::Java);
+        java.into_iter().chain([Self::Go(Go)]).collect()
+    }
+
     /// Fetches the release and builds the service with it.
     pub(crate) fn build(&self) -> Result<()> {
         match self {

@@ -26,6 +26,9 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask interop")]
 pub(crate) struct Options {
+    /// Only the newest release in Java and the one in Go, on MariaDB, and what is most telling.
+    #[arg(long)]
+    short: bool,
     /// Only clients whose names hold this, such as `java-2.6.0`.
     #[arg(long)]
     client: Option<String>,

@@ -14,7 +14,7 @@ use handfast_test_services::Kind;
 use crate::Options;
 use crate::client::{Client, Way};
 use crate::database::Database;
-use crate::scenarios::{self, Scenario};
+use crate::scenarios::{self, Rank, Scenario};
 use crate::stage::Stage;
 
 /// One client on one database, with what it plays there.
@@ -59,17 +59,23 @@ pub(crate) fn play_all(options: &Options) -> Result<()> {
 }
 
 fn performances(options: &Options) -> Result<Vec<Performance>> {
+    let last = if options.short { Rank::Core } else { Rank::More };
     let scenarios = scenarios::ALL
         .iter()
+        .filter(|it| it.rank <= last)
         .filter(|it| fits(options.scenario.as_deref(), &format!("{} {}", it.mode, it.name)));
     let scenarios: Vec<Scenario> = scenarios.copied().collect();
-    let basic: Vec<Scenario> = scenarios.iter().filter(|it| it.is_basic).copied().collect();
-    let clients = Client::all().into_iter();
+    let basic: Vec<Scenario> =
+        scenarios.iter().filter(|it| it.rank == Rank::Basic).copied().collect();
+    let clients = if options.short { Client::newest() } else { Client::all() };
+    let clients = clients.into_iter();
     let clients = clients.filter(|it| fits(options.client.as_deref(), &it.to_string()));
     let clients: Vec<Client> = clients.collect();
     clients.iter().try_for_each(Client::build)?;
     let mut performances = Vec::new();
-    for kind in [Kind::MariaDb, Kind::Postgres] {
+    let databases: &[Kind] =
+        if options.short { &[Kind::MariaDb] } else { &[Kind::MariaDb, Kind::Postgres] };
+    for &kind in databases {
         if !fits(options.database.as_deref(), &kind.programs().name.to_lowercase()) {
             continue;
         }
@@ -87,7 +93,8 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
             };
             performances.push(on(Way::DEFAULT, &scenarios));
             // What is written on the way to the coordinator has nothing to do with the database.
-            let more = if kind == Kind::MariaDb { client.more_ways() } else { Vec::new() };
+            let is_once = kind == Kind::MariaDb && !options.short;
+            let more = if is_once { client.more_ways() } else { Vec::new() };
             performances.extend(more.into_iter().map(|way| on(way, &basic)));
         }
     }

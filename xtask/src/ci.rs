@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::differential;
+use crate::interop;
 use crate::interrupt::Interrupts;
 use crate::services::Services;
 use crate::sim;
@@ -45,6 +46,7 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }
+    interop::run_clients(interrupts, &["--short".to_owned()])?;
     sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
     differential::run_with_hook(interrupts, HOOK_CASES)?;
     run_examples(interrupts)

@@ -48,7 +48,8 @@ pub(crate) fn run_clients(interrupts: &Interrupts, arguments: &[String]) -> Resu
     install_missing(interrupts, &[JAVA, MAVEN, GO])?;
     services::install(interrupts, &Kind::SQL)?;
     let mut build = cargo();
-    build.args(["build", "--quiet", "-p", "handfast-server", "--bin", "handfast"]);
+    // As the tests of the workspace build it: after them there is nothing to build.
+    build.args(["test", "--quiet", "--workspace", "--test", "seata", "--no-run"]);
     interrupts.run(&mut build)?;
     let mut command = cargo();
     command.args(["run", "--quiet", "-p", "handfast-interop", "--"]).args(arguments);

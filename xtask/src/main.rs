@@ -61,7 +61,7 @@ enum Task {
     /// Run unmodified Seata clients in Java and Go against the coordinator, on real databases.
     #[command(disable_help_flag = true)]
     Interop {
-        /// `--client NAME`, `--database NAME`, `--scenario NAME`, `--help`.
+        /// `--short`, `--client NAME`, `--database NAME`, `--scenario NAME`, `--help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

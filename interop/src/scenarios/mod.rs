@@ -34,22 +34,36 @@ impl fmt::Display for Mode {
     }
 }
 
+/// When a scenario is played: each rank where the next one is, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// With every way to write what is sent.
+    Basic,
+    /// In the short run.
+    Core,
+    /// In the whole run.
+    More,
+}
+
 /// One thing that must work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) mode: Mode,
     pub(crate) name: &'static str,
-    /// Whether it is also played with every way to write what is sent.
-    pub(crate) is_basic: bool,
+    pub(crate) rank: Rank,
     pub(crate) play: fn(&Stage) -> Result<()>,
 }
 
 const fn basic(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
-    Scenario { mode, name, is_basic: true, play }
+    Scenario { mode, name, rank: Rank::Basic, play }
+}
+
+const fn core(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
+    Scenario { mode, name, rank: Rank::Core, play }
 }
 
 const fn more(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) -> Scenario {
-    Scenario { mode, name, is_basic: false, play }
+    Scenario { mode, name, rank: Rank::More, play }
 }
 
 /// All of them. Those in which clients must connect again come late: see [`crate::wait::until`].
@@ -57,25 +71,25 @@ const fn more(mode: Mode, name: &'static str, play: fn(&Stage) -> Result<()>) ->
 pub(crate) const ALL: &[Scenario] = &[
     basic(Mode::At, "commit", at::commit),
     basic(Mode::At, "rollback", at::roll_back),
-    more(Mode::At, "timeout", at::timeout),
+    core(Mode::At, "timeout", at::timeout),
     more(Mode::At, "dirty-write", at::dirty_write),
-    more(Mode::At, "lock-wait", locks::wait),
+    core(Mode::At, "lock-wait", locks::wait),
     more(Mode::At, "lock-conflict", locks::conflict),
     more(Mode::At, "lock-conflict-of-open-transaction", locks::conflict_of_open_transaction),
-    more(Mode::At, "global-lock-read", locks::read_under_global_lock),
-    more(Mode::At, "two-processes", at::two_processes),
+    core(Mode::At, "global-lock-read", locks::read_under_global_lock),
+    core(Mode::At, "two-processes", at::two_processes),
     more(Mode::At, "64-clients", many::clients),
     basic(Mode::Tcc, "commit", tcc::commit),
     basic(Mode::Tcc, "rollback", tcc::roll_back),
     more(Mode::Tcc, "timeout", tcc::timeout),
-    more(Mode::Tcc, "two-processes", tcc::two_processes),
-    more(Mode::At, "killed-before-rollback", crashes::before_rollback),
+    core(Mode::Tcc, "two-processes", tcc::two_processes),
+    core(Mode::At, "killed-before-rollback", crashes::before_rollback),
     more(Mode::At, "killed-before-commit", crashes::before_commit),
     more(Mode::At, "killed-after-rollback", crashes::after_rollback),
-    more(Mode::At, "killed-after-commit", crashes::after_commit),
+    core(Mode::At, "killed-after-commit", crashes::after_commit),
     more(Mode::At, "reconnect", crashes::reconnect),
     more(Mode::Tcc, "killed-before-commit", tcc::killed_before_commit),
-    more(Mode::Xa, "commit", xa::commit),
-    more(Mode::Xa, "rollback", xa::roll_back),
+    core(Mode::Xa, "commit", xa::commit),
+    core(Mode::Xa, "rollback", xa::roll_back),
     more(Mode::Xa, "timeout", xa::timeout),
 ];
