@@ -4,7 +4,7 @@ use crate::error::BackendError;
 
 /// Connections for taking locks. What waits for them never keeps renewals and releases waiting.
 pub(super) const ASKING_CONNECTIONS: usize = 6;
-/// Connections in all: two more for renewals and releases, one to listen.
+/// Connections in all: two more for renewals and releases, one that listens for all clients.
 pub(super) const CONNECTIONS: u32 = 9;
 
 /// The error of a statement.
@@ -79,7 +79,7 @@ macro_rules! sql_backend {
                 client: u128,
                 wakes: &mpsc::UnboundedSender<Wake>,
             ) -> Result<Infallible, BackendError> {
-                listen(&self.pool, client, wakes).await
+                listen(self, client, wakes).await
             }
         }
 

@@ -10,6 +10,8 @@
 //! protects is durable.
 
 mod backend;
+#[cfg(feature = "postgres")]
+mod calls;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]

@@ -189,7 +189,7 @@ async fn wake(_: &mut MySqlConnection, _: &str) -> Result<(), sqlx::Error> {
 }
 
 async fn listen(
-    _: &MySqlPool,
+    _: &MySqlLocks,
     _: u128,
     _: &mpsc::UnboundedSender<Wake>,
 ) -> Result<Infallible, BackendError> {

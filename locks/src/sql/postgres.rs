@@ -3,15 +3,16 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool, Postgres, Row};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::calls::Calls;
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
-use crate::name::{Fence, Token};
+use crate::name::Fence;
 use crate::seen::Seen;
 
 /// Locks in a table of a PostgreSQL database.
@@ -19,6 +20,7 @@ use crate::seen::Seen;
 pub struct PostgresLocks {
     pool: PgPool,
     asking: Semaphore,
+    calls: Calls,
 }
 
 impl PostgresLocks {
@@ -43,7 +45,8 @@ impl PostgresLocks {
         for check in [CHECK, CHECK_SHARES] {
             sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
         }
-        Ok(Self { pool, asking: Semaphore::new(ASKING_CONNECTIONS) })
+        let asking = Semaphore::new(ASKING_CONNECTIONS);
+        Ok(Self { pool, asking, calls: Calls::default() })
     }
 }
 
@@ -175,26 +178,9 @@ async fn wake(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Err
 }
 
 async fn listen(
-    pool: &PgPool,
+    locks: &PostgresLocks,
     client: u128,
     wakes: &mpsc::UnboundedSender<Wake>,
 ) -> Result<Infallible, BackendError> {
-    let mut listener = PgListener::connect_with(pool).await.map_err(explain)?;
-    listener.listen(&format!("handfast_{client:032x}")).await.map_err(explain)?;
-    // Whoever was next before may have been called already.
-    let _ = wakes.send(Wake::All);
-    loop {
-        match listener.try_recv().await.map_err(explain)? {
-            Some(call) => {
-                if let Some(token) = Token::parse(call.payload()) {
-                    // The receiver ends with the one who called this.
-                    let _ = wakes.send(Wake::One(token));
-                }
-            }
-            None => {
-                let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-                return Err(BackendError::passing("the listening connection was lost", error));
-            }
-        }
-    }
+    locks.calls.listen(&locks.pool, client, wakes).await
 }

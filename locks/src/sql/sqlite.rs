@@ -163,7 +163,7 @@ async fn wake(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
 }
 
 async fn listen(
-    _: &SqlitePool,
+    _: &SqliteLocks,
     _: u128,
     _: &mpsc::UnboundedSender<Wake>,
 ) -> Result<Infallible, BackendError> {

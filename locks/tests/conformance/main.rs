@@ -56,6 +56,7 @@ on_backends! {
     waiting:
         a_waiter_gets_the_lock_that_is_let_go
         waiters_are_served_in_order
+        many_clients_share_a_backend
         a_newcomer_does_not_overtake
         patience_ends_and_leaves_nothing
         a_lost_wake_up_costs_little

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Guard, Leave, LockError, Locks, Place};
+use futures::future::join_all;
+use handfast_locks::{Answer, Guard, Leave, LockError, Locks, Outcome, Place};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -34,6 +35,19 @@ pub(crate) async fn waiters_are_served_in_order(stage: &Stage) {
     drop(guard);
     for number in 0..4 {
         assert_eq!(order.recv().await, Some(number));
+    }
+}
+
+/// More than a backend has connections.
+pub(crate) async fn many_clients_share_a_backend(stage: &Stage) {
+    let name = fresh();
+    let clients: Vec<Locks> = (0..40).map(|_| stage.locks()).collect();
+    let turns = clients.iter().map(async |locks| {
+        let guard = locks.lock(&name).await.unwrap();
+        guard.release().await.unwrap()
+    });
+    for outcome in join_all(turns).await {
+        assert_eq!(outcome, Outcome::Released);
     }
 }
 
