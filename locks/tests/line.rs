@@ -147,39 +147,96 @@ async fn the_order_holds_whoever_leaves(kind: Kind) {
     }
 }
 
-/// A server that is killed and comes back while a lock is held and waited for.
-async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
-    let start = move || {
-        let place = handfast_test_services::Place::new()?;
-        DatabaseServer::start(kind, &place, &|| Ok(()))
-    };
-    let mut server = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
-    let backend: Arc<dyn Backend> = if kind == handfast_test_services::Kind::Etcd {
-        Arc::new(EtcdLocks::connect([server.url()]).await.unwrap())
+async fn connect(kind: handfast_test_services::Kind, urls: &[String]) -> Arc<dyn Backend> {
+    if kind == handfast_test_services::Kind::Etcd {
+        Arc::new(EtcdLocks::connect(urls).await.unwrap())
     } else {
-        Arc::new(ZooKeeperLocks::connect(&server.url(), LEASE).await.unwrap())
-    };
-    let locks = over(Arc::clone(&backend)).start().unwrap();
-    let guard = locks.lock("orders/42").await.unwrap();
-    let waiting = {
-        let locks = over(backend).start().unwrap();
-        tokio::spawn(async move { locks.lock("orders/42").await.unwrap() })
-    };
-    let server = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
-    let _server = server.await.unwrap().unwrap();
+        Arc::new(ZooKeeperLocks::connect(&urls.join(","), LEASE).await.unwrap())
+    }
+}
+
+/// The servers are there again, or others in their place, and know who holds the lock.
+async fn is_known(locks: &Locks, guard: &Guard) {
     let refused = loop {
-        match locks.try_lock("orders/42").await {
+        match locks.try_lock(guard.name().as_str()).await {
             Err(LockError::Unavailable { .. }) => {}
             other => break other,
         }
     };
     let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(holder.token, guard.token());
-    assert!(guard.is_held() && !waiting.is_finished());
-    let fence = guard.fence();
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
-    let next = waiting.await.unwrap();
-    assert!(next.fence() > fence);
+    assert!(guard.is_held());
+}
+
+/// One who holds a lock of these servers, and one who waits for it.
+struct Pair {
+    locks: Locks,
+    guard: Guard,
+    waiting: JoinHandle<Guard>,
+}
+
+impl Pair {
+    async fn over(backend: Arc<dyn Backend>) -> Self {
+        let locks = over(Arc::clone(&backend)).start().unwrap();
+        let guard = locks.lock("orders/42").await.unwrap();
+        let others = over(backend).start().unwrap();
+        let waiting = tokio::spawn(async move { others.lock("orders/42").await.unwrap() });
+        Self { locks, guard, waiting }
+    }
+
+    async fn ends_in_order(self) {
+        assert!(!self.waiting.is_finished());
+        let fence = self.guard.fence();
+        assert_eq!(self.guard.release().await.unwrap(), Outcome::Released);
+        assert!(self.waiting.await.unwrap().fence() > fence);
+    }
+}
+
+/// Something that takes its time with servers.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> T {
+    tokio::task::spawn_blocking(work).await.unwrap().unwrap()
+}
+
+/// A server that is killed and comes back while a lock is held and waited for.
+async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
+    let start = move || {
+        let place = handfast_test_services::Place::new()?;
+        DatabaseServer::start(kind, &place, &|| Ok(()))
+    };
+    let mut server = blocking(start).await;
+    let pair = Pair::over(connect(kind, &[server.url()]).await).await;
+    let _server = blocking(move || server.restart().map(|()| server)).await;
+    is_known(&pair.locks, &pair.guard).await;
+    pair.ends_in_order().await;
+}
+
+/// Each member of a cluster is killed in turn, so whoever leads is among them.
+async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
+    let start = move || {
+        let place = handfast_test_services::Place::new()?;
+        DatabaseServer::cluster(kind, &place)
+    };
+    let mut members = blocking(start).await;
+    let urls: Vec<String> = members.iter().map(DatabaseServer::url).collect();
+    let pair = Pair::over(connect(kind, &urls).await).await;
+    for at in 0..members.len() {
+        members[at].kill().unwrap();
+        is_known(&pair.locks, &pair.guard).await;
+        members = blocking(move || members[at].restart().map(|()| members)).await;
+    }
+    pair.ends_in_order().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_survives_each_member_on_etcd() {
+    a_lock_survives_each_member(handfast_test_services::Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_survives_each_member_on_zookeeper() {
+    a_lock_survives_each_member(handfast_test_services::Kind::ZooKeeper).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

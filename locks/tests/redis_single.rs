@@ -58,6 +58,37 @@ async fn no_holder_is_kept_without_an_expiry() {
     }
 }
 
+/// R13: a cluster, here of one server, runs no script whose keys lie in two slots.
+#[tokio::test]
+async fn a_lock_is_one_slot_of_a_cluster() {
+    let mut redis = start().await;
+    let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let bus = format!("cluster-port={bus}");
+    let restart = move || {
+        redis.restart_with(&["cluster-enabled=yes", &bus])?;
+        anyhow::Ok(redis)
+    };
+    let redis = tokio::task::spawn_blocking(restart).await.unwrap().unwrap();
+    let mut connection = connection(&redis.url()).await;
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("ADDSLOTSRANGE").arg(0).arg(16383);
+    let () = slots.query_async(&mut connection).await.unwrap();
+    let crosses: Result<(), _> =
+        redis::cmd("MGET").arg("a").arg("b").query_async(&mut connection).await;
+    assert!(crosses.is_err(), "it is no cluster");
+
+    let (one, other) = (locks(&redis.url()).await, locks(&redis.url()).await);
+    let writer = one.lock("orders/42").await.unwrap();
+    assert!(matches!(other.try_lock("orders/42").await, Err(LockError::Busy { .. })));
+    let waiting = tokio::spawn(async move { other.lock("orders/42").await.unwrap() });
+    drop(writer.downgrade().await.unwrap());
+    assert!(waiting.await.unwrap().is_held());
+    let reader = one.lock_shared("prices").await.unwrap();
+    assert_eq!(one.lock_shared("prices").await.unwrap().fence(), reader.fence());
+    let permits = one.semaphore("printers", 2).unwrap();
+    let _permits = [permits.acquire().await.unwrap(), permits.acquire().await.unwrap()];
+}
+
 /// F1: the primary dies before its replica has heard of the lock. Two believe to hold it, and the
 /// resource lets in the later one alone.
 #[tokio::test]

@@ -51,6 +51,12 @@ pub(crate) fn zookeeper_answers(port: u16) -> bool {
     first_bytes::<17>(port, b"srvr") == Some(*b"Zookeeper version")
 }
 
+/// Whether anything listens there.
+pub(crate) fn takes_connections(port: u16) -> bool {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    TcpStream::connect_timeout(&address, ANSWER_WITHIN).is_ok()
+}
+
 fn first_bytes<const COUNT: usize>(port: u16, message: &[u8]) -> Option<[u8; COUNT]> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;

@@ -40,10 +40,13 @@ pub(crate) fn answers(port: u16) -> bool {
     redis_answers(port)
 }
 
-pub(crate) fn serve(seat: &Seat) -> Result<Command> {
+pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
     let mut command = seat.command(&PROGRAMS, "redis-server")?;
     command.args(["--port", &seat.port.to_string()]);
     command.arg("--dir").arg(&seat.home);
     command.args(SETTINGS);
+    for (name, value) in settings.iter().filter_map(|setting| setting.split_once('=')) {
+        command.arg(format!("--{name}")).arg(value);
+    }
     Ok(command)
 }

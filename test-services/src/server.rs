@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::User;
 
@@ -134,6 +134,40 @@ impl DatabaseServer {
         place: &Arc<Place>,
         may_go_on: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
+        Self::start_with(kind, place, Vec::new(), may_go_on)
+    }
+
+    /// Three servers of one cluster, of a product that keeps its data together.
+    ///
+    /// # Errors
+    /// What the servers say, when they do not start; for a product without clusters.
+    pub fn cluster(kind: Kind, place: &Arc<Place>) -> Result<Vec<Self>> {
+        let members = match kind {
+            Kind::Etcd => etcd::members()?,
+            Kind::ZooKeeper => zookeeper::members()?,
+            Kind::Postgres | Kind::MariaDb | Kind::Redis | Kind::RabbitMq | Kind::Nats => {
+                bail!("{} is not started as a cluster", kind.programs().name)
+            }
+        };
+        // None of them answers before most of them run.
+        thread::scope(|scope| {
+            let start =
+                |settings| scope.spawn(move || Self::start_with(kind, place, settings, &|| Ok(())));
+            let starting: Vec<_> = members.into_iter().map(start).collect();
+            let end = |started: thread::ScopedJoinHandle<'_, Result<Self>>| {
+                started.join().map_err(|_| anyhow!("starting a server panicked"))?
+            };
+            starting.into_iter().map(end).collect()
+        })
+    }
+
+    /// Makes a server with settings of its own, each `name=value`.
+    fn start_with(
+        kind: Kind,
+        place: &Arc<Place>,
+        settings: Vec<String>,
+        may_go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<Self> {
         let account = account(kind.account())?;
         let name = kind.programs().name.to_lowercase();
         // Several of a kind live side by side.
@@ -148,8 +182,7 @@ impl DatabaseServer {
             Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {}
         }
         let log = seat.home.with_extension("log");
-        let (settings, place) = (Vec::new(), Arc::clone(place));
-        let (process, name_server) = (None, None);
+        let (process, name_server, place) = (None, None, Arc::clone(place));
         let mut server = Self { kind, process, name_server, seat, settings, log, place };
         server.serve(may_go_on)?;
         Ok(server)
@@ -245,11 +278,11 @@ impl DatabaseServer {
         let mut command = match self.kind {
             Kind::Postgres => postgres::serve(&self.seat, &self.settings)?,
             Kind::MariaDb => mariadb::serve(&self.seat, &self.settings)?,
-            Kind::Redis => redis::serve(&self.seat)?,
+            Kind::Redis => redis::serve(&self.seat, &self.settings)?,
             Kind::RabbitMq => rabbitmq::serve(&self.seat, name_server)?,
             Kind::Nats => nats::serve(&self.seat)?,
-            Kind::Etcd => etcd::serve(&self.seat)?,
-            Kind::ZooKeeper => zookeeper::serve(&self.seat)?,
+            Kind::Etcd => etcd::serve(&self.seat, &self.settings)?,
+            Kind::ZooKeeper => zookeeper::serve(&self.seat, &self.settings)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -292,7 +325,7 @@ impl DatabaseServer {
             Kind::Redis => redis::answers(self.seat.port),
             Kind::RabbitMq => rabbitmq::answers(self.seat.port),
             Kind::Nats => nats::answers(self.seat.port),
-            Kind::Etcd => etcd::answers(self.seat.port),
+            Kind::Etcd => etcd::answers(self.seat.port, &self.settings),
             Kind::ZooKeeper => zookeeper::answers(self.seat.port),
         }
     }

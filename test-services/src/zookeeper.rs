@@ -1,4 +1,4 @@
-//! How ZooKeeper is started: a single server, as durable as any.
+//! How ZooKeeper is started, as durable as any: a single server, unless settings say otherwise.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -7,12 +7,16 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::probe::zookeeper_answers;
+use crate::process::{free_port, make_folder};
 use crate::programs::Programs;
 use crate::server::Seat;
 
 /// The server's own script would start it under an account and in folders of its own; its classes
 /// are enough. The logger is one that writes to standard error.
 const CLASSES: [&str; 2] = ["zookeeper.jar", "slf4j-simple.jar"];
+
+/// What a member finds in a file of its own. ZooKeeper passes over the setting.
+const NUMBER: &str = "handfast.number=";
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "ZooKeeper",
@@ -29,17 +33,42 @@ pub(crate) fn answers(port: u16) -> bool {
     zookeeper_answers(port)
 }
 
-pub(crate) fn serve(seat: &Seat) -> Result<Command> {
-    let settings = seat.home.join("zoo.cfg");
-    let text = settings_of(seat);
-    fs::write(&settings, text).with_context(|| settings.display().to_string())?;
+pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
+    let file = seat.home.join("zoo.cfg");
+    let text = settings_of(seat) + &settings.join("\n");
+    fs::write(&file, text).with_context(|| file.display().to_string())?;
+    if let Some(number) = settings.iter().find_map(|setting| setting.strip_prefix(NUMBER)) {
+        let data = seat.home.join("data");
+        if !data.exists() {
+            make_folder(&data, seat.account.as_ref())?;
+        }
+        fs::write(data.join("myid"), number)?;
+    }
     let classes = CLASSES.iter().map(|jar| PROGRAMS.require(jar)).collect::<Result<Vec<_>>>()?;
     let mut command = seat.command(&PROGRAMS, "java")?;
     command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
     command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
     command.arg("-cp").arg(std::env::join_paths(classes)?);
-    command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(settings);
+    // Without other members it serves alone.
+    command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
     Ok(command)
+}
+
+/// The settings of three members of one cluster.
+pub(crate) fn members() -> Result<Vec<Vec<String>>> {
+    let mut cluster = Vec::new();
+    for number in 1..=3 {
+        let (follow, elect) = (free_port()?, free_port()?);
+        cluster.push(format!("server.{number}=127.0.0.1:{follow}:{elect}"));
+    }
+    // In ticks.
+    cluster.extend(["initLimit=50".to_owned(), "syncLimit=25".to_owned()]);
+    let settings = |number| {
+        let mut settings = cluster.clone();
+        settings.push(format!("{NUMBER}{number}"));
+        settings
+    };
+    Ok((1..=3).map(settings).collect())
 }
 
 /// Ticks are short, so that a session that has ended is soon seen to have.
