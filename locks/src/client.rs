@@ -80,8 +80,8 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError::Unavailable`] when the backend has failed for as long as a lease lasts and
-    /// for ten seconds at least, [`LockError::Refused`] when asking it again would not help,
-    /// [`LockError::Name`].
+    /// for ten seconds at least, [`LockError::Refused`] and [`LockError::Denied`] when asking it
+    /// again would not help, [`LockError::Name`].
     pub async fn lock(&self, name: &str) -> Result<Guard, LockError> {
         self.acquire(LockName::new(name)?, Patience::Endless).await
     }

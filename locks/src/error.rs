@@ -59,6 +59,13 @@ pub enum LockError {
         /// Why.
         source: BackendError,
     },
+    /// The backend does not let us in, or not to its locks: a wrong user, password or certificate,
+    /// a right that was not granted.
+    #[error("the backend denies access to its locks")]
+    Denied {
+        /// What it said.
+        source: BackendError,
+    },
     /// The resource that is to be fenced failed; the claim may or may not be there.
     #[error("claiming lock {name} at the resource failed")]
     Claim {
@@ -97,6 +104,11 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// What a backend says that cannot be used.
+    pub(crate) fn refused(source: BackendError) -> Self {
+        if source.is_denied() { Self::Denied { source } } else { Self::Refused { source } }
+    }
+
     /// The stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -107,6 +119,7 @@ impl LockError {
             Self::Stale { .. } => "HF-LOCK-STALE",
             Self::Unavailable { .. } => "HF-LOCK-UNAVAILABLE",
             Self::Refused { .. } => "HF-LOCK-REFUSED",
+            Self::Denied { .. } => "HF-LOCK-DENIED",
             Self::Claim { .. } => "HF-LOCK-CLAIM",
             Self::Name { .. } => "HF-LOCK-NAME",
             Self::Grade { .. } => "HF-LOCK-GRADE",
@@ -158,8 +171,19 @@ pub enum Outcome {
 #[error("{message}")]
 pub struct BackendError {
     message: String,
-    is_final: bool,
+    kind: Kind,
     source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What helps against a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Asking again may.
+    Passing,
+    /// Somebody must change something.
+    Lasting,
+    /// The same: who we are, or what we may do.
+    Denied,
 }
 
 impl BackendError {
@@ -168,18 +192,25 @@ impl BackendError {
         message: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
-        Self { message: message.into(), is_final: false, source: Some(source.into()) }
+        let (message, source) = (message.into(), Some(source.into()));
+        Self { message, kind: Kind::Passing, source }
     }
 
     /// No answer within the time that a call may take. Whether it was carried out is unknown.
     #[must_use]
     pub fn unanswered() -> Self {
-        Self { message: "no answer in time".to_owned(), is_final: false, source: None }
+        let message = "no answer in time".to_owned();
+        Self { message, kind: Kind::Passing, source: None }
     }
 
     /// A failure that stays until somebody changes something.
     pub fn lasting(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_final: true, source: None }
+        Self { message: message.into(), kind: Kind::Lasting, source: None }
+    }
+
+    /// A backend that does not let us in, or not to its locks.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: Kind::Denied, source: None }
     }
 
     /// Others hold parts of the same lock, of another size.
@@ -198,6 +229,12 @@ impl BackendError {
     /// Whether asking again cannot help.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        self.is_final
+        self.kind != Kind::Passing
+    }
+
+    /// Whether it is because of who we are.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.kind == Kind::Denied
     }
 }

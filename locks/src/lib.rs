@@ -55,7 +55,7 @@ pub use semaphore::{Permit, Semaphore};
 pub use several::Guards;
 
 #[cfg(feature = "etcd")]
-pub use etcd::EtcdLocks;
+pub use etcd::{EtcdLocks, EtcdOptions};
 #[cfg(feature = "redis")]
 pub use redis::{RedisLocks, RedlockLocks};
 #[cfg(feature = "mysql")]
@@ -65,7 +65,7 @@ pub use sql::PostgresLocks;
 #[cfg(feature = "sqlite")]
 pub use sql::SqliteLocks;
 #[cfg(feature = "zookeeper")]
-pub use zookeeper::ZooKeeperLocks;
+pub use zookeeper::{ZooKeeperLocks, ZooKeeperOptions};
 
 /// The Rust in the page on locks is compiled.
 #[cfg(all(doctest, feature = "etcd", feature = "postgres", feature = "zookeeper"))]

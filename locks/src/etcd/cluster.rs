@@ -1,8 +1,10 @@
 //! An etcd cluster: its transactions, leases and watches. What its keys mean is not known here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -20,17 +22,15 @@ use super::api::{
     LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest,
     WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use super::options::User;
+use super::pass::{Pass, Passes, Service, failed, is_outdated};
 use crate::error::BackendError;
-
-/// How long a member may take to take a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// How often a connection with requests under way is looked at. etcd refuses less than 5 s.
-const LOOK_AT: Duration = Duration::from_secs(6);
 
 /// A cluster, by the addresses of some of its members. Each request goes to one that is connected.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     channel: Channel,
+    passes: Option<Arc<Passes>>,
 }
 
 /// The keys from the first up to, and without, the second.
@@ -60,18 +60,31 @@ pub(super) enum Changes {
 }
 
 impl Cluster {
-    pub(super) fn new(members: &[String]) -> Result<Self, BackendError> {
-        let endpoint = |url: &String| {
-            let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| {
-                BackendError::lasting(format!("no address of a member: {url}: {error}"))
-            })?;
-            Ok(endpoint.connect_timeout(CONNECT_MAX).http2_keep_alive_interval(LOOK_AT))
+    pub(super) fn new(endpoints: &[Endpoint], user: Option<User>) -> Result<Self, BackendError> {
+        let channel = match endpoints {
+            [] => return Err(BackendError::lasting("a cluster has a member at least")),
+            [only] => only.connect_lazy(),
+            _ => Channel::balance_list(endpoints.iter().cloned()),
         };
-        let endpoints: Vec<Endpoint> = members.iter().map(endpoint).collect::<Result<_, _>>()?;
-        match endpoints.as_slice() {
-            [] => Err(BackendError::lasting("a cluster has a member at least")),
-            [only] => Ok(Self { channel: only.connect_lazy() }),
-            _ => Ok(Self { channel: Channel::balance_list(endpoints.into_iter()) }),
+        Ok(Self { channel, passes: user.map(Passes::of).map(Arc::new) })
+    }
+
+    /// One request, with another pass if ours is outdated: such a request was not carried out.
+    async fn call<A, F>(&self, request: impl Fn(Service) -> F + Send) -> Result<A, BackendError>
+    where
+        F: Future<Output = Result<A, Status>> + Send,
+    {
+        let service = |pass| InterceptedService::new(self.channel.clone(), pass);
+        let Some(passes) = &self.passes else {
+            return request(service(Pass::default())).await.map_err(failed);
+        };
+        let pass = passes.get(&self.channel, None).await?;
+        match request(service(pass.clone())).await {
+            Err(status) if is_outdated(&status) => {
+                let pass = passes.get(&self.channel, Some(&pass)).await?;
+                request(service(pass)).await.map_err(failed)
+            }
+            answer => answer.map_err(failed),
         }
     }
 
@@ -83,8 +96,11 @@ impl Cluster {
         failure: Vec<RequestOp>,
     ) -> Result<Done, BackendError> {
         let transaction = TxnRequest { compare, success, failure };
-        let done = KvClient::new(self.channel.clone()).txn(transaction).await.map_err(failed)?;
-        let done = done.into_inner();
+        let run = |service: Service| {
+            let transaction = transaction.clone();
+            async move { KvClient::new(service).txn(transaction).await }
+        };
+        let done = self.call(run).await?.into_inner();
         let revision = done.header.map(|header| header.revision).unwrap_or_default();
         Ok(Done { succeeded: done.succeeded, revision, answers: done.responses })
     }
@@ -98,8 +114,9 @@ impl Cluster {
     pub(super) async fn grant_lease(&self, duration: Duration) -> Result<i64, BackendError> {
         let seconds = duration.as_millis().div_ceil(1000).try_into().unwrap_or(i64::MAX);
         let request = LeaseGrantRequest { ttl: seconds, id: 0 };
-        let granted = LeaseClient::new(self.channel.clone()).lease_grant(request).await;
-        Ok(granted.map_err(failed)?.into_inner().id)
+        let grant =
+            |service: Service| async move { LeaseClient::new(service).lease_grant(request).await };
+        Ok(self.call(grant).await?.into_inner().id)
     }
 
     /// Keeps leases alive, all in one stream; answers for each whether it had not ended.
@@ -108,8 +125,11 @@ impl Cluster {
             return Ok(Vec::new());
         }
         let requests: Vec<_> = leases.iter().map(|id| LeaseKeepAliveRequest { id: *id }).collect();
-        let mut client = LeaseClient::new(self.channel.clone());
-        let answers = client.lease_keep_alive(stream::iter(requests)).await.map_err(failed)?;
+        let keep = |service: Service| {
+            let requests = stream::iter(requests.clone());
+            async move { LeaseClient::new(service).lease_keep_alive(requests).await }
+        };
+        let answers = self.call(keep).await?;
         let answers: Vec<_> = answers.into_inner().take(leases.len()).collect().await;
         let alive = answers.into_iter().map(|answer| Ok(answer.map_err(failed)?.ttl > 0));
         let alive: Vec<bool> = alive.collect::<Result<_, BackendError>>()?;
@@ -122,11 +142,14 @@ impl Cluster {
     /// Ends a lease, and with it its keys.
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), BackendError> {
         let request = LeaseRevokeRequest { id: lease };
-        match LeaseClient::new(self.channel.clone()).lease_revoke(request).await {
-            Ok(_) => Ok(()),
-            Err(status) if status.code() == Code::NotFound => Ok(()),
-            Err(status) => Err(failed(status)),
-        }
+        let revoke = |service: Service| async move {
+            match LeaseClient::new(service).lease_revoke(request).await {
+                Ok(_) => Ok(()),
+                Err(status) if status.code() == Code::NotFound => Ok(()),
+                Err(status) => Err(status),
+            }
+        };
+        self.call(revoke).await
     }
 
     /// Watches from this moment on, which it is when this returns. A watch from an earlier
@@ -142,12 +165,17 @@ impl Cluster {
         };
         let create = WatchCreateRequest { key: range.from, range_end: range.to, filters };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-        // The end of the requests would be the end of the watch.
-        let requests = stream::iter([create]).chain(stream::pending());
-        let events = WatchClient::new(self.channel.clone()).watch(requests).await;
-        let mut watched = Watched { events: events.map_err(failed)?.into_inner() };
-        watched.next().await?;
-        Ok(watched)
+        let watch = |service: Service| {
+            // The end of the requests would be the end of the watch.
+            let requests = stream::iter([create.clone()]).chain(stream::pending());
+            async move {
+                let events = WatchClient::new(service).watch(requests).await?;
+                let mut watched = Watched { events: events.into_inner() };
+                watched.next().await?;
+                Ok::<_, Status>(watched)
+            }
+        };
+        self.call(watch).await
     }
 }
 
@@ -164,11 +192,15 @@ impl Watched {
         let _ = self.next().await;
     }
 
-    async fn next(&mut self) -> Result<(), BackendError> {
-        match self.events.message().await.map_err(failed)? {
+    async fn next(&mut self) -> Result<(), Status> {
+        match self.events.message().await? {
             Some(event) if !event.canceled => Ok(()),
-            Some(event) => Err(BackendError::passing("etcd ended a watch", event.cancel_reason)),
-            None => Err(cut_off("the watch has ended")),
+            // A watch that may not be is begun and ended, in words alone.
+            Some(event) if event.cancel_reason.contains("denied") => {
+                Err(Status::unauthenticated(event.cancel_reason))
+            }
+            Some(event) => Err(Status::aborted(event.cancel_reason)),
+            None => Err(Status::aborted("the watch has ended")),
         }
     }
 }
@@ -258,8 +290,4 @@ fn step(request: Request) -> RequestOp {
 
 fn cut_off(message: &str) -> BackendError {
     BackendError::passing(message, std::io::Error::from(std::io::ErrorKind::ConnectionReset))
-}
-
-fn failed(status: Status) -> BackendError {
-    BackendError::passing("etcd failed", status)
 }

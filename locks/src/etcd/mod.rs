@@ -11,6 +11,9 @@
 
 mod cluster;
 mod entry;
+mod handshake;
+mod options;
+mod pass;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,12 +21,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use tokio::sync::mpsc;
+use tonic::transport::Endpoint;
 
 use self::api::Compare;
 use self::cluster::{
     Changes, Cluster, Range, all, delete, first, is_unchanged, last_before, none_since, put,
 };
 use self::entry::{Entry, Text, barred, entries, key};
+pub use self::options::EtcdOptions;
 use crate::backend::{
     Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake,
 };
@@ -76,6 +81,35 @@ struct Line {
     revision: i64,
 }
 
+impl Cluster {
+    /// Asks for something.
+    async fn look_in(&self) -> Result<(), BackendError> {
+        let steps = vec![first(&entry::all_entries())];
+        within(ANSWER_MAX, self.run(steps)).await.map(drop)
+    }
+}
+
+/// Why a cluster does not answer. Where there are several members, one that fails is left out, and
+/// nothing says why; so each is asked alone.
+async fn reason(
+    endpoints: &[Endpoint],
+    options: &EtcdOptions,
+    error: BackendError,
+) -> BackendError {
+    let Some(certificates) = options.certificates().filter(|_| !error.is_final()) else {
+        return error;
+    };
+    for endpoint in endpoints {
+        let tried = handshake::try_out(endpoint.uri(), &certificates);
+        if let Ok(Err(said)) = tokio::time::timeout(ANSWER_MAX, tried).await
+            && let Some(denied) = pass::denied(&said.to_string())
+        {
+            return denied;
+        }
+    }
+    error
+}
+
 impl EtcdLocks {
     /// Connects to a cluster by the URLs of some of its members, as `http://127.0.0.1:2379`. A
     /// member that does not answer is left out until it does.
@@ -86,10 +120,20 @@ impl EtcdLocks {
     pub async fn connect<U: Into<String>>(
         members: impl IntoIterator<Item = U>,
     ) -> Result<Self, LockError> {
-        let members: Vec<String> = members.into_iter().map(Into::into).collect();
-        let refused = |source| LockError::Refused { source };
-        let etcd = Cluster::new(&members).map_err(refused)?;
-        within(ANSWER_MAX, etcd.run(vec![first(&entry::all_entries())])).await.map_err(refused)?;
+        Self::connect_with(EtcdOptions::new(members)).await
+    }
+
+    /// Connects with certificates, or as a user.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect); [`LockError::Denied`] for a wrong user, password or
+    /// certificate, or a user who may not read and write our keys.
+    pub async fn connect_with(options: EtcdOptions) -> Result<Self, LockError> {
+        let endpoints = options.endpoints().map_err(LockError::refused)?;
+        let etcd = Cluster::new(&endpoints, options.user.clone()).map_err(LockError::refused)?;
+        if let Err(error) = etcd.look_in().await {
+            return Err(LockError::refused(reason(&endpoints, &options, error).await));
+        }
         Ok(Self { etcd, watches: Watches::default() })
     }
 

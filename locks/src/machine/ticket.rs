@@ -225,7 +225,7 @@ impl Ticket {
         let why = if !is_wanted {
             None
         } else if error.is_final() {
-            Some(LockError::Refused { source: error })
+            Some(LockError::refused(error))
         } else if gives_up {
             Some(LockError::Unavailable { name, source: error })
         } else {

@@ -3,26 +3,49 @@
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use zookeeper_client::{Client, Error};
+use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::options::ZooKeeperOptions;
+use super::stand::LOCKS;
 use crate::error::BackendError;
 
 #[derive(Debug)]
 pub(super) struct Link {
-    cluster: String,
-    lease_max: Duration,
+    options: ZooKeeperOptions,
     /// Shared by all requests; none before the first.
     client: Mutex<Option<Client>>,
 }
 
 impl Link {
-    pub(super) fn new(cluster: &str, lease_max: Duration) -> Self {
-        Self { cluster: cluster.to_owned(), lease_max, client: Mutex::new(None) }
+    pub(super) fn new(options: ZooKeeperOptions) -> Self {
+        Self { options, client: Mutex::new(None) }
     }
 
     /// The longest lease that its session bears.
     pub(super) fn lease_max(&self) -> Duration {
-        self.lease_max
+        self.options.lease_max
+    }
+
+    /// Who may do what with a node of ours.
+    pub(super) fn acls(&self) -> Acls<'static> {
+        self.options.acls()
+    }
+
+    /// Makes the folder of all locks, and sees to it that it is ours.
+    pub(super) async fn open_folder(&self) -> Result<(), BackendError> {
+        let client = self.client().await?;
+        if client.check_stat(LOCKS).await.map_err(failed)?.is_none() {
+            let folder = CreateMode::Persistent.with_acls(self.acls());
+            client.mkdir(LOCKS, &folder).await.map_err(failed)?;
+        }
+        let (acls, _) = client.get_acl(LOCKS).await.map_err(failed)?;
+        if self.options.has_user() && acls.iter().any(|acl| acl.scheme() == "world") {
+            return Err(BackendError::lasting(format!(
+                "{LOCKS} is open to everybody: it was made by clients without a user. Stop them \
+                and delete it"
+            )));
+        }
+        Ok(())
     }
 
     /// The session that is alive, as far as is known here.
@@ -31,13 +54,14 @@ impl Link {
         if let Some(client) = kept.as_ref().filter(|client| !client.state().is_terminated()) {
             return Ok(client.clone());
         }
-        let wanted = session_of(self.lease_max);
+        let wanted = session_of(self.options.lease_max);
         let connector = Client::connector().with_session_timeout(wanted).with_fail_eagerly();
-        let client = connector.connect(&self.cluster).await.map_err(failed)?;
+        let connector = self.options.show_user(connector);
+        let client = connector.connect(&self.options.cluster).await.map_err(failed)?;
         let granted = client.session_timeout();
         if granted < wanted {
             let (lease, wanted, granted) =
-                (self.lease_max.as_millis(), wanted.as_millis(), granted.as_millis());
+                (self.options.lease_max.as_millis(), wanted.as_millis(), granted.as_millis());
             return Err(BackendError::lasting(format!(
                 "a lease of {lease} ms takes a session of {wanted} ms, and ZooKeeper grants \
                 {granted} ms: set maxSessionTimeout, or take shorter leases"
@@ -56,5 +80,11 @@ fn session_of(lease: Duration) -> Duration {
 }
 
 pub(super) fn failed(error: Error) -> BackendError {
+    if matches!(error, Error::NoAuth | Error::AuthFailed) {
+        return BackendError::denied(format!(
+            "ZooKeeper: {error}: the locks belong to another user, or to this one with another \
+            password"
+        ));
+    }
     BackendError::passing("ZooKeeper failed", error)
 }

@@ -12,6 +12,7 @@
 mod kept;
 mod link;
 mod look;
+mod options;
 mod stand;
 
 use std::convert::Infallible;
@@ -27,6 +28,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 use self::kept::{Found, Kept, Node};
 use self::link::{Link, failed};
 use self::look::{Look, holder};
+pub use self::options::ZooKeeperOptions;
 use self::stand::{LOCKS, Stand, Text, folder, prefix};
 use crate::backend::{
     Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_BEAT, Wake,
@@ -86,9 +88,17 @@ impl ZooKeeperLocks {
     /// [`LockError::Refused`] with what the cluster says, also if that is nothing for 5 s, and if
     /// it ends sessions too early.
     pub async fn connect(cluster: &str, lease_max: Duration) -> Result<Self, LockError> {
-        let link = Link::new(cluster, lease_max);
-        let connected = within(ANSWER_MAX, link.client()).await;
-        connected.map_err(|source| LockError::Refused { source })?;
+        Self::connect_with(ZooKeeperOptions::new(cluster, lease_max)).await
+    }
+
+    /// Connects as a user.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect); [`LockError::Denied`] if the locks belong to another
+    /// user, and [`LockError::Refused`] if they belong to everybody.
+    pub async fn connect_with(options: ZooKeeperOptions) -> Result<Self, LockError> {
+        let link = Link::new(options);
+        within(ANSWER_MAX, link.open_folder()).await.map_err(LockError::refused)?;
         let (kept, watches) = (Mutex::default(), Watches::default());
         let inner = Arc::new(Inner { link, kept, watches });
         tokio::spawn(sweep(Arc::downgrade(&inner)));
@@ -161,10 +171,11 @@ impl Inner {
     async fn join(&self, client: &Client, ask: &Ask) -> Result<(), BackendError> {
         let path = prefix(&ask.name, ask.token, ask.share);
         let text = Text { fence: None, label: ask.label.clone() }.write();
-        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let acls = self.link.acls();
+        let options = CreateMode::EphemeralSequential.with_acls(acls);
         let made = match client.create(&path, text.as_bytes(), &options).await {
             Err(Error::NoNode) => {
-                make_folders(client, &ask.name).await.map_err(failed)?;
+                make_folders(client, &ask.name, acls).await.map_err(failed)?;
                 client.create(&path, text.as_bytes(), &options).await
             }
             made => made,
@@ -382,12 +393,18 @@ impl Backend for ZooKeeperLocks {
     }
 }
 
-async fn make_folders(client: &Client, name: &LockName) -> Result<(), Error> {
-    let acls = Acls::anyone_all();
-    client.mkdir(LOCKS, &CreateMode::Persistent.with_acls(acls)).await?;
+async fn make_folders(client: &Client, name: &LockName, acls: Acls<'static>) -> Result<(), Error> {
+    let path = folder(name);
     // ZooKeeper removes it when nobody stands in line for a while.
     let container = CreateMode::Container.with_acls(acls);
-    match client.create(&folder(name), &[], &container).await {
+    let made = match client.create(&path, &[], &container).await {
+        Err(Error::NoNode) => {
+            client.mkdir(LOCKS, &CreateMode::Persistent.with_acls(acls)).await?;
+            client.create(&path, &[], &container).await
+        }
+        made => made,
+    };
+    match made {
         Ok(_) | Err(Error::NodeExists) => Ok(()),
         Err(error) => Err(error),
     }

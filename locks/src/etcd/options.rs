@@ -1,0 +1,145 @@
+//! How an etcd cluster is reached, and as whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::error::BackendError;
+
+/// How long a member may take to take a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How often a connection with requests under way is looked at. etcd refuses less than 5 s.
+const LOOK_AT: Duration = Duration::from_secs(6);
+/// What every certificate in PEM has.
+const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
+/// How an etcd cluster is reached, and as whom.
+///
+/// ```no_run
+/// use handfast_locks::{EtcdLocks, EtcdOptions};
+///
+/// # async fn connect() -> Result<EtcdLocks, Box<dyn std::error::Error>> {
+/// let options = EtcdOptions::new(["https://etcd-1:2379", "https://etcd-2:2379"])
+///     .tls_ca(std::fs::read_to_string("/etc/etcd/ca.pem")?)
+///     .user("orders", std::env::var("ETCD_PASSWORD")?);
+/// let locks = EtcdLocks::connect_with(options).await?;
+/// # Ok(locks)
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens before `EtcdLocks::connect_with`"]
+pub struct EtcdOptions {
+    members: Vec<String>,
+    ca_pem: Option<String>,
+    identity: Option<Pair>,
+    pub(super) user: Option<User>,
+}
+
+/// A certificate and its key, in PEM.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// What a connection with TLS begins with.
+#[derive(Clone)]
+pub(super) struct Certificates {
+    pub(super) ca_pem: String,
+    pub(super) identity: Option<Pair>,
+}
+
+/// Somebody whom etcd knows by a password.
+#[derive(Clone)]
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) password: String,
+}
+
+impl EtcdOptions {
+    /// By the URLs of some members, as `http://127.0.0.1:2379`. A member that does not answer is
+    /// left out until it does.
+    pub fn new<U: Into<String>>(members: impl IntoIterator<Item = U>) -> Self {
+        let members = members.into_iter().map(Into::into).collect();
+        Self { members, ca_pem: None, identity: None, user: None }
+    }
+
+    /// Whom the members' certificates are signed by, as text in PEM. URLs with `https` need it.
+    pub fn tls_ca(self, pem: impl Into<String>) -> Self {
+        Self { ca_pem: Some(pem.into()), ..self }
+    }
+
+    /// The certificate that we show, and its key, as text in PEM: for members that ask for one. If
+    /// the cluster has authentication on and no [`user`](Self::user) is given, the certificate's
+    /// common name is the user.
+    pub fn tls_identity(
+        self,
+        certificate_pem: impl AsRef<[u8]>,
+        key_pem: impl AsRef<[u8]>,
+    ) -> Self {
+        let identity = (certificate_pem.as_ref().to_vec(), key_pem.as_ref().to_vec());
+        Self { identity: Some(identity), ..self }
+    }
+
+    /// Who we are. The user needs to read and write keys with the prefix `handfast/`.
+    pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        let user = User { name: name.into(), password: password.into() };
+        Self { user: Some(user), ..self }
+    }
+
+    /// None for connections without TLS.
+    pub(super) fn certificates(&self) -> Option<Certificates> {
+        let (ca_pem, identity) = (self.ca_pem.clone()?, self.identity.clone());
+        Some(Certificates { ca_pem, identity })
+    }
+
+    pub(super) fn endpoints(&self) -> Result<Vec<Endpoint>, BackendError> {
+        self.members.iter().map(|url| self.endpoint(url)).collect()
+    }
+
+    fn endpoint(&self, url: &str) -> Result<Endpoint, BackendError> {
+        let wrong = |reason: &str| {
+            BackendError::lasting(format!("no address of a member: {url:?}: {reason}"))
+        };
+        let endpoint =
+            Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
+        let endpoint = endpoint.connect_timeout(CONNECT_MAX).http2_keep_alive_interval(LOOK_AT);
+        let has_tls = self.ca_pem.is_some() || self.identity.is_some();
+        match (endpoint.uri().scheme_str(), &self.ca_pem) {
+            (Some("http"), None) if !has_tls => Ok(endpoint),
+            (Some("http"), _) => Err(wrong("with certificates it begins with https://")),
+            (Some("https"), None) => Err(wrong("https needs the CA's certificate, see tls_ca")),
+            // tonic passes over what is no certificate; then none is trusted, and nothing says why.
+            (Some("https"), Some(pem)) if !pem.contains(PEM_CERTIFICATE) => {
+                let reason =
+                    "tls_ca is no certificate in PEM: it takes the text, not the file's name";
+                Err(BackendError::lasting(reason))
+            }
+            (Some("https"), Some(pem)) => {
+                let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+                let tls = match &self.identity {
+                    Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
+                    None => tls,
+                };
+                let failed = |error| {
+                    BackendError::lasting(format!("certificates: {}", with_sources(&error)))
+                };
+                endpoint.tls_config(tls).map_err(failed)
+            }
+            _ => Err(wrong("it begins with http:// or https://")),
+        }
+    }
+}
+
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|user| &user.name);
+        f.debug_struct("EtcdOptions")
+            .field("members", &self.members)
+            .field("user", &user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An error and what caused it, in one line: tonic's own text stops at `transport error`.
+pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |source| source.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}

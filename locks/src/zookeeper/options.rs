@@ -1,0 +1,77 @@
+//! How a ZooKeeper cluster is reached, and as whom.
+
+use std::fmt;
+use std::time::Duration;
+
+use zookeeper_client::{Acls, Connector};
+
+/// The way in which a cluster is told who somebody is.
+const DIGEST: &str = "digest";
+
+/// How a ZooKeeper cluster is reached, and as whom.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use handfast_locks::{ZooKeeperLocks, ZooKeeperOptions};
+///
+/// # async fn connect() -> Result<ZooKeeperLocks, Box<dyn std::error::Error>> {
+/// let options = ZooKeeperOptions::new("zk-1:2181,zk-2:2181", Duration::from_secs(20))
+///     .user("orders", std::env::var("ZOOKEEPER_PASSWORD")?);
+/// let locks = ZooKeeperLocks::connect_with(options).await?;
+/// # Ok(locks)
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens before `ZooKeeperLocks::connect_with`"]
+pub struct ZooKeeperOptions {
+    pub(super) cluster: String,
+    pub(super) lease_max: Duration,
+    /// The name, and the name with the password.
+    user: Option<(String, String)>,
+}
+
+impl ZooKeeperOptions {
+    /// A cluster, as `zk1:2181,zk2:2181` or `zk1:2181/for/us`, for leases up to that long. The
+    /// session lasts a third longer, which ZooKeeper must allow: 40 s unless its
+    /// `maxSessionTimeout` says otherwise. A process that dies holds its locks for as long.
+    pub fn new(cluster: impl Into<String>, lease_max: Duration) -> Self {
+        Self { cluster: cluster.into(), lease_max, user: None }
+    }
+
+    /// Who we are, by the scheme `digest`. All nodes of locks are his alone, so all clients give
+    /// the same user. ZooKeeper keeps no list of users: whoever comes first makes the folder of the
+    /// locks, and another password is another user.
+    pub fn user(self, name: impl Into<String>, password: &str) -> Self {
+        let name = name.into();
+        let secret = format!("{name}:{password}");
+        Self { user: Some((name, secret)), ..self }
+    }
+
+    pub(super) fn has_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    pub(super) fn show_user(&self, connector: Connector) -> Connector {
+        match &self.user {
+            Some((_, secret)) => connector.with_auth(DIGEST, secret.as_bytes()),
+            None => connector,
+        }
+    }
+
+    /// Who may do what with a node of ours.
+    pub(super) fn acls(&self) -> Acls<'static> {
+        if self.has_user() { Acls::creator_all() } else { Acls::anyone_all() }
+    }
+}
+
+impl fmt::Debug for ZooKeeperOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|(name, _)| name);
+        f.debug_struct("ZooKeeperOptions")
+            .field("cluster", &self.cluster)
+            .field("lease_max", &self.lease_max)
+            .field("user", &user)
+            .finish()
+    }
+}
