@@ -17,6 +17,7 @@ mod error;
 mod etcd;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite", feature = "redis"))]
 pub mod fencing;
+mod figures;
 mod guard;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod line;

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
 use crate::clock::{Moment, sleep_until};
 use crate::error::{BackendError, LockError, Lost, Outcome};
+use crate::figures::Figures;
 use crate::guard::{Held, Standing};
 use crate::machine::{Effect, Event, Machine, Patience, Settings, Until};
 use crate::name::{Fence, LockName, Token};
@@ -44,6 +45,9 @@ pub(crate) enum Message {
 #[derive(Debug)]
 struct Desk {
     name: LockName,
+    asked_at: Moment,
+    /// Until it is let go or lost.
+    held_since: Option<Moment>,
     reply: Option<Reply>,
     standing: Option<watch::Sender<Standing>>,
     downgraded: Option<oneshot::Sender<()>>,
@@ -52,7 +56,22 @@ struct Desk {
 
 impl Desk {
     fn new(name: LockName, reply: Reply) -> Self {
-        Self { name, reply: Some(reply), standing: None, downgraded: None, ended: None }
+        let asked_at = Moment::now();
+        Self {
+            name,
+            asked_at,
+            held_since: None,
+            reply: Some(reply),
+            standing: None,
+            downgraded: None,
+            ended: None,
+        }
+    }
+
+    fn stop_holding(&mut self, figures: &Figures) {
+        if let Some(since) = self.held_since.take() {
+            figures.held(Moment::now().left(since));
+        }
     }
 }
 
@@ -60,6 +79,7 @@ pub(crate) struct Shell {
     machine: Machine,
     settings: Settings,
     backend: Arc<dyn Backend>,
+    figures: Figures,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// For the guards. Weak, so that the inbox closes when nobody outside has it any more.
     sender: mpsc::WeakUnboundedSender<Message>,
@@ -77,6 +97,7 @@ impl Shell {
         let shell = Self {
             machine: Machine::new(settings.clone()),
             settings,
+            figures: Figures::of(&backend),
             backend,
             inbox,
             sender: sender.downgrade(),
@@ -90,7 +111,8 @@ impl Shell {
     /// Serves until nobody is left to be served.
     pub(crate) async fn serve(mut self) {
         let (wakes, mut woken) = mpsc::unbounded_channel();
-        let mut listening = listen(Arc::clone(&self.backend), self.settings.client, wakes).boxed();
+        let (backend, figures) = (Arc::clone(&self.backend), self.figures.clone());
+        let mut listening = listen(backend, figures, self.settings.client, wakes).boxed();
         let mut is_open = true;
         while is_open || !self.machine.is_idle() {
             tokio::select! {
@@ -98,7 +120,10 @@ impl Shell {
                     Some(message) => self.take(message),
                     None => is_open = false,
                 },
-                Some(event) = self.calls.next(), if !self.calls.is_empty() => self.decide(event),
+                Some(event) = self.calls.next(), if !self.calls.is_empty() => {
+                    self.figures.see(&event);
+                    self.decide(event);
+                }
                 Some(wake) = woken.recv() => self.decide(Event::Woken(wake)),
                 () = at(self.machine.next_deadline()) => self.decide(Event::Tick),
                 () = &mut listening => {}
@@ -122,6 +147,7 @@ impl Shell {
             Message::LetGo { number, ended } => {
                 if let Some(desk) = self.desks.get_mut(&number) {
                     desk.ended = desk.ended.take().or(ended);
+                    desk.stop_holding(&self.figures);
                 }
                 self.decide(Event::LetGo { number });
             }
@@ -153,6 +179,7 @@ impl Shell {
             Effect::Leave(leave) => self.leave(leave),
             Effect::Granted { number, fence, until } => self.grant(number, fence, until),
             Effect::Refused { number, why } => {
+                self.figures.refused(&why);
                 if let Some(reply) = self.desks.remove(&number).and_then(|desk| desk.reply) {
                     // Who does not wait any more need not know.
                     let _ = reply.send(Err(why));
@@ -180,6 +207,9 @@ impl Shell {
             self.decide(Event::LetGo { number });
             return;
         };
+        let now = Moment::now();
+        self.figures.acquired(now.left(desk.asked_at));
+        desk.held_since = Some(now);
         let (sender, standing) = watch::channel(Standing { until, lost: None });
         desk.standing = Some(sender);
         let token = Token { client: self.settings.client, number };
@@ -190,7 +220,9 @@ impl Shell {
 
     fn lose(&mut self, number: u64, why: Lost) {
         self.tell(number, |standing| standing.lost = Some(why));
+        self.figures.lost(why);
         if let Some(desk) = self.desks.get_mut(&number) {
+            desk.stop_holding(&self.figures);
             tracing::warn!(lock = %desk.name, %why, "a lock was lost");
             // Nobody answers that any more. Whoever waits for it sees that the lock is lost.
             desk.downgraded = None;
@@ -271,9 +303,15 @@ async fn at(deadline: Option<Moment>) {
 }
 
 /// Listens for ever. A connection that fails costs wake-ups; whoever waits looks by himself then.
-async fn listen(backend: Arc<dyn Backend>, client: u128, wakes: mpsc::UnboundedSender<Wake>) {
+async fn listen(
+    backend: Arc<dyn Backend>,
+    figures: Figures,
+    client: u128,
+    wakes: mpsc::UnboundedSender<Wake>,
+) {
     loop {
         let Err(error) = backend.listen(client, &wakes).await;
+        figures.interrupted();
         tracing::warn!(backend = backend.name(), %error, "wake-ups are interrupted");
         // The receiver is in this same task and lives as long.
         let _ = wakes.send(Wake::All);

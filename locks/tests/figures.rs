@@ -1,0 +1,84 @@
+//! What a client counts of its locks. Alone in its program, since metrics are counted per process.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "conformance/faults.rs"]
+mod faults;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use handfast_locks::{Backend, Guard, Hold, Leave, LockError, Locks, Lost, Memory, Outcome};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use faults::Faulty;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// The value of a line such as `name{labels}`.
+fn value(shown: &PrometheusHandle, line: &str) -> u64 {
+    let text = shown.render();
+    let found = text.lines().find_map(|shown| shown.strip_prefix(line));
+    found.map_or(0, |value| value.trim().parse().unwrap())
+}
+
+async fn until(shown: &PrometheusHandle, line: &str) {
+    while value(shown, line) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn hold_of(guard: &Guard) -> Hold {
+    Hold { name: guard.name().clone(), token: guard.token() }
+}
+
+#[tokio::test]
+async fn a_client_counts_what_becomes_of_its_locks() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let shown = recorder.handle();
+    metrics::set_global_recorder(recorder).unwrap();
+    let memory: Arc<dyn Backend> = Arc::new(Memory::new());
+    let faulty = Arc::new(Faulty::over(&memory));
+    let locks = Locks::over(Arc::clone(&faulty)).lease(LEASE).start().unwrap();
+    let counts = |line: &str| value(&shown, &line.replace("{", "{backend=\"memory\","));
+    let count = |name: &str| value(&shown, &format!("{name}{{backend=\"memory\"}}"));
+    let renewals = |result: &str| {
+        format!("handfast_client_lock_renewals_total{{backend=\"memory\",result=\"{result}\"}}")
+    };
+
+    let guard = locks.lock("orders/1").await.unwrap();
+    assert!(matches!(locks.try_lock("orders/1").await, Err(LockError::Busy { .. })));
+    let waited = locks.lock_timeout("orders/1", Duration::from_millis(1)).await;
+    assert!(matches!(waited, Err(LockError::TimedOut { .. })));
+    until(&shown, &renewals("held")).await;
+    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(count("handfast_client_lock_acquired_total"), 1);
+    assert_eq!(count("handfast_client_lock_wait_seconds_count"), 1);
+    assert_eq!(count("handfast_client_lock_hold_seconds_count"), 1);
+    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-BUSY\"}"), 1);
+    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-TIMED-OUT\"}"), 1);
+
+    let guard = locks.lock("orders/2").await.unwrap();
+    memory.leave(&Leave { hold: hold_of(&guard), is_doubtful: false }).await.unwrap();
+    assert_eq!(guard.lost().await, Lost::Taken);
+    until(&shown, &renewals("lost")).await;
+    assert_eq!(counts("handfast_client_lock_lost_total{reason=\"taken\"}"), 1);
+
+    let cut_off = locks.lock("orders/3").await.unwrap();
+    faulty.is_cut.store(true, Ordering::SeqCst);
+    assert_eq!(cut_off.lost().await, Lost::Deadline);
+    assert!(matches!(locks.try_lock("orders/4").await, Err(LockError::Unavailable { .. })));
+    drop((guard, cut_off));
+    until(&shown, "handfast_client_lock_errors_total{backend=\"memory\",request=\"leave\"}").await;
+    faulty.is_cut.store(false, Ordering::SeqCst);
+    locks.settle().await.unwrap();
+    until(&shown, &renewals("unknown")).await;
+    assert_eq!(counts("handfast_client_lock_lost_total{reason=\"deadline\"}"), 1);
+    assert_eq!(counts("handfast_client_lock_errors_total{request=\"ask\"}"), 1);
+    assert!(counts("handfast_client_lock_errors_total{request=\"renew\"}") > 0);
+    assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-UNAVAILABLE\"}"), 1);
+    // Each ended once, whether it was let go or lost.
+    assert_eq!(count("handfast_client_lock_acquired_total"), 3);
+    assert_eq!(count("handfast_client_lock_hold_seconds_count"), 3);
+}
