@@ -166,8 +166,8 @@ fn branches_and_globals_run_on_every_database() {
 #[test]
 fn locks_run_on_every_backend_beside_their_recipes() {
     let report = bench(&["locks", "--clients", "2", "--waiters", "2"], SHORT);
-    // The coordinator has no recipe of its own; seven other backends have.
-    assert_eq!(report.rows.len(), 2 * (1 + 2 * 7));
+    // The coordinator has no recipe of its own; nine other backends have.
+    assert_eq!(report.rows.len(), 2 * (1 + 2 * 9));
     for row in &report.rows {
         assert!(row.per_second.median > 0.0 && row.latency.is_some(), "{row:?}");
         let has_share = row.figures.contains_key("share of the plain recipe");

@@ -10,7 +10,8 @@ use crate::usage::Process;
 /// What rows of the library are called.
 pub(crate) const LIBRARY: &str = "library";
 /// Servers whose processor time counts, besides coordinators.
-const SERVER_PROGRAMS: [&str; 4] = ["mariadbd", "mysqld", "postgres", "redis-server"];
+const SERVER_PROGRAMS: [&str; 6] =
+    ["etcd", "java", "mariadbd", "mysqld", "postgres", "redis-server"];
 
 /// One way to lock on one backend.
 #[derive(Debug)]

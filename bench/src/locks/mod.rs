@@ -6,8 +6,10 @@
 //! when the next client holds the lock.
 
 mod contender;
+mod etcd;
 mod recipe;
 mod stage;
+mod zookeeper;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -66,6 +68,10 @@ enum Backend {
     Postgres,
     Mysql,
     Sqlite,
+    /// An etcd of one server, durable.
+    Etcd,
+    /// A ZooKeeper of one server, durable.
+    Zookeeper,
     /// This process.
     Memory,
 }
@@ -80,6 +86,8 @@ impl Backend {
             Self::Postgres => "PostgreSQL",
             Self::Mysql => "MySQL",
             Self::Sqlite => "SQLite",
+            Self::Etcd => "etcd",
+            Self::Zookeeper => "ZooKeeper",
             Self::Memory => "memory",
         }
     }

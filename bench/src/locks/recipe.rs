@@ -12,10 +12,15 @@ use sqlx::{MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
+use super::etcd::{self, V3Lock};
+use super::zookeeper::ByHand;
+
 pub(crate) const SET_NX: &str = "SET NX PX";
 const ADVISORY_LOCK: &str = "pg_advisory_lock";
 const GET_LOCK: &str = "GET_LOCK";
 const WRITER: &str = "BEGIN IMMEDIATE";
+const V3LOCK: &str = "v3lock";
+const BY_HAND: &str = "sequential nodes by hand";
 const MUTEX: &str = "tokio's Mutex";
 
 /// How often a lock in Redis is asked for again: far more often than such recipes usually do.
@@ -38,6 +43,8 @@ pub(crate) enum Recipe {
     GetLock(MySqlPool),
     /// One writer at a time, which is the only lock that SQLite has.
     Writer(SqlitePool),
+    V3Lock(V3Lock),
+    ByHand(ByHand),
     /// A mutex for each client.
     Mutexes(Vec<Mutex<()>>),
 }
@@ -49,6 +56,8 @@ pub(crate) enum Held<'r> {
     AdvisoryLock(PoolConnection<Postgres>),
     GetLock(PoolConnection<MySql>),
     Writer(Transaction<'static, Sqlite>),
+    V3Lock(etcd::Held),
+    Node(String),
     Mutex(#[expect(dead_code, reason = "it is held, not looked at")] MutexGuard<'r, ()>),
 }
 
@@ -72,6 +81,8 @@ impl Recipe {
             Self::AdvisoryLock(_) => ADVISORY_LOCK,
             Self::GetLock(_) => GET_LOCK,
             Self::Writer(_) => WRITER,
+            Self::V3Lock(_) => V3LOCK,
+            Self::ByHand(_) => BY_HAND,
             Self::Mutexes(_) => MUTEX,
         }
     }
@@ -101,6 +112,8 @@ impl Recipe {
                 Held::GetLock(connection)
             }
             Self::Writer(pool) => Held::Writer(pool.begin_with("BEGIN IMMEDIATE").await?),
+            Self::V3Lock(etcd) => Held::V3Lock(etcd.take(name(number)).await?),
+            Self::ByHand(zookeeper) => Held::Node(zookeeper.take(&name(number)).await?),
             Self::Mutexes(mutexes) => {
                 let mutex = mutexes.get(number).context("there is a mutex for each client")?;
                 Held::Mutex(mutex.lock().await)
@@ -124,7 +137,9 @@ impl Recipe {
                 unlock.execute(&mut *connection).await?;
             }
             (_, Held::Writer(transaction)) => transaction.commit().await?,
-            (_, Held::Mutex(_) | Held::Value(_)) => {}
+            (Self::V3Lock(etcd), Held::V3Lock(held)) => etcd.release(held).await?,
+            (Self::ByHand(zookeeper), Held::Node(node)) => zookeeper.release(&node).await?,
+            (_, Held::Mutex(_) | Held::Value(_) | Held::V3Lock(_) | Held::Node(_)) => {}
         }
         Ok(())
     }

@@ -5,21 +5,26 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use handfast::Handfast;
 use handfast_locks::{
-    Grade, Locks, Memory, MySqlLocks, NewLocks, PostgresLocks, RedisLocks, RedlockLocks,
-    SqliteLocks,
+    EtcdLocks, Grade, Locks, Memory, MySqlLocks, NewLocks, PostgresLocks, RedisLocks, RedlockLocks,
+    SqliteLocks, ZooKeeperLocks,
 };
+use handfast_test_services::{DatabaseServer, Kind, Place};
 use sqlx::{MySql, Postgres, Sqlite};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
 use super::contender::Contender;
+use super::etcd::V3Lock;
 use super::recipe::Recipe;
+use super::zookeeper::ByHand;
 use super::{Backend, Options};
 use crate::at::{BenchDatabase, Fresh};
 use crate::child::Server;
 
 /// Of locks over several Redis servers; they vote when they have run for so long.
 const REDLOCK_LEASE: Duration = Duration::from_secs(2);
+/// Of locks over a session of ZooKeeper.
+const ZOOKEEPER_LEASE: Duration = Duration::from_secs(30);
 
 /// Everything that locks are measured on.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Stage {
     coordinator: Server,
     handfast: Handfast,
     redis_servers: Vec<Server>,
+    /// Of the backends that are started as tests start them.
+    servers: Vec<DatabaseServer>,
     postgres: Option<Fresh<Postgres>>,
     mysql: Option<Fresh<MySql>>,
     sqlite: Option<Fresh<Sqlite>>,
@@ -42,6 +49,8 @@ impl Options {
         let known = |backend: &Backend| {
             (*backend != Backend::Postgres || self.postgres.is_some())
                 && (*backend != Backend::Mysql || self.mysql.is_some())
+                && (*backend != Backend::Etcd || Kind::Etcd.programs().are_installed())
+                && (*backend != Backend::Zookeeper || Kind::ZooKeeper.programs().are_installed())
         };
         <Backend as clap::ValueEnum>::value_variants().iter().copied().filter(known).collect()
     }
@@ -72,6 +81,7 @@ impl Stage {
             coordinator,
             handfast,
             redis_servers: Vec::new(),
+            servers: Vec::new(),
             postgres: None,
             mysql: None,
             sqlite: None,
@@ -139,6 +149,19 @@ impl Stage {
                 self.sqlite = Some(fresh);
                 self.add_both(backend, Locks::over(connect.await?), recipe)?;
             }
+            Backend::Etcd => {
+                let url = self.server(Kind::Etcd).await?;
+                let recipe = V3Lock::connect(&url, options.connections()?).await?;
+                let locks = Locks::over(EtcdLocks::connect([url]).await?);
+                self.add_both(backend, locks, Recipe::V3Lock(recipe))?;
+            }
+            Backend::Zookeeper => {
+                let cluster = self.server(Kind::ZooKeeper).await?;
+                let recipe = ByHand::connect(&cluster).await?;
+                let locks = ZooKeeperLocks::connect(&cluster, ZOOKEEPER_LEASE).await?;
+                let locks = Locks::over(locks).lease(ZOOKEEPER_LEASE);
+                self.add_both(backend, locks, Recipe::ByHand(recipe))?;
+            }
             Backend::Memory => {
                 let mutexes = (0..options.connections()?).map(|_| Mutex::default()).collect();
                 self.add_both(backend, Locks::over(Memory::new()), Recipe::Mutexes(mutexes))?;
@@ -152,6 +175,15 @@ impl Stage {
         self.contenders.push(Contender::library(backend, locks));
         self.contenders.push(Contender::plain(backend, recipe));
         Ok(())
+    }
+
+    /// The URL of a new server of that kind.
+    async fn server(&mut self, kind: Kind) -> Result<String> {
+        let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
+        let server = tokio::task::spawn_blocking(start).await??;
+        let url = server.url();
+        self.servers.push(server);
+        Ok(url)
     }
 
     /// URLs of so many new Redis servers.

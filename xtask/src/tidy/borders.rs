@@ -80,6 +80,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "handfast-proto",
             "handfast-seata-wire",
             "handfast-server",
+            "handfast-test-services",
         ],
     ),
     ("handfast-sim", &["handfast", "handfast-core", "handfast-proto", "handfast-server"]),
