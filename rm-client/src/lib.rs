@@ -90,6 +90,8 @@ pub use tcc::{HttpTcc, HttpTryError, Tcc, TccBranch, TccError, TccResource};
 pub use tm::{
     EndError, Global, NewTransaction, Propagation, RollbackCause, Transaction, TransactionError,
 };
+#[doc(hidden)]
+pub use twophase::rules as two_phase_rules;
 pub use twophase::{Swept, Xa, XaDatabase, XaError, XaResource, XaTransaction};
 pub use xid::Xid;
 

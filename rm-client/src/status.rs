@@ -45,7 +45,9 @@ pub enum RollbackReason {
 }
 
 impl GlobalStatus {
-    pub(crate) fn from_wire(status: v1::GlobalStatus, reason: v1::RollbackReason) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn from_wire(status: v1::GlobalStatus, reason: v1::RollbackReason) -> Self {
         let reason = RollbackReason::from_wire(reason);
         match status {
             v1::GlobalStatus::Unknown => Self::Unknown,

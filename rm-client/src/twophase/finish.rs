@@ -13,9 +13,11 @@ use crate::at::with_causes;
 
 /// What became of a branch, and what the database said if that was not success.
 #[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) verdict: Verdict,
-    pub(super) said: Option<String>,
+pub struct Finished {
+    /// Whether the decision is carried out.
+    pub verdict: Verdict,
+    /// What the database said.
+    pub said: Option<String>,
 }
 
 /// Finishes branches one after the other, over a session of its own where a branch has none here.

@@ -17,6 +17,7 @@ mod lease;
 #[cfg(feature = "mysql")]
 mod mysql;
 mod name;
+mod note;
 mod phase_one;
 mod phase_two;
 #[cfg(feature = "postgres")]
@@ -34,3 +35,14 @@ pub use resource::{Xa, XaResource};
 pub use sweep::Swept;
 pub use transaction::XaTransaction;
 pub(crate) use verdict::{Sweep, of_sweep};
+
+/// What of it is pure. For the simulation, which has branches in databases of its own.
+pub mod rules {
+    pub use super::finish::Finished;
+    pub use super::name::{BranchName, Node};
+    pub use super::note::{Note, read};
+    pub use super::phase_two::outcome;
+    pub use super::verdict::{
+        Answer, Phase, Sweep, Trace, Verdict, of_phase_two, of_prepare, of_sweep,
+    };
+}

@@ -24,7 +24,10 @@ pub struct Node(Arc<str>);
 
 impl Node {
     /// Checks and takes a node id.
-    pub(super) fn new(text: &str) -> Result<Self, XaError> {
+    ///
+    /// # Errors
+    /// [`XaError::Node`]: it is none.
+    pub fn new(text: &str) -> Result<Self, XaError> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if text.is_empty() || text.len() > NODE_BYTES_MAX || !text.bytes().all(plain) {
             let shown = text.chars().take(NODE_BYTES_MAX).collect();
@@ -46,14 +49,18 @@ impl Node {
 /// The name of one branch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BranchName {
-    pub(super) node: Node,
-    pub(super) branch: u64,
-    pub(super) xid: Xid,
+    /// Who made it.
+    pub node: Node,
+    /// Which branch it is.
+    pub branch: u64,
+    /// What it is part of.
+    pub xid: Xid,
 }
 
 impl BranchName {
     /// Reads a name back; `None` if it is not one of this node's.
-    pub(super) fn parse(text: &str, node: &Node) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str, node: &Node) -> Option<Self> {
         let rest = text.strip_prefix(&node.prefix())?;
         let (branch, xid) = rest.split_once('/')?;
         let digits = branch.len() == 16 && !branch.starts_with('+');

@@ -13,27 +13,17 @@
 use std::sync::Arc;
 
 use handfast_proto::v1;
-use serde::{Deserialize, Serialize};
 
 use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
 use super::error::XaError;
 use super::name::BranchName;
+use super::note::Note;
 use super::resource::Shared;
 use super::transaction::{Branch, XaTransaction};
 use super::verdict::{Phase, of_prepare};
 use crate::at::crash_point::crash_point;
 use crate::at::database::Steps;
 use crate::error::Error;
-
-/// What phase two needs to know of a branch, whichever process it reaches. Kept by the coordinator.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note {
-    /// Whose name the branch has in the database.
-    pub(super) node: String,
-    /// By which the database remembers how the branch ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) number: Option<String>,
-}
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
@@ -69,7 +59,6 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         name: &BranchName,
         number: Option<String>,
     ) -> Result<(), sqlx::Error> {
-        let note = Note { node: name.node.as_str().to_owned(), number };
         let request = v1::RegisterBranchRequest {
             xid: name.xid.to_string(),
             branch_id: name.branch,
@@ -77,7 +66,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             mode: v1::Mode::Xa.into(),
             rows: Vec::new(),
             wait: None,
-            application_data: serde_json::to_vec(&note).expect("texts can be written as JSON"),
+            application_data: Note::of(name, number).to_bytes(),
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());

@@ -11,13 +11,12 @@ use handfast_proto::v1::{
 use super::database::XaDatabase;
 use super::error::XaError;
 use super::finish::{Finished, Finisher};
-use super::name::{BranchName, Node};
-use super::phase_one::Note;
+use super::name::BranchName;
+use super::note::read;
 use super::resource::Shared;
 use super::verdict::Verdict;
 use crate::at::crash_point::crash_point;
 use crate::coordinator::PhaseTwo;
-use crate::xid::Xid;
 
 /// Phase two of one resource.
 #[derive(Debug)]
@@ -66,16 +65,9 @@ async fn finish<DB: XaDatabase>(
     outcome(decision, branch.resolution(), &name, finished)
 }
 
-/// The name of a branch, which its registration left with the coordinator.
-fn read(branch: &PhaseTwoBranch) -> Result<(BranchName, Option<String>), String> {
-    let note: Note = serde_json::from_slice(&branch.application_data)
-        .map_err(|error| format!("the branch was registered by another version: {error}"))?;
-    let node = Node::new(&note.node).map_err(|error| error.to_string())?;
-    let xid = Xid::new(&branch.xid).map_err(|error| error.to_string())?;
-    Ok((BranchName { node, branch: branch.branch_id, xid }, note.number))
-}
-
-fn outcome(
+/// What the coordinator is told.
+#[must_use]
+pub fn outcome(
     decision: Decision,
     resolution: Resolution,
     name: &BranchName,

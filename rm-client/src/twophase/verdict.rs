@@ -47,7 +47,7 @@ pub enum Trace {
 
 /// What becomes of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// The decision is carried out.
     Done,
     /// To be tried again.
@@ -57,7 +57,8 @@ pub(super) enum Verdict {
 }
 
 /// Phase two. The trace is looked for only where the answer is [`Answer::Missing`].
-pub(super) fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) -> Verdict {
+#[must_use]
+pub fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Trace>) -> Verdict {
     match (answer, decision) {
         (_, Decision::Unspecified) => Verdict::Again,
         (Answer::Done | Answer::Nothing, Decision::Commit | Decision::RollBack) => Verdict::Done,
@@ -83,7 +84,7 @@ pub(super) fn of_phase_two(decision: Decision, answer: Answer, trace: Option<Tra
 
 /// What became of a branch whose PREPARE was answered so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub enum Phase {
     /// It is prepared.
     Prepared,
     /// It is rolled back for certain.
@@ -93,7 +94,8 @@ pub(super) enum Phase {
 }
 
 /// PREPARE, and the ROLLBACK that follows on the same session where PREPARE was refused.
-pub(super) fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> Phase {
+#[must_use]
+pub fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> Phase {
     match (prepare, rollback) {
         (Answer::Done, _) => Phase::Prepared,
         (Answer::Lost, _) => Phase::Unknown,
@@ -110,7 +112,7 @@ pub(super) fn of_prepare(prepare: Answer, rollback: Option<Answer>) -> Phase {
 
 /// What the sweep does with a prepared branch of its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sweep {
+pub enum Sweep {
     /// Carry out a decision.
     Finish(Decision),
     /// Leave it: it is undecided, or it is too early to tell.
@@ -123,7 +125,8 @@ pub(crate) enum Sweep {
 /// the global has finished and forgotten it. It does not forget before every branch has answered,
 /// so this one was rolled back, and its PREPARE came late. The patience is for a coordinator that
 /// has just lost the lead and does not know it.
-pub(crate) fn of_sweep(status: GlobalStatus, unknown_for: Duration, patience: Duration) -> Sweep {
+#[must_use]
+pub fn of_sweep(status: GlobalStatus, unknown_for: Duration, patience: Duration) -> Sweep {
     match status {
         GlobalStatus::Active => Sweep::Leave,
         GlobalStatus::Committing | GlobalStatus::Committed => Sweep::Finish(Decision::Commit),

@@ -177,7 +177,8 @@ fn claimed<DB: AtDatabase>(row: &DB::Row) -> Result<Claimed, sqlx::Error> {
 }
 
 /// Those that are locked, of each key up to the first one that is not.
-fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
+#[must_use]
+pub fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
     let mut blocked = HashSet::new();
     let mut taken = Vec::new();
     for (seq, key) in candidates {

@@ -25,7 +25,7 @@ struct Ahead {
 
 /// What is known of the horizon.
 #[derive(Debug, Default)]
-pub(super) struct Horizon {
+pub struct Horizon {
     settled: i64,
     ahead: Option<Ahead>,
 }
@@ -48,13 +48,14 @@ impl Horizon {
     async fn look<DB: AtDatabase>(&mut self, pool: &Pool<DB>) -> Result<(), sqlx::Error> {
         let mut connection = pool.acquire().await?;
         let (oldest, seq) = seen::<DB>(&mut connection).await?;
-        self.pass(oldest);
-        if self.ahead.is_none() && seq > self.settled {
+        if self.wants_mark(oldest, seq) {
             let query =
                 Query::<DB>::new("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
             let mark = query.rows(&mut connection).await?;
             let mark = mark.first().map(|row| number_of::<DB>(row, 0)).transpose()?;
-            self.ahead = mark.map(|mark| Ahead { seq, mark });
+            if let Some(mark) = mark {
+                self.mark(seq, mark);
+            }
             // Where nobody is writing this settles it at once.
             let (oldest, _) = seen::<DB>(&mut connection).await?;
             self.pass(oldest);
@@ -62,8 +63,27 @@ impl Horizon {
         Ok(())
     }
 
+    /// Up to where events may be published.
+    #[must_use]
+    pub fn settled(&self) -> i64 {
+        self.settled
+    }
+
+    /// Takes in a look: all transactions before `oldest` have ended, and `seq` is the greatest
+    /// visible event. Answers whether a transaction number is to be drawn, to [`mark`](Self::mark)
+    /// how far that is.
+    pub fn wants_mark(&mut self, oldest: i64, seq: i64) -> bool {
+        self.pass(oldest);
+        self.ahead.is_none() && seq > self.settled
+    }
+
+    /// Everything up to `seq` is settled when all transactions before `mark` have ended.
+    pub fn mark(&mut self, seq: i64, mark: i64) {
+        self.ahead = Some(Ahead { seq, mark });
+    }
+
     /// All transactions before `oldest` have ended.
-    fn pass(&mut self, oldest: i64) {
+    pub fn pass(&mut self, oldest: i64) {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.mark <= oldest) {
             self.settled = ahead.seq;
         }

@@ -112,21 +112,27 @@ fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
 
 /// Whose a lane is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+pub enum Owner {
+    /// The relay that asks.
     Ours,
+    /// Another one, whose lease goes on.
     Others,
+    /// Nobody, any more or yet.
     Nobody,
 }
 
 /// What a relay does with the lanes.
 #[derive(Debug, PartialEq, Eq)]
-struct Shares {
-    keep: Vec<i64>,
-    give: Vec<i64>,
+pub struct Shares {
+    /// Those that it has from here on.
+    pub keep: Vec<i64>,
+    /// Those of its own that it gives back.
+    pub give: Vec<i64>,
 }
 
 /// Our own lanes up to a fair share, and free ones if that is not enough.
-fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
+#[must_use]
+pub fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
     let fair = lanes.len().div_ceil(relays.max(1));
     let of =
         |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);

@@ -41,6 +41,16 @@ use super::error::OutboxError;
 use super::operate::purge;
 use crate::at::{AtDatabase, crash_point};
 
+/// What of it is pure. For the simulation, which relays from databases of its own.
+pub mod rules {
+    pub use super::Round;
+    pub use super::claim::in_order;
+    pub use super::horizon::Horizon;
+    pub use super::lanes::{Owner, Shares, shares};
+    pub use super::publish::{Fate, each_key_in_order};
+    pub use super::wait::Wait;
+}
+
 /// How often finished rows are looked for.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Finished rows that one look removes at most, so that events do not wait for it (BOUNDED).
@@ -170,7 +180,7 @@ impl<DB: AtDatabase> Relay<DB> {
 
 /// What a round came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
+pub enum Round {
     /// There was something to do.
     Busy,
     /// There was nothing to do.

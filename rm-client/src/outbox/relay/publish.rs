@@ -1,6 +1,6 @@
 //! Publishes what was claimed: keys beside each other, the events of one key one after the other.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
@@ -10,7 +10,8 @@ use super::claim::Claimed;
 
 /// What became of a claimed event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Fate {
+    /// The broker has it for certain.
     Published,
     /// The broker does not take this event.
     Refused(String),
@@ -35,24 +36,30 @@ pub(super) async fn publish(
     claimed: &[Claimed],
     deadline: Instant,
 ) -> Vec<Fate> {
-    let mut keys: HashMap<i64, Vec<usize>> = HashMap::new();
-    for (at, claimed) in claimed.iter().enumerate() {
-        keys.entry(claimed.key_hash).or_default().push(at);
+    let keys: Vec<i64> = claimed.iter().map(|claimed| claimed.key_hash).collect();
+    each_key_in_order(&keys, |at| publish_one(broker, &claimed[at], deadline)).await
+}
+
+/// Publishes those of a key one after the other, up to the first that is not published.
+pub async fn each_key_in_order<F: Future<Output = Fate>>(
+    keys: &[i64],
+    publish_one: impl Fn(usize) -> F,
+) -> Vec<Fate> {
+    let publish_one = &publish_one;
+    let mut of_keys: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+    for (at, key) in keys.iter().enumerate() {
+        of_keys.entry(*key).or_default().push(at);
     }
-    let of_keys = keys.into_values().map(|places| async move {
+    let of_keys = of_keys.into_values().map(|places| async move {
         let mut fates = Vec::with_capacity(places.len());
         for at in places {
             let goes_on = fates.last().is_none_or(|(_, fate)| *fate == Fate::Published);
-            let fate = if goes_on {
-                publish_one(broker, &claimed[at], deadline).await
-            } else {
-                Fate::Behind
-            };
+            let fate = if goes_on { publish_one(at).await } else { Fate::Behind };
             fates.push((at, fate));
         }
         fates
     });
-    let mut fates = vec![Fate::Behind; claimed.len()];
+    let mut fates = vec![Fate::Behind; keys.len()];
     for (at, fate) in join_all(of_keys).await.into_iter().flatten() {
         fates[at] = fate;
     }

@@ -10,18 +10,20 @@ const UNAVAILABLE_MAX: Duration = Duration::from_secs(5);
 
 /// The pauses so far.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub struct Wait {
     idle_max: Duration,
     pause: Duration,
 }
 
 impl Wait {
-    pub(super) fn new(idle_max: Duration) -> Self {
+    /// None yet.
+    #[must_use]
+    pub fn new(idle_max: Duration) -> Self {
         Self { idle_max, pause: Duration::ZERO }
     }
 
     /// The pause after a round.
-    pub(super) fn after(&mut self, round: Round) -> Duration {
+    pub fn after(&mut self, round: Round) -> Duration {
         let longest = match round {
             Round::Busy => Duration::ZERO,
             Round::Idle => self.idle_max,
@@ -32,7 +34,7 @@ impl Wait {
     }
 
     /// Somebody has committed an event.
-    pub(super) fn rung(&mut self) {
+    pub fn rung(&mut self) {
         self.pause = Duration::ZERO;
     }
 }
