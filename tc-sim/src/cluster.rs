@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::broker::Broker;
 use crate::client::{ClientProcess, Shop};
 use crate::database::{Database, Flavour, Undo};
 use crate::fault::Fault;
+use crate::mode::Mode;
 use crate::network::Network;
 use crate::oracle::{Ending, Observation};
+use crate::purse::{is_foreign, strangers};
 use crate::server::Server;
 use crate::store::Disk;
 use crate::world::{MS, Owner, SECOND, World};
@@ -26,6 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) databases: Vec<Arc<Database>>,
     pub(crate) shop: Arc<Shop>,
+    pub(crate) broker: Arc<Broker>,
     clients: Mutex<Vec<Option<Arc<ClientProcess>>>>,
     lives: AtomicU64,
     /// Orders under way.
@@ -56,10 +60,17 @@ impl Cluster {
             let flavour = world.draw(|random| flavours[random.index(flavours.len())]);
             Database::new(world, index, flavour, shop.set_up(index))
         };
+        let databases: Vec<_> = (0..plan.databases).map(database).collect();
+        if plan.modes.contains(&Mode::Xa) {
+            for database in databases.iter().filter(|database| database.can_prepare()) {
+                strangers().into_iter().for_each(|name| database.leave_prepared(name));
+            }
+        }
         Arc::new(Self {
             world: Arc::clone(world),
+            broker: Arc::new(Broker::new(world)),
             servers: servers.map(|at| Server::new(world, at, &disk, &network)).collect(),
-            databases: (0..plan.databases).map(database).collect(),
+            databases,
             disk,
             network,
             shop,
@@ -159,8 +170,25 @@ impl Cluster {
         if sagas > 0 {
             unsettled.push(format!("{sagas} sagas unfinished"));
         }
+        let prepared = self.prepared();
+        if prepared.iter().any(|(_, name)| !is_foreign(name)) {
+            unsettled.push(format!("still prepared: {prepared:?}"));
+        }
+        let events = self.world.oracle().ledger().events_under_way();
+        if events > 0 {
+            unsettled.push(format!("{events} events on their way"));
+        }
         unsettled.extend(self.inspect().await);
         unsettled
+    }
+
+    /// What is prepared, and in which database.
+    fn prepared(&self) -> Vec<(usize, String)> {
+        let of = |database: &Arc<Database>| {
+            let index = database.index;
+            database.prepared().into_iter().map(move |name| (index, name))
+        };
+        self.databases.iter().flat_map(of).collect()
     }
 
     /// Looks into the leader's memory: its own invariants, and whether anything is left in it.
@@ -184,7 +212,7 @@ impl Cluster {
     }
 
     fn judge(&self, unsettled: Vec<String>) {
-        let mut ending = Ending { unsettled, ..Ending::default() };
+        let mut ending = Ending { unsettled, prepared: self.prepared(), ..Ending::default() };
         for (index, database) in self.databases.iter().enumerate() {
             let (rows, undo) = database.committed();
             ending.databases.push(rows.iter().map(|(row, cell)| (*row, cell.value)).collect());
@@ -193,6 +221,11 @@ impl Cluster {
             ending.at_start.push(at_start);
             let is_guard = |undo: &Undo| *undo == Undo::Guard;
             ending.undo.extend(undo.iter().map(|(key, undo)| (index, *key, is_guard(undo))));
+        }
+        if self.world.plan.modes.contains(&Mode::Xa) {
+            let able = self.databases.iter().filter(|database| database.can_prepare()).count();
+            let foreign = strangers().iter().filter(|name| is_foreign(name)).count();
+            ending.foreign = able * foreign;
         }
         ending.audit = self.shop.audit(&ending.databases);
         self.world.observe(&Observation::Ended { ending: &ending });

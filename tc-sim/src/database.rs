@@ -1,9 +1,13 @@
 //! A model of a service's database: rows, row locks, the undo log, local transactions, crashes.
+//! What two-phase commit and the outbox need of it is in the files below this one.
 //!
 //! Modelled, not run: one table of numbers, read and written under row locks as `SELECT … FOR
 //! UPDATE` and `UPDATE` do, at read committed. What a local transaction has written is seen by
 //! others when it commits, all at once, and survives a crash from then on; an uncommitted one is
 //! gone with its connection or with the server. The flavours differ where AT mode has to know.
+
+mod outbox;
+mod prepared;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -17,6 +21,11 @@ use crate::fault::Fault;
 use crate::local::Local;
 use crate::oracle::{Observation, Written};
 use crate::world::{MS, Owner, SECOND, World};
+use outbox::Outbox;
+use prepared::Prepared;
+
+pub(crate) use outbox::{Claim, Event, EventId, EventRow, EventStatus, Seq};
+pub(crate) use prepared::Held;
 
 /// How long a statement waits for a row of another local transaction.
 const LOCK_WAIT: u64 = 3 * SECOND;
@@ -83,6 +92,8 @@ pub(crate) enum LockKey {
     Undo(UndoKey),
     /// A row of the fence, there or to be.
     Fence(UndoKey),
+    /// A row of the inbox, there or to be.
+    Inbox(EventId),
     /// The right to write at all.
     Writer,
 }
@@ -106,6 +117,10 @@ struct State {
     fences: BTreeMap<UndoKey, fence::State>,
     locks: BTreeMap<LockKey, Lock>,
     open: BTreeMap<LocalId, Open>,
+    prepared: BTreeMap<String, Prepared>,
+    /// Branches that were prepared and committed: PostgreSQL remembers.
+    committed: BTreeSet<LocalId>,
+    outbox: Outbox,
     session_last: u64,
     down: bool,
     slow_until: u64,
@@ -117,6 +132,13 @@ struct Open {
     rows: BTreeMap<RowId, Cell>,
     undo: BTreeMap<UndoKey, Option<Undo>>,
     fences: BTreeMap<UndoKey, fence::State>,
+    /// Events put in and, with `None`, taken out.
+    events: BTreeMap<Seq, Option<EventRow>>,
+    inbox: BTreeSet<EventId>,
+    /// Its number among those that write events, drawn before that of its first event.
+    number: Option<i64>,
+    /// The branch that it may be prepared as, and what the database calls it.
+    branch: Option<(UndoKey, String)>,
     locks: BTreeSet<LockKey>,
 }
 
@@ -312,6 +334,7 @@ impl Database {
         state.open.clear();
         // Whoever waits for a lock is told by the end of its channel.
         state.locks.clear();
+        state.recover_prepared();
         drop(state);
         let database = Arc::clone(self);
         self.world.spawn(Owner::World, async move {
@@ -410,6 +433,7 @@ impl State {
         for (key, fence) in &open.fences {
             written.fences.push((*key, self.fences.insert(*key, *fence), *fence));
         }
+        self.outbox.apply(open, &mut written);
         written
     }
 }

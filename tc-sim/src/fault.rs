@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::mode::Mode;
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -51,11 +53,18 @@ pub enum Fault {
     ClockStep,
     /// Leadership goes to the other coordinator, and the first one does not know.
     LeadershipTaken,
+    /// A service's process dies between two steps of a branch that is prepared, of a relay or of a
+    /// consumer.
+    ClientCrashAtPoint,
+    /// The broker takes nothing and hands nothing out for a while.
+    BrokerDown,
+    /// The broker has taken an event or an acknowledgement, and does not say so.
+    BrokerAnswerLost,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::MessageLost,
         Self::MessageDoubled,
         Self::MessageDelayed,
@@ -78,7 +87,22 @@ impl Fault {
         Self::DiskStuck,
         Self::ClockStep,
         Self::LeadershipTaken,
+        Self::ClientCrashAtPoint,
+        Self::BrokerDown,
+        Self::BrokerAnswerLost,
     ];
+
+    /// The modes that bring it with them; none where it is there in every plan.
+    #[must_use]
+    pub fn brought_by(self) -> &'static [Mode] {
+        if self == Self::ClientCrashAtPoint {
+            &[Mode::Xa, Mode::Outbox]
+        } else if matches!(self, Self::BrokerDown | Self::BrokerAnswerLost) {
+            &[Mode::Outbox]
+        } else {
+            &[]
+        }
+    }
 
     /// Its name in reports and in the file of kept seeds.
     #[must_use]
@@ -106,6 +130,9 @@ impl Fault {
             Self::DiskStuck => "disk-stuck",
             Self::ClockStep => "clock-step",
             Self::LeadershipTaken => "leadership-taken",
+            Self::ClientCrashAtPoint => "client-crash-at-point",
+            Self::BrokerDown => "broker-down",
+            Self::BrokerAnswerLost => "broker-answer-lost",
         }
     }
 

@@ -11,7 +11,7 @@ use handfast_core::{
     Record, RecordKey, SagaRecord, Xid,
 };
 
-use crate::database::{RowId, Undo};
+use crate::database::{EventId, EventRow, RowId, Seq, Undo};
 use crate::oracle::Written;
 
 /// A branch anywhere.
@@ -45,6 +45,17 @@ pub(crate) struct FencedEffect {
     pub(crate) deltas: BTreeMap<RowId, i64>,
 }
 
+/// An event that was emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Emitted {
+    pub(crate) database: usize,
+    pub(crate) seq: Seq,
+    pub(crate) key: u32,
+    pub(crate) branch: BranchKey,
+    /// Whether it has taken effect.
+    pub(crate) took_effect: bool,
+}
+
 /// How far a local transaction's effect has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -68,6 +79,13 @@ pub(crate) struct Ledger {
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
     pub(crate) sagas: BTreeMap<Xid, SagaRecord>,
     pub(crate) fenced: BTreeMap<BranchKey, FencedEffect>,
+    /// Branches that are prepared and not ended.
+    pub(crate) prepared: BTreeSet<BranchKey>,
+    /// How many of them were committed, and how many rolled back.
+    pub(crate) prepared_ended: (u64, u64),
+    pub(crate) events: BTreeMap<EventId, Emitted>,
+    /// What prepared branches that committed, and effects of events, added to each row.
+    pub(crate) outright: BTreeMap<(usize, RowId), i64>,
 }
 
 impl Ledger {
@@ -88,6 +106,12 @@ impl Ledger {
     /// How many sagas have not ended.
     pub(crate) fn unfinished_sagas(&self) -> usize {
         self.sagas.values().filter(|saga| saga.ended_at().is_none()).count()
+    }
+
+    /// How many events of committed globals have not taken effect.
+    pub(crate) fn events_under_way(&self) -> usize {
+        let due = |event: &&Emitted| self.is_committed(event.branch.0) && !event.took_effect;
+        self.events.values().filter(due).count()
     }
 
     /// Takes a batch in, as a whole.
@@ -169,6 +193,36 @@ impl Ledger {
             effect.state = *after;
             for (row, before, after) in &written.rows {
                 *effect.deltas.entry(*row).or_default() += after.value - before.value;
+            }
+        }
+        if written.prepared.is_some() || !written.inbox.is_empty() {
+            for (row, before, after) in &written.rows {
+                *self.outright.entry((database, *row)).or_default() += after.value - before.value;
+            }
+        }
+        self.commit_events(database, written);
+    }
+
+    /// A prepared branch has ended.
+    pub(crate) fn end_prepared(&mut self, branch: BranchKey, decision: Decision) {
+        self.prepared.remove(&branch);
+        match decision {
+            Decision::Commit => self.prepared_ended.0 += 1,
+            Decision::RollBack => self.prepared_ended.1 += 1,
+        }
+    }
+
+    fn commit_events(&mut self, database: usize, written: &Written) {
+        for (seq, before, after) in &written.events {
+            if let (None, Some(EventRow { event, branch, .. })) = (before, after) {
+                let (seq, key, branch) = (*seq, event.key, *branch);
+                let emitted = Emitted { database, seq, key, branch, took_effect: false };
+                self.events.insert(event.id, emitted);
+            }
+        }
+        for id in &written.inbox {
+            if let Some(event) = self.events.get_mut(id) {
+                event.took_effect = true;
             }
         }
     }

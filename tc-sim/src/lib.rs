@@ -15,9 +15,11 @@
 //! ```
 
 mod brief;
+mod broker;
 mod client;
 mod cluster;
 mod database;
+mod effect;
 mod fault;
 mod invariant;
 mod ledger;
@@ -28,6 +30,7 @@ mod network;
 mod oracle;
 mod plan;
 mod points;
+mod purse;
 mod random;
 mod run;
 mod saga;

@@ -9,9 +9,9 @@ use futures::channel::oneshot;
 use handfast::fence::{Operation, Pass, Refusal, decide};
 
 use crate::database::{
-    Cell, Database, DatabaseError, Flavour, LocalId, LockKey, RowId, Undo, UndoKey,
+    Cell, Database, DatabaseError, Event, EventId, EventStatus, Flavour, Held, LocalId, LockKey,
+    RowId, Undo, UndoKey,
 };
-use crate::world::{MS, Owner, SECOND};
 
 /// An open local transaction.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn new(database: Arc<Database>, session: LocalId) -> Self {
         Self { database, session, ended: false }
+    }
+
+    /// The database's name for it.
+    pub(crate) fn session(&self) -> LocalId {
+        self.session
     }
 
     /// `SELECT … FOR UPDATE` of one row.
@@ -111,6 +116,52 @@ impl Local {
         self.database.answer(decision.verdict).await
     }
 
+    /// `INSERT INTO event_outbox`.
+    pub(crate) async fn emit(
+        &self,
+        event: Event,
+        branch: UndoKey,
+        status: EventStatus,
+    ) -> Result<(), DatabaseError> {
+        self.database.travel().await?;
+        self.database.insert_event(self.session, event, branch, status)?;
+        self.database.answer(()).await
+    }
+
+    /// `DELETE FROM event_outbox` of what a branch holds.
+    pub(crate) async fn remove_held(&self, branch: UndoKey) -> Result<(), DatabaseError> {
+        self.database.travel().await?;
+        self.database.remove_held(self.session, branch)?;
+        self.database.answer(()).await
+    }
+
+    /// `INSERT INTO event_inbox`: whether it is the first. Waits for another delivery that has put
+    /// in the same event and is not at its end.
+    pub(crate) async fn enter_inbox(&self, id: EventId) -> Result<bool, DatabaseError> {
+        self.database.travel().await?;
+        self.take(LockKey::Inbox(id)).await?;
+        let first = self.database.enter_inbox(self.session, id)?;
+        self.database.answer(first).await
+    }
+
+    /// `PREPARE TRANSACTION`, or `XA END` and `XA PREPARE`. Sent, it is the database's business.
+    /// Gives back its session where that has to stay.
+    pub(crate) async fn prepare(mut self) -> Result<Option<Held>, DatabaseError> {
+        self.ended = true;
+        let (told, outcome) = oneshot::channel();
+        let (database, session) = (Arc::clone(&self.database), self.session);
+        self.database.world.spawn(self.database.owner(), async move {
+            let prepared = match database.travel().await {
+                Ok(()) => database.prepare(session),
+                Err(error) => Err(error),
+            };
+            // With nobody there the session ends.
+            let _gone = told.send(prepared);
+        });
+        let held = outcome.await.unwrap_or(Err(DatabaseError::Broken))?;
+        self.database.answer(held).await
+    }
+
     /// `COMMIT`. Sent, it is the database's business, whatever becomes of the client.
     pub(crate) async fn commit(mut self) -> Result<(), DatabaseError> {
         self.ended = true;
@@ -140,9 +191,10 @@ impl Local {
     async fn take(&self, key: LockKey) -> Result<(), DatabaseError> {
         match (self.database.flavour, key) {
             // It has the whole database.
-            (Flavour::Sqlite, LockKey::Row(_) | LockKey::Undo(_) | LockKey::Fence(_)) => {
-                self.database.take(self.session, LockKey::Writer).await
-            }
+            (
+                Flavour::Sqlite,
+                LockKey::Row(_) | LockKey::Undo(_) | LockKey::Fence(_) | LockKey::Inbox(_),
+            ) => self.database.take(self.session, LockKey::Writer).await,
             _ => self.database.take(self.session, key).await,
         }
     }
@@ -150,19 +202,8 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if self.ended {
-            return;
+        if !self.ended {
+            self.database.part(self.session);
         }
-        let (database, session) = (Arc::clone(&self.database), self.session);
-        let world = Arc::clone(&database.world);
-        let notice = world.draw(|random| match random.happens(800) {
-            true => random.between(100, 10 * MS),
-            false => random.between(100 * MS, 6 * SECOND),
-        });
-        let sleep = world.sleep(notice);
-        world.spawn(Owner::World, async move {
-            sleep.await;
-            database.roll_back(session);
-        });
     }
 }

@@ -157,7 +157,8 @@ impl Totals {
         writeln!(out, "{:>12} seeds, {} failed", self.runs, self.failed.len())?;
         writeln!(out, "{hours:>12.1} simulated hours")?;
         writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
-        let Modes { confirmed, cancelled, barred, completed, compensated } = self.modes;
+        let Modes { confirmed, cancelled, barred, completed, compensated, .. } = self.modes;
+        let Modes { kept, dropped, told, untold, .. } = self.modes;
         let tcc = confirmed + cancelled + barred;
         writeln!(
             out,
@@ -165,6 +166,10 @@ impl Totals {
         )?;
         let sagas = completed + compensated;
         writeln!(out, "{sagas:>12} sagas: {completed} completed, {compensated} taken back")?;
+        let prepared = kept + dropped;
+        writeln!(out, "{prepared:>12} prepared branches: {kept} committed, {dropped} rolled back")?;
+        let events = told + untold;
+        writeln!(out, "{events:>12} events: {told} took effect, {untold} rolled back")?;
         writeln!(out, "{:>12} faults:", self.faults.total())?;
         for fault in Fault::ALL {
             writeln!(out, "{:>24}  {fault}", self.faults.of(fault))?;

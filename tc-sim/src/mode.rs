@@ -9,11 +9,15 @@ pub enum Mode {
     Tcc,
     /// Sagas are run beside the orders.
     Saga,
+    /// Orders move money between purses in branches that the databases prepare.
+    Xa,
+    /// Branches tell of what they did by events, which take effect in other databases.
+    Outbox,
 }
 
 impl Mode {
     /// Every mode, in the order in which a seed draws them.
-    pub const ALL: [Self; 2] = [Self::Tcc, Self::Saga];
+    pub const ALL: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
 
     /// Its name in plans.
     #[must_use]
@@ -21,6 +25,8 @@ impl Mode {
         match self {
             Self::Tcc => "tcc",
             Self::Saga => "saga",
+            Self::Xa => "xa",
+            Self::Outbox => "outbox",
         }
     }
 

@@ -78,7 +78,10 @@ impl Cluster {
             | Fault::DatabaseAnswerLost
             | Fault::WriteLost
             | Fault::WriteTorn
-            | Fault::WriteUntold => return false,
+            | Fault::WriteUntold
+            | Fault::ClientCrashAtPoint
+            | Fault::BrokerDown
+            | Fault::BrokerAnswerLost => return false,
         }
         true
     }

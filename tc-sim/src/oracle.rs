@@ -3,11 +3,11 @@
 use std::fmt;
 
 use handfast::fence;
-use handfast_core::{BranchId, Change, Xid};
+use handfast_core::{BranchId, Change, Decision, Xid};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 
-use crate::database::{Cell, RowId, Undo, UndoKey};
+use crate::database::{Cell, EventId, EventRow, RowId, Seq, Undo, UndoKey};
 use crate::invariant::{self, Invariant};
 use crate::ledger::Ledger;
 
@@ -17,6 +17,11 @@ pub(crate) struct Written {
     pub(crate) rows: Vec<(RowId, Cell, Cell)>,
     pub(crate) undo: Vec<(UndoKey, Option<Undo>, Option<Undo>)>,
     pub(crate) fences: Vec<(UndoKey, Option<fence::State>, fence::State)>,
+    pub(crate) events: Vec<(Seq, Option<EventRow>, Option<EventRow>)>,
+    /// Events that took effect with it.
+    pub(crate) inbox: Vec<EventId>,
+    /// The branch that it was prepared as.
+    pub(crate) prepared: Option<UndoKey>,
 }
 
 impl fmt::Display for Written {
@@ -34,6 +39,13 @@ impl fmt::Display for Written {
         }
         for ((xid, branch), _, after) in &self.fences {
             write!(f, "[{xid}/{branch} {after}] ")?;
+        }
+        for (seq, _, after) in &self.events {
+            let what = after.as_ref().map_or("gone".to_owned(), |row| format!("{:?}", row.status));
+            write!(f, "[event {seq} {what}] ")?;
+        }
+        for EventId(id) in &self.inbox {
+            write!(f, "[effect of {id:x}] ")?;
         }
         Ok(())
     }
@@ -67,6 +79,10 @@ pub(crate) enum Observation<'o> {
     Booked { batch: &'o [Change] },
     /// A local transaction has committed. The ledger does not have it yet.
     LocalCommit { database: usize, written: &'o Written },
+    /// A local transaction is prepared. The ledger does not have it yet.
+    Prepared { branch: UndoKey },
+    /// A prepared transaction has ended; without a branch it is not of this installation.
+    PreparedEnded { name: &'o str, branch: Option<UndoKey>, decision: Decision },
     /// A globally committed read has ended well.
     CommittedRead { database: usize, read: &'o [(RowId, Cell)] },
     /// A launcher knows how its global ended.
@@ -86,6 +102,10 @@ pub(crate) struct Ending {
     pub(crate) at_start: Vec<Vec<(RowId, i64)>>,
     /// Undo rows that are left: which database, and whether it is a guard.
     pub(crate) undo: Vec<(usize, UndoKey, bool)>,
+    /// What is still prepared: which database, and its name there.
+    pub(crate) prepared: Vec<(usize, String)>,
+    /// How many prepared transactions of others there were at the start.
+    pub(crate) foreign: usize,
     /// What is wrong with the books.
     pub(crate) audit: Vec<String>,
 }
@@ -154,9 +174,16 @@ impl Oracle {
             Observation::LocalCommit { database, written } => {
                 self.ledger.commit(*database, written);
             }
+            Observation::Prepared { branch, .. } => {
+                self.ledger.prepared.insert(*branch);
+            }
+            Observation::PreparedEnded { branch: Some(branch), decision, .. } => {
+                self.ledger.end_prepared(*branch, *decision);
+            }
             Observation::Asked { .. }
             | Observation::Answered { .. }
             | Observation::Booked { .. }
+            | Observation::PreparedEnded { branch: None, .. }
             | Observation::CommittedRead { .. }
             | Observation::Told { .. }
             | Observation::Ended { .. } => {}

@@ -34,6 +34,9 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::DiskStuck, 10),
     (Fault::ClockStep, 20),
     (Fault::LeadershipTaken, 30),
+    (Fault::ClientCrashAtPoint, 15),
+    (Fault::BrokerDown, 10),
+    (Fault::BrokerAnswerLost, 30),
 ];
 
 /// One run.
@@ -66,20 +69,25 @@ impl Plan {
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let kept_permille = [1_000, 700, 400, 200][random.index(4)];
-        let dropped = Fault::ALL.into_iter().filter(|_| !random.happens(kept_permille));
-        let without = dropped.collect();
-        Self {
+        let (always, brought): (Vec<_>, Vec<_>) =
+            Fault::ALL.into_iter().partition(|fault| fault.brought_by().is_empty());
+        let drop_of = |random: &mut Random, faults: Vec<Fault>| -> BTreeSet<Fault> {
+            faults.into_iter().filter(|_| !random.happens(kept_permille)).collect()
+        };
+        let mut plan = Self {
             seed,
+            without: drop_of(&mut random, always),
             clients: 2 + random.index(3),
             databases: 2 + random.index(2),
             transactions: random.between(8, 40),
             rows: [1, 2, 4, 8][random.index(4)],
             workers: random.between(1, 4),
             faults_ms: random.between(5_000, 40_000),
-            without,
             // Drawn last, so that a seed's AT is the same with and without.
             modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
-        }
+        };
+        plan.without.extend(drop_of(&mut random, brought));
+        plan
     }
 
     /// How often a fault strikes in a thousand chances, or its weight among those that are done on
@@ -87,7 +95,10 @@ impl Plan {
     #[must_use]
     pub fn permille(&self, fault: Fault) -> u64 {
         let weight = WEIGHTS.iter().find(|(of, _)| *of == fault).map_or(0, |(_, weight)| *weight);
-        if self.without.contains(&fault) { 0 } else { weight }
+        let brought_by = fault.brought_by();
+        let is_there =
+            brought_by.is_empty() || brought_by.iter().any(|mode| self.modes.contains(mode));
+        if is_there && !self.without.contains(&fault) { weight } else { 0 }
     }
 
     /// Two coordinators where leadership moves, one where it does not.

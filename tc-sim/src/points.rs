@@ -8,8 +8,9 @@ use handfast::fence::Operation;
 use crate::client::Edit;
 use crate::database::RowId;
 
-/// Where the rows of points begin.
+/// Where the rows of points begin, and where others do.
 const FIRST: u32 = 1_000;
+const END: u32 = 2_000;
 /// How many points every account has.
 const PLENTY: i64 = 1_000_000;
 
@@ -52,7 +53,7 @@ impl Points {
 
 /// Whether a row is one of points.
 pub(crate) fn is_points(row: RowId) -> bool {
-    row.0 >= FIRST
+    (FIRST..END).contains(&row.0)
 }
 
 /// The rows of so many accounts, and what they hold at the start.

@@ -44,6 +44,14 @@ pub struct Modes {
     pub completed: u64,
     /// Sagas that were taken back.
     pub compensated: u64,
+    /// Prepared branches that were committed.
+    pub kept: u64,
+    /// Prepared branches that were rolled back.
+    pub dropped: u64,
+    /// Events that took effect.
+    pub told: u64,
+    /// Events that were emitted and, with their global, rolled back.
+    pub untold: u64,
 }
 
 impl Modes {
@@ -54,6 +62,10 @@ impl Modes {
         self.barred += other.barred;
         self.completed += other.completed;
         self.compensated += other.compensated;
+        self.kept += other.kept;
+        self.dropped += other.dropped;
+        self.told += other.told;
+        self.untold += other.untold;
     }
 }
 
@@ -91,7 +103,10 @@ fn run_with(plan: &Plan, log: Log) -> Outcome {
 }
 
 fn modes(ledger: &Ledger) -> Modes {
-    let mut modes = Modes::default();
+    let (kept, dropped) = ledger.prepared_ended;
+    let told = ledger.events.values().filter(|event| event.took_effect).count() as u64;
+    let untold = ledger.events.len() as u64 - told;
+    let mut modes = Modes { kept, dropped, told, untold, ..Modes::default() };
     let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));
     for (_, effect) in tried {
         match effect.state {

@@ -19,7 +19,7 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
 
 use super::ClientProcess;
-use crate::database::{Cell, Database, DatabaseError, RowId, Undo, UndoItem};
+use crate::database::{Cell, Database, DatabaseError, EventStatus, RowId, Undo, UndoItem};
 use crate::local::Local;
 use crate::oracle::Observation;
 
@@ -35,6 +35,13 @@ const TABLE: &str = "item";
 pub(crate) struct Edit {
     pub(crate) row: RowId,
     pub(crate) delta: i64,
+}
+
+/// What a branch tells others by an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tell {
+    pub(crate) key: u32,
+    pub(crate) units: i64,
 }
 
 /// Why a branch did not come to be.
@@ -93,6 +100,7 @@ struct Branch {
     conflict: Conflict,
     registered: bool,
     in_doubt: bool,
+    tells: Vec<Tell>,
 }
 
 impl AtResource {
@@ -147,6 +155,7 @@ impl ClientProcess {
         database: usize,
         xid: &str,
         edits: &[Edit],
+        tells: &[Tell],
     ) -> Result<(), BranchError> {
         let resource = Arc::clone(&self.resources[database]);
         let replay = self.world.draw(|random| random.happens(500));
@@ -157,6 +166,7 @@ impl ClientProcess {
             conflict: if replay { Conflict::Replay } else { Conflict::Wait },
             registered: false,
             in_doubt: false,
+            tells: tells.to_vec(),
         };
         let ended = self.attempts(&resource, &mut branch, edits).await;
         let name = (branch.xid, branch.id);
@@ -235,6 +245,10 @@ impl ClientProcess {
             local.update(edit.row, after).await?;
             items.push(UndoItem { row: edit.row, before, after });
         }
+        for tell in &branch.tells {
+            let event = self.event_of(*tell);
+            local.emit(event, (branch.xid, branch.id), EventStatus::Held).await?;
+        }
         let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
         let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
         let request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
@@ -265,16 +279,28 @@ impl ClientProcess {
         }
     }
 
-    async fn register(self: &Arc<Self>, request: v1::RegisterBranchRequest) -> Result<(), Error> {
+    pub(super) async fn register(
+        self: &Arc<Self>,
+        request: v1::RegisterBranchRequest,
+    ) -> Result<(), Error> {
         let wait = request.wait.as_ref().map_or(0, |wait| wait.timeout_ms);
         let ask = Ask::RegisterBranch(request);
         self.ask("register_branch", ask, Duration::from_millis(wait)).await.map(drop)
     }
 
     async fn report(self: &Arc<Self>, branch: &Branch, outcome: PhaseOneOutcome) {
+        self.report_branch(&branch.text, branch.id, outcome).await;
+    }
+
+    pub(super) async fn report_branch(
+        self: &Arc<Self>,
+        xid: &str,
+        id: BranchId,
+        outcome: PhaseOneOutcome,
+    ) {
         let request = v1::ReportBranchRequest {
-            xid: branch.text.clone(),
-            branch_id: branch.id.0,
+            xid: xid.to_owned(),
+            branch_id: id.0,
             outcome: outcome.into(),
         };
         let reported = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await;
@@ -359,6 +385,6 @@ fn locked(error: &Error) -> bool {
     matches!(detail, Some(RejectionDetail::RowLocked { .. }))
 }
 
-fn unanswered(error: &Error) -> bool {
+pub(super) fn unanswered(error: &Error) -> bool {
     matches!(error, Error::Unanswered { .. })
 }

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::{BranchError, ClientProcess, Edit, Try};
-use crate::database::RowId;
+use super::{BranchError, ClientProcess, Edit, Tell, Try};
+use crate::database::{Database, RowId};
+use crate::effect;
 use crate::fault::Fault;
 use crate::mode::Mode;
 use crate::oracle::Told;
 use crate::plan::Plan;
 use crate::points::{self, Points};
+use crate::purse::{self, Transfer};
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
@@ -34,6 +36,8 @@ const PLENTY: i64 = 1_000_000;
 pub(crate) struct Shop {
     rows: u32,
     databases: usize,
+    /// Whether what is sold is told by events.
+    tells: bool,
     orders_left: AtomicU64,
     sagas_left: AtomicU64,
 }
@@ -52,13 +56,17 @@ struct Order {
     timeout_ms: u64,
     /// Points that are spent with it, by which service.
     points: Vec<(usize, Try)>,
+    /// Branches between purses, by which service, and whether they come first.
+    transfers: Vec<(usize, Transfer)>,
+    transfers_first: bool,
 }
 
 /// A part of an order that a service does.
 #[derive(Clone, Debug)]
 enum Part {
-    Branch { database: usize, edits: Vec<Edit> },
+    Branch { database: usize, edits: Vec<Edit>, tells: Vec<Tell> },
     Try(Try),
+    Transfer(Transfer),
 }
 
 impl Shop {
@@ -67,6 +75,7 @@ impl Shop {
         Self {
             rows: plan.rows,
             databases: plan.databases,
+            tells: plan.modes.contains(&Mode::Outbox),
             orders_left: AtomicU64::new(plan.transactions),
             sagas_left: AtomicU64::new(sagas.unwrap_or(0)),
         }
@@ -74,7 +83,8 @@ impl Shop {
 
     /// The rows of a database and what they hold at the start.
     pub(crate) fn set_up(&self, database: usize) -> Vec<(RowId, i64)> {
-        let points = points::set_up(self.rows);
+        let effects = effect::set_up(database, self.databases, self.rows);
+        let points = points::set_up(self.rows).chain(purse::set_up(self.rows)).chain(effects);
         if database == 0 {
             let stock = |product| [(stock_of(product), PLENTY), (sold_of(product), 0)];
             (0..self.rows).flat_map(stock).chain(points).collect()
@@ -132,6 +142,8 @@ impl Shop {
             given_up,
             timeout_ms: random.between(500, 12_000),
             points: Vec::new(),
+            transfers: Vec::new(),
+            transfers_first: false,
         }
     }
 
@@ -177,6 +189,14 @@ impl Shop {
             wrong.push(format!("{sold} units sold at {PRICE}, but {paid} paid"));
         }
         wrong.extend(values.iter().flat_map(|values| points::audit(self.rows, values)));
+        wrong.extend(purse::audit(self.rows, values));
+        for product in (0..self.rows).filter(|_| self.tells) {
+            let told = value(effect::database_of(0, self.databases), effect::row_of(0, product));
+            let sold = value(0, sold_of(product));
+            if told != sold {
+                wrong.push(format!("product {product}: {sold} sold, events told of {told}"));
+            }
+        }
         wrong
     }
 }
@@ -201,8 +221,23 @@ impl ClientProcess {
             self.world.spawn(self.owner(), Arc::clone(self).sell());
         }
         self.world.spawn(self.owner(), Arc::clone(self).look());
-        if self.world.plan.modes.contains(&Mode::Saga) {
+        let modes = &self.world.plan.modes;
+        if modes.contains(&Mode::Saga) {
             self.world.spawn(self.owner(), Arc::clone(self).run_sagas());
+        }
+        for database in self.cluster.databases.iter().filter(|_| modes.contains(&Mode::Xa)) {
+            if database.can_prepare() {
+                self.world.spawn(self.owner(), Arc::clone(self).sweep(Arc::clone(database)));
+            }
+        }
+        if modes.contains(&Mode::Outbox) {
+            let emits = |database: &Database| {
+                database.index == 0 || database.can_prepare() && modes.contains(&Mode::Xa)
+            };
+            for database in self.cluster.databases.iter().filter(|database| emits(database)) {
+                self.world.spawn(self.owner(), Arc::clone(self).relay(Arc::clone(database)));
+            }
+            self.world.spawn(self.owner(), Arc::clone(self).consume());
         }
     }
 
@@ -215,6 +250,9 @@ impl ClientProcess {
             let mut order = self.world.draw(|random| shop.draw(random, clients));
             if self.world.plan.modes.contains(&Mode::Tcc) {
                 order.points = self.world.draw(|random| shop.draw_points(random, clients));
+            }
+            if self.world.plan.modes.contains(&Mode::Xa) {
+                self.draw_transfers(&mut order);
             }
             let business = self.cluster.enter();
             self.place(&order).await;
@@ -240,9 +278,27 @@ impl ClientProcess {
         }
     }
 
+    fn draw_transfers(&self, order: &mut Order) {
+        let databases = self.cluster.databases.iter().filter(|database| database.can_prepare());
+        let databases: Vec<usize> = databases.map(|database| database.index).collect();
+        let (rows, clients) = (self.world.plan.rows, self.cluster.clients());
+        self.world.draw(|random| {
+            let transfers = purse::draw(random, &databases, rows);
+            let by = |transfer| (random.index(clients), transfer);
+            order.transfers = transfers.into_iter().map(by).collect();
+            order.transfers_first = random.happens(600);
+        });
+    }
+
     /// Stock first or money first, so that orders meet in both ways.
     async fn do_branches(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
-        let stock = Part::Branch { database: 0, edits: order.stock.clone() };
+        if order.transfers_first {
+            self.transfer(xid, order).await?;
+        }
+        let sold = order.stock.iter().filter(|edit| edit.delta > 0 && self.cluster.shop.tells);
+        let tell = |edit: &Edit| Tell { key: edit.row.0 / 2, units: edit.delta };
+        let (edits, tells) = (order.stock.clone(), sold.map(tell).collect());
+        let stock = Part::Branch { database: 0, edits, tells };
         if self.world.draw(|random| random.happens(500)) {
             self.call(order.warehouse, xid, stock).await?;
             self.pay(xid, order).await?;
@@ -253,19 +309,29 @@ impl ClientProcess {
         for (service, wanted) in &order.points {
             self.call(*service, xid, Part::Try(*wanted)).await?;
         }
+        if order.transfers_first { Ok(()) } else { self.transfer(xid, order).await }
+    }
+
+    async fn transfer(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
+        for (service, transfer) in &order.transfers {
+            self.call(*service, xid, Part::Transfer(transfer.clone())).await?;
+        }
         Ok(())
     }
 
     async fn do_part(self: &Arc<Self>, xid: &str, part: &Part) -> Result<(), BranchError> {
         match part {
-            Part::Branch { database, edits } => self.run_branch(*database, xid, edits).await,
+            Part::Branch { database, edits, tells } => {
+                self.run_branch(*database, xid, edits, tells).await
+            }
+            Part::Transfer(transfer) => self.run_prepared(xid, transfer).await,
             Part::Try(wanted) => self.run_try(xid, *wanted).await,
         }
     }
 
     async fn pay(self: &Arc<Self>, xid: &str, order: &Order) -> Result<(), BranchError> {
         for payment in &order.payments {
-            self.run_branch(order.bank, xid, payment).await?;
+            self.run_branch(order.bank, xid, payment, &[]).await?;
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ impl ClientProcess {
         if let Err(error) = registered {
             // Without an answer it may be registered, and then nothing may confirm it.
             if !matches!(error, Error::Rejected(_)) {
-                self.report_try(xid, id, PhaseOneOutcome::Unknown).await;
+                self.report_branch(xid, id, PhaseOneOutcome::Unknown).await;
             }
             return Err(BranchError::Coordinator(error));
         }
@@ -103,7 +103,7 @@ impl ClientProcess {
             NotDone::Database(_) => PhaseOneOutcome::Unknown,
             NotDone::Fence(_) | NotDone::Business => PhaseOneOutcome::Failed,
         };
-        self.report_try(xid, id, what).await;
+        self.report_branch(xid, id, what).await;
         Err(error.into())
     }
 
@@ -148,18 +148,6 @@ impl ClientProcess {
                 Outcome::Refused(Refused { error: format!("{error:?}"), rows: Vec::new() })
             }
             Err(error) => Outcome::Retryable(Retryable { error: format!("{error:?}") }),
-        }
-    }
-
-    async fn report_try(self: &Arc<Self>, xid: &str, id: BranchId, outcome: PhaseOneOutcome) {
-        let request = v1::ReportBranchRequest {
-            xid: xid.to_owned(),
-            branch_id: id.0,
-            outcome: outcome.into(),
-        };
-        let reported = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await;
-        if let Err(error) = reported {
-            self.world.log(self.owner(), || format!("try not reported: {error}"));
         }
     }
 }

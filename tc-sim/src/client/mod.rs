@@ -7,16 +7,23 @@
 //! | [`at`] | `at/commit.rs`, `at/replay.rs`, `at/running.rs` |
 //! | [`phase_two`] | `link/lanes.rs`, `at/phase_two.rs`, `at/rollback.rs`, `at/restore.rs` |
 //! | [`fenced`] | `tcc/resource.rs`, `tcc/phase_two.rs`, `fence/local.rs` |
+//! | [`xa`], [`sweep`] | `twophase/phase_one.rs`, `finish.rs`, `hold.rs`, `sweep.rs` |
+//! | [`relay`] | `outbox/relay/mod.rs`, `settle.rs`, `lanes.rs`, `outbox/table.rs` |
+//! | [`consumer`] | `outbox/inbox.rs` |
 //! | [`saga`] | `saga/participant.rs`, `saga/started.rs` |
 //! | [`global`] | `tm/global.rs`, `coordinator.rs` |
 //! | [`business`] | the application, and calls from service to service |
 
 mod at;
 mod business;
+mod consumer;
 mod fenced;
 mod global;
 mod phase_two;
+mod relay;
 mod saga;
+mod sweep;
+mod xa;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,13 +39,16 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{BranchOutcome, Mode, Resource, ServerFrame};
 
 use crate::cluster::Cluster;
+use crate::database::{Event as Told, EventId, Held};
+use crate::fault::Fault;
 use crate::network::Connection;
 use crate::world::{MS, Owner, World};
 use at::AtResource;
 use fenced::tcc_resource_of;
 use phase_two::{Lane, LaneMode};
+use xa::xa_resource_of;
 
-pub(crate) use at::{BranchError, Edit};
+pub(crate) use at::{BranchError, Edit, Tell};
 pub(crate) use business::Shop;
 pub(crate) use fenced::Try;
 pub(crate) use saga::saga_resource_of;
@@ -57,6 +67,8 @@ pub(crate) struct ClientProcess {
     alive: AtomicBool,
     resources: Vec<Arc<AtResource>>,
     lanes: Vec<Lane>,
+    /// Sessions that stay with branches that they have prepared.
+    held: Mutex<BTreeMap<String, Held>>,
     state: Mutex<State>,
 }
 
@@ -98,6 +110,7 @@ impl ClientProcess {
             alive: AtomicBool::new(true),
             resources: resources.collect(),
             lanes: lanes(cluster),
+            held: Mutex::default(),
             state: Mutex::new(state),
         });
         process.world.log(process.owner(), || format!("starts, life {life}"));
@@ -129,6 +142,28 @@ impl ClientProcess {
         let mut state = self.lock();
         (state.connection, state.alarm) = (None, None);
         drop(std::mem::take(&mut state.waiters));
+        drop(state);
+        drop(std::mem::take(&mut *self.sessions()));
+    }
+
+    /// A point between two steps, at which the process may die.
+    pub(crate) async fn crash_point(self: &Arc<Self>, name: &str) {
+        if self.world.strikes(Fault::ClientCrashAtPoint) {
+            self.world.log(self.owner(), || format!("dies at {name}"));
+            self.cluster.crash_client(self.index, self.world.between(10 * MS, 5_000 * MS));
+            // Dropped before anything else is polled.
+            std::future::pending().await
+        }
+    }
+
+    /// An event that tells that, under an id of its own.
+    fn event_of(&self, tell: Tell) -> Told {
+        let id = EventId(self.world.between(1, u64::MAX));
+        Told { id, key: tell.key, units: tell.units }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A frame has arrived.
@@ -297,7 +332,13 @@ fn lanes(cluster: &Cluster) -> Vec<Lane> {
     let of_sagas = cluster.databases.iter().filter(|_| has_sagas).map(|database| {
         Lane::new(saga_resource_of(database.index), LaneMode::Saga, database.index)
     });
-    of_at.chain(of_tcc).chain(of_sagas).collect()
+    let has_xa = modes.contains(&crate::Mode::Xa);
+    let of_xa = cluster
+        .databases
+        .iter()
+        .filter(|database| has_xa && database.can_prepare())
+        .map(|database| Lane::new(xa_resource_of(database), LaneMode::Xa, database.index));
+    of_at.chain(of_tcc).chain(of_sagas).chain(of_xa).collect()
 }
 
 impl fmt::Debug for ClientProcess {

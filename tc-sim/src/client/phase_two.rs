@@ -34,6 +34,7 @@ pub(super) enum LaneMode {
     At,
     Tcc,
     Saga,
+    Xa,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +67,7 @@ impl Lane {
             LaneMode::At => Mode::At,
             LaneMode::Tcc => Mode::Tcc,
             LaneMode::Saga => Mode::Saga,
+            LaneMode::Xa => Mode::Xa,
         };
         let (id, label) = (self.resource_id.clone(), self.resource_id.clone());
         Resource { id, mode: mode.into(), label }
@@ -104,6 +106,7 @@ impl ClientProcess {
             let Some(call) = call else { return };
             let (mode, at) = (self.lanes[at].mode, self.lanes[at].database);
             let outcomes = match (mode, decision) {
+                (LaneMode::Xa, _) => self.finish_prepared(&self.cluster.databases[at], &call).await,
                 (LaneMode::Tcc, _) => self.finish_tried(&self.cluster.databases[at], &call).await,
                 (LaneMode::Saga, _) => {
                     self.carry_out_steps(&self.cluster.databases[at], &call).await
@@ -179,6 +182,10 @@ impl ClientProcess {
             None if !late => return local.roll_back().await.map(|()| Attempt::Done),
             None => return self.put_guard(resource, local, key).await,
         };
+        // HELD-UNDO: without its undo row an event would count as committed.
+        if self.world.plan.modes.contains(&crate::Mode::Outbox) {
+            local.remove_held(key).await?;
+        }
         match restore(&local, &items).await? {
             Some(dirty) => local.roll_back().await.map(|()| Attempt::Refused(dirty)),
             None => {

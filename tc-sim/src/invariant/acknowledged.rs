@@ -32,6 +32,8 @@ impl Invariant for Acknowledged {
             | Observation::Stored { .. }
             | Observation::Booked { .. }
             | Observation::LocalCommit { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::CommittedRead { .. } => {}
         }
     }

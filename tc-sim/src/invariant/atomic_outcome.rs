@@ -1,6 +1,6 @@
 //! All of a global or nothing: at the end every local transaction of a committed global stands,
-//! every one of another is undone, and each row holds what the committed ones, and all operations
-//! under a fence, add up to.
+//! every one of another is undone, and each row holds what the committed ones, all operations under
+//! a fence, prepared branches and effects of events add up to.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +47,9 @@ fn check_rows(ledger: &Ledger, ending: &Ending, verdict: &mut Verdict) {
         for (row, delta) in &effect.deltas {
             *sums.entry((effect.database, *row)).or_default() += delta;
         }
+    }
+    for (place, delta) in &ledger.outright {
+        *sums.entry(*place).or_default() += delta;
     }
     for (database, (values, start)) in ending.databases.iter().zip(&ending.at_start).enumerate() {
         for ((row, value), (_, start)) in values.iter().zip(start) {

@@ -41,6 +41,8 @@ impl Invariant for DecidedOnce {
             | Observation::Booked { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::Told { .. }
             | Observation::Ended { .. } => {}
         }

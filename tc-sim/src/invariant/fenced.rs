@@ -28,6 +28,8 @@ impl Invariant for Fenced {
             | Observation::Stored { .. }
             | Observation::Booked { .. }
             | Observation::CommittedRead { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::Told { .. } => {}
         }
     }

@@ -5,9 +5,11 @@ mod atomic_outcome;
 mod committed_read;
 mod conservation;
 mod decision;
+mod event;
 mod every_global_ends;
 mod exactly_once;
 mod fenced;
+mod prepared;
 mod refused_registration;
 mod row_lock;
 mod saga;
@@ -32,9 +34,11 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(committed_read::CommittedRead),
         Box::new(conservation::Conservation),
         Box::new(decision::DecidedOnce::default()),
+        Box::new(event::Events::default()),
         Box::new(every_global_ends::EveryGlobalEnds),
         Box::new(exactly_once::ExactlyOnce::default()),
         Box::new(fenced::Fenced),
+        Box::new(prepared::Prepared),
         Box::new(refused_registration::RefusedRegistration::default()),
         Box::new(row_lock::RowLock::default()),
         Box::new(saga::Saga),

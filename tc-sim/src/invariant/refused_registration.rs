@@ -41,6 +41,8 @@ impl Invariant for RefusedRegistration {
             Observation::Answered { .. }
             | Observation::Booked { .. }
             | Observation::LocalCommit { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::CommittedRead { .. }
             | Observation::Told { .. }
             | Observation::Ended { .. } => {}

@@ -35,6 +35,8 @@ impl Invariant for RowLock {
             | Observation::Answered { .. }
             | Observation::Stored { .. }
             | Observation::CommittedRead { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::Told { .. }
             | Observation::Ended { .. } => {}
         }

@@ -43,6 +43,8 @@ impl Invariant for Saga {
             | Observation::Stored { .. }
             | Observation::Booked { .. }
             | Observation::CommittedRead { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
             | Observation::Told { .. } => {}
         }
     }
