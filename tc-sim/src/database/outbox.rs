@@ -13,7 +13,7 @@ use super::{Database, DatabaseError, Flavour, LocalId, Open, State, UndoKey};
 use crate::oracle::Written;
 
 /// Lanes that the keys are spread over.
-const LANES: usize = 4;
+const LANES: u32 = 4;
 
 /// An event's number in its outbox.
 pub(crate) type Seq = i64;
@@ -80,7 +80,7 @@ impl Default for Outbox {
             event_last: 0,
             number_last: 0,
             inbox: BTreeSet::new(),
-            lanes: vec![(String::new(), 0); LANES],
+            lanes: (0..LANES).map(|_| (String::new(), 0)).collect(),
             relays: BTreeMap::new(),
         }
     }
@@ -88,7 +88,7 @@ impl Default for Outbox {
 
 /// Which lane sees to a key.
 fn lane_of(key: u32) -> i64 {
-    i64::from(key) % LANES as i64
+    i64::from(key % LANES)
 }
 
 impl Outbox {
