@@ -17,7 +17,7 @@ const DIGEST: &str = "digest";
 ///
 /// # async fn connect() -> Result<ZooKeeperLocks, Box<dyn std::error::Error>> {
 /// let options = ZooKeeperOptions::new("zk-1:2181,zk-2:2181", Duration::from_secs(20))
-///     .user("orders", std::env::var("ZOOKEEPER_PASSWORD")?);
+///     .user("orders", &std::env::var("ZOOKEEPER_PASSWORD")?);
 /// let locks = ZooKeeperLocks::connect_with(options).await?;
 /// # Ok(locks)
 /// # }
