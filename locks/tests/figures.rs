@@ -15,6 +15,8 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use faults::Faulty;
 
 const LEASE: Duration = Duration::from_secs(1);
+/// After this long a test that waits has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The value of a line such as `name{labels}`.
 fn value(shown: &PrometheusHandle, line: &str) -> u64 {
@@ -24,9 +26,12 @@ fn value(shown: &PrometheusHandle, line: &str) -> u64 {
 }
 
 async fn until(shown: &PrometheusHandle, line: &str) {
-    while value(shown, line) == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let counted = async {
+        while value(shown, line) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.expect("it is counted in the end");
 }
 
 fn hold_of(guard: &Guard) -> Hold {

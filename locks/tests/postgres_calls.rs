@@ -7,6 +7,7 @@
 mod stage;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use handfast_locks::{Answer, Backend, Hold, Leave, Place, PostgresLocks, Wake};
 use sqlx::{Connection, PgConnection};
@@ -17,6 +18,8 @@ use stage::{ask, fresh, hold, postgres};
 
 /// More than the backend has connections.
 const CLIENTS: usize = 40;
+/// After this long a test that waits has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a connection that listens has said last.
 const LISTENING: &str = "datname = current_database() AND query LIKE 'LISTEN%'";
 
@@ -42,7 +45,8 @@ impl Client {
     }
 
     async fn hears(&mut self, wake: Wake) {
-        while self.woken.recv().await.unwrap() != wake {}
+        let heard = async { while self.woken.recv().await.unwrap() != wake {} };
+        tokio::time::timeout(PATIENCE, heard).await.expect("it is called in the end");
     }
 
     /// Somebody holds its lock and lets it go.

@@ -17,7 +17,7 @@ const DIGEST: &str = "digest";
 ///
 /// # async fn connect() -> Result<ZooKeeperLocks, Box<dyn std::error::Error>> {
 /// let options = ZooKeeperOptions::new("zk-1:2181,zk-2:2181", Duration::from_secs(20))
-///     .user("orders", &std::env::var("ZOOKEEPER_PASSWORD")?);
+///     .user("orders", std::env::var("ZOOKEEPER_PASSWORD")?);
 /// let locks = ZooKeeperLocks::connect_with(options).await?;
 /// # Ok(locks)
 /// # }
@@ -42,9 +42,9 @@ impl ZooKeeperOptions {
     /// Who we are, by the scheme `digest`. All nodes of locks are his alone, so all clients give
     /// the same user. ZooKeeper keeps no list of users: whoever comes first makes the folder of the
     /// locks, and another password is another user.
-    pub fn user(self, name: impl Into<String>, password: &str) -> Self {
+    pub fn user(self, name: impl Into<String>, password: impl AsRef<str>) -> Self {
         let name = name.into();
-        let secret = format!("{name}:{password}");
+        let secret = format!("{name}:{}", password.as_ref());
         Self { user: Some((name, secret)), ..self }
     }
 
