@@ -42,8 +42,9 @@ impl SagaRecord {
             if under_way {
                 record.state = StepState::Failed;
             }
-            let owed = under_way || matches!(cause, TurnCause::Exhausted(at) if at == step);
-            if owed && !is_compensated(definition) && definition.kind != StepKind::Signal {
+            let failed = TurnCause::Refused(step) == cause || TurnCause::Exhausted(step) == cause;
+            let was_owed = under_way || failed;
+            if was_owed && !is_compensated(definition) && definition.kind != StepKind::Signal {
                 withdrawn.push(step);
             }
         }
