@@ -203,6 +203,9 @@ pub enum SagaFault {
         /// Who should give it.
         child: Arc<str>,
     },
+    /// An output that would be handed over more than once (BOUNDED).
+    #[error("step {0} takes the output of the same step twice")]
+    TakesTwice(Arc<str>),
     /// Attempts that make no sense.
     #[error("step {0}: at least one attempt, a factor of at least 1, and no pause above the cap")]
     Retry(Arc<str>),
@@ -266,12 +269,22 @@ impl SagaDefinition {
         if is_signal != step.resource.is_empty() || is_signal != step.action.is_empty() {
             return Err(SagaFault::Address(name()));
         }
+        if self.takes_twice(step) {
+            return Err(SagaFault::TakesTwice(name()));
+        }
         step.takes.iter().try_for_each(|&taken| self.check_taken(at, taken))?;
         let Retry { base_ms, factor, cap_ms, attempts } = step.retry;
         if factor == 0 || base_ms > cap_ms || attempts == Some(0) {
             return Err(SagaFault::Retry(name()));
         }
         self.check_pivot(SagaPart::Step(at), step)
+    }
+
+    fn takes_twice(&self, step: &StepDefinition) -> bool {
+        let takes = &step.takes;
+        // Counted first, so that a list of any length is looked through quickly.
+        takes.len() > self.steps.len() + self.children.len()
+            || takes.iter().enumerate().any(|(at, taken)| takes[..at].contains(taken))
     }
 
     fn check_pivot(&self, at: SagaPart, step: &StepDefinition) -> Result<(), SagaFault> {
