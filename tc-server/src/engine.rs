@@ -203,7 +203,8 @@ impl Running {
         let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
-        let coordinator = Coordinator::load(epoch, address, limits, records)?;
+        let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
+        coordinator.resume(self.clock.now());
         tracing::info!(epoch = epoch.0, records = count, "leading");
         self.standing.send_replace(Standing::Leading(epoch));
         Ok(Term { epoch, step: Step::new(coordinator) })

@@ -67,9 +67,7 @@ impl Coordinator {
             if lease.share == LockShare::All && is_alone {
                 lease.share = wanted.share;
             }
-            let until = lease.renewed_until(now, wanted.lease_ms);
-            lease.ends_at = until.unwrap_or(lease.ends_at);
-            Ok(until.map(|_| lease.fence))
+            Ok(lease.renew(now, wanted.lease_ms).then_some(lease.fence))
         };
         let held = self.leases.change(id, renew).unwrap_or(Ok(None))?;
         self.put_lease(id, out);
@@ -164,6 +162,7 @@ impl Coordinator {
             label: self.names.text(&wanted.label),
             granted_at: now,
             ends_at: now.after_ms(wanted.lease_ms),
+            lease_ms: wanted.lease_ms,
             hold_until: wanted.hold_ms_max.map(|max| now.after_ms(max.max(wanted.lease_ms))),
             delay_ms: wanted.delay_ms,
         });

@@ -33,11 +33,7 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> bool {
         let Some(Standing::Held(id)) = self.leases.standing(token) else { return false };
-        let renew = |lease: &mut LeaseRecord| {
-            let until = lease.renewed_until(now, lease_ms).filter(|_| lease.is_held(now));
-            lease.ends_at = until.unwrap_or(lease.ends_at);
-            until.is_some()
-        };
+        let renew = |lease: &mut LeaseRecord| lease.is_held(now) && lease.renew(now, lease_ms);
         let renewed = self.leases.change(id, renew).unwrap_or(false);
         if renewed {
             self.put_lease(id, out);

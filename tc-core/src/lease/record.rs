@@ -81,6 +81,8 @@ pub struct LeaseRecord {
     pub granted_at: Timestamp,
     /// When its time is up, unless it is renewed, or owned by a global.
     pub ends_at: Timestamp,
+    /// For how long it was granted or renewed last, in milliseconds; 0 where nobody noted it.
+    pub lease_ms: u64,
     /// No renewal lets it last longer than until then.
     pub hold_until: Option<Timestamp>,
     /// After its time was up nobody else gets the lock for so long.
@@ -109,10 +111,14 @@ impl LeaseRecord {
         self.xid.is_none().then(|| self.ends_at.after_ms(self.delay_ms))
     }
 
-    /// Until when a renewal would let it last, if it may last that long.
-    pub(super) fn renewed_until(&self, now: Timestamp, lease_ms: u64) -> Option<Timestamp> {
+    /// Lets it last for so long from here on, if it may. Whether it does.
+    pub(super) fn renew(&mut self, now: Timestamp, lease_ms: u64) -> bool {
         let until = now.after_ms(lease_ms);
-        Some(until).filter(|until| self.hold_until.is_none_or(|end| *until <= end))
+        let may = self.hold_until.is_none_or(|end| until <= end);
+        if may {
+            (self.ends_at, self.lease_ms) = (until, lease_ms);
+        }
+        may
     }
 
     pub(super) fn held_by(&self) -> LockHeld {

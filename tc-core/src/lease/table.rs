@@ -161,6 +161,14 @@ impl Leases {
         Some(result)
     }
 
+    /// No lease ends before its last renewal would, were it of now.
+    pub(super) fn lengthen(&mut self, now: Timestamp) {
+        let ids: Vec<LeaseId> = self.leases.keys().copied().collect();
+        for id in ids {
+            self.change(id, |it| it.ends_at = it.ends_at.max(now.after_ms(it.lease_ms)));
+        }
+    }
+
     pub(super) fn remove(&mut self, id: LeaseId) -> Option<LeaseRecord> {
         let lease = self.leases.remove(&id)?;
         self.by_token.remove(&lease.token);

@@ -241,7 +241,16 @@ fn token(number: u64) -> LockToken {
 }
 
 fn acquire(number: u64) -> What {
-    What::AcquireLock(Box::new(NewLease {
+    What::AcquireLock(Box::new(wanted(number)))
+}
+
+/// Or not at all.
+fn acquire_now(number: u64) -> What {
+    What::AcquireLock(Box::new(NewLease { wait_ms: 0, ..wanted(number) }))
+}
+
+fn wanted(number: u64) -> NewLease {
+    NewLease {
         name: "orders/42".into(),
         token: token(number),
         share: LockShare::All,
@@ -251,11 +260,38 @@ fn acquire(number: u64) -> What {
         delay_ms: 0,
         hold_ms_max: None,
         wait_ms: 30_000,
-    }))
+    }
 }
 
 fn release(number: u64) -> What {
     What::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
+}
+
+/// The clock of the next process may be far ahead of that of the one before, which had counted from
+/// its own start: its holder's lease is no shorter for that.
+#[tokio::test]
+async fn a_lease_outlives_a_clock_that_jumps_over_a_restart() {
+    let store = Arc::new(MemoryStore::new());
+    let clock = Arc::new(SetClock::default());
+    let start = || {
+        let (store, clock) = (Arc::<MemoryStore>::clone(&store), Arc::<SetClock>::clone(&clock));
+        Engine::start(store, clock, Settings::new("tc"), Arc::new(Noted::default()))
+    };
+    let first = start().await.unwrap();
+    let granted = first.handle.call(acquire(1)).await.unwrap();
+    assert!(matches!(granted, Reply::LockGranted { .. }), "{granted:?}");
+    first.handle.stop();
+    first.ended.await.unwrap().unwrap();
+    for at in [600_000, 629_999, 630_000] {
+        clock.0.store(600_000, Ordering::Relaxed);
+        let next = start().await.unwrap();
+        clock.0.store(at, Ordering::Relaxed);
+        let answer = next.handle.call(acquire_now(2)).await.unwrap();
+        let is_granted = matches!(answer, Reply::LockGranted { .. });
+        assert_eq!(is_granted, at == 630_000, "at {at}: {answer:?}");
+        next.handle.stop();
+        next.ended.await.unwrap().unwrap();
+    }
 }
 
 /// That a branch is finished would be found out again after a crash: it is written with what comes

@@ -17,11 +17,11 @@ fn share() -> impl Strategy<Value = LockShare> {
 pub(crate) fn lease() -> impl Strategy<Value = Record> {
     let who = (any::<u64>(), any::<String>(), any::<[u8; 16]>(), any::<u64>(), share());
     let whose = (option::of(any::<u64>()), any::<u64>(), any::<String>());
-    let when = (at(), at(), option::of(at()), any::<u64>());
+    let when = (at(), at(), option::of(at()), any::<u64>(), any::<u64>());
     (who, whose, when).prop_map(|(who, whose, when)| {
         let (id, name, client, number, share) = who;
         let (xid, fence, label) = whose;
-        let (granted_at, ends_at, hold_until, delay_ms) = when;
+        let (granted_at, ends_at, hold_until, delay_ms, lease_ms) = when;
         Record::Lease(LeaseRecord {
             id: LeaseId(id),
             name: name.into(),
@@ -32,15 +32,23 @@ pub(crate) fn lease() -> impl Strategy<Value = Record> {
             label: label.into(),
             granted_at,
             ends_at,
+            lease_ms,
             hold_until,
             delay_ms,
         })
     })
 }
 
-/// One with everything that a lease can have, which stays what it is for ever.
-pub(crate) fn example() -> Record {
-    Record::Lease(LeaseRecord {
+/// One with everything that a lease could have at first, and one with everything that it can have:
+/// they stay what they are for ever.
+pub(crate) fn examples() -> [(&'static str, Record); 2] {
+    let at_first = example();
+    let with_length = LeaseRecord { lease_ms: 30_000, ..at_first.clone() };
+    [("lease", Record::Lease(at_first)), ("lease-with-length", Record::Lease(with_length))]
+}
+
+fn example() -> LeaseRecord {
+    LeaseRecord {
         id: LeaseId(1 << 40 | 3),
         name: "orders/42".into(),
         token: LockToken { client: [0xab; 16], number: 7 },
@@ -50,7 +58,8 @@ pub(crate) fn example() -> Record {
         label: "order-service".into(),
         granted_at: Timestamp(1_000),
         ends_at: Timestamp(31_000),
+        lease_ms: 0,
         hold_until: Some(Timestamp(61_000)),
         delay_ms: 500,
-    })
+    }
 }

@@ -246,15 +246,16 @@ fn examples() -> Vec<(&'static str, Record)> {
         last_failure: Some((Timestamp(1_800), "no database".into())),
         ..branch.clone()
     };
-    vec![
+    let mut examples = vec![
         ("global-active", Record::Global(global)),
         ("global-rolled-back", Record::Global(rolled_back)),
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
         ("saga-compensating", saga_records::example()),
         ("saga-with-children", saga_records::example_with_children()),
-        ("lease", lease_records::example()),
-    ]
+    ];
+    examples.extend(lease_records::examples());
+    examples
 }
 
 fn example_of_a_dirty_row() -> DirtyRow {

@@ -30,6 +30,8 @@ pub(super) struct StoredLease {
     hold_until: Option<u64>,
     #[prost(uint64, tag = "11")]
     delay_ms: u64,
+    #[prost(uint64, tag = "12")]
+    lease_ms: u64,
 }
 
 /// Writes what [`StoredLease`] reads.
@@ -51,6 +53,7 @@ pub(super) fn write(lease: &LeaseRecord, fields: &mut Fields<'_>) {
     fields.number(9, lease.ends_at.0);
     fields.optional_number(10, lease.hold_until.map(|until| until.0));
     fields.number(11, lease.delay_ms);
+    fields.number(12, lease.lease_ms);
 }
 
 impl StoredLease {
@@ -74,6 +77,7 @@ impl StoredLease {
             ends_at: Timestamp(self.ends_at),
             hold_until: self.hold_until.map(Timestamp),
             delay_ms: self.delay_ms,
+            lease_ms: self.lease_ms,
         })
     }
 }
