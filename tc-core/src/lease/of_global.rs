@@ -2,7 +2,7 @@
 //! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
-//! all that stand before it in the queue. Permits are left out: whoever waits for one waits for
+//! all that are before it in the queue, in which those who hold some of the lock come first. Permits are left out: whoever waits for one waits for
 //! any of their holders, which closes no circle before all of them wait.
 
 use super::record::{LockShare, NewLease};
@@ -107,7 +107,7 @@ impl Coordinator {
         let excludes = |other| *share == LockShare::All || other == LockShare::All;
         let holders = self.leases.held(name).filter(|lease| excludes(lease.share));
         let holders = holders.filter_map(|lease| lease.xid);
-        let ahead = self.leases.queue(name).take_while(|(other, _)| *other < id);
+        let ahead = self.leases.queue(name).take_while(|(other, _)| *other != id);
         let ahead = ahead.filter_map(|(_, turn)| turn.wanted.xid);
         holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
     }
@@ -122,7 +122,8 @@ impl Coordinator {
             Standing::Waits(id) => {
                 let turn = self.leases.turn(id);
                 turn.is_some_and(|turn| {
-                    self.leases.queue(&turn.wanted.name).any(|(other, _)| other > id)
+                    let queue = self.leases.queue(&turn.wanted.name);
+                    queue.skip_while(|(other, _)| *other != id).nth(1).is_some()
                 })
             }
         })

@@ -28,7 +28,7 @@ pub(crate) struct Leases {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedLock {
     pub(super) held: BTreeSet<LeaseId>,
-    /// In the order in which they came.
+    /// In the order in which they came; who is next is [`Leases::queue`]'s to say.
     pub(super) queue: BTreeSet<TurnId>,
 }
 
@@ -98,10 +98,31 @@ impl Leases {
         ids.filter_map(|id| self.leases.get(id))
     }
 
-    /// The requests that wait for a lock, next first.
+    /// The requests that wait for a lock, next first: before all others those of globals that hold
+    /// some of it, which the others wait for anyway.
     pub(super) fn queue<'l>(&'l self, name: &str) -> impl Iterator<Item = (TurnId, &'l Turn)> {
-        let ids = self.locks.get(name).into_iter().flat_map(|lock| &lock.queue);
-        ids.filter_map(|&id| self.turns.get(&id).map(|turn| (id, turn)))
+        let first = self.turns_of_holders(name);
+        let others = self.locks.get(name).into_iter().flat_map(|lock| lock.queue.iter().copied());
+        let others = others.filter({
+            let first = first.clone();
+            move |id| !first.contains(id)
+        });
+        let ids = first.into_iter().chain(others);
+        ids.filter_map(|id| self.turns.get(&id).map(|turn| (id, turn)))
+    }
+
+    /// What the globals that hold some of a lock want of it besides, which is rarely anything.
+    fn turns_of_holders(&self, name: &str) -> BTreeSet<TurnId> {
+        if !self.concerns_globals() {
+            return BTreeSet::new();
+        }
+        let waits = |standing: Standing| match standing {
+            Standing::Waits(id) => Some(id),
+            Standing::Held(_) => None,
+        };
+        let is_here = |id: &TurnId| self.turns.get(id).is_some_and(|it| *it.wanted.name == *name);
+        let holders = self.held(name).filter_map(|lease| lease.xid);
+        holders.flat_map(|xid| self.of_global(xid)).filter_map(waits).filter(is_here).collect()
     }
 
     /// The request that waits longest, and what it asks for.
