@@ -71,13 +71,14 @@ const TAKE: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at) \
     VALUES (?, ?, ?, LAST_INSERT_ID(1), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND) \
     ON DUPLICATE KEY UPDATE \
-      fence = IF(owner = VALUES(owner), LAST_INSERT_ID(fence), \
-        IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND barred <> VALUES(owner) \
-            AND ? = 0, LAST_INSERT_ID(fence + 1), fence + LAST_INSERT_ID(0))), \
+      fence = IF(barred = VALUES(owner), fence + LAST_INSERT_ID(0), \
+        IF(owner = VALUES(owner), LAST_INSERT_ID(fence), \
+          IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND ? = 0, \
+            LAST_INSERT_ID(fence + 1), fence + LAST_INSERT_ID(0)))), \
       owner = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND barred <> VALUES(owner) \
             AND ? = 0, VALUES(owner), owner), \
-      label = IF(owner = VALUES(owner), VALUES(label), label), \
-      expires_at = IF(owner = VALUES(owner), VALUES(expires_at), expires_at)";
+      label = IF(owner = VALUES(owner) AND barred <> owner, VALUES(label), label), \
+      expires_at = IF(owner = VALUES(owner) AND barred <> owner, VALUES(expires_at), expires_at)";
 
 /// How many wait longer. Asked before the lock is: on this database a statement that takes a lock
 /// cannot look at another table at the same time.

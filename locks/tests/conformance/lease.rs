@@ -11,7 +11,7 @@ use crate::owner::{give_away, take};
 use crate::stage::{LEASE, Stage, ask, fresh, hold, over};
 
 /// Ends within a test.
-const SHORT: Duration = Duration::from_millis(400);
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
 /// Is renewed within a test, also on a loaded machine.
 const RENEWED: Duration = Duration::from_secs(3);
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Fence, Hold, Leave, Left, LockError, Outcome, Place};
+use handfast_locks::{Answer, Ask, Fence, Hold, Leave, Left, LockError, Outcome, Place};
 
 use crate::faults::Faulty;
+use crate::lease::SHORT;
 use crate::stage::{Stage, ask, fresh, hold, over};
 
 /// A lock and its release, with the reply of each message lost once.
@@ -56,6 +57,22 @@ pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stag
     let leave = Leave { hold: late.clone(), is_doubtful: true };
     stage.backend.leave(&leave).await.unwrap();
     let answer = stage.backend.ask(&ask(&late, Place::None)).await.unwrap();
+    assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
+    assert!(stage.locks().try_lock(&name).await.is_ok());
+}
+
+pub(crate) async fn a_request_that_arrives_after_a_lost_lock_was_given_up_is_refused(
+    stage: &Stage,
+) {
+    let name = fresh();
+    let lost = hold(&name);
+    let short = Ask { lease: SHORT, ..ask(&lost, Place::None) };
+    assert!(matches!(stage.backend.ask(&short).await.unwrap(), Answer::Granted { .. }));
+    // It ends, and nobody else takes the lock.
+    tokio::time::sleep(SHORT * 2).await;
+    let leave = Leave { hold: lost.clone(), is_doubtful: true };
+    stage.backend.leave(&leave).await.unwrap();
+    let answer = stage.backend.ask(&ask(&lost, Place::None)).await.unwrap();
     assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
     assert!(stage.locks().try_lock(&name).await.is_ok());
 }
