@@ -3,7 +3,7 @@
 //! Everything happens under one short lock on the caller's task; only the passing of time has a
 //! task of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -341,6 +341,14 @@ impl Seat {
             }
         }
         self.dispatcher.pump(&mut state);
+    }
+
+    /// How many resources the process would have with these.
+    #[must_use]
+    pub fn count_with(&self, resources: &[RegisteredResource]) -> usize {
+        let state = self.dispatcher.lock();
+        let known = state.connected.get(&self.id).map_or(&[][..], |it| &it.resources);
+        known.iter().chain(resources).map(|resource| &resource.key).collect::<BTreeSet<_>>().len()
     }
 
     /// The process answered calls. Gives back the answers that count: one for a resource that the

@@ -19,7 +19,7 @@ pub struct Bounds {
     pub key_bytes_max: usize,
     /// Bytes of a branch's application data.
     pub application_data_bytes_max: usize,
-    /// Resources that one message registers.
+    /// Resources that one connection registers in all.
     pub resources_max: usize,
     /// Bytes that are kept of a reason or an error; the rest is cut off.
     pub reason_bytes_max: usize,

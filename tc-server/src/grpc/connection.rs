@@ -201,15 +201,24 @@ impl Connection {
     }
 
     fn register(&self, id: u64, request: wire::RegisterResources) {
-        match (self.front.shared.bounds.resources(request.resources), &self.seat) {
-            (Ok(resources), Some(seat)) => {
-                seat.register(resources);
+        match self.add_resources(request.resources) {
+            Ok(()) => {
                 let reply = wire::RegisterResourcesReply {};
                 self.outbox.say(id, server_message::Body::RegisterResources(reply));
             }
-            (Ok(_), None) => self.refuse(id, &BadRequest::Hello),
-            (Err(error), _) => self.refuse(id, &error),
+            Err(error) => self.refuse(id, &error),
         }
+    }
+
+    /// All of them, or none: with those it has already, a connection has no more than one message
+    /// may name.
+    fn add_resources(&self, resources: Vec<wire::Resource>) -> Result<(), BadRequest> {
+        let bounds = &self.front.shared.bounds;
+        let resources = bounds.resources(resources)?;
+        let seat = self.seat.as_ref().ok_or(BadRequest::Hello)?;
+        at_most("resources", seat.count_with(&resources), bounds.resources_max)?;
+        seat.register(resources);
+        Ok(())
     }
 
     /// A participant takes its time: its answer is said when it comes.

@@ -25,6 +25,11 @@ use crate::security::{Access, GrpcAccessLayer, Listener};
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Streams and unary calls that one connection may have under way; further ones wait until one of
+/// these has ended. Too low: registrations that wait for locks keep other calls from being heard;
+/// too high: a client may take up more of the server than its connection counts for.
+const CALLS_MAX: u32 = 1_024;
+
 /// A port in service. Dropping it leaves it in service.
 #[derive(Debug)]
 pub(crate) struct Port {
@@ -70,6 +75,7 @@ pub(crate) fn serve_grpc(
     let serving = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .max_concurrent_streams(CALLS_MAX)
         .layer(GrpcAccessLayer::new(access))
         .add_routes(routes)
         .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());

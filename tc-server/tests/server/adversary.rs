@@ -11,9 +11,13 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{Decision, GlobalStatus, ReplyWhen};
 use handfast_server::embedded::Server;
+use handfast_server::grpc::Bounds;
 use handfast_server::store::{MemoryStore, Store, StoreError};
 
-use crate::common::{Client, RESOURCE, begin, done, end, register};
+use crate::common::{Client, RESOURCE, begin, channel, done, end, register, resource};
+
+/// Streams that one connection may have.
+const CALLS_MAX: u32 = 1_024;
 
 async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
     let request = wire::GetStatusRequest { xid: xid.to_owned() };
@@ -88,6 +92,48 @@ async fn a_grant_that_crosses_a_disconnect_ends_with_its_global() {
         drop(waiter);
         holder.answer(committed).await;
     }
+}
+
+fn register_resources(ids: impl Iterator<Item = u32>) -> Ask {
+    let resources = ids.map(|id| resource(&format!("sqlite:{id}"))).collect();
+    Ask::RegisterResources(wire::RegisterResources { resources })
+}
+
+#[tokio::test]
+async fn a_connection_has_so_many_resources_in_all() {
+    let bounds = Bounds { resources_max: 10, ..Bounds::default() };
+    let server = Server::builder().bounds(bounds).start().await.unwrap();
+    let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
+    let taken = client.ask(register_resources(0..9)).await;
+    assert!(matches!(taken, Answer::RegisterResources(_)), "{taken:?}");
+    // Those it has count once.
+    let again = client.ask(register_resources(0..9)).await;
+    assert!(matches!(again, Answer::RegisterResources(_)), "{again:?}");
+    let refused = client.ask(register_resources(8..10)).await;
+    let Answer::Rejected(rejection) = refused else { panic!("{refused:?}") };
+    assert_eq!(rejection.code, "HF-TC-TOO-LARGE");
+    assert_eq!(rejection.message, "11 resources: at most 10 are allowed");
+}
+
+/// A stream has queues of its own, so that a connection must not have any number of them.
+#[tokio::test]
+async fn a_connection_has_so_many_streams_and_the_next_one_waits() {
+    let server = Server::builder().start().await.unwrap();
+    let channel = channel(&server).await;
+    let mut first = Client::over(channel.clone(), "0", &[]).await;
+    let mut streams = Vec::new();
+    for number in 1..CALLS_MAX {
+        streams.push(Client::over(channel.clone(), &number.to_string(), &[]).await);
+    }
+    let next = tokio::spawn(async move { Client::over(channel, "next", &[]).await });
+    // Whatever the connection has been given before that is answered before.
+    for _ in 0..10 {
+        first.begin().await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!next.is_finished());
+    streams.pop();
+    next.await.unwrap().begin().await;
 }
 
 /// Leads, and panics instead of writing.

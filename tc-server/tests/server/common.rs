@@ -48,8 +48,13 @@ pub(crate) fn resource(id: &str) -> wire::Resource {
 impl Client {
     /// Opens a stream without saying hello.
     pub(crate) async fn silent(server: &RunningServer) -> Self {
+        Self::open(channel(server).await).await
+    }
+
+    /// The same on a connection that may have other streams.
+    async fn open(channel: Channel) -> Self {
         let (to, frames) = mpsc::channel(16);
-        let mut client = unary(server).await;
+        let mut client = CoordinatorClient::new(channel);
         let from = client.connect(ReceiverStream::new(frames)).await.unwrap().into_inner();
         Self { to, from, arrived: VecDeque::new(), id_last: 0 }
     }
@@ -59,7 +64,12 @@ impl Client {
         client_id: &str,
         resources: &[&str],
     ) -> Self {
-        let mut client = Self::silent(server).await;
+        Self::over(channel(server).await, client_id, resources).await
+    }
+
+    /// Opens a further stream of a connection.
+    pub(crate) async fn over(channel: Channel, client_id: &str, resources: &[&str]) -> Self {
+        let mut client = Self::open(channel).await;
         let reply = client.ask(Ask::Hello(hello(client_id, resources))).await;
         assert!(matches!(reply, Answer::Hello(_)), "{reply:?}");
         client
