@@ -22,6 +22,8 @@ use crate::name::{Fence, LockName, Token};
 
 /// How long one request may take, unless the lease is shorter than that allows.
 const CALL_MAX: Duration = Duration::from_secs(5);
+/// How many messages, and how many answers, are taken before deadlines and wake-ups have a turn.
+const TOGETHER: usize = 64;
 /// The pause before listening again after the connection failed.
 const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 
@@ -120,16 +122,33 @@ impl Shell {
                     Some(message) => self.take(message),
                     None => is_open = false,
                 },
-                Some(event) = self.calls.next(), if !self.calls.is_empty() => {
-                    self.figures.see(&event);
-                    self.decide(event);
-                }
+                Some(event) = self.calls.next(), if !self.calls.is_empty() => self.answered(event),
                 Some(wake) = woken.recv() => self.decide(Event::Woken(wake)),
                 () = at(self.machine.next_deadline()) => self.decide(Event::Tick),
                 () = &mut listening => {}
             }
+            self.take_more();
             self.settle();
         }
+    }
+
+    /// What has come together with what woke the shell. Waiting for each of them by itself would
+    /// cost more than serving it.
+    fn take_more(&mut self) {
+        for _ in 0..TOGETHER {
+            let Ok(message) = self.inbox.try_recv() else { break };
+            self.take(message);
+        }
+        for _ in 0..TOGETHER {
+            // Whoever is not ready is waited for with everything else.
+            let Some(Some(event)) = self.calls.next().now_or_never() else { break };
+            self.answered(event);
+        }
+    }
+
+    fn answered(&mut self, event: Event) {
+        self.figures.see(&event);
+        self.decide(event);
     }
 
     fn take(&mut self, message: Message) {

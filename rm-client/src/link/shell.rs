@@ -13,10 +13,10 @@ use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{ClientFrame, Resource};
+use handfast_proto::v1::{ClientFrame, Resource, ServerFrame};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::Instant;
 
 use super::dial::{Dialler, failure};
@@ -28,6 +28,10 @@ use crate::error::Error;
 
 /// Answers can be larger than requests: phase-two calls carry application data of many branches.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How many of a frame's answers are handed out before those who got them have their turn. Too many:
+/// client and coordinator wait for each other; too few: more frames, each of which costs a system
+/// call on both sides.
+const ANSWERS_AT_ONCE: usize = 32;
 /// How long the timekeeper sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
@@ -318,9 +322,24 @@ impl Shared {
         let no_stream = |status| self.dialler.no_stream(endpoint, &status);
         let mut incoming = opened.map_err(no_stream)?.into_inner();
         while let Some(frame) = incoming.message().await.map_err(|status| failure(&status))? {
-            self.step(|steps, now| steps.protocol.receive(now, connection, frame));
+            self.take(connection, frame).await;
         }
         Ok(())
+    }
+
+    /// Whoever is answered asks again. In between the answers of a long frame they are let do so:
+    /// otherwise the coordinator would have nothing to do while this process is busy with all of
+    /// them, and this process nothing while the coordinator is, in turns.
+    async fn take(self: &Arc<Self>, connection: ConnectionId, frame: ServerFrame) {
+        let mut messages = frame.messages.into_iter();
+        while messages.len() > 0 {
+            let some = messages.by_ref().take(ANSWERS_AT_ONCE).collect();
+            let some = ServerFrame { messages: some };
+            self.step(|steps, now| steps.protocol.receive(now, connection, some));
+            if messages.len() > 0 {
+                yield_now().await;
+            }
+        }
     }
 }
 
