@@ -28,9 +28,9 @@ use crate::error::Error;
 
 /// Answers can be larger than requests: phase-two calls carry application data of many branches.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// How many of a frame's answers are handed out before those who got them have their turn. Too many:
-/// client and coordinator wait for each other; too few: more frames, each of which costs a system
-/// call on both sides.
+/// How many of a frame's answers are handed out before those who got them have their turn. Too
+/// many: client and coordinator wait for each other; too few: more frames, each of which costs a
+/// system call on both sides.
 const ANSWERS_AT_ONCE: usize = 32;
 /// How long the timekeeper sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);

@@ -2,8 +2,9 @@
 //! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
-//! all that are before it in the queue, in which those who hold some of the lock come first. Permits are left out: whoever waits for one waits for
-//! any of their holders, which closes no circle before all of them wait.
+//! all that are before it in the queue, in which those who hold some of the lock come first.
+//! Permits are left out: whoever waits for one waits for any of their holders, which closes no
+//! circle before all of them wait.
 
 use super::record::{LockShare, NewLease};
 use super::table::Standing;
