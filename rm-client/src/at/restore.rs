@@ -41,15 +41,21 @@ impl Obstacle {
 impl From<sqlx::Error> for Obstacle {
     /// A constraint that other rows violate will not go away by trying again.
     fn from(error: sqlx::Error) -> Self {
-        let kind = error.as_database_error().map(sqlx::error::DatabaseError::kind);
-        match kind {
-            Some(
-                ErrorKind::UniqueViolation
+        let Some(answer) = error.as_database_error() else { return Self::Database(error) };
+        let violated = matches!(
+            answer.kind(),
+            ErrorKind::UniqueViolation
                 | ErrorKind::ForeignKeyViolation
                 | ErrorKind::NotNullViolation
-                | ErrorKind::CheckViolation,
-            ) => Self::refused(format!("rows of others are in the way: {error}")),
-            _ => Self::Database(error),
+                | ErrorKind::CheckViolation
+                | ErrorKind::ExclusionViolation
+        );
+        // What PostgreSQL answers from version 18 on for a foreign key that says RESTRICT.
+        let restricted = answer.code().is_some_and(|code| code == "23001");
+        if violated || restricted {
+            Self::refused(format!("rows of others are in the way: {error}"))
+        } else {
+            Self::Database(error)
         }
     }
 }
