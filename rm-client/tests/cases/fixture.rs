@@ -110,6 +110,7 @@ impl Case {
             referenced_by: Vec::new(),
             triggers: Vec::new(),
             rewrites: false,
+            row_security: false,
         };
         for word in words {
             match word {
@@ -119,6 +120,7 @@ impl Case {
                 "inherited" => table.kind = TableKind::Inherited,
                 "myisam" => table.kind = TableKind::NotTransactional,
                 "rewrites" => table.rewrites = true,
+                "row_security" => table.row_security = true,
                 _ => panic!("not understood: {word}"),
             }
         }

@@ -1,5 +1,6 @@
 //! One file a subject.
 
+mod access;
 mod found;
 mod names;
 mod savepoints;

@@ -74,6 +74,7 @@ pub(super) async fn load_table(
         referenced_by: foreign_keys(connection, &full, &columns).await?,
         triggers: triggers(connection, &full).await?,
         rewrites: false,
+        row_security: false,
         columns,
         schema: full[0].clone(),
         name: full[1].clone(),

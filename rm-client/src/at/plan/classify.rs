@@ -25,6 +25,9 @@ pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
     let Some(first) = text.lexemes.first() else { return Ok(Class::Pass) };
     let word = first.token.token.to_string().to_ascii_uppercase();
     let named = || opening(text);
+    if text.lexemes.windows(2).any(sets) {
+        return Err(Refusal::SessionState { statement: "SET_CONFIG".to_owned() });
+    }
     match word.as_str() {
         "SELECT" | "VALUES" | "TABLE" | "WITH" | "(" => Ok(Class::Query),
         "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => Ok(Class::Change),
@@ -46,6 +49,14 @@ pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
         word if DDL.contains(&word) => Err(Refusal::Ddl { statement: named() }),
         _ => Err(Refusal::UnknownStatement { statement: named() }),
     }
+}
+
+/// PostgreSQL's SET as a function, in whatever statement.
+fn sets(pair: &[Lexeme]) -> bool {
+    let [name, bracket] = pair else { return false };
+    let called = matches!(&name.token.token, Token::Word(word)
+        if word.value.eq_ignore_ascii_case("set_config"));
+    called && bracket.is(&Token::LParen)
 }
 
 const DDL: &[&str] = &[

@@ -36,6 +36,7 @@ fn sample(name: String) -> Table {
         referenced_by: Vec::new(),
         triggers: Vec::new(),
         rewrites: false,
+        row_security: false,
     }
 }
 

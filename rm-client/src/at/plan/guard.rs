@@ -16,6 +16,10 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
     if table.rewrites {
         return Err(Refusal::Rewritten { table: table.full_name() });
     }
+    // Policies ask the session, and the undo runs in another one.
+    if table.row_security {
+        return Err(Refusal::RowSecurity { table: table.full_name() });
+    }
     let unseen = |trigger: &&Trigger| !trigger.own_row_only && fires(trigger, events);
     match table.triggers.iter().find(unseen) {
         Some(trigger) => Err(Refusal::Trigger { trigger: trigger.name.clone() }),

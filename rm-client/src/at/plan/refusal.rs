@@ -153,6 +153,14 @@ pub enum Refusal {
         /// The table.
         table: String,
     },
+    /// Row-level security of PostgreSQL that applies to the connection.
+    #[error(
+        "row-level security of table {table} may hide its rows from their undo: connect as a role that it does not apply to (BYPASSRLS, or an owner without FORCE), or use XA mode"
+    )]
+    RowSecurity {
+        /// The table.
+        table: String,
+    },
     /// A column that the metadata does not have.
     #[error("column {column} is unknown in table {table}")]
     UnknownColumn {
@@ -249,6 +257,7 @@ impl Refusal {
             Self::Trigger { .. } => "HF-AT-TRIGGER",
             Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
             Self::Rewritten { .. } => "HF-AT-REWRITTEN",
+            Self::RowSecurity { .. } => "HF-AT-ROW-SECURITY",
             Self::UnknownColumn { .. } => "HF-AT-UNKNOWN-COLUMN",
             Self::ArgumentCount { .. } => "HF-AT-ARGUMENT-COUNT",
             Self::Placeholder { .. } => "HF-AT-PLACEHOLDER",

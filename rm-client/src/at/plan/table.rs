@@ -46,6 +46,8 @@ pub struct Table {
     /// PostgreSQL rewrite rules other than a view's own; SQLite `ON CONFLICT` clauses in the
     /// table's definition. Either makes a statement do something other than its text says.
     pub rewrites: bool,
+    /// PostgreSQL policies decide which rows this connection sees and may write.
+    pub row_security: bool,
 }
 
 /// What a name in FROM stands for.

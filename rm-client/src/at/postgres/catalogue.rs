@@ -15,7 +15,8 @@ const RELATION: &str = "\
     SELECT c.oid::int8, n.nspname::text, c.relname::text, c.relkind::text, \
            c.relpersistence::text, \
            c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
-           EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN') \
+           EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'), \
+           row_security_active(c.oid) \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE c.oid = to_regclass($1)";
 
@@ -96,6 +97,7 @@ pub(super) async fn load_table(
         referenced_by: foreign_keys(connection, oid, &numbers).await?,
         triggers: triggers(connection, oid).await?,
         rewrites: relation.try_get(6)?,
+        row_security: relation.try_get(7)?,
     };
     Ok(Some(LoadedTable { table, types }))
 }

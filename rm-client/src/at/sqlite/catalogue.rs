@@ -55,6 +55,7 @@ pub(super) async fn load_table(
         referenced_by: foreign_keys(connection, &full, &columns, &key).await?,
         triggers: triggers(&definitions),
         rewrites: rewrites(&definitions),
+        row_security: false,
         columns,
         key,
         key_name: String::new(),

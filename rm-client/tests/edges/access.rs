@@ -1,0 +1,56 @@
+//! Users whom the database does not show everything.
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::Postgres;
+
+use crate::at::{Stage, TestDatabase, code};
+
+/// A stage whose resource works as a role that the policies of its table apply to.
+async fn tenants() -> Stage<Postgres> {
+    let mut stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE doc (id INT PRIMARY KEY, tenant TEXT)",
+        "ALTER TABLE doc ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY own ON doc USING (tenant = current_setting('app.tenant', true))",
+    ])
+    .await;
+    let role = format!("tenant_{}", uuid::Uuid::new_v4().simple());
+    for sql in [
+        format!("CREATE ROLE {role} LOGIN"),
+        format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+    ] {
+        Postgres::raw(&stage.pool, &sql).await.unwrap();
+    }
+    let options = stage.pool.connect_options().as_ref().clone().username(&role);
+    let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
+    stage.resource = stage.handfast.at(pool).await.unwrap();
+    stage
+}
+
+/// The undo saw no row, because its session was no tenant's, and took that for undone: the row
+/// stayed, the locks went, and the global counted as rolled back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_a_policy_hides_from_their_undo_are_not_written() {
+    let stage = tenants().await;
+    let global = stage.begin().await;
+    let tenant = "/* handfast: unprotected */ SELECT set_config('app.tenant', '7', true)";
+    let statements = [tenant, "INSERT INTO doc VALUES (1, '7')"];
+    let written = stage.try_branch(&global, &statements).await;
+    stage.roll_back(global).await;
+    assert_eq!(stage.value("SELECT COUNT(*) FROM doc").await.as_deref(), Some("0"));
+    assert_eq!(code(&written.unwrap_err()), "HF-AT-ROW-SECURITY");
+}
+
+/// It is what SET does, which is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setting_made_by_a_function_is_a_setting() {
+    let stage = Stage::<Postgres>::new(&[]).await;
+    let global = stage.begin().await;
+    for sql in [
+        "SELECT set_config('search_path', 'other', true)",
+        "WITH a AS (SELECT pg_catalog.\"set_config\" ('search_path', 'other', false)) TABLE a",
+    ] {
+        let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-SESSION-STATE", "{sql}");
+    }
+    stage.roll_back(global).await;
+}
