@@ -1,7 +1,8 @@
 //! Users whom the database does not show everything.
 
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::Postgres;
+use sqlx::{MySql, Postgres};
 
 use crate::at::{Stage, TestDatabase, code};
 
@@ -52,5 +53,29 @@ async fn a_setting_made_by_a_function_is_a_setting() {
         let refused = stage.try_branch(&global, &[sql]).await.unwrap_err();
         assert_eq!(code(&refused), "HF-AT-SESSION-STATE", "{sql}");
     }
+    stage.roll_back(global).await;
+}
+
+/// MariaDB shows triggers to whoever may write to the table, without the TRIGGER privilege.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_counts_for_users_without_its_privilege() {
+    let mut stage = Stage::<MySql>::new(&[
+        "CREATE TABLE item (id INT PRIMARY KEY)",
+        "CREATE TABLE audit (id INT)",
+        "CREATE TRIGGER audits AFTER INSERT ON item FOR EACH ROW INSERT INTO audit VALUES (NEW.id)",
+    ])
+    .await;
+    let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
+    let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
+    MySql::raw(&stage.pool, &create).await.unwrap();
+    let database = stage.value("SELECT DATABASE()").await.unwrap();
+    let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO '{user}'");
+    MySql::raw(&stage.pool, &grant).await.unwrap();
+    let options = stage.pool.connect_options().as_ref().clone().username(&user).password("crud");
+    let pool = MySqlPoolOptions::new().connect_with(options).await.unwrap();
+    stage.resource = stage.handfast.at(pool).await.unwrap();
+    let global = stage.begin().await;
+    let written = stage.try_branch(&global, &["INSERT INTO item VALUES (1)"]).await;
+    assert_eq!(code(&written.unwrap_err()), "HF-AT-TRIGGER");
     stage.roll_back(global).await;
 }

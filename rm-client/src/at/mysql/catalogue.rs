@@ -271,14 +271,41 @@ async fn triggers(
 ) -> Result<Vec<Trigger>, sqlx::Error> {
     let found = by_name(connection, TRIGGERS, full).await?;
     let trigger = |row: &MySqlRow| {
-        let event = text(row, 1)?;
-        Ok(Trigger {
-            name: text(row, 0)?,
-            on_insert: event == "INSERT",
-            on_update: event == "UPDATE",
-            on_delete: event == "DELETE",
-            own_row_only: false,
-        })
+        let [on_insert, on_update, on_delete] = events(&text(row, 1)?);
+        let name = text(row, 0)?;
+        Ok(Trigger { name, on_insert, on_update, on_delete, own_row_only: false })
     };
     found.iter().map(trigger).collect()
+}
+
+/// Which of INSERT, UPDATE and DELETE a trigger fires on: MariaDB 12 knows triggers of several
+/// events. A word that is none of them may stand for any.
+fn events(text: &str) -> [bool; 3] {
+    const KNOWN: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
+    let named: Vec<&str> = text.split(',').map(str::trim).collect();
+    let unknown = named.iter().any(|event| !KNOWN.contains(event));
+    KNOWN.map(|event| unknown || named.contains(&event))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::events;
+
+    /// Compared as a whole, `INSERT,UPDATE` was none of the three, and the trigger counted as one
+    /// that never fires.
+    #[test]
+    fn a_trigger_may_have_several_events() {
+        for (text, expected) in [
+            ("INSERT", [true, false, false]),
+            ("UPDATE", [false, true, false]),
+            ("DELETE", [false, false, true]),
+            ("INSERT,UPDATE", [true, true, false]),
+            ("INSERT, DELETE", [true, false, true]),
+            ("INSERT,UPDATE,DELETE", [true, true, true]),
+            ("TRUNCATE", [true, true, true]),
+            ("", [true, true, true]),
+        ] {
+            assert_eq!(events(text), expected, "{text}");
+        }
+    }
 }
