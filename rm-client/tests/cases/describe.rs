@@ -37,7 +37,7 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
             out.push(if *returns_after {
                 "after   returned".to_owned()
             } else {
-                format!("after   {after}")
+                format!("after   {}", after.split(" /* hf:").next().unwrap_or_default())
             });
         }
     }

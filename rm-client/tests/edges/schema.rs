@@ -1,6 +1,7 @@
 //! Tables that change, and tables that are made of others.
 
 use handfast::GlobalStatus;
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySql, Postgres};
 
 use crate::at::{Stage, TestDatabase, code, on_every_database};
@@ -63,6 +64,41 @@ async fn a_column_added_in_between_leaves_an_update_undoable<DB: TestDatabase>()
     let body = stage.value("SELECT body FROM note WHERE id = 1").await;
     assert_eq!(body.as_deref(), Some("one"));
 }
+
+/// The driver keeps statements by their text, which was the same after the change: the server said
+/// "cached plan must not change result type" for as long as the connection lived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_type_does_not_spoil_connections() {
+    let mut stage = Stage::<Postgres>::new(NOTE).await;
+    Postgres::raw(&stage.pool, TOUCH).await.unwrap();
+    Postgres::raw(&stage.pool, TOUCHES).await.unwrap();
+    let options = stage.pool.connect_options().as_ref().clone();
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    stage.resource = stage.handfast.at(pool).trust_trigger("touches").await.unwrap();
+    let global = stage.begin().await;
+    let statements = [
+        "INSERT INTO note SELECT MAX(id) + 1, 'more' FROM note",
+        "UPDATE note SET body = 'other' WHERE id = 1",
+        "UPDATE note SET body = 'other' WHERE id = 1 RETURNING *",
+        "INSERT INTO note VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET body = 'b'",
+        "DELETE FROM note WHERE id = 2",
+    ];
+    for sql in statements {
+        global.scope(Postgres::run_alone(&stage.resource, sql)).await.unwrap();
+    }
+    let alter = "ALTER TABLE note ALTER body TYPE VARCHAR(40)";
+    Postgres::raw(&stage.pool, alter).await.unwrap();
+    for sql in statements {
+        let again = global.scope(Postgres::run_alone(&stage.resource, sql)).await;
+        again.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    stage.roll_back(global).await;
+}
+
+const TOUCH: &str = "CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS \
+                     $$ BEGIN RETURN NEW; END $$";
+const TOUCHES: &str =
+    "CREATE TRIGGER touches BEFORE INSERT ON note FOR EACH ROW EXECUTE FUNCTION touch()";
 
 const PARTED: &[&str] = &[
     "CREATE TABLE parted (id BIGINT PRIMARY KEY, n BIGINT) PARTITION BY RANGE (id)",

@@ -61,5 +61,5 @@ fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) ->
     let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
     let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
     let returning = image::returning(text, table, columns, &own);
-    DeleteImage::Returned(image::rewritten(text, end, &returning))
+    DeleteImage::Returned(image::rewritten(text, table, end, &returning))
 }

@@ -7,12 +7,18 @@ use super::{
     text::Text,
 };
 
-/// What ties an image text to the user's text, one to one: drivers cache statements by text alone,
-/// while two user texts with arguments of different types can have the same image.
-pub(super) fn mark(sql: &str) -> String {
+/// What ties an image text to the user's text, one to one, and to the table's columns: drivers
+/// cache statements by text alone, while two user texts with arguments of different types can have
+/// the same image, and a server refuses a statement whose rows have come to look otherwise.
+pub(super) fn mark(sql: &str, table: &Table) -> String {
     use std::fmt::Write as _;
 
-    let digest = Sha256::digest(sql.as_bytes());
+    let mut hasher = Sha256::new_with_prefix(sql);
+    for column in &table.columns {
+        // No text has a NUL.
+        hasher.update(format!("\0{}\0{}", column.name, column.type_text));
+    }
+    let digest = hasher.finalize();
     let mut mark = String::from(" /* hf:");
     for byte in &digest[..16] {
         let _ = write!(mark, "{byte:02x}");
@@ -89,7 +95,7 @@ pub(super) fn before(
         leading(clauses.order.clone().map(|order| text.cut(order))),
         leading(clauses.limit.clone().map(|limit| text.cut(limit))),
         lock.clause(text.dialect).to_owned(),
-        mark(text.whole()),
+        mark(text.whole(), table),
     ];
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
@@ -135,17 +141,17 @@ pub(super) fn around(
         format!(" FROM hf_before WHERE {}", same.join(" AND ")),
         returning(text, table, columns, &own),
         old,
-        mark(text.whole()),
+        mark(text.whole(), table),
     ];
     Query { text: query.concat(), arguments: Arguments::AsBound }
 }
 
 /// The user's text up to a token, then a RETURNING of ours; the text itself if there is none.
-pub(super) fn rewritten(text: &Text, end: usize, returning: &str) -> Query {
+pub(super) fn rewritten(text: &Text, table: &Table, end: usize, returning: &str) -> Query {
     let written = if returning.is_empty() || text.dialect == Dialect::MySql {
         text.whole().to_owned()
     } else {
-        format!("{}{returning}{}", text.cut(0..end), mark(text.whole()))
+        format!("{}{returning}{}", text.cut(0..end), mark(text.whole(), table))
     };
     Query { text: written, arguments: Arguments::AsBound }
 }
@@ -172,7 +178,7 @@ pub(super) fn by_key(
         tail: format!(
             "{}{returning}{}",
             leading(ordered.map(|order| text.cut(order))),
-            mark(text.whole())
+            mark(text.whole(), table)
         ),
         key: table
             .key

@@ -114,7 +114,7 @@ pub(super) fn returning(
     let end = found.unwrap_or(text.end());
     let own = found.map(|at| text.cut(at + 1..text.end())).unwrap_or_default();
     let ours = image::returning(text, table, columns, &own);
-    Ok(image::rewritten(text, end, &format!("{ours}{more}")))
+    Ok(image::rewritten(text, table, end, &format!("{ours}{more}")))
 }
 
 /// MySQL: the rows added are read back by their keys.

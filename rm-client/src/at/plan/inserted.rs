@@ -52,7 +52,7 @@ impl ByValues<'_> {
             none if none.is_empty() => none,
             swallowed => format!(" FROM DUAL WHERE {swallowed}"),
         };
-        let mark = image::mark(self.text.whole());
+        let mark = image::mark(self.text.whole(), self.table);
         let text = format!("SELECT {}{rest}{mark}", asked.join(", "));
         Query { text, arguments: Arguments::AsBound }
     }
@@ -82,7 +82,7 @@ impl ByValues<'_> {
         }
         let list = image::select_list(dialect, self.table, self.columns);
         let table = quote::table(dialect, self.table);
-        let mark = image::mark(self.text.whole());
+        let mark = image::mark(self.text.whole(), self.table);
         format!("SELECT {list} FROM {table} WHERE {terms}{}{mark}", self.lock)
     }
 

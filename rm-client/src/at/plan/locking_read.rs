@@ -80,7 +80,7 @@ pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, R
         text.cut(0..from),
         image::key_list(text.dialect, table),
         text.cut(from..end(text, from)),
-        image::mark(text.whole())
+        image::mark(text.whole(), table)
     );
     let query = Query { text: rewritten, arguments: Arguments::AsBound };
     Ok(Plan::LockingRead(LockingRead { query, key_columns: table.key.len(), mode }))

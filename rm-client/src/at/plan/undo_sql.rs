@@ -21,10 +21,11 @@ pub fn select_by_keys(
         (Dialect::Sqlite, _) | (_, false) => "",
     };
     format!(
-        "SELECT {} FROM {} WHERE {}{lock}",
+        "SELECT {} FROM {} WHERE {}{lock}{}",
         image::select_list(dialect, table, columns),
         quote::table(dialect, table),
-        keys(dialect, table, rows, 0)
+        keys(dialect, table, rows, 0),
+        image::mark("", table)
     )
 }
 

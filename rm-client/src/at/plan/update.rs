@@ -116,7 +116,7 @@ pub(super) fn change_by(
     let chosen = clauses.order.is_none() && clauses.limit.is_none();
     if chosen && predicate.is_none_or(|predicate| stable::is_stable(text.dialect, predicate)) {
         let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
-        return Change::ByPredicate(image::rewritten(text, end, returning));
+        return Change::ByPredicate(image::rewritten(text, table, end, returning));
     }
     Change::ByKey(image::by_key(text, table, clauses, text.argument_count(), returning))
 }
