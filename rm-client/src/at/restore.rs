@@ -228,7 +228,8 @@ impl<DB: Backend> Restore<'_, DB> {
 
     fn is_written(&self, at: usize) -> bool {
         let generation = self.loaded.table.columns[self.columns[at]].generation;
-        // PostgreSQL takes no value for such a column in an UPDATE, and it never changes by one.
+        // PostgreSQL takes no value for such a column in an UPDATE, and no UPDATE that is run
+        // assigns it.
         let fixed = matches!(generation, Generation::Computed | Generation::IdentityAlways);
         self.item.columns[at].role != Role::Key && !fixed
     }

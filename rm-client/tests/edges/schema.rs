@@ -100,6 +100,30 @@ const TOUCH: &str = "CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS
 const TOUCHES: &str =
     "CREATE TRIGGER touches BEFORE INSERT ON note FOR EACH ROW EXECUTE FUNCTION touch()";
 
+/// PostgreSQL gives such a column its next number, and takes no other from an UPDATE: the undo left
+/// it as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_cannot_go_back_is_not_drawn_anew() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE ticket (id INT PRIMARY KEY, seq INT GENERATED ALWAYS AS IDENTITY, n INT)",
+        "INSERT INTO ticket (id, n) VALUES (1, 1)",
+    ])
+    .await;
+    let columns = ["id", "seq", "n"];
+    let before = stage.dump("ticket", &columns).await;
+    for sql in [
+        "UPDATE ticket SET seq = DEFAULT",
+        "INSERT INTO ticket (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET seq = DEFAULT",
+    ] {
+        let global = stage.begin().await;
+        let written = stage.try_branch(&global, &[sql]).await;
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("ticket", &columns).await, before, "{sql}");
+        assert_eq!(code(&written.unwrap_err()), "HF-AT-CLAUSE", "{sql}");
+    }
+    stage.check_undone("ticket", &columns, &["UPDATE ticket SET n = 2"]).await;
+}
+
 const PARTED: &[&str] = &[
     "CREATE TABLE parted (id BIGINT PRIMARY KEY, n BIGINT) PARTITION BY RANGE (id)",
     "CREATE TABLE parted_low PARTITION OF parted FOR VALUES FROM (0) TO (100)",

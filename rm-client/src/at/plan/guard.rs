@@ -1,6 +1,8 @@
 //! Whether a table can be written in a branch at all.
 
-use super::{ForeignKey, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger};
+use super::{
+    ForeignKey, Generation, KeyFold, ReferentialAction, Refusal, Table, TableKind, Trigger,
+};
 
 /// What a statement does to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +70,18 @@ pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
 }
 
 /// Refuses to assign columns whose change changes others, and columns of the primary key, also if
-/// it is the database that changes them along.
+/// it is the database that changes them along; and numbers that an UPDATE cannot put back.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
     let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
     if let Some(&index) = table.key.iter().find(changes) {
         return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
+    }
+    let drawn = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
+    if assigned.iter().any(drawn) {
+        return Err(Refusal::Clause {
+            clause: "SET of a column that is GENERATED ALWAYS AS IDENTITY",
+            reason: "the number that it has cannot be put back; leave it as it is",
+        });
     }
     cascade(table, |key| {
         key.on_update == ReferentialAction::Change
