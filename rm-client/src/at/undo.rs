@@ -159,6 +159,16 @@ impl UndoItem {
             }
             places.push(place);
         }
+        // Rows are named by their key, so it has to consist of the same columns.
+        let named = self.columns.iter().zip(&places);
+        let was_key = named.filter(|(column, _)| column.role == Role::Key);
+        let mut key: Vec<usize> = was_key.map(|(_, place)| *place).collect();
+        let mut is_key = table.key.clone();
+        key.sort_unstable();
+        is_key.sort_unstable();
+        if key != is_key {
+            return Err(changed("its primary key has other columns".to_owned()));
+        }
         Ok(places)
     }
 

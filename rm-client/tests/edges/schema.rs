@@ -14,6 +14,7 @@ const NOTE: &[&str] = &[
 on_every_database!(
     a_column_that_the_image_lacks_is_not_lost_silently,
     a_changed_type_stops_the_undo,
+    a_redefined_key_stops_the_undo,
     a_column_added_in_between_leaves_an_update_undoable,
 );
 
@@ -53,6 +54,37 @@ async fn a_changed_type_stops_the_undo<DB: TestDatabase>() {
     stage.await_status(&xid, stopped).await;
     let body = stage.value("SELECT body FROM note WHERE id = 1").await;
     assert_eq!(body.as_deref(), Some("7"), "nothing is touched");
+}
+
+/// The undo panicked, was repeated for ever, and nobody was asked.
+async fn a_redefined_key_stops_the_undo<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(NOTE).await;
+    let global = stage.begin().await;
+    stage.branch(&global, &["UPDATE note SET body = 'other' WHERE id = 1"]).await;
+    let redefine: &[&str] = match DB::NAME_IN_TESTS {
+        "postgres" => &[
+            "ALTER TABLE note ADD n INT NOT NULL DEFAULT 5",
+            "ALTER TABLE note DROP CONSTRAINT note_pkey, ADD PRIMARY KEY (id, n)",
+        ],
+        "mysql" => &[
+            "ALTER TABLE note ADD n INT NOT NULL DEFAULT 5",
+            "ALTER TABLE note DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)",
+        ],
+        _ => &[
+            "ALTER TABLE note RENAME TO gone",
+            "CREATE TABLE note (id BIGINT NOT NULL, body VARCHAR(20), n INT, PRIMARY KEY (id, n))",
+            "INSERT INTO note SELECT id, body, 5 FROM gone",
+        ],
+    };
+    for sql in redefine {
+        DB::raw(&stage.pool, sql).await.unwrap();
+    }
+    let xid = global.xid().clone();
+    global.rollback("test").await.unwrap_err();
+    let stopped = |status| matches!(status, GlobalStatus::NeedsOperator(_));
+    stage.await_status(&xid, stopped).await;
+    let body = stage.value("SELECT body FROM note WHERE id = 1").await;
+    assert_eq!(body.as_deref(), Some("other"), "nothing is touched");
 }
 
 async fn a_column_added_in_between_leaves_an_update_undoable<DB: TestDatabase>() {
