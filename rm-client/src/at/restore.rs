@@ -165,7 +165,7 @@ impl<DB: Backend> Restore<'_, DB> {
     async fn current(&mut self, all: &[Row<'_>]) -> Result<HashMap<String, Vec<Value>>, Obstacle> {
         let table = &self.loaded.table;
         let mut found = HashMap::new();
-        for chunk in all.chunks(rows_max::<DB>(table.key.len())) {
+        for chunk in all.chunks(rows_max::<DB>(table.key.columns.len())) {
             let columns = &self.columns;
             let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), true);
             let mut arguments = DB::Arguments::default();
@@ -241,7 +241,7 @@ impl<DB: Backend> Restore<'_, DB> {
         let mut rows = self.parents_first(rows.collect());
         rows.reverse();
         let table = &self.loaded.table;
-        for chunk in rows.chunks(self.chunk(table.key.len())) {
+        for chunk in rows.chunks(self.chunk(table.key.columns.len())) {
             let text = undo_sql::remove_inserted(DB::DIALECT, table, chunk.len());
             let mut arguments = DB::Arguments::default();
             for row in chunk {

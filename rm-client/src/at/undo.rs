@@ -114,7 +114,7 @@ impl UndoItem {
         after: Image,
     ) -> Self {
         let role = |index: usize| match index {
-            _ if loaded.table.key.contains(&index) => Role::Key,
+            _ if loaded.table.key.columns.contains(&index) => Role::Key,
             _ if maintained.contains(&index) => Role::Maintained,
             _ => Role::Written,
         };
@@ -163,7 +163,7 @@ impl UndoItem {
         let named = self.columns.iter().zip(&places);
         let was_key = named.filter(|(column, _)| column.role == Role::Key);
         let mut key: Vec<usize> = was_key.map(|(_, place)| *place).collect();
-        let mut is_key = table.key.clone();
+        let mut is_key = table.key.columns.clone();
         key.sort_unstable();
         is_key.sort_unstable();
         if key != is_key {

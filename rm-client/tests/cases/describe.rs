@@ -92,7 +92,7 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
         }
     }
     let restored: Vec<usize> =
-        table.stored().into_iter().filter(|index| !table.key.contains(index)).collect();
+        table.stored().into_iter().filter(|index| !table.key.columns.contains(index)).collect();
     out.push(format!("undo    {}", undo_sql::remove_inserted(dialect, table, 1)));
     out.push(format!("undo    {}", undo_sql::restore_updated(dialect, table, &restored)));
 }

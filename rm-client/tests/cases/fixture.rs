@@ -104,8 +104,7 @@ impl Case {
             name: name.to_owned(),
             kind: TableKind::Ordinary,
             columns: Vec::new(),
-            key: Vec::new(),
-            key_name: format!("{name}_pkey"),
+            key: UniqueIndex::named(format!("{name}_pkey")),
             unique: Vec::new(),
             referenced_by: Vec::new(),
             triggers: Vec::new(),
@@ -146,12 +145,13 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
     match kind {
         "unique" | "partial" => {
             let (name, columns) = rest.trim_end_matches(')').split_once('(').unwrap();
-            let columns = columns_of(table, dialect, columns);
-            table.unique.push(UniqueIndex {
-                name: name.to_owned(),
-                columns,
-                plain: kind == "unique",
-            });
+            let mut index = UniqueIndex { plain: kind == "unique", ..UniqueIndex::named(name) };
+            for part in columns.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+                let (column, collation) = part.split_once(' ').unwrap_or((part, ""));
+                index.columns.push(table.column(dialect, column).unwrap());
+                index.collations.extend(collation.split_whitespace().map(str::to_owned));
+            }
+            table.unique.push(index);
         }
         "referenced" => add_reference(table, dialect, rest),
         "trigger" => {
@@ -195,8 +195,8 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     table.referenced_by.push(key);
 }
 
-/// `NAME TYPE... [key] [auto|identity|always|computed] [on_update] [not_null] [default=X]
-/// [fold=X]`.
+/// `NAME TYPE... [key [key=COLLATION] [prefix]] [auto|identity|always|computed] [on_update]
+/// [not_null] [default=X] [fold=X]`.
 fn add_column(table: &mut Table, name: &str, text: &str) {
     let mut column = Column {
         name: name.to_owned(),
@@ -211,9 +211,11 @@ fn add_column(table: &mut Table, name: &str, text: &str) {
     for word in text.split_whitespace() {
         match word {
             "key" => {
-                table.key.push(table.columns.len());
+                table.key.columns.push(table.columns.len());
                 column.nullable = false;
             }
+            "prefix" => table.key.plain = false,
+            _ if word.starts_with("key=") => table.key.collations.push(word[4..].to_owned()),
             "auto" => column.generation = Generation::AutoIncrement,
             "identity" => column.generation = Generation::IdentityByDefault,
             "always" => column.generation = Generation::IdentityAlways,

@@ -3,6 +3,7 @@
 mod access;
 mod found;
 mod names;
+mod reviewed;
 mod savepoints;
 mod schema;
 mod sessions;

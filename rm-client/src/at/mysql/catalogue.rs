@@ -69,7 +69,6 @@ pub(super) async fn load_table(
     let table = Table {
         kind: kind(relation)?,
         key,
-        key_name: "PRIMARY".to_owned(),
         unique,
         referenced_by: foreign_keys(connection, &full, &columns).await?,
         triggers: triggers(connection, &full).await?,
@@ -213,21 +212,17 @@ async fn indexes(
     connection: &mut MySqlConnection,
     full: &[String; 2],
     columns: &[Column],
-) -> Result<(Vec<usize>, Vec<UniqueIndex>), sqlx::Error> {
+) -> Result<(UniqueIndex, Vec<UniqueIndex>), sqlx::Error> {
     let mut found: BTreeMap<String, UniqueIndex> = BTreeMap::new();
     for row in by_name(connection, INDEXES, full).await? {
         let name = text(&row, 0)?;
-        let index = found.entry(name.clone()).or_insert_with(|| UniqueIndex {
-            name,
-            columns: Vec::new(),
-            plain: true,
-        });
+        let index = found.entry(name.clone()).or_insert_with(|| UniqueIndex::named(name));
         let column = MySql::text(&row, 1)?.and_then(|name| position(columns, &name));
         // An expression has no column name, a prefix has a length.
         index.plain &= column.is_some() && MySql::number(&row, 2)?.is_none();
         index.columns.extend(column);
     }
-    let key = found.remove("PRIMARY").map(|index| index.columns).unwrap_or_default();
+    let key = found.remove("PRIMARY").unwrap_or_else(|| UniqueIndex::named("PRIMARY"));
     Ok((key, found.into_values().collect()))
 }
 

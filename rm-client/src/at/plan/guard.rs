@@ -41,11 +41,11 @@ pub(super) fn nameable(table: &Table) -> Result<(), Refusal> {
     if let Some(kind) = kind {
         return Err(Refusal::NotATable { table: table.full_name(), kind });
     }
-    if table.key.is_empty() {
+    if table.key.columns.is_empty() {
         return Err(Refusal::NoPrimaryKey { table: table.full_name() });
     }
     let unknown = |index: &&usize| table.columns[**index].fold == KeyFold::Unknown;
-    match table.key.iter().find(unknown) {
+    match table.key.columns.iter().find(unknown) {
         Some(&index) => Err(Refusal::KeyCollation { column: table.columns[index].name.clone() }),
         None => Ok(()),
     }
@@ -73,7 +73,7 @@ pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
 /// it is the database that changes them along; and numbers that an UPDATE cannot put back.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
     let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
-    if let Some(&index) = table.key.iter().find(changes) {
+    if let Some(&index) = table.key.columns.iter().find(changes) {
         return Err(Refusal::KeyChanged { column: table.columns[index].name.clone() });
     }
     let drawn = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;

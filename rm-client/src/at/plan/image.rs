@@ -122,7 +122,7 @@ pub(super) fn around(
         let name = quote::identifier(text.dialect, &table.columns[index].name);
         let before = format!("hf_old{}", position + 1);
         read.push(format!("{name} AS {before}"));
-        if table.key.contains(&index) {
+        if table.key.columns.contains(&index) {
             same.push(format!("{name} = hf_before.{before}"));
         }
         old.push_str(", hf_before.");
@@ -182,6 +182,7 @@ pub(super) fn by_key(
         ),
         key: table
             .key
+            .columns
             .iter()
             .map(|&key| quote::identifier(dialect, &table.columns[key].name))
             .collect(),

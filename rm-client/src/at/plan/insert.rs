@@ -160,7 +160,7 @@ pub(super) fn numbering(
     offered: &Offered<'_>,
 ) -> Result<Numbering, Refusal> {
     let mut numbering = Numbering::Never;
-    for &column in &table.key {
+    for &column in &table.key.columns {
         let offers: Vec<Offer> =
             offered.rows.iter().map(|row| offer(text, table, row, column)).collect();
         match one_kind(&offers) {

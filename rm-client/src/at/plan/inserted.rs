@@ -1,7 +1,7 @@
 //! Reads of rows by the values that an INSERT offers: probes before it, images after it.
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Query, Table, image, keyed, placeholder, quote,
+    Arguments, Dialect, GeneratedKeys, Query, Table, UniqueIndex, image, keyed, placeholder, quote,
     text::Text,
     values::{Cell, Offer, Offered, is_constant_default, null_is_default, offer},
 };
@@ -11,8 +11,8 @@ pub(super) struct ByValues<'a> {
     pub(super) text: &'a Text,
     pub(super) table: &'a Table,
     pub(super) offered: &'a Offered<'a>,
-    /// The columns to compare: a unique index's or the primary key's.
-    pub(super) by: &'a [usize],
+    /// The index whose columns are compared.
+    pub(super) by: &'a UniqueIndex,
     /// The image columns to read.
     pub(super) columns: &'a [usize],
     /// The lock clause, or nothing.
@@ -66,7 +66,7 @@ impl ByValues<'_> {
 
     /// A row with NULL or a fresh number in the columns has no equal.
     pub(super) fn is_comparable(&self, row: &[Cell<'_>]) -> bool {
-        self.by.iter().all(|&column| match offer(self.text, self.table, row, column) {
+        self.by.columns.iter().all(|&column| match offer(self.text, self.table, row, column) {
             Offer::Value(_) | Offer::ValueOrGenerated(_) | Offer::Default => true,
             Offer::Generated | Offer::Null | Offer::Unknown => false,
         })
@@ -120,7 +120,7 @@ impl ByValues<'_> {
     /// The terms of columns whose value the row does not give.
     fn unwritten(&self, row: &[Cell<'_>]) -> Vec<String> {
         let number = self.number.map(|column| self.equals(column, NUMBER));
-        let others = self.by.iter().filter(|column| Some(**column) != self.number);
+        let others = self.by.columns.iter().filter(|column| Some(**column) != self.number);
         let default =
             |column: &&usize| offer(self.text, self.table, row, **column) == Offer::Default;
         let defaults = others.filter(default).map(|&column| self.equals_default(column));
@@ -131,12 +131,15 @@ impl ByValues<'_> {
     fn is_written(&self, row: &[Cell<'_>], column: usize) -> bool {
         let offer = offer(self.text, self.table, row, column);
         let given = matches!(offer, Offer::Value(_) | Offer::ValueOrGenerated(_));
-        given && self.by.contains(&column) && Some(column) != self.number
+        given && self.by.columns.contains(&column) && Some(column) != self.number
     }
 
     /// The value is cast where the comparison would not convert as the assignment does: 1.005 is
     /// stored as 1.01 in a `numeric(10,2)`, and bytes too few are filled up.
+    ///
+    /// SQLite compares as the index does, which may hold more values for equal than the column.
     fn equals(&self, column: usize, value: &str) -> String {
+        let collation = self.by.collation(column);
         let column = &self.table.columns[column];
         let name = quote::identifier(self.text.dialect, &column.name);
         match self.text.dialect {
@@ -145,7 +148,13 @@ impl ByValues<'_> {
                 Some(filled) => format!("{name} = CAST({value} AS {filled})"),
                 None => format!("{name} = {value}"),
             },
-            Dialect::Sqlite => format!("{name} = {value}"),
+            Dialect::Sqlite => match collation {
+                Some(collation) => {
+                    let collation = quote::identifier(Dialect::Sqlite, collation);
+                    format!("{name} = ({value}) COLLATE {collation}")
+                }
+                None => format!("{name} = {value}"),
+            },
         }
     }
 

@@ -49,7 +49,7 @@ impl KeyFold {
 
 /// The expressions that give the texts of a row's key parts.
 pub(super) fn key_texts(dialect: Dialect, table: &Table) -> Vec<String> {
-    table.key.iter().map(|&index| key_text(dialect, &table.columns[index])).collect()
+    table.key.columns.iter().map(|&index| key_text(dialect, &table.columns[index])).collect()
 }
 
 /// The expression that gives a key column's value as canonical text.

@@ -83,7 +83,7 @@ pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, R
         image::mark(text.whole(), table)
     );
     let query = Query { text: rewritten, arguments: Arguments::AsBound };
-    Ok(Plan::LockingRead(LockingRead { query, key_columns: table.key.len(), mode }))
+    Ok(Plan::LockingRead(LockingRead { query, key_columns: table.key.columns.len(), mode }))
 }
 
 /// SQLite has no lock clause: the local transaction holds the lock on the whole database.

@@ -9,7 +9,7 @@ pub(super) fn key(text: &Text, table: &Table, predicate: Option<&Expr>) -> Optio
     let mut fixed = Vec::new();
     comparisons(text, table, predicate?, &mut fixed);
     let part = |key: &usize| fixed.iter().find(|(column, _)| column == key);
-    table.key.iter().map(|key| part(key).map(|(_, part)| part.clone())).collect()
+    table.key.columns.iter().map(|key| part(key).map(|(_, part)| part.clone())).collect()
 }
 
 /// Collects `column = value` from the terms of an AND.

@@ -33,10 +33,8 @@ pub struct Table {
     pub kind: TableKind,
     /// Every column in the order of `SELECT *`, hidden ones of SQLite left out.
     pub columns: Vec<Column>,
-    /// The primary key's columns, in key order.
-    pub key: Vec<usize>,
-    /// The primary key's constraint name, for `ON CONFLICT ON CONSTRAINT`; empty where it has none.
-    pub key_name: String,
+    /// The primary key: no columns if there is none, and no name on SQLite.
+    pub key: UniqueIndex,
     /// Unique indexes and constraints other than the primary key.
     pub unique: Vec<UniqueIndex>,
     /// Foreign keys of any table, this one included, that reference this table.
@@ -130,6 +128,9 @@ pub struct UniqueIndex {
     pub name: String,
     /// Its columns, in index order; empty when `plain` is false and they are expressions.
     pub columns: Vec<usize>,
+    /// SQLite: the collation that it compares each column under, whatever the column's own is.
+    /// Empty elsewhere, and for a row id.
+    pub collations: Vec<String>,
     /// Whole columns of every row: not partial, no expression, no prefix length, NULLs distinct.
     pub plain: bool,
 }
@@ -173,6 +174,19 @@ pub struct Trigger {
     pub own_row_only: bool,
 }
 
+impl UniqueIndex {
+    /// A plain index, without columns yet.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), columns: Vec::new(), collations: Vec::new(), plain: true }
+    }
+
+    /// The collation that the index compares a column under, if it says so.
+    pub fn collation(&self, column: usize) -> Option<&str> {
+        let place = self.columns.iter().position(|own| *own == column)?;
+        self.collations.get(place).map(String::as_str)
+    }
+}
+
 impl Table {
     /// The index of the column that `name` means: exact on PostgreSQL (fold an unquoted name to
     /// lower case before), without ASCII case elsewhere.
@@ -192,7 +206,7 @@ impl Table {
     /// The columns of an image of whole rows: those that can be written, and the key.
     pub fn imaged(&self) -> Vec<usize> {
         let stored = self.stored();
-        let imaged = |index: &usize| stored.contains(index) || self.key.contains(index);
+        let imaged = |index: &usize| stored.contains(index) || self.key.columns.contains(index);
         (0..self.columns.len()).filter(imaged).collect()
     }
 

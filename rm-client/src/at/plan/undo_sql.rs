@@ -76,7 +76,7 @@ pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
 
 fn keys(dialect: Dialect, table: &Table, rows: usize, first: usize) -> String {
     let name = |&index: &usize| quote::identifier(dialect, &table.columns[index].name);
-    let key: Vec<String> = table.key.iter().map(name).collect();
+    let key: Vec<String> = table.key.columns.iter().map(name).collect();
     keyed::predicate(dialect, &key, rows, first)
 }
 

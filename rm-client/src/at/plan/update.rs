@@ -76,14 +76,16 @@ fn maintained(table: &Table, assigned: &[usize]) -> Vec<usize> {
     let along = |index: &usize| {
         let column = &table.columns[*index];
         let triggered = triggers && column.generation != Generation::IdentityAlways;
-        !table.key.contains(index) && !assigned.contains(index) && (column.on_update || triggered)
+        !table.key.columns.contains(index)
+            && !assigned.contains(index)
+            && (column.on_update || triggered)
     };
     table.stored().into_iter().filter(along).collect()
 }
 
 fn image_columns(table: &Table, assigned: &[usize], maintained: &[usize]) -> Vec<usize> {
     let imaged = |index: &usize| {
-        table.key.contains(index) || assigned.contains(index) || maintained.contains(index)
+        table.key.columns.contains(index) || assigned.contains(index) || maintained.contains(index)
     };
     (0..table.columns.len()).filter(imaged).collect()
 }

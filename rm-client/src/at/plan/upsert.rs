@@ -6,8 +6,8 @@
 use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
 
 use super::{
-    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, Upsert, UpsertAfter,
-    UpsertKind,
+    Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, UniqueIndex, Upsert,
+    UpsertAfter, UpsertKind,
     guard::{self, Event},
     image::RowLock,
     insert::{self, Numbering},
@@ -124,7 +124,7 @@ fn independent(
 ) -> Result<(), Refusal> {
     let Conflict::Update { assignments, .. } = conflict else { return Ok(()) };
     let assigned = names::assigned(text.dialect, table, assignments)?;
-    let unique = |index: &super::UniqueIndex| index.columns.iter().any(|c| assigned.contains(c));
+    let unique = |index: &UniqueIndex| index.columns.iter().any(|c| assigned.contains(c));
     let hides = text.dialect == Dialect::MySql && offered.rows.len() > 1;
     if hides && table.unique.iter().any(unique) {
         return Err(Refusal::Upsert {
@@ -139,14 +139,14 @@ fn independent(
 fn unnumbered(
     text: &Text,
     table: &Table,
-    indexes: &[&[usize]],
+    indexes: &[&UniqueIndex],
     kind: UpsertKind,
     offered: &Offered<'_>,
 ) -> Result<(), Refusal> {
     if text.dialect != Dialect::Postgres || kind != UpsertKind::Update {
         return Ok(());
     }
-    let numbered = indexes.iter().copied().flatten().find(|&&column| {
+    let numbered = indexes.iter().flat_map(|index| &index.columns).find(|&&column| {
         offered.rows.iter().any(|row| offer(text, table, row, column) == Offer::Generated)
     });
     match numbered {
@@ -164,48 +164,48 @@ fn arbiters<'a>(
     dialect: Dialect,
     table: &'a Table,
     conflict: &Conflict<'_>,
-) -> Result<Vec<&'a [usize]>, Refusal> {
+) -> Result<Vec<&'a UniqueIndex>, Refusal> {
     if let Conflict::Update { target: Some(target), .. } = conflict {
-        return Ok(vec![arbiter(dialect, table, target)?]);
+        return named(dialect, table, target);
     }
-    let odd = table.unique.iter().find(|index| !index.plain);
-    if let Some(index) = odd {
-        return Err(Refusal::UpsertIndex { index: index.name.clone(), reason: NOT_PLAIN });
+    let all: Vec<_> = std::iter::once(&table.key).chain(&table.unique).collect();
+    match all.iter().find(|index| !index.plain) {
+        Some(odd) => Err(Refusal::UpsertIndex { index: odd.name.clone(), reason: NOT_PLAIN }),
+        None => Ok(all),
     }
-    let unique = table.unique.iter().map(|index| index.columns.as_slice());
-    Ok(std::iter::once(table.key.as_slice()).chain(unique).collect())
 }
 
 const NOT_PLAIN: &str =
     "it is partial, on an expression or on a prefix; write UPDATE, then INSERT if needed";
 
-/// The index that an `ON CONFLICT` names.
-fn arbiter<'a>(
+/// The indexes that an `ON CONFLICT` names: several may be on the same columns, under other
+/// collations.
+fn named<'a>(
     dialect: Dialect,
     table: &'a Table,
     target: &ConflictTarget,
-) -> Result<&'a [usize], Refusal> {
-    let unknown = |index: String| Refusal::UpsertIndex {
-        index,
-        reason: "it names no unique index on whole columns of the table; name one by its columns",
-    };
-    let plain = table.unique.iter().filter(|index| index.plain);
-    let named = std::iter::once((table.key_name.as_str(), table.key.as_slice()))
-        .chain(plain.map(|index| (index.name.as_str(), index.columns.as_slice())));
-    let mut named = named;
-    let found = match target {
+) -> Result<Vec<&'a UniqueIndex>, Refusal> {
+    let plain = std::iter::once(&table.key).chain(&table.unique).filter(|index| index.plain);
+    let found: Vec<_> = match target {
         ConflictTarget::Columns(columns) => {
             let column = |name| names::column(dialect, table, name);
             let mut wanted = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
             wanted.sort_unstable();
-            named.find(|(_, own)| sorted(own) == wanted)
+            plain.filter(|index| sorted(&index.columns) == wanted).collect()
         }
         ConflictTarget::OnConstraint(constraint) => {
             let constraint = names::table(dialect, constraint)?.name;
-            named.find(|(name, _)| *name == constraint)
+            plain.filter(|index| index.name == constraint).collect()
         }
     };
-    found.map(|(_, columns)| columns).ok_or_else(|| unknown(target.to_string().trim().to_owned()))
+    if found.is_empty() {
+        return Err(Refusal::UpsertIndex {
+            index: target.to_string().trim().to_owned(),
+            reason: "it names no unique index on whole columns of the table; name one by its \
+                     columns",
+        });
+    }
+    Ok(found)
 }
 
 fn sorted(columns: &[usize]) -> Vec<usize> {
@@ -218,14 +218,16 @@ fn sorted(columns: &[usize]) -> Vec<usize> {
 fn probes(
     text: &Text,
     table: &Table,
-    indexes: &[&[usize]],
+    indexes: &[&UniqueIndex],
     offered: &Offered<'_>,
     columns: &[usize],
 ) -> Result<Vec<Query>, Refusal> {
     let lock = RowLock::Update.clause(text.dialect);
     let mut probes = Vec::new();
     for &by in indexes {
-        for (row, &column) in offered.rows.iter().flat_map(|row| by.iter().map(move |c| (row, c))) {
+        for (row, &column) in
+            offered.rows.iter().flat_map(|row| by.columns.iter().map(move |c| (row, c)))
+        {
             if offer(text, table, row, column) == Offer::Unknown {
                 return Err(Refusal::KeyUnknown {
                     column: table.columns[column].name.clone(),
@@ -239,7 +241,12 @@ fn probes(
 }
 
 /// How to tell rows that are offered twice from rows that no probe finds: of several rows only.
-fn found(text: &Text, table: &Table, indexes: &[&[usize]], offered: &Offered<'_>) -> Vec<Query> {
+fn found(
+    text: &Text,
+    table: &Table,
+    indexes: &[&UniqueIndex],
+    offered: &Offered<'_>,
+) -> Vec<Query> {
     if offered.rows.len() < 2 {
         return Vec::new();
     }
@@ -252,7 +259,7 @@ fn found(text: &Text, table: &Table, indexes: &[&[usize]], offered: &Offered<'_>
 fn findable(
     text: &Text,
     table: &Table,
-    indexes: &[&[usize]],
+    indexes: &[&UniqueIndex],
     offered: &Offered<'_>,
 ) -> Result<(), Refusal> {
     if offered.rows.len() < 2 {
@@ -265,7 +272,7 @@ fn findable(
     });
     if lost {
         return Err(Refusal::KeyUnknown {
-            column: table.columns[table.key[0]].name.clone(),
+            column: table.columns[table.key.columns[0]].name.clone(),
             reason: "one of several rows offers no value of a unique index; insert them one by one",
         });
     }

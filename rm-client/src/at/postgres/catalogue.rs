@@ -85,14 +85,13 @@ pub(super) async fn load_table(
     let columns = by_oid(connection, COLUMNS, oid).await?;
     let numbers: Vec<i64> = columns.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     let types = columns.iter().map(column_type).collect::<Result<_, _>>()?;
-    let (key, key_name, unique) = indexes(connection, oid, &numbers).await?;
+    let (key, unique) = indexes(connection, oid, &numbers).await?;
     let table = Table {
         schema: relation.try_get(1)?,
         name: relation.try_get(2)?,
         kind: kind(&relation.try_get::<String, _>(3)?, relation)?,
         columns: columns.iter().map(column).collect::<Result<_, _>>()?,
         key,
-        key_name,
         unique,
         referenced_by: foreign_keys(connection, oid, &numbers).await?,
         triggers: triggers(connection, oid).await?,
@@ -201,22 +200,22 @@ async fn indexes(
     connection: &mut PgConnection,
     oid: i64,
     numbers: &[i64],
-) -> Result<(Vec<usize>, String, Vec<UniqueIndex>), sqlx::Error> {
-    let (mut key, mut key_name, mut unique) = (Vec::new(), String::new(), Vec::new());
+) -> Result<(UniqueIndex, Vec<UniqueIndex>), sqlx::Error> {
+    let (mut key, mut unique) = (UniqueIndex::named(""), Vec::new());
     for row in by_oid(connection, INDEXES, oid).await? {
         let name: String = row.try_get(0)?;
         let width = usize::try_from(row.try_get::<i64, _>(3)?).unwrap_or_default();
         let mut columns = positions(&row.try_get::<String, _>(2)?, numbers);
         // Columns behind the key ones are merely INCLUDEd.
         columns.truncate(width);
+        let index = UniqueIndex { columns, plain: row.try_get(4)?, ..UniqueIndex::named(name) };
         if row.try_get(1)? {
-            key = columns;
-            key_name = name;
+            key = index;
         } else {
-            unique.push(UniqueIndex { name, columns, plain: row.try_get(4)? });
+            unique.push(index);
         }
     }
-    Ok((key, key_name, unique))
+    Ok((key, unique))
 }
 
 /// The positions among `numbers` of attribute numbers separated by spaces; expressions (0) are left

@@ -48,17 +48,17 @@ pub(super) async fn load_table(
     let mut columns: Vec<Column> = found.iter().map(column).collect::<Result<_, _>>()?;
     let key = key(&found)?;
     mark_rowid_alias(&mut columns, &key, &indexes, without_rowid);
-    fold_key(&mut columns, &key, &indexes);
+    let key = primary(key, &indexes);
+    fold_key(&mut columns, &key);
     let table = Table {
         kind: kind(&text(relation, 2)?, &full[1]),
         unique: unique(indexes, columns.len()),
-        referenced_by: foreign_keys(connection, &full, &columns, &key).await?,
+        referenced_by: foreign_keys(connection, &full, &columns, &key.columns).await?,
         triggers: triggers(&definitions),
         rewrites: rewrites(&definitions),
         row_security: false,
         columns,
         key,
-        key_name: String::new(),
         name: full[0].clone(),
         schema: full[1].clone(),
     };
@@ -124,7 +124,6 @@ fn key(columns: &[SqliteRow]) -> Result<Vec<usize>, sqlx::Error> {
 /// A unique index as the pragmas show it.
 struct Index {
     origin: String,
-    collations: Vec<String>,
     unique: UniqueIndex,
 }
 
@@ -136,16 +135,27 @@ async fn indexes(
     for row in by_name(connection, INDEXES.to_owned(), full).await? {
         let name = text(&row, 0)?;
         if found.last().is_none_or(|index| index.unique.name != name) {
-            let unique = UniqueIndex { name, columns: Vec::new(), plain: !Sqlite::flag(&row, 2)? };
-            found.push(Index { origin: text(&row, 1)?, collations: Vec::new(), unique });
+            let plain = !Sqlite::flag(&row, 2)?;
+            let unique = UniqueIndex { plain, ..UniqueIndex::named(name) };
+            found.push(Index { origin: text(&row, 1)?, unique });
         }
         let Some(index) = found.last_mut() else { continue };
         let column = Sqlite::number(&row, 3)?.and_then(|cid| usize::try_from(cid).ok());
         index.unique.plain &= column.is_some();
-        index.unique.columns.extend(column);
-        index.collations.push(text(&row, 4)?);
+        if let Some(column) = column {
+            index.unique.columns.push(column);
+            index.unique.collations.push(text(&row, 4)?);
+        }
     }
     Ok(found)
+}
+
+/// The key under the collations of its index; a row id has none.
+fn primary(columns: Vec<usize>, indexes: &[Index]) -> UniqueIndex {
+    let index = indexes.iter().find(|index| index.origin == "pk").map(|index| &index.unique);
+    let collation = |column: &usize| index?.collation(*column).map(str::to_owned);
+    let collations = columns.iter().filter_map(collation).collect();
+    UniqueIndex { columns, collations, ..UniqueIndex::named("") }
 }
 
 /// `INTEGER PRIMARY KEY` is the rowid itself: it has no index of its own and cannot be NULL.
@@ -159,17 +169,14 @@ fn mark_rowid_alias(columns: &mut [Column], key: &[usize], indexes: &[Index], wi
     }
 }
 
-fn fold_key(columns: &mut [Column], key: &[usize], indexes: &[Index]) {
-    let Some(index) = indexes.iter().find(|index| index.origin == "pk") else { return };
-    for (part, collation) in index.unique.columns.iter().zip(&index.collations) {
-        if key.contains(part) {
-            columns[*part].fold = match collation.to_ascii_uppercase().as_str() {
-                "BINARY" => KeyFold::Exact,
-                "NOCASE" => KeyFold::AsciiCase,
-                "RTRIM" => KeyFold::TrimTrailingSpaces,
-                _ => KeyFold::Unknown,
-            };
-        }
+fn fold_key(columns: &mut [Column], key: &UniqueIndex) {
+    for (part, collation) in key.columns.iter().zip(&key.collations) {
+        columns[*part].fold = match collation.to_ascii_uppercase().as_str() {
+            "BINARY" => KeyFold::Exact,
+            "NOCASE" => KeyFold::AsciiCase,
+            "RTRIM" => KeyFold::TrimTrailingSpaces,
+            _ => KeyFold::Unknown,
+        };
     }
 }
 

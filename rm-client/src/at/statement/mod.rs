@@ -163,7 +163,7 @@ impl<DB: Backend> Run<'_, DB> {
     async fn read_again(&mut self, image: &Image, columns: &[usize]) -> Result<Image, sqlx::Error> {
         let table = &self.loaded.table;
         let mut found = Image::with_capacity(image.len());
-        for chunk in image.chunks(rows_max::<DB>(table.key.len())) {
+        for chunk in image.chunks(rows_max::<DB>(table.key.columns.len())) {
             let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), false);
             let mut arguments = DB::Arguments::default();
             bind_keys(&mut arguments, self.loaded, chunk, columns)?;
@@ -258,7 +258,7 @@ pub(crate) fn bind_key<DB: Backend>(
     values: &[Value],
     columns: &[usize],
 ) -> Result<(), AtError> {
-    for part in &loaded.table.key {
+    for part in &loaded.table.key.columns {
         let place = columns.iter().position(|column| column == part);
         let place = place.expect("every image holds the whole key");
         bind(arguments, loaded, *part, &values[place])?;

@@ -177,9 +177,9 @@ impl<DB: Backend> Run<'_, DB> {
     /// `A` under a collation without case. An UPDATE would not bring the old spelling back.
     fn is_respelt(&self, plan: &Upsert, old: &ImageRow, new: &ImageRow) -> bool {
         let values = plan.columns.iter().zip(old.values.iter().zip(&new.values));
-        values
-            .into_iter()
-            .any(|(column, (old, new))| self.loaded.table.key.contains(column) && old != new)
+        values.into_iter().any(|(column, (old, new))| {
+            self.loaded.table.key.columns.contains(column) && old != new
+        })
     }
 
     async fn require_gap_locks(&mut self) -> Result<(), sqlx::Error> {

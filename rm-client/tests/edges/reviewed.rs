@@ -1,0 +1,89 @@
+//! What readers of the code have found, each reduced to its cause.
+
+use sqlx::{MySql, Sqlite};
+
+use crate::at::{Stage, code};
+
+/// The probe compared as the column does and found nothing where the index saw an equal: the row
+/// met counted as inserted, and the undo deleted it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_met_under_the_collation_of_its_index() {
+    let stage = Stage::<Sqlite>::new(&[
+        "CREATE TABLE member (id INTEGER PRIMARY KEY, email TEXT NOT NULL, n INTEGER)",
+        "CREATE UNIQUE INDEX member_email ON member (email COLLATE NOCASE)",
+        "INSERT INTO member VALUES (1, 'bob@x', 10), (2, 'eve@x', 20)",
+    ])
+    .await;
+    for sql in [
+        "INSERT INTO member (email, n) VALUES ('BOB@x', 5) ON CONFLICT (email) DO UPDATE SET n = 5",
+        "INSERT INTO member (email, n) VALUES ('BOB@x', 5), ('EVE@x', 6), ('new@x', 7) \
+         ON CONFLICT DO UPDATE SET n = excluded.n",
+        "REPLACE INTO member (email, n) VALUES ('BOB@x', 5)",
+        "REPLACE INTO member (email, n) VALUES ('BOB@x' COLLATE BINARY, 5)",
+    ] {
+        stage.check_undone("member", &["id", "email", "n"], &[sql]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_met_under_the_collation_of_its_key() {
+    let stage = Stage::<Sqlite>::new(&[
+        "CREATE TABLE word (k TEXT NOT NULL, n INTEGER, PRIMARY KEY (k COLLATE NOCASE))",
+        "INSERT INTO word VALUES ('a', 1), ('b', 2)",
+    ])
+    .await;
+    for sql in [
+        "INSERT INTO word VALUES ('A', 5) ON CONFLICT (k) DO UPDATE SET n = 5",
+        "REPLACE INTO word VALUES ('A', 5)",
+    ] {
+        stage.check_undone("word", &["k", "n"], &[sql]).await;
+    }
+}
+
+/// Two indexes on the same column, of which SQLite takes either for the one that is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_is_met_by_either_index_on_the_columns_named() {
+    let exact = "CREATE UNIQUE INDEX exact ON word (k COLLATE BINARY)";
+    let loose = "CREATE UNIQUE INDEX loose ON word (k COLLATE NOCASE)";
+    for indexes in [[exact, loose], [loose, exact]] {
+        let stage = Stage::<Sqlite>::new(&[
+            "CREATE TABLE word (id INTEGER PRIMARY KEY, k TEXT NOT NULL, n INTEGER)",
+            indexes[0],
+            indexes[1],
+            "INSERT INTO word VALUES (1, 'a', 1), (2, 'b', 2)",
+        ])
+        .await;
+        let sql = "INSERT INTO word (k, n) VALUES ('a', 5) ON CONFLICT (k) DO UPDATE SET n = 5";
+        stage.check_undone("word", &["id", "k", "n"], &[sql]).await;
+        let before = stage.dump("word", &["id", "k", "n"]).await;
+        let global = stage.begin().await;
+        let sql = "INSERT INTO word (k, n) VALUES ('A', 5) ON CONFLICT (k) DO UPDATE SET n = 5";
+        // Whether SQLite updates the row or fails by the other index is its own affair.
+        let _ = stage.try_branch(&global, &[sql]).await;
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("word", &["id", "k", "n"]).await, before);
+    }
+}
+
+/// The key compares a prefix and the probe the whole text: a REPLACE removed a row unseen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_row_is_met_by_a_key_on_a_prefix() {
+    let stage = Stage::<MySql>::new(&[
+        "CREATE TABLE page (url TEXT NOT NULL, n INTEGER, PRIMARY KEY (url(4)))",
+        "INSERT INTO page VALUES ('http://a', 1)",
+    ])
+    .await;
+    let before = stage.dump("page", &["url", "n"]).await;
+    for sql in [
+        "REPLACE INTO page VALUES ('http://b', 5)",
+        "INSERT INTO page VALUES ('http://b', 5) ON DUPLICATE KEY UPDATE n = 5",
+        "INSERT IGNORE INTO page VALUES ('http://b', 5), ('ftp://b', 5)",
+    ] {
+        let global = stage.begin().await;
+        let refused = stage.try_branch(&global, &[sql]).await;
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("page", &["url", "n"]).await, before, "{sql}");
+        assert_eq!(code(&refused.unwrap_err()), "HF-AT-UPSERT-INDEX", "{sql}");
+    }
+    stage.check_undone("page", &["url", "n"], &["INSERT INTO page VALUES ('ftp://b', 5)"]).await;
+}
