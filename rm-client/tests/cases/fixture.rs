@@ -196,7 +196,7 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
 }
 
 /// `NAME TYPE... [key [key=COLLATION] [prefix]] [auto|identity|always|computed] [on_update]
-/// [not_null] [default=X] [fold=X]`.
+/// [not_null] [invisible] [default=X] [fold=X]`.
 fn add_column(table: &mut Table, name: &str, text: &str) {
     let mut column = Column {
         name: name.to_owned(),
@@ -205,6 +205,7 @@ fn add_column(table: &mut Table, name: &str, text: &str) {
         default: None,
         on_update: false,
         nullable: true,
+        invisible: false,
         fold: KeyFold::Exact,
     };
     let mut types = Vec::new();
@@ -221,6 +222,7 @@ fn add_column(table: &mut Table, name: &str, text: &str) {
             "always" => column.generation = Generation::IdentityAlways,
             "computed" => column.generation = Generation::Computed,
             "on_update" => column.on_update = true,
+            "invisible" => column.invisible = true,
             "not_null" => column.nullable = false,
             _ if word.starts_with("default=") => column.default = Some(word[8..].to_owned()),
             "fold=weights" => column.fold = KeyFold::Weights { pad_space: true },

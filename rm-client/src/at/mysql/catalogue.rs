@@ -129,6 +129,7 @@ fn column(row: &MySqlRow, mariadb: bool) -> Result<Column, sqlx::Error> {
         default: default.filter(|_| !computed),
         on_update: extra.contains("on update"),
         nullable: text(row, 5)? == "YES",
+        invisible: extra.contains("invisible"),
         fold: fold(MySql::text(row, 6)?.as_deref()),
     })
 }

@@ -47,6 +47,7 @@ fn column(name: &str, type_text: &str, generation: Generation) -> Column {
         default: None,
         on_update: false,
         nullable: true,
+        invisible: false,
         fold: KeyFold::Exact,
     }
 }

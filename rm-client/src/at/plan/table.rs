@@ -31,7 +31,7 @@ pub struct Table {
     pub name: String,
     /// What kind of relation the name stands for.
     pub kind: TableKind,
-    /// Every column in the order of `SELECT *`, hidden ones of SQLite left out.
+    /// Every column in the order of the table, hidden ones of SQLite left out.
     pub columns: Vec<Column>,
     /// The primary key: no columns if there is none, and no name on SQLite.
     pub key: UniqueIndex,
@@ -81,6 +81,8 @@ pub struct Column {
     pub on_update: bool,
     /// Whether NULL may be stored.
     pub nullable: bool,
+    /// MySQL `INVISIBLE`: neither `SELECT *` nor an INSERT without a column list means it.
+    pub invisible: bool,
     /// How values that the column's collation holds for equal become one text in a row key.
     pub fold: KeyFold,
 }

@@ -79,7 +79,9 @@ fn columns(dialect: Dialect, tree: &Tree, table: &Table) -> Result<Vec<usize>, R
     }
     Ok(match dialect {
         Dialect::Sqlite => table.stored(),
-        Dialect::Postgres | Dialect::MySql => (0..table.columns.len()).collect(),
+        Dialect::Postgres | Dialect::MySql => {
+            (0..table.columns.len()).filter(|index| !table.columns[*index].invisible).collect()
+        }
     })
 }
 

@@ -159,6 +159,7 @@ fn column(row: &sqlx::postgres::PgRow) -> Result<Column, sqlx::Error> {
         default: if generation == Generation::Computed { None } else { default },
         on_update: false,
         nullable: row.try_get(6)?,
+        invisible: false,
         fold,
     })
 }

@@ -104,6 +104,7 @@ fn column(row: &SqliteRow) -> Result<Column, sqlx::Error> {
         default: default.filter(|text| !text.eq_ignore_ascii_case("null")),
         on_update: false,
         nullable: !Sqlite::flag(row, 2)?,
+        invisible: false,
         fold: KeyFold::Exact,
     })
 }
