@@ -98,12 +98,23 @@ impl ByValues<'_> {
             if comparable && self.is_written(row, cell.column) {
                 let value = self.text.cut(cell.tokens.clone());
                 terms.push(self.equals(cell.column, &self.stored(cell.column, value)));
+                terms.extend(self.zero_is_stored(row, cell.column));
             } else {
                 let arguments = self.text.arguments(cell.tokens.clone());
                 terms.extend(placeholder::swallow(self.text.dialect, arguments.len()));
             }
         }
         Some(format!("({})", terms.join(" AND ")))
+    }
+
+    /// On MySQL a row of number 0 is no equal where the server makes another number of 0.
+    fn zero_is_stored(&self, row: &[Cell<'_>], column: usize) -> Option<String> {
+        let offer = offer(self.text, self.table, row, column);
+        let generates = matches!(offer, Offer::ValueOrGenerated(_));
+        let name = quote::identifier(self.text.dialect, &self.table.columns[column].name);
+        (generates && self.text.dialect == Dialect::MySql).then(|| {
+            format!("({name} <> 0 OR FIND_IN_SET('NO_AUTO_VALUE_ON_ZERO', @@SESSION.sql_mode))")
+        })
     }
 
     /// The value that a given one is stored as, if it turns out to be NULL.
