@@ -2,7 +2,39 @@
 
 use sqlx::{MySql, Sqlite};
 
-use crate::at::{Stage, code};
+use crate::at::{Stage, TestDatabase, code, on_every_database};
+
+on_every_database!(a_committed_read_reads_no_other_table_dirty);
+
+/// Locks were checked for the table in FROM alone: what an undecided global had written was read
+/// through a sub-select.
+async fn a_committed_read_reads_no_other_table_dirty<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE client (id INTEGER PRIMARY KEY, active INTEGER)",
+        "CREATE TABLE bill (id INTEGER PRIMARY KEY, client INTEGER)",
+        "INSERT INTO client VALUES (1, 0)",
+        "INSERT INTO bill VALUES (7, 1)",
+    ])
+    .await;
+    let writer = stage.begin().await;
+    stage.branch(&writer, &["UPDATE client SET active = 1 WHERE id = 1"]).await;
+    for sql in [
+        "SELECT id FROM bill WHERE client IN (SELECT id FROM client WHERE active = 1)",
+        "SELECT id, (SELECT active FROM client WHERE client.id = bill.client) FROM bill",
+        "WITH live AS (SELECT id FROM client WHERE active = 1) \
+         SELECT id FROM bill WHERE client IN (SELECT id FROM live)",
+    ] {
+        let reader = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
+        let read = async {
+            let mut local = stage.resource.begin().await?;
+            DB::read(&mut local, sql).await
+        };
+        let refused = reader.scope(read).await.unwrap_err();
+        assert_eq!(code(&refused), "HF-AT-LOCKING-READ", "{sql}");
+        stage.roll_back(reader).await;
+    }
+    stage.roll_back(writer).await;
+}
 
 /// The probe compared as the column does and found nothing where the index saw an equal: the row
 /// met counted as inserted, and the undo deleted it.

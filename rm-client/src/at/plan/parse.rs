@@ -171,12 +171,12 @@ fn is_change(body: &SetExpr) -> bool {
     matches!(body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_))
 }
 
-/// Finds writes inside a query.
+/// Finds writes inside a query, and counts the tables that it names.
 #[derive(Default)]
 struct Search {
     writes: usize,
     into: bool,
-    tables: bool,
+    tables: usize,
 }
 
 impl Visitor for Search {
@@ -189,9 +189,26 @@ impl Visitor for Search {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
         self.into |= select.into.is_some();
-        self.tables |= !select.from.is_empty();
         ControlFlow::Continue(())
     }
+
+    fn pre_visit_query(&mut self, query: &QueryTree) -> ControlFlow<()> {
+        self.tables += table_commands(&query.body);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, item: &TableFactor) -> ControlFlow<()> {
+        self.tables += usize::from(matches!(item, TableFactor::Table { args: None, .. }));
+        ControlFlow::Continue(())
+    }
+}
+
+/// How often a query says `TABLE name`, which is read like `SELECT * FROM name`.
+fn table_commands(body: &SetExpr) -> usize {
+    if let SetExpr::SetOperation { left, right, .. } = body {
+        return table_commands(left) + table_commands(right);
+    }
+    usize::from(matches!(body, SetExpr::Table(_)))
 }
 
 fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
@@ -200,17 +217,23 @@ fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refu
             reason: "a sub-select locks rows; lock them with a statement of its own",
         });
     }
+    let tables = tables(&query);
     let mode = match (locking_read::mode(&query), reads) {
         (None, Reads::Local) => return Ok(Parsed::Pass),
-        (None, Reads::Committed) if !reads_tables(&query) => return Ok(Parsed::Pass),
+        (None, Reads::Committed) if tables == 0 => return Ok(Parsed::Pass),
         (None, Reads::Committed) => LockMode::Committed,
         (Some(mode), _) => mode,
     };
     let table = locking_read::table(&text, &query)?;
+    if reads == Reads::Committed && tables > 1 {
+        return Err(Refusal::LockingRead {
+            reason: "a sub-select reads a table unchecked; read the rows of each table by itself",
+        });
+    }
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
 }
 
-fn reads_tables(query: &QueryTree) -> bool {
+fn tables(query: &QueryTree) -> usize {
     let mut search = Search::default();
     let _ = query.visit(&mut search);
     search.tables
