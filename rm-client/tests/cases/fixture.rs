@@ -149,7 +149,7 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
             for part in columns.split(',').map(str::trim).filter(|part| !part.is_empty()) {
                 let (column, collation) = part.split_once(' ').unwrap_or((part, ""));
                 index.columns.push(table.column(dialect, column).unwrap());
-                index.collations.extend(collation.split_whitespace().map(str::to_owned));
+                index.collations.push((!collation.is_empty()).then(|| collation.to_owned()));
             }
             table.unique.push(index);
         }
@@ -216,7 +216,7 @@ fn add_column(table: &mut Table, name: &str, text: &str) {
                 column.nullable = false;
             }
             "prefix" => table.key.plain = false,
-            _ if word.starts_with("key=") => table.key.collations.push(word[4..].to_owned()),
+            _ if word.starts_with("key=") => table.key.collations.push(Some(word[4..].to_owned())),
             "auto" => column.generation = Generation::AutoIncrement,
             "identity" => column.generation = Generation::IdentityByDefault,
             "always" => column.generation = Generation::IdentityAlways,

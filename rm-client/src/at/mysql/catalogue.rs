@@ -65,7 +65,8 @@ pub(super) async fn load_table(
     let columns: Vec<Column> =
         found.iter().map(|row| column(row, mariadb)).collect::<Result<_, _>>()?;
     let types = types(connection, &full, &columns, &found).await?;
-    let (key, unique) = indexes(connection, &full, &columns).await?;
+    let collations: Vec<_> = found.iter().map(collation).collect::<Result<_, _>>()?;
+    let (key, unique) = indexes(connection, &full, &columns, &collations).await?;
     let table = Table {
         kind: kind(relation)?,
         key,
@@ -146,6 +147,13 @@ fn default_sql(text: String, extra: &str, mariadb: bool) -> Option<String> {
     }
 }
 
+/// The collation of a text. An ENUM and a SET, which have one too, compare with numbers as well.
+fn collation(row: &MySqlRow) -> Result<Option<String>, sqlx::Error> {
+    const TEXTS: [&str; 6] = ["char", "varchar", "tinytext", "text", "mediumtext", "longtext"];
+    let is_text = TEXTS.contains(&text(row, 2)?.to_lowercase().as_str());
+    Ok(MySql::text(row, 6)?.filter(|_| is_text))
+}
+
 /// Which texts a collation holds for equal, by the conventions of collation names.
 fn fold(collation: Option<&str>) -> KeyFold {
     let Some(name) = collation else { return KeyFold::Exact };
@@ -213,6 +221,7 @@ async fn indexes(
     connection: &mut MySqlConnection,
     full: &[String; 2],
     columns: &[Column],
+    collations: &[Option<String>],
 ) -> Result<(UniqueIndex, Vec<UniqueIndex>), sqlx::Error> {
     let mut found: BTreeMap<String, UniqueIndex> = BTreeMap::new();
     for row in by_name(connection, INDEXES, full).await? {
@@ -222,6 +231,7 @@ async fn indexes(
         // An expression has no column name, a prefix has a length.
         index.plain &= column.is_some() && MySql::number(&row, 2)?.is_none();
         index.columns.extend(column);
+        index.collations.extend(column.map(|column| collations[column].clone()));
     }
     let key = found.remove("PRIMARY").unwrap_or_else(|| UniqueIndex::named("PRIMARY"));
     Ok((key, found.into_values().collect()))

@@ -97,7 +97,7 @@ impl ByValues<'_> {
         for cell in row {
             if comparable && self.is_written(row, cell.column) {
                 let value = self.text.cut(cell.tokens.clone());
-                terms.push(self.equals(cell.column, &self.stored(cell.column, value)));
+                terms.push(self.equals(cell.column, &self.stored(cell, value)));
                 terms.extend(self.zero_is_stored(row, cell.column));
             } else {
                 let arguments = self.text.arguments(cell.tokens.clone());
@@ -117,8 +117,17 @@ impl ByValues<'_> {
         })
     }
 
-    /// The value that a given one is stored as, if it turns out to be NULL.
-    fn stored(&self, column: usize, value: String) -> String {
+    /// The value that a given one is stored as: another one if it turns out to be NULL, and under
+    /// the collation of its column if it may bring one along, as MySQL's casts do.
+    fn stored(&self, cell: &Cell<'_>, value: String) -> String {
+        let column = cell.column;
+        if self.text.dialect == Dialect::MySql
+            && !cell.is_literal()
+            && let Some(collation) = self.by.collation(column)
+        {
+            let charset = collation.split('_').next().unwrap_or_default();
+            return format!("CONVERT({value} USING {charset}) COLLATE {collation}");
+        }
         let default = self.table.columns[column].default.as_deref();
         match default.filter(|_| null_is_default(self.text.dialect, self.table, column)) {
             Some(default) if is_constant_default(self.text.dialect, default) => {

@@ -130,9 +130,9 @@ pub struct UniqueIndex {
     pub name: String,
     /// Its columns, in index order; empty when `plain` is false and they are expressions.
     pub columns: Vec<usize>,
-    /// SQLite: the collation that it compares each column under, whatever the column's own is.
-    /// Empty elsewhere, and for a row id.
-    pub collations: Vec<String>,
+    /// The collation that it compares each column under: SQLite's own, whatever the column's is,
+    /// and on MySQL that of texts. Empty elsewhere, and for a row id.
+    pub collations: Vec<Option<String>>,
     /// Whole columns of every row: not partial, no expression, no prefix length, NULLs distinct.
     pub plain: bool,
 }
@@ -185,7 +185,7 @@ impl UniqueIndex {
     /// The collation that the index compares a column under, if it says so.
     pub fn collation(&self, column: usize) -> Option<&str> {
         let place = self.columns.iter().position(|own| *own == column)?;
-        self.collations.get(place).map(String::as_str)
+        self.collations.get(place)?.as_deref()
     }
 }
 

@@ -27,6 +27,13 @@ pub(super) struct Cell<'a> {
     tree: &'a Expr,
 }
 
+impl Cell<'_> {
+    /// Whether the value is a literal or an argument, which takes the collation that it meets.
+    pub(super) fn is_literal(&self) -> bool {
+        matches!(self.tree, Expr::Value(_))
+    }
+}
+
 /// What a row says about one column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Offer {

@@ -145,7 +145,7 @@ async fn indexes(
         index.unique.plain &= column.is_some();
         if let Some(column) = column {
             index.unique.columns.push(column);
-            index.unique.collations.push(text(&row, 4)?);
+            index.unique.collations.push(Sqlite::text(&row, 4)?);
         }
     }
     Ok(found)
@@ -155,7 +155,7 @@ async fn indexes(
 fn primary(columns: Vec<usize>, indexes: &[Index]) -> UniqueIndex {
     let index = indexes.iter().find(|index| index.origin == "pk").map(|index| &index.unique);
     let collation = |column: &usize| index?.collation(*column).map(str::to_owned);
-    let collations = columns.iter().filter_map(collation).collect();
+    let collations = columns.iter().map(collation).collect();
     UniqueIndex { columns, collations, ..UniqueIndex::named("") }
 }
 
@@ -172,6 +172,7 @@ fn mark_rowid_alias(columns: &mut [Column], key: &[usize], indexes: &[Index], wi
 
 fn fold_key(columns: &mut [Column], key: &UniqueIndex) {
     for (part, collation) in key.columns.iter().zip(&key.collations) {
+        let Some(collation) = collation else { continue };
         columns[*part].fold = match collation.to_ascii_uppercase().as_str() {
             "BINARY" => KeyFold::Exact,
             "NOCASE" => KeyFold::AsciiCase,
