@@ -1,8 +1,8 @@
 //! Acquiring a named lock: granted, in the queue, or not.
 //!
 //! First come, first served: a lock that is free goes to whoever waits longest, whatever share
-//! those ask for who come later, so readers never keep a writer waiting for ever. The answer to a
-//! request that waits is the grant itself.
+//! those ask for who come later, so readers never keep a writer waiting for ever. A global that
+//! holds some of it comes first. The answer to a request that waits is the grant itself.
 
 use super::record::{LeaseId, LeaseRecord, LockShare, LockToken, NewLease};
 use super::table::Standing;

@@ -115,9 +115,21 @@ impl Coordinator {
             return Err(Rejection::LockNotHeld { name: name.clone() });
         }
         let leases = broken.len();
-        broken.into_iter().for_each(|id| self.drop_lease(id, out));
+        for id in broken {
+            self.end_turns_of_owner(now, id, out);
+            self.drop_lease(id, out);
+        }
         self.grant_turns(now, name, out);
         Ok(Some(Reply::LockBroken { leases }))
+    }
+
+    /// Ends what the owner of a lease wants of the same lock besides: without the lease it would
+    /// stand behind others, and could close a circle that nobody looks for.
+    fn end_turns_of_owner(&mut self, now: Timestamp, id: LeaseId, out: &mut Outcome) {
+        let Some(lease) = self.leases.lease(id) else { return };
+        let Some(xid) = lease.xid else { return };
+        let turns: Vec<TurnId> = self.leases.turns_of(xid, &lease.name).collect();
+        turns.into_iter().for_each(|turn| self.give_up_turn(now, turn, out));
     }
 
     /// Ends the leases whose time is up, and the waits.

@@ -33,8 +33,8 @@ impl Coordinator {
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
     /// anything is decided. Leases last as long from here on as their holders may rely on them,
-    /// however far the clock has jumped since they were granted, as with etcd's leases after an
-    /// election.
+    /// however far the clock has jumped since they were granted, and beyond the longest that they
+    /// may be held, as with etcd's leases after an election.
     pub fn resume(&mut self, now: Timestamp) {
         self.leases.lengthen(now);
     }

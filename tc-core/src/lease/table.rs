@@ -32,7 +32,7 @@ pub(super) struct NamedLock {
     pub(super) queue: BTreeSet<TurnId>,
 }
 
-/// What a token stands for.
+/// What a token stands for. What is held comes before what is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
     Held(LeaseId),
@@ -99,7 +99,7 @@ impl Leases {
     }
 
     /// The requests that wait for a lock, next first: before all others those of globals that hold
-    /// some of it, which the others wait for anyway.
+    /// some of it, which most of the others wait for anyway.
     pub(super) fn queue<'l>(&'l self, name: &str) -> impl Iterator<Item = (TurnId, &'l Turn)> {
         let first = self.turns_of_holders(name);
         let others = self.locks.get(name).into_iter().flat_map(|lock| lock.queue.iter().copied());
@@ -116,16 +116,26 @@ impl Leases {
         if !self.concerns_globals() {
             return BTreeSet::new();
         }
-        let waits = |standing: Standing| match standing {
-            Standing::Waits(id) => Some(id),
-            Standing::Held(_) => None,
-        };
-        let is_here = |id: &TurnId| self.turns.get(id).is_some_and(|it| *it.wanted.name == *name);
         let holders = self.held(name).filter_map(|lease| lease.xid);
-        holders.flat_map(|xid| self.of_global(xid)).filter_map(waits).filter(is_here).collect()
+        holders.flat_map(|xid| self.turns_of(xid, name)).collect()
     }
 
-    /// The request that waits longest, and what it asks for.
+    /// What a global wants of a lock.
+    pub(super) fn turns_of<'l>(
+        &'l self,
+        xid: Xid,
+        name: &'l str,
+    ) -> impl Iterator<Item = TurnId> + 'l {
+        let standings = self.by_xid.range((xid, Standing::Waits(TurnId(0)))..);
+        let own = standings.take_while(move |(of, _)| *of == xid);
+        let turns = own.filter_map(|(_, standing)| match standing {
+            Standing::Waits(id) => Some(*id),
+            Standing::Held(_) => None,
+        });
+        turns.filter(|id| self.turns.get(id).is_some_and(|it| *it.wanted.name == *name))
+    }
+
+    /// The request whose turn is next, and what it asks for.
     pub(super) fn next_turn(&self, name: &str) -> Option<(TurnId, LockShare, Option<Xid>)> {
         let (id, turn) = self.queue(name).next()?;
         Some((id, turn.wanted.share, turn.wanted.xid))
