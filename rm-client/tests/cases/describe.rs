@@ -22,6 +22,11 @@ pub(crate) fn plan(dialect: Dialect, table: &Table, plan: &Plan) -> String {
     out.join("\n")
 }
 
+/// Without what ties it to the types of the table's columns.
+fn unmarked(sql: &str) -> &str {
+    sql.split(" /* hf:").next().unwrap_or_default()
+}
+
 fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>) {
     out.push(format!("update {}{}", columns(table, &plan.assigned), rows(plan.user_returning)));
     if !plan.maintained.is_empty() {
@@ -37,12 +42,15 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
             out.push(if *returns_after {
                 "after   returned".to_owned()
             } else {
-                format!("after   {}", after.split(" /* hf:").next().unwrap_or_default())
+                format!("after   {}", unmarked(&after))
             });
         }
     }
     let restored: Vec<usize> = [plan.assigned.as_slice(), &plan.maintained].concat();
-    out.push(format!("undo    {}", undo_sql::restore_updated(dialect, table, &restored)));
+    out.push(format!(
+        "undo    {}",
+        unmarked(&undo_sql::restore_updated(dialect, table, &restored))
+    ));
 }
 
 fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {
@@ -55,7 +63,7 @@ fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>)
             change(changes, out);
         }
     }
-    out.push(format!("undo    {}", undo_sql::restore_deleted(dialect, table, 1)));
+    out.push(format!("undo    {}", unmarked(&undo_sql::restore_deleted(dialect, table, 1))));
 }
 
 fn insert(dialect: Dialect, table: &Table, plan: &Insert, out: &mut Vec<String>) {
@@ -69,7 +77,7 @@ fn insert(dialect: Dialect, table: &Table, plan: &Insert, out: &mut Vec<String>)
         }
         InsertAfter::ByGenerated(keys) => out.push(generated_keys(table, keys)),
     }
-    out.push(format!("undo    {}", undo_sql::remove_inserted(dialect, table, 1)));
+    out.push(format!("undo    {}", unmarked(&undo_sql::remove_inserted(dialect, table, 1))));
 }
 
 fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>) {
@@ -93,8 +101,11 @@ fn upsert(dialect: Dialect, table: &Table, plan: &Upsert, out: &mut Vec<String>)
     }
     let restored: Vec<usize> =
         table.stored().into_iter().filter(|index| !table.key.columns.contains(index)).collect();
-    out.push(format!("undo    {}", undo_sql::remove_inserted(dialect, table, 1)));
-    out.push(format!("undo    {}", undo_sql::restore_updated(dialect, table, &restored)));
+    out.push(format!("undo    {}", unmarked(&undo_sql::remove_inserted(dialect, table, 1))));
+    out.push(format!(
+        "undo    {}",
+        unmarked(&undo_sql::restore_updated(dialect, table, &restored))
+    ));
 }
 
 fn change(change: &Change, out: &mut Vec<String>) {

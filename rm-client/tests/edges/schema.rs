@@ -127,6 +127,41 @@ async fn a_changed_type_does_not_spoil_connections() {
     stage.roll_back(global).await;
 }
 
+/// The texts of the undo were the same as before the change, and the server took the values for
+/// those of the type that it had been.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_type_does_not_spoil_the_undo() {
+    let mut stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE reading (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+        "INSERT INTO reading VALUES (1, 10), (2, 20)",
+    ])
+    .await;
+    let options = stage.pool.connect_options().as_ref().clone();
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    stage.resource = stage.handfast.at(pool).await.unwrap();
+    let changes = [
+        None,
+        Some("ALTER TABLE reading ALTER n TYPE DOUBLE PRECISION"),
+        Some("ALTER TABLE reading ALTER n TYPE INT, ALTER id TYPE BIGINT"),
+    ];
+    for change in changes {
+        if let Some(sql) = change {
+            Postgres::raw(&stage.pool, sql).await.unwrap();
+        }
+        let before = stage.dump("reading", &["id", "n"]).await;
+        let global = stage.begin().await;
+        for sql in [
+            "UPDATE reading SET n = 11 WHERE id = 1",
+            "DELETE FROM reading WHERE id = 2",
+            "INSERT INTO reading VALUES (3, 30)",
+        ] {
+            global.scope(Postgres::run_alone(&stage.resource, sql)).await.unwrap();
+        }
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("reading", &["id", "n"]).await, before, "after {change:?}");
+    }
+}
+
 const TOUCH: &str = "CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS \
                      $$ BEGIN RETURN NEW; END $$";
 const TOUCHES: &str =

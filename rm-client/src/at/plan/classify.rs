@@ -22,12 +22,18 @@ pub(super) enum Class {
 
 /// Sorts a statement.
 pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
+    let class = by_first_words(text)?;
+    let is_read_on = class != Class::Pass;
+    if is_read_on && text.dialect == Dialect::Postgres && text.lexemes.windows(3).any(sets) {
+        return Err(Refusal::SessionState { statement: "SET_CONFIG".to_owned() });
+    }
+    Ok(class)
+}
+
+fn by_first_words(text: &Text) -> Result<Class, Refusal> {
     let Some(first) = text.lexemes.first() else { return Ok(Class::Pass) };
     let word = first.token.token.to_string().to_ascii_uppercase();
     let named = || opening(text);
-    if text.lexemes.windows(2).any(sets) {
-        return Err(Refusal::SessionState { statement: "SET_CONFIG".to_owned() });
-    }
     match word.as_str() {
         "SELECT" | "VALUES" | "TABLE" | "WITH" | "(" => Ok(Class::Query),
         "INSERT" | "REPLACE" | "UPDATE" | "DELETE" => Ok(Class::Change),
@@ -51,12 +57,12 @@ pub(super) fn classify(text: &Text) -> Result<Class, Refusal> {
     }
 }
 
-/// PostgreSQL's SET as a function, in whatever statement.
-fn sets(pair: &[Lexeme]) -> bool {
-    let [name, bracket] = pair else { return false };
-    let called = matches!(&name.token.token, Token::Word(word)
+/// PostgreSQL's SET as a function, wherever it is called. A table may have its name.
+fn sets(words: &[Lexeme]) -> bool {
+    let [before, name, bracket] = words else { return false };
+    let is_named = matches!(&name.token.token, Token::Word(word)
         if word.value.eq_ignore_ascii_case("set_config"));
-    called && bracket.is(&Token::LParen)
+    is_named && bracket.is(&Token::LParen) && before.keyword() != Keyword::INTO
 }
 
 const DDL: &[&str] = &[

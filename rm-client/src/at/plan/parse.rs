@@ -163,7 +163,7 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Ref
         | SetExpr::Query(_)
         | SetExpr::SetOperation { .. }
         | SetExpr::Values(_)
-        | SetExpr::Table(_) => parse_read(reads, text, query),
+        | SetExpr::Table(_) => parse_read(reads, text, &query, search.tables),
     }
 }
 
@@ -211,32 +211,30 @@ fn table_commands(body: &SetExpr) -> usize {
     usize::from(matches!(body, SetExpr::Table(_)))
 }
 
-fn parse_read(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Refusal> {
-    if locking_read::locks_below(&query) {
+fn parse_read(
+    reads: Reads,
+    text: Text,
+    query: &QueryTree,
+    tables: usize,
+) -> Result<Parsed, Refusal> {
+    if locking_read::locks_below(query) {
         return Err(Refusal::LockingRead {
             reason: "a sub-select locks rows; lock them with a statement of its own",
         });
     }
-    let tables = tables(&query);
-    let mode = match (locking_read::mode(&query), reads) {
+    let mode = match (locking_read::mode(query), reads) {
         (None, Reads::Local) => return Ok(Parsed::Pass),
         (None, Reads::Committed) if tables == 0 => return Ok(Parsed::Pass),
         (None, Reads::Committed) => LockMode::Committed,
         (Some(mode), _) => mode,
     };
-    let table = locking_read::table(&text, &query)?;
+    let table = locking_read::table(&text, query)?;
     if reads == Reads::Committed && tables > 1 {
         return Err(Refusal::LockingRead {
             reason: "a sub-select reads a table unchecked; read the rows of each table by itself",
         });
     }
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
-}
-
-fn tables(query: &QueryTree) -> usize {
-    let mut search = Search::default();
-    let _ = query.visit(&mut search);
-    search.tables
 }
 
 fn parse_change(text: Text, tree: Tree) -> Result<Parsed, Refusal> {

@@ -1,7 +1,8 @@
 //! The SQL of undo, from metadata alone: reading rows by key, and the three restoring statements.
 //!
-//! Texts depend on the table and the number of rows only, and their arguments carry the columns'
-//! own types, so that drivers may cache them.
+//! Texts depend on the table and the number of rows only, so that drivers may cache them. On
+//! PostgreSQL, which keeps the types that a text was first prepared with, they are others once a
+//! column has another type.
 
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub fn select_by_keys(
         image::select_list(dialect, table, columns),
         quote::table(dialect, table),
         keys(dialect, table, rows, 0),
-        image::mark("", table)
+        mark(dialect, table)
     )
 }
 
@@ -38,10 +39,11 @@ pub fn restore_updated(dialect: Dialect, table: &Table, columns: &[usize]) -> St
     };
     let assignments: Vec<String> = columns.iter().enumerate().map(assignment).collect();
     format!(
-        "UPDATE {} SET {} WHERE {}",
+        "UPDATE {} SET {} WHERE {}{}",
         quote::table(dialect, table),
         assignments.join(", "),
-        keys(dialect, table, 1, columns.len())
+        keys(dialect, table, 1, columns.len()),
+        mark(dialect, table)
     )
 }
 
@@ -62,16 +64,25 @@ pub fn restore_deleted(dialect: Dialect, table: &Table, rows: usize) -> String {
     let always = |index: &usize| table.columns[*index].generation == Generation::IdentityAlways;
     let overriding = if stored.iter().any(always) { " OVERRIDING SYSTEM VALUE" } else { "" };
     format!(
-        "INSERT INTO {} ({}){overriding} VALUES {}",
+        "INSERT INTO {} ({}){overriding} VALUES {}{}",
         quote::table(dialect, table),
         quote::columns(dialect, stored.iter().map(|&index| &table.columns[index])),
-        (0..rows).map(row).collect::<Vec<_>>().join(", ")
+        (0..rows).map(row).collect::<Vec<_>>().join(", "),
+        mark(dialect, table)
     )
 }
 
 /// Undoes an INSERT: deletes the rows. Binds the key cells of each row in key order.
 pub fn remove_inserted(dialect: Dialect, table: &Table, rows: usize) -> String {
-    format!("DELETE FROM {} WHERE {}", quote::table(dialect, table), keys(dialect, table, rows, 0))
+    let keys = keys(dialect, table, rows, 0);
+    format!("DELETE FROM {} WHERE {keys}{}", quote::table(dialect, table), mark(dialect, table))
+}
+
+fn mark(dialect: Dialect, table: &Table) -> String {
+    match dialect {
+        Dialect::Postgres => image::mark("", table),
+        Dialect::MySql | Dialect::Sqlite => String::new(),
+    }
 }
 
 fn keys(dialect: Dialect, table: &Table, rows: usize, first: usize) -> String {
