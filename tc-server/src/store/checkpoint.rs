@@ -3,13 +3,17 @@
 //! One at a time: there are two segments, and the other one is being written. It reads the segment
 //! as a start after a crash does.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use super::journal::{Sealed, frame};
 use super::records::Records;
 use crate::crash_point::crash_point;
+
+/// Bytes of a segment read at a time.
+const READ_AT_A_TIME: u64 = 256 << 10;
 
 /// The checkpoint that is under way, if one is.
 #[derive(Debug, Default)]
@@ -53,7 +57,7 @@ impl Drop for Checkpoint {
 
 fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     crash_point("after-seal");
-    let segment = fs::read(&sealed.path)?;
+    let segment = read(&sealed.path)?;
     let (frames, _) = frame::scan(&segment, sealed.mark.seed);
     if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
         let name = sealed.path.display();
@@ -62,4 +66,14 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     records.take_over(frames, sealed.mark)?;
     crash_point("after-checkpoint");
     Ok(())
+}
+
+/// A file as a whole. Others have their turn in between: see `records::CHANGES_AT_A_TIME`.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len()).unwrap_or_default());
+    while file.by_ref().take(READ_AT_A_TIME).read_to_end(&mut bytes)? > 0 {
+        thread::yield_now();
+    }
+    Ok(bytes)
 }
