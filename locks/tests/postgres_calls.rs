@@ -1,4 +1,5 @@
-//! PostgreSQL calls those who wait over one connection of the backend, however many clients it has.
+//! PostgreSQL calls those who wait over one connection of the backend, however many clients it has;
+//! and what becomes of locks when its clock is set back.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -9,7 +10,7 @@ mod stage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Backend, Hold, Leave, Place, PostgresLocks, Wake};
+use handfast_locks::{Answer, Ask, Backend, Hold, Leave, Left, Place, PostgresLocks, Share, Wake};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -116,4 +117,39 @@ async fn a_connection_that_listened_is_followed() {
         client.hears(Wake::All).await;
         client.is_called(&backend).await;
     }
+}
+
+async fn is_granted(backend: &PostgresLocks, ask: Ask) -> bool {
+    matches!(backend.ask(&ask).await.unwrap(), Answer::Granted { .. })
+}
+
+/// It had ended, somebody else has taken all of the lock, and by the clock it is alive again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_the_clock_brings_back_does_not_touch_the_writer() {
+    let url = postgres().await;
+    let backend = PostgresLocks::connect(&url).await.unwrap();
+    let mut clock = PgConnection::connect(&url).await.unwrap();
+    let (reader, lease) = (hold(&fresh()), Duration::from_secs(30));
+    let writer = hold(reader.name.as_str());
+    let part = Ask { share: Share::READ, ..ask(&reader, Place::None) };
+    assert!(is_granted(&backend, part.clone()).await);
+    for ends in [
+        "UPDATE distributed_lock_share SET expires_at = expires_at - interval '1 hour' \
+         WHERE name = $1",
+        "UPDATE distributed_lock SET expires_at = expires_at - interval '1 hour' WHERE name = $1",
+    ] {
+        sqlx::query(ends).bind(reader.name.as_str()).execute(&mut clock).await.unwrap();
+    }
+    assert!(is_granted(&backend, ask(&writer, Place::None)).await);
+    let lives = "UPDATE distributed_lock_share SET expires_at = expires_at + interval '2 hours' \
+                 WHERE name = $1";
+    let revived = sqlx::query(lives).bind(reader.name.as_str()).execute(&mut clock).await.unwrap();
+    assert_eq!(revived.rows_affected(), 1);
+
+    assert!(!is_granted(&backend, part).await);
+    assert_eq!(backend.renew(&[reader.clone()], lease).await.unwrap(), [false]);
+    let left = backend.leave(&Leave { hold: reader, is_doubtful: false }).await.unwrap();
+    let Left::NotHeld { current: Some(current) } = left else { panic!("{left:?}") };
+    assert_eq!(current.token, writer.token);
+    assert_eq!(backend.renew(&[writer], lease).await.unwrap(), [true]);
 }

@@ -167,17 +167,19 @@ impl Coordinator {
         self.link.tell("end", Ask::End(request))
     }
 
-    /// Reports that nobody knows how phase one of a branch ended, and waits for nothing: a decision
-    /// that this process asks for later comes after it.
+    /// Reports how phase one of a branch ended, and waits for nothing: a decision that this process
+    /// asks for later comes after it.
     ///
     /// # Errors
     /// When the request cannot be queued.
-    pub(crate) fn doubt(&self, xid: &Xid, branch_id: u64) -> Result<(), Error> {
-        let request = v1::ReportBranchRequest {
-            xid: xid.as_str().to_owned(),
-            branch_id,
-            outcome: v1::PhaseOneOutcome::Unknown.into(),
-        };
+    pub(crate) fn tell_outcome(
+        &self,
+        xid: &Xid,
+        branch_id: u64,
+        outcome: v1::PhaseOneOutcome,
+    ) -> Result<(), Error> {
+        let xid = xid.as_str().to_owned();
+        let request = v1::ReportBranchRequest { xid, branch_id, outcome: outcome.into() };
         self.link.tell("report_branch", Ask::ReportBranch(request))
     }
 

@@ -61,6 +61,7 @@ mod context;
 mod coordinator;
 mod error;
 pub mod fence;
+mod in_doubt;
 #[doc(hidden)]
 pub mod link;
 #[cfg(feature = "locks")]

@@ -36,18 +36,20 @@ impl Standing {
         if self.barred == token {
             return Verdict::Busy;
         }
-        if self.owner == token || self.shares.iter().any(|(holder, _)| holder == token) {
+        let is_shared = self.owner == SHARED;
+        let has_part = is_shared && self.shares.iter().any(|(holder, _)| holder == token);
+        if self.owner == token || has_part {
             return Verdict::Part { fence: self.fence };
         }
         if let Some((_, other)) = self.shares.iter().find(|(_, parts)| *parts != i64::from(of)) {
             return Verdict::Others { of: *other };
         }
-        let is_taken = self.is_live && !self.owner.is_empty() && self.owner != SHARED;
+        let is_taken = self.is_live && !self.owner.is_empty() && !is_shared;
         let is_full = self.shares.len() >= usize::try_from(of).unwrap_or(usize::MAX);
         if is_taken || is_full || self.ahead > 0 {
             return Verdict::Busy;
         }
-        Verdict::Part { fence: self.fence + i64::from(self.owner != SHARED) }
+        Verdict::Part { fence: self.fence + i64::from(!is_shared) }
     }
 }
 
@@ -142,11 +144,12 @@ macro_rules! sql_shares {
             let Some(standing) = lock_row(&mut turn, name).await? else { return Ok(false) };
             let renew = sqlx::query(RENEW_SHARE).bind(microseconds(lease)).bind(name);
             let renew = renew.bind(hold.token.to_string()).execute(&mut *turn).await?;
-            let is_held = renew.rows_affected() == 1;
+            let is_held = renew.rows_affected() == 1 && standing.owner == SHARED;
             if is_held {
                 share_row(&mut turn, name, standing.fence).await?;
+                turn.commit().await?;
             }
-            turn.commit().await.map(|()| is_held)
+            Ok(is_held)
         }
 
         /// Answers whether there was a part to free.
@@ -158,7 +161,9 @@ macro_rules! sql_shares {
             let mut turn = sqlx::Connection::begin_with(connection, BEGIN).await?;
             let Some(standing) = lock_row(&mut turn, name).await? else { return Ok(false) };
             let free = sqlx::query(FREE_SHARE).bind(name).bind(token).execute(&mut *turn).await?;
-            let was_held = free.rows_affected() == 1;
+            // A part that had ended seems alive when the database's clock was set back. Whoever took
+            // all of the lock meanwhile has it.
+            let was_held = free.rows_affected() == 1 && standing.owner == SHARED;
             if was_held {
                 share_row(&mut turn, name, standing.fence).await?;
             }
@@ -193,6 +198,12 @@ mod tests {
         assert_eq!(standing(SHARED, &[("a", 3)]).verdict("me", 2), Verdict::Others { of: 3 });
         // All ended: nobody has written since.
         assert_eq!(standing(SHARED, &[]).verdict("me", 2), part(7));
+    }
+
+    /// The database's clock was set back behind the end of the part.
+    #[test]
+    fn a_part_that_had_ended_counts_for_nothing_beside_a_writer() {
+        assert_eq!(standing("other", &[("me", 2)]).verdict("me", 2), Verdict::Busy);
     }
 
     #[test]

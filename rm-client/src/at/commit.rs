@@ -27,6 +27,7 @@ use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
 use super::undo_table::{self, Events};
 use crate::error::Error;
+use crate::in_doubt::InDoubt;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Commits: phase one, if this is a branch. The rows it wrote stay locked for other globals
@@ -62,7 +63,12 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             Conflict::Wait | Conflict::Fail => Duration::ZERO,
         };
         let request = registration(&shared, branch, self.work.locks(), wait, HOLDING_LOCKS);
+        // Whoever drops the future here has the local transaction rolled back, and the registration
+        // may have arrived.
+        let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
+        let mut in_doubt = InDoubt::new(coordinator, &branch.xid, branch.id, failed);
         let (noted, registered) = futures::join!(self.note(branch), register(&shared, request));
+        in_doubt.settled();
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
         noted?;
@@ -111,9 +117,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let Self { local, shared, .. } = self;
         match prepared {
             Ok(()) => {
-                let mut in_doubt = InDoubt::new(&shared, &branch);
+                let committing = Committing::new(&shared, &branch);
                 let committed = local.commit().await;
-                in_doubt.settled();
+                committing.settled();
                 crash_point("after-local-commit");
                 settle(&shared, &branch, committed).await
             }
@@ -211,29 +217,32 @@ async fn report<DB: Backend>(
     }
 }
 
-/// Reports a branch as unknown if its COMMIT is cut off by a dropped future: whether the database
-/// got it cannot be known, so the global must not commit.
-struct InDoubt<DB: Backend> {
-    pending: Option<(Arc<Shared<DB>>, Branch)>,
+/// A COMMIT that is cut off by a dropped future: whether the database got it cannot be known, so
+/// the global must not commit, and nobody here learns when the branch has ended.
+struct Committing<'b> {
+    branch: &'b Branch,
+    in_doubt: Option<InDoubt>,
 }
 
-impl<DB: Backend> InDoubt<DB> {
-    fn new(shared: &Arc<Shared<DB>>, branch: &Branch) -> Self {
-        let pending = branch.registered.then(|| (Arc::clone(shared), branch.clone()));
-        Self { pending }
+impl<'b> Committing<'b> {
+    fn new<DB: Backend>(shared: &Shared<DB>, branch: &'b Branch) -> Self {
+        let unknown = v1::PhaseOneOutcome::Unknown;
+        let in_doubt = || InDoubt::new(&shared.coordinator, &branch.xid, branch.id, unknown);
+        Self { branch, in_doubt: branch.registered.then(in_doubt) }
     }
 
-    fn settled(&mut self) {
-        self.pending = None;
+    fn settled(mut self) {
+        if let Some(mut in_doubt) = self.in_doubt.take() {
+            in_doubt.settled();
+        }
     }
 }
 
-impl<DB: Backend> Drop for InDoubt<DB> {
+impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        let Some((shared, branch)) = self.pending.take() else { return };
-        branch.running.doubt();
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(async move { report(&shared, &branch, v1::PhaseOneOutcome::Unknown).await });
+        if self.in_doubt.is_some() {
+            self.branch.running.doubt();
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use handfast_proto::v1::branch_outcome::Result as Ended;
@@ -33,6 +34,11 @@ const WAITING_MAX: usize = 256;
 const STEPS_MAX: usize = 64;
 /// How many steps may wait: as many as the coordinator gives one process by default.
 const STEPS_WAITING_MAX: usize = 4_096;
+
+/// How long a call may take. A database that went away without a word never answers, and whatever
+/// waits in the lane would wait for as long. Too short: branches of many rows are begun again and
+/// again; too long: a lane stands still for longer.
+const CALL_MAX: Duration = Duration::from_secs(300);
 
 /// Takes outcomes to the coordinator.
 pub(crate) type Outcomes = Arc<dyn Fn(Vec<BranchOutcome>) + Send + Sync>;
@@ -118,19 +124,30 @@ async fn run(
     phase_two: Arc<dyn PhaseTwo>,
     outcomes: Outcomes,
 ) {
-    let finish = async |call| outcomes(finish(&*phase_two, call).await);
+    let finish = async |call| outcomes(finish(&*phase_two, call, CALL_MAX).await);
     ReceiverStream::new(waiting).for_each_concurrent(at_a_time, finish).await;
 }
 
 /// Carries out one call and answers for each of its branches, also for those that the resource left
-/// out or panicked over.
-async fn finish(phase_two: &dyn PhaseTwo, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+/// out, panicked over, or is dropped over since it has taken too long.
+async fn finish(
+    phase_two: &dyn PhaseTwo,
+    call: PhaseTwoCall,
+    limit: Duration,
+) -> Vec<BranchOutcome> {
     let asked = refuse(&call, "the resource gave no outcome");
-    let attempt = AssertUnwindSafe(phase_two.finish(call)).catch_unwind().await;
-    let answered = attempt.unwrap_or_else(|_| {
-        tracing::error!("phase two panicked");
-        asked.iter().cloned().map(|outcome| retryable(outcome, "phase two panicked")).collect()
-    });
+    let attempt = AssertUnwindSafe(phase_two.finish(call)).catch_unwind();
+    let why = match tokio::time::timeout(limit, attempt).await {
+        Ok(Ok(answered)) => return complete(answered, asked),
+        Ok(Err(_)) => "phase two panicked",
+        Err(_elapsed) => "phase two took too long",
+    };
+    tracing::error!("{why}");
+    asked.into_iter().map(|outcome| retryable(outcome, why)).collect()
+}
+
+/// Adds the branches that the resource left out.
+fn complete(answered: Vec<BranchOutcome>, asked: Vec<BranchOutcome>) -> Vec<BranchOutcome> {
     let missing = |outcome: &BranchOutcome| {
         let same = |a: &BranchOutcome| a.branch_id == outcome.branch_id && a.xid == outcome.xid;
         !answered.iter().any(same)
@@ -199,6 +216,17 @@ mod tests {
         let outcomes = lanes.put(call(Decision::Commit, 7)).unwrap_err();
         assert_eq!((outcomes[0].branch_id, outcomes[0].decision()), (7, Decision::Commit));
         assert_eq!(error(&outcomes), "this process has not registered the resource");
+    }
+
+    /// What waits behind it has its turn.
+    #[tokio::test]
+    async fn a_call_that_never_ends_is_given_up() {
+        let gate = Gate { open: Semaphore::new(0) };
+        let given_up = finish(&gate, call(Decision::RollBack, 1), Duration::from_millis(5)).await;
+        assert_eq!(given_up[0].branch_id, 1);
+        assert_eq!(error(&given_up), "phase two took too long");
+        gate.open.add_permits(1);
+        assert_eq!(error(&finish(&gate, call(Decision::RollBack, 2), CALL_MAX).await), "gate");
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
+use crate::in_doubt::InDoubt;
 use crate::twophase::Swept;
 
 /// The longest name, in bytes.
@@ -142,7 +143,14 @@ impl<P: Participant> ParticipantResource<P> {
             application_data,
             ..v1::RegisterBranchRequest::default()
         };
-        self.shared.coordinator.register_branch(request).await?;
+        // Asked for without an answer it may have arrived: whoever joins again would be asked twice.
+        let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
+        let mut in_doubt = InDoubt::new(coordinator, &context.xid, branch_id, failed);
+        let registered = coordinator.register_branch(request).await;
+        if matches!(registered, Ok(_) | Err(Error::Rejected(_))) {
+            in_doubt.settled();
+        }
+        registered?;
         Ok(branch_id)
     }
 

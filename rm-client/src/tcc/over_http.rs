@@ -18,7 +18,7 @@ use handfast_proto::v1::try_branch_reply::Result as Tried;
 use serde::Serialize;
 
 use super::error::TccError;
-use super::resource::{InDoubt, branch_id, encode};
+use super::resource::{branch_id, encode, in_doubt};
 use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
@@ -119,7 +119,7 @@ impl HttpTcc {
             timeout_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
         };
         // An error of the coordinator may come after an attempt, so the branch stays in doubt.
-        let mut in_doubt = InDoubt::new(&self.coordinator, &context.xid, branch_id);
+        let mut in_doubt = in_doubt(&self.coordinator, &context.xid, branch_id);
         let tried = self.coordinator.try_branch(request).await?;
         in_doubt.settled();
         let url = self.url.clone();

@@ -16,6 +16,7 @@ use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::fence::{FenceError, Operation, check_action, table};
+use crate::in_doubt::InDoubt;
 use crate::xid::Xid;
 
 /// The largest input, as JSON: what the coordinator keeps for a branch.
@@ -100,7 +101,7 @@ impl<T: Tcc> TccResource<T> {
         let application_data = encode(&shared.name, input)?;
         let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
-        let mut in_doubt = InDoubt::new(&shared.coordinator, &branch.xid, branch.id);
+        let mut in_doubt = in_doubt(&shared.coordinator, &branch.xid, branch.id);
         if let Err(error) = shared.register(&branch, application_data).await {
             if matches!(error, Error::Rejected(_)) {
                 in_doubt.settled();
@@ -197,30 +198,10 @@ pub(super) fn encode<I: Serialize, E>(resource: &str, input: &I) -> Result<Vec<u
     Ok(data)
 }
 
-/// Reports a branch as unknown if its try is cut off by a dropped future, or if its registration
-/// had no answer: whether it was registered or committed cannot be known, so the global must not
-/// commit. The report is under way before anything that the caller asks for afterwards.
-pub(super) struct InDoubt {
-    pending: Option<(Coordinator, Xid, u64)>,
-}
-
-impl InDoubt {
-    pub(super) fn new(coordinator: &Coordinator, xid: &Xid, branch: u64) -> Self {
-        Self { pending: Some((coordinator.clone(), xid.clone(), branch)) }
-    }
-
-    pub(super) fn settled(&mut self) {
-        self.pending = None;
-    }
-}
-
-impl Drop for InDoubt {
-    fn drop(&mut self) {
-        let Some((coordinator, xid, branch)) = self.pending.take() else { return };
-        if let Err(error) = coordinator.doubt(&xid, branch) {
-            tracing::warn!(%xid, branch, %error, "branch in doubt");
-        }
-    }
+/// A try that is cut off by a dropped future, or whose registration had no answer: whether it was
+/// registered or committed cannot be known, so the global must not commit.
+pub(super) fn in_doubt(coordinator: &Coordinator, xid: &Xid, branch: u64) -> InDoubt {
+    InDoubt::new(coordinator, xid, branch, v1::PhaseOneOutcome::Unknown)
 }
 
 async fn report(coordinator: &Coordinator, branch: &TccBranch, outcome: v1::PhaseOneOutcome) {

@@ -24,6 +24,7 @@ use super::verdict::{Phase, of_prepare};
 use crate::at::crash_point::crash_point;
 use crate::at::database::Steps;
 use crate::error::Error;
+use crate::in_doubt::InDoubt;
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
@@ -40,13 +41,17 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             }
         };
         crash_point("xa-before-register");
-        let mut in_doubt = InDoubt::new(&self.shared, &name);
+        // Whoever drops the future from here on has it rolled back with its session, and an
+        // unanswered registration may have arrived.
+        let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
+        let mut in_doubt = InDoubt::new(coordinator, &name.xid, name.branch, failed);
         if let Err(error) = self.register(&name, number).await {
             in_doubt.settled();
             return Err(error);
         }
         crash_point("xa-after-register");
-        in_doubt.may_be_prepared();
+        // Whether the database gets PREPARE cannot be known then, so the global must not commit.
+        in_doubt.becomes(v1::PhaseOneOutcome::Unknown);
         let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
         crash_point("xa-after-prepare");
         let ended = self.settle(name, prepared).await;
@@ -134,37 +139,5 @@ async fn report<DB: XaDatabase>(
         tracing::warn!(
             xid = %name.xid, branch = name.branch, %error, "branch outcome not reported"
         );
-    }
-}
-
-/// Reports a branch whose future is dropped on the way. Before PREPARE is sent it is rolled back
-/// with its session, and an unanswered registration may have arrived. After that, whether the
-/// database got PREPARE cannot be known, so the global must not commit.
-struct InDoubt<DB: XaDatabase> {
-    pending: Option<(Arc<Shared<DB>>, BranchName)>,
-    outcome: v1::PhaseOneOutcome,
-}
-
-impl<DB: XaDatabase> InDoubt<DB> {
-    fn new(shared: &Arc<Shared<DB>>, name: &BranchName) -> Self {
-        let pending = Some((Arc::clone(shared), name.clone()));
-        Self { pending, outcome: v1::PhaseOneOutcome::Failed }
-    }
-
-    fn may_be_prepared(&mut self) {
-        self.outcome = v1::PhaseOneOutcome::Unknown;
-    }
-
-    fn settled(&mut self) {
-        self.pending = None;
-    }
-}
-
-impl<DB: XaDatabase> Drop for InDoubt<DB> {
-    fn drop(&mut self) {
-        let Some((shared, name)) = self.pending.take() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let outcome = self.outcome;
-        runtime.spawn(async move { report(&shared, &name, outcome).await });
     }
 }

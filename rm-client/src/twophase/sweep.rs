@@ -25,6 +25,9 @@ pub(super) const BRANCHES_MAX: usize = 1_000;
 /// A hold is looked at so many times until its limit.
 const LOOKS_PER_HOLD: u32 = 4;
 
+/// How long a sweep may take: a database that went away without a word never answers.
+const SWEEP_MAX: Duration = Duration::from_secs(300);
+
 /// What one sweep has found and done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,8 +60,12 @@ pub(super) fn start<DB: XaDatabase>(shared: &Arc<Shared<DB>>) {
     let (sweeps, every) = (Arc::downgrade(shared), shared.sweeper.every);
     tokio::spawn(async move {
         while let Some(shared) = sweeps.upgrade() {
-            if let Err(error) = sweep(&shared).await {
-                tracing::warn!(%error, "prepared branches not swept, to be tried again");
+            match tokio::time::timeout(SWEEP_MAX, sweep(&shared)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "prepared branches not swept, to be tried again");
+                }
+                Err(_) => tracing::warn!("a sweep took too long, to be tried again"),
             }
             drop(shared);
             tokio::time::sleep(every).await;

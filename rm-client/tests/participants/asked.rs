@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use handfast::participant::ParticipantError;
 use handfast::{EndError, Error, Global, GlobalStatus, Handfast, RollbackCause, TransactionError};
 
@@ -63,6 +64,25 @@ async fn both_join(stage: &Stage, global: &Global, archive: Actor, mail: Actor) 
 
 fn is_refused(error: &EndError) -> bool {
     matches!(error, TransactionError::RolledBack { by: RollbackCause::Refused, .. })
+}
+
+/// Whoever does not learn that he has joined may join again, and is asked once.
+#[tokio::test]
+async fn who_gives_up_joining_is_not_asked() {
+    let stage = Stage::new().await;
+    let global = stage.begin().await;
+    let archive = stage.actor("archive").start(&stage.handfast);
+    let mut joining = Box::pin(global.scope(async { archive.join(&1).await }));
+    assert!((&mut joining).now_or_never().is_none());
+    let xid = global.xid().clone();
+    let registered =
+        async { while stage.coordinator.show(xid.as_str()).await.branches.is_empty() {} };
+    tokio::time::timeout(PATIENCE, registered).await.expect("it arrives");
+    drop(joining);
+    global.scope(async { archive.join(&2).await }).await.unwrap();
+    global.commit().await.unwrap();
+    stage.until(&xid, GlobalStatus::Committed).await;
+    assert_eq!(stage.asked(), ["archive prepares", "archive commits"]);
 }
 
 #[tokio::test]

@@ -92,6 +92,9 @@ const SLOW_PREPARE: &[&str] = &[
      FOR EACH ROW EXECUTE FUNCTION slow()",
 ];
 
+const WAITS: &str = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
 /// Whoever drops `commit()` while PREPARE is under way cannot know what comes of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
@@ -109,10 +112,8 @@ async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
         Postgres::run_xa(&mut local, DEBIT).await?;
         local.commit().await
     }));
-    let waits = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
-                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     let reached =
-        async { while Postgres::raw_rows(&scene.pool, waits).await.unwrap().is_empty() {} };
+        async { while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {} };
     tokio::time::timeout(PATIENCE, reached).await.expect("PREPARE is under way");
     preparing.abort();
     assert!(preparing.await.unwrap_err().is_cancelled());
@@ -122,6 +123,35 @@ async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
     told.await;
     lock.close().await;
     let error = global.commit().await.unwrap_err();
+    assert_eq!(error.code(), "HF-TM-ROLLED-BACK", "{error}");
+    scene.assert_clean([1000, 1000]).await;
+}
+
+/// The report is under way before a commit that follows at once, so that the global never ends
+/// without its branch.
+#[tokio::test]
+async fn a_commit_that_follows_a_dropped_prepare_only_rolls_back() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    for sql in SLOW_PREPARE {
+        Postgres::raw(&scene.pool, sql).await.unwrap();
+    }
+    let lock = lone(&scene.pool).await;
+    Postgres::raw(&lock, "SELECT pg_advisory_lock(7)").await.unwrap();
+    let global = scene.begin().await;
+    let preparing = global.xid().clone().scope(async {
+        let mut local = resource.begin().await?;
+        Postgres::run_xa(&mut local, DEBIT).await?;
+        local.commit().await
+    });
+    let reached =
+        async { while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {} };
+    tokio::select! {
+        prepared = Box::pin(preparing) => panic!("{prepared:?}"),
+        () = reached => {}
+    }
+    let (committed, ()) = futures::join!(global.commit(), lock.close());
+    let error = committed.unwrap_err();
     assert_eq!(error.code(), "HF-TM-ROLLED-BACK", "{error}");
     scene.assert_clean([1000, 1000]).await;
 }
