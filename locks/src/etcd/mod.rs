@@ -406,7 +406,7 @@ impl Backend for EtcdLocks {
     }
 
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        let Leave { hold: Hold { name, token }, is_doubtful } = leave;
+        let Leave { hold: Hold { name, token }, is_doubtful, .. } = leave;
         self.watches.forget(*token);
         let mut steps = vec![delete(key(name, *token)), first(&entries(name))];
         if *is_doubtful {

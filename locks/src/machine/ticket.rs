@@ -278,8 +278,9 @@ impl Ticket {
     }
 
     fn send_leave(&self, settings: &Settings, out: &mut Vec<Effect>) {
-        let hold = self.hold(settings);
-        out.push(Effect::Leave(Leave { hold, is_doubtful: self.is_doubtful }));
+        let (hold, is_doubtful) = (self.hold(settings), self.is_doubtful);
+        let is_alone = self.share == Share::All && self.place != Place::Keep;
+        out.push(Effect::Leave(Leave { hold, is_doubtful, is_alone }));
     }
 
     pub(super) fn left(

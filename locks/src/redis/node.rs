@@ -25,6 +25,8 @@ const ANSWER_WITHIN: Duration = WAITER_BEAT;
 /// Before the name of the client whose waiter is woken.
 const CHANNEL: &str = "handfast:lock-wake:";
 
+/// Where the counter of fences is.
+const FENCE: &str = ":fence";
 /// Where those who hold parts are, and their labels.
 const SHARES: &str = ":shares";
 const LABELS: &str = ":labels";
@@ -47,6 +49,8 @@ pub(super) struct Node {
     link: Mutex<Option<Link>>,
     /// For how long after its start a server may have forgotten what it had granted.
     settling: Duration,
+    take: Script,
+    free: Script,
     ask: Script,
     renew: Script,
     leave: Script,
@@ -65,9 +69,11 @@ impl Node {
             client: Client::open(url).map_err(failed)?,
             link: Mutex::new(None),
             settling,
-            ask: Script::new(&[script::ASK_FREE, script::COMMON, script::ASK].concat()),
+            take: Script::new(script::TAKE),
+            free: Script::new(script::FREE),
+            ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
-            leave: Script::new(&[script::LEAVE_HELD, script::COMMON, script::LEAVE].concat()),
+            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
         })
     }
 
@@ -112,6 +118,25 @@ impl Node {
         Ok((answer.map_err(failed)?, settled_at))
     }
 
+    /// Takes a lock that is free and of which there is nothing else; answers its fence. Otherwise
+    /// nothing has happened, and the lock is to be asked for.
+    pub(super) async fn take(&self, ask: &Ask) -> Result<Option<i64>, BackendError> {
+        let mut call = self.take.prepare_invoke();
+        call.key(key(&ask.name, "")).key(key(&ask.name, FENCE));
+        call.arg(format!("{} - {}", ask.token, ask.label)).arg(milliseconds(ask.lease));
+        let (fence, _) = self.call(&call).await?;
+        Ok((fence > 0).then_some(fence))
+    }
+
+    /// Frees a lock of which there is nothing but its holder; answers whether it did. Otherwise
+    /// nothing has happened, and the lock is to be left.
+    pub(super) async fn free(&self, hold: &Hold) -> Result<bool, BackendError> {
+        let mut call = self.free.prepare_invoke();
+        call.key(key(&hold.name, "")).key(key(&hold.name, FENCE));
+        call.arg(format!("{} ", hold.token));
+        Ok(self.call(&call).await?.0)
+    }
+
     /// Answers also since when what this server says of a free lock can be believed.
     pub(super) async fn ask(
         &self,
@@ -124,7 +149,7 @@ impl Node {
             Place::Join | Place::Keep => 1,
         };
         let mut call = self.ask.prepare_invoke();
-        keys(&mut call, &ask.name, &token);
+        keys(&mut call, &ask.name);
         call.arg(&token).arg(milliseconds(ask.lease)).arg(&ask.label).arg(place);
         call.arg(milliseconds(WAITER_ALIVE)).arg(milliseconds(WAITER_BEAT));
         for number in [agreed.fence, agreed.arrival] {
@@ -158,7 +183,7 @@ impl Node {
     pub(super) async fn leave(&self, leave: &Leave) -> Result<Row, BackendError> {
         let token = leave.hold.token.to_string();
         let mut call = self.leave.prepare_invoke();
-        keys(&mut call, &leave.hold.name, &token);
+        keys(&mut call, &leave.hold.name);
         call.arg(&token).arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED));
         call.arg(CHANNEL);
         Ok(self.call(&call).await?.0)
@@ -197,13 +222,8 @@ fn key(name: &LockName, part: &str) -> String {
     format!("handfast:lock:{{{name}}}{part}")
 }
 
-fn keys(call: &mut ScriptInvocation<'_>, name: &LockName, token: &str) {
-    call.key(key(name, ""));
-    for part in [":fence", ":queue", ":alive"] {
-        call.key(key(name, part));
-    }
-    call.key(key(name, &format!(":barred:{token}")));
-    for part in [SHARES, LABELS, ":shared-fence"] {
+fn keys(call: &mut ScriptInvocation<'_>, name: &LockName) {
+    for part in ["", FENCE, ":queue", ":alive", ":barred", SHARES, LABELS, ":shared-fence"] {
         call.key(key(name, part));
     }
 }

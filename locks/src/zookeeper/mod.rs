@@ -363,7 +363,7 @@ impl Backend for ZooKeeperLocks {
     }
 
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        let Leave { hold: Hold { name, token }, is_doubtful } = leave;
+        let Leave { hold: Hold { name, token }, is_doubtful, .. } = leave;
         self.inner.watches.forget(*token);
         if *is_doubtful {
             self.inner.kept().bar(Moment::now(), *token);

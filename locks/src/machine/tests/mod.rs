@@ -168,7 +168,7 @@ impl World {
     fn seize(&mut self, which: usize) {
         let name = LockName::new(NAMES[which]).unwrap();
         let Some(token) = self.table.holder(self.now, &name) else { return };
-        let leave = Leave { hold: Hold { name, token }, is_doubtful: false };
+        let leave = Leave { hold: Hold { name, token }, is_doubtful: false, is_alone: true };
         // Nobody is woken: whoever waits looks by himself.
         let (left, _) = self.table.leave(self.now, &leave);
         assert_eq!(left, Left::Freed);
