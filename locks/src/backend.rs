@@ -64,7 +64,7 @@ pub struct Ask {
     /// How long it is held without renewal, from when the backend grants it.
     pub lease: Duration,
     /// What the client calls itself.
-    pub label: String,
+    pub label: Arc<str>,
     /// Whether to be put in the queue while somebody else holds it.
     pub place: Place,
 }

@@ -8,7 +8,7 @@ use crate::tc::Tc;
 use crate::{LEASE, connect};
 
 fn ask(token: Token, place: Place) -> Ask {
-    let (name, label) = (LockName::new("job").unwrap(), "a test".to_owned());
+    let (name, label) = (LockName::new("job").unwrap(), "a test".into());
     Ask { name, token, share: Share::All, lease: LEASE, label, place }
 }
 

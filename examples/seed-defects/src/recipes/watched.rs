@@ -78,7 +78,7 @@ pub(crate) fn hold(name: &LockName, client: u128) -> Hold {
 
 fn ask(hold: &Hold, lease: Duration) -> Ask {
     let (name, token) = (hold.name.clone(), hold.token);
-    let label = "somebody else".to_owned();
+    let label = "somebody else".into();
     Ask { name, token, share: Share::All, lease, label, place: Place::None }
 }
 
