@@ -3,8 +3,8 @@
 //! KEYS: the lock, which says who holds all of it and expires with the lease: his token, the fence
 //! that several nodes have agreed on for it or `-`, and his label, with spaces in between; the
 //! counter of fences, which never expires; the queue, tokens by time of arrival; the same tokens by
-//! until when they are alive; tokens that are refused, by until when; those who hold parts, tokens by
-//! until when; their labels, and in the field without a name how many parts there are; the fence
+//! until when they are alive; tokens that are refused, by until when; those who hold parts, tokens
+//! by until when; their labels, and in the field without a name how many parts there are; the fence
 //! that they have in common, which goes with the last of them.
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
