@@ -64,7 +64,7 @@ pub struct Ask {
     /// How long it is held without renewal, from when the backend grants it.
     pub lease: Duration,
     /// What the client calls itself.
-    pub label: String,
+    pub label: Arc<str>,
     /// Whether to be put in the queue while somebody else holds it.
     pub place: Place,
 }
@@ -125,6 +125,9 @@ pub struct Leave {
     /// Whether a request of this token went unanswered and may still arrive, after this one: the
     /// backend must then refuse the token.
     pub is_doubtful: bool,
+    /// Whether it was got as a whole and without waiting, so that probably nobody waits behind it:
+    /// a hint which way is the shorter one. It may be wrong, and a backend may ignore it.
+    pub is_alone: bool,
 }
 
 /// The answer to a request to end an acquisition.

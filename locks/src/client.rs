@@ -352,7 +352,7 @@ impl NewLocks {
         let runtime = runtime.map_err(|_| LockError::Settings { reason })?;
         let client: u128 = rand::random();
         let Self { label, lease, hold_max, .. } = self;
-        let settings = Settings { client, label, lease, hold_max };
+        let settings = Settings { client, label: label.into(), lease, hold_max };
         let (serving, shell) = Shell::new(settings, Arc::clone(&self.backend));
         runtime.spawn(serving.serve());
         let (last_number, owned) = (AtomicU64::new(0), Mutex::default());

@@ -1,6 +1,7 @@
 //! What locks are called, and who asks for them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::LockError;
 
@@ -13,7 +14,7 @@ const LABEL_CHARACTERS_MAX: usize = 100;
 ///
 /// Names are compared byte by byte on every backend: no case folding, no trimming.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(String);
+pub struct LockName(Arc<str>);
 
 impl LockName {
     /// Checks a name.
@@ -29,7 +30,7 @@ impl LockName {
         } else if name.chars().any(char::is_control) {
             "it has a control character"
         } else {
-            return Ok(Self(name));
+            return Ok(Self(name.into()));
         };
         Err(LockError::Name { name, reason })
     }

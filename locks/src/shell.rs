@@ -88,6 +88,8 @@ pub(crate) struct Shell {
     desks: HashMap<u64, Desk>,
     calls: FuturesUnordered<BoxFuture<'static, Event>>,
     settling: Vec<oneshot::Sender<()>>,
+    /// Empty between events: kept for its room.
+    effects: Vec<Effect>,
 }
 
 impl Shell {
@@ -106,6 +108,7 @@ impl Shell {
             desks: HashMap::new(),
             calls: FuturesUnordered::new(),
             settling: Vec::new(),
+            effects: Vec::new(),
         };
         (shell, sender)
     }
@@ -184,11 +187,13 @@ impl Shell {
     }
 
     fn decide(&mut self, event: Event) {
-        let mut effects = Vec::new();
+        // An effect may lead to an event, which begins with a list of its own.
+        let mut effects = std::mem::take(&mut self.effects);
         self.machine.decide(Moment::now(), event, &mut effects);
-        for effect in effects {
+        for effect in effects.drain(..) {
             self.carry_out(effect);
         }
+        self.effects = effects;
     }
 
     fn carry_out(&mut self, effect: Effect) {

@@ -65,7 +65,10 @@ async fn a_client_counts_what_becomes_of_its_locks() {
     assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-TIMED-OUT\"}"), 1);
 
     let guard = locks.lock("orders/2").await.unwrap();
-    memory.leave(&Leave { hold: hold_of(&guard), is_doubtful: false }).await.unwrap();
+    memory
+        .leave(&Leave { hold: hold_of(&guard), is_doubtful: false, is_alone: false })
+        .await
+        .unwrap();
     assert_eq!(guard.lost().await, Lost::Taken);
     until(&shown, &renewals("lost")).await;
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"taken\"}"), 1);

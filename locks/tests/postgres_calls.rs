@@ -57,9 +57,12 @@ impl Client {
         assert!(matches!(granted, Answer::Granted { .. }), "{granted:?}");
         let joined = backend.ask(&ask(&self.place, Place::Join)).await.unwrap();
         assert!(matches!(joined, Answer::Busy { .. }), "{joined:?}");
-        backend.leave(&Leave { hold: holder, is_doubtful: false }).await.unwrap();
+        backend.leave(&Leave { hold: holder, is_doubtful: false, is_alone: false }).await.unwrap();
         self.hears(Wake::One(self.place.token)).await;
-        backend.leave(&Leave { hold: self.place.clone(), is_doubtful: false }).await.unwrap();
+        backend
+            .leave(&Leave { hold: self.place.clone(), is_doubtful: false, is_alone: false })
+            .await
+            .unwrap();
     }
 }
 

@@ -119,7 +119,7 @@ async fn a_silent_node_is_told_of_the_release() {
     assert!(nodes.holds(4, &name).await);
     nodes.servers[4].kill().unwrap();
     let hold = handfast_locks::Hold { name: asked.name.clone(), token: asked.token };
-    let left = backend.leave(&Leave { hold, is_doubtful: false }).await.unwrap();
+    let left = backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await.unwrap();
     assert_eq!(left, Left::Freed);
     // With all that it has confirmed.
     nodes.servers[4].restart().unwrap();
@@ -127,10 +127,10 @@ async fn a_silent_node_is_told_of_the_release() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut connection = nodes.connection(4).await;
-    let barred = format!("{}:barred:{}", key(&name), asked.token);
-    let is_barred: bool =
-        redis::cmd("EXISTS").arg(barred).query_async(&mut connection).await.unwrap();
-    assert!(is_barred, "it was the lease that ended");
+    let mut barred = redis::cmd("ZSCORE");
+    barred.arg(format!("{}:barred", key(&name))).arg(asked.token.to_string());
+    let barred: Option<f64> = barred.query_async(&mut connection).await.unwrap();
+    assert!(barred.is_some(), "it was the lease that ended");
 }
 
 /// F6: held on A, B and C; C is started again and has forgotten; C, D and E would be a majority.
@@ -156,7 +156,8 @@ async fn a_node_that_was_started_again_does_not_vote() {
             break;
         }
         // Whoever gives up is refused from then on; somebody else asks.
-        let _left = backend.leave(&Leave { hold: of(&second), is_doubtful: false }).await;
+        let _left =
+            backend.leave(&Leave { hold: of(&second), is_doubtful: false, is_alone: false }).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(granted_at + LEASE_MAX <= Moment::now(), "two majorities at once");

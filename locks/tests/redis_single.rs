@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_locks::fencing::FencedKey;
-use handfast_locks::{LockError, Locks, RedisLocks};
+use handfast_locks::{Answer, Backend, LockError, Locks, Place as Queue, RedisLocks};
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
 
-use stage::{LEASE, fresh, over, server};
+use stage::{LEASE, ask, fresh, hold, over, server};
 
 async fn start() -> DatabaseServer {
     let start = || DatabaseServer::start(Kind::Redis, &Place::new()?, &|| Ok(()));
@@ -121,8 +121,7 @@ async fn a_fail_over_that_forgets_a_lock_is_fenced() {
 
 /// The counter of fences has come over.
 async fn is_replicated(standby: &mut MultiplexedConnection, name: &str) {
-    let counter = format!("handfast:lock:{{{name}}}:fence");
-    while !redis::cmd("EXISTS").arg(&counter).query_async::<bool>(standby).await.unwrap() {
+    while !redis::cmd("EXISTS").arg(counter_key(name)).query_async::<bool>(standby).await.unwrap() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -141,4 +140,76 @@ async fn a_lock_outlives_its_server_where_every_write_is_synced() {
     let after = guard.fence();
     let _outcome = guard.release().await.unwrap();
     assert!(locks(&redis.url()).await.lock(&name).await.unwrap().fence() > after);
+}
+
+/// The server falls back to older data while the client stays connected, as when a replica that is
+/// behind takes its place behind a proxy.
+#[tokio::test]
+async fn fences_grow_over_older_data_under_a_living_connection() {
+    let url = server("HANDFAST_TEST_REDIS");
+    let (locks, mut redis, name) = (locks(&url).await, connection(&url).await, fresh());
+    let mut last = locks.lock(&name).await.unwrap().fence();
+    let older = counter(&mut redis, &name).await;
+    assert_eq!(older, last.to_string());
+    for _ in 0..3 {
+        locks.settle().await.unwrap();
+        let mut set = redis::cmd("SET");
+        set.arg(counter_key(&name)).arg(&older);
+        let () = set.query_async(&mut redis).await.unwrap();
+        let guard = locks.lock(&name).await.unwrap();
+        assert!(last < guard.fence(), "{} after {last}", guard.fence());
+        last = guard.fence();
+    }
+}
+
+/// Whoever asks twice has a fence even if somebody has deleted the counter.
+#[tokio::test]
+async fn a_holder_without_a_counter_has_a_fence() {
+    let url = server("HANDFAST_TEST_REDIS");
+    let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
+    let (name, mut fences) = (fresh(), Vec::new());
+    let ask = ask(&hold(&name), Queue::Join);
+    for _ in 0..2 {
+        let answer = backend.ask(&ask).await.unwrap();
+        let Answer::Granted { fence, .. } = answer else { panic!("{answer:?}") };
+        fences.push(fence);
+        let delete = redis::cmd("DEL").arg(counter_key(&name)).query_async(&mut redis).await;
+        let () = delete.unwrap();
+    }
+    assert!(fences[0] < fences[1], "{fences:?}");
+}
+
+/// The short scripts go by the mark of the counter: it is there as long as anybody waits or holds
+/// a part, and not longer.
+#[tokio::test]
+async fn a_counter_is_marked_while_there_is_more_than_a_holder() {
+    let url = server("HANDFAST_TEST_REDIS");
+    let (one, other) = (locks(&url).await, locks(&url).await);
+    let (mut redis, name) = (connection(&url).await, fresh());
+    let writer = one.lock(&name).await.unwrap();
+    assert_eq!(counter(&mut redis, &name).await, writer.fence().to_string());
+    let waiting = tokio::spawn({
+        let (other, name) = (other.clone(), name.clone());
+        async move { other.lock_shared(&name).await.unwrap() }
+    });
+    let queue = format!("handfast:lock:{{{name}}}:queue");
+    while !redis::cmd("EXISTS").arg(&queue).query_async::<bool>(&mut redis).await.unwrap() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(counter(&mut redis, &name).await, format!("~{}", writer.fence()));
+    drop(writer);
+    let reader = waiting.await.unwrap();
+    assert_eq!(counter(&mut redis, &name).await, format!("~{}", reader.fence()));
+    let fence = reader.fence();
+    let _outcome = reader.release().await.unwrap();
+    assert_eq!(counter(&mut redis, &name).await, fence.to_string());
+    assert!(fence < one.lock(&name).await.unwrap().fence());
+}
+
+fn counter_key(name: &str) -> String {
+    format!("handfast:lock:{{{name}}}:fence")
+}
+
+async fn counter(redis: &mut MultiplexedConnection, name: &str) -> String {
+    redis::cmd("GET").arg(counter_key(name)).query_async(redis).await.unwrap()
 }

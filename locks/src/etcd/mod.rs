@@ -177,7 +177,7 @@ impl EtcdLocks {
         let mut conditions =
             vec![none_since(&entries(&ask.name), line.revision), none_since(&barred(ask.token), 0)];
         let fence = line.fence_of_parts(ask, &mut conditions);
-        let text = Text { holds: true, share: ask.share, fence, label: ask.label.clone() };
+        let text = Text { holds: true, share: ask.share, fence, label: ask.label.to_string() };
         let hold = put(key(&ask.name, ask.token), text.write(), lease);
         let taken = self.etcd.transaction(conditions, vec![hold], Vec::new()).await?;
         if taken.succeeded {
@@ -194,7 +194,8 @@ impl EtcdLocks {
         let own = key(&ask.name, ask.token);
         let conditions =
             vec![none_since(&Range::one(own.clone()), 0), none_since(&barred(ask.token), 0)];
-        let text = Text { holds: false, share: ask.share, fence: None, label: ask.label.clone() };
+        let text =
+            Text { holds: false, share: ask.share, fence: None, label: ask.label.to_string() };
         let join = vec![put(own, text.write(), lease)];
         if !self.etcd.transaction(conditions, join, Vec::new()).await?.succeeded {
             self.end_lease(lease);
@@ -406,7 +407,7 @@ impl Backend for EtcdLocks {
     }
 
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        let Leave { hold: Hold { name, token }, is_doubtful } = leave;
+        let Leave { hold: Hold { name, token }, is_doubtful, .. } = leave;
         self.watches.forget(*token);
         let mut steps = vec![delete(key(name, *token)), first(&entries(name))];
         if *is_doubtful {

@@ -21,6 +21,7 @@ mod ticket;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Share, Wake};
@@ -40,7 +41,7 @@ const GIVE_UP_MIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) client: u128,
-    pub(crate) label: String,
+    pub(crate) label: Arc<str>,
     pub(crate) lease: Duration,
     pub(crate) hold_max: Option<Duration>,
 }
@@ -145,7 +146,8 @@ impl Machine {
             Event::Ask { number, name, share, patience } => {
                 let mut ticket = Ticket::new(number, name, share, patience, now);
                 ticket.ask(now, &self.settings, out);
-                self.put(ticket);
+                self.set_timer(number, None, ticket.timer());
+                self.tickets.insert(number, ticket);
             }
             Event::Answered { number, answer } => {
                 self.change(number, |ticket, settings| ticket.answered(now, answer, settings, out));
@@ -255,19 +257,25 @@ impl Machine {
 
     /// Changes a ticket and its timer together. A late message may name a ticket that has ended.
     fn change(&mut self, number: u64, step: impl FnOnce(&mut Ticket, &Settings) -> bool) {
-        let Some(mut ticket) = self.tickets.remove(&number) else { return };
-        if let Some(at) = ticket.timer() {
-            self.timers.remove(&(at, number));
+        let Some(ticket) = self.tickets.get_mut(&number) else { return };
+        let before = ticket.timer();
+        let goes_on = step(ticket, &self.settings);
+        let after = ticket.timer().filter(|_| goes_on);
+        if !goes_on {
+            self.tickets.remove(&number);
         }
-        if step(&mut ticket, &self.settings) {
-            self.put(ticket);
-        }
+        self.set_timer(number, before, after);
     }
 
-    fn put(&mut self, ticket: Ticket) {
-        if let Some(at) = ticket.timer() {
-            self.timers.insert((at, ticket.number));
+    fn set_timer(&mut self, number: u64, before: Option<Moment>, after: Option<Moment>) {
+        if before == after {
+            return;
         }
-        self.tickets.insert(ticket.number, ticket);
+        if let Some(at) = before {
+            self.timers.remove(&(at, number));
+        }
+        if let Some(at) = after {
+            self.timers.insert((at, number));
+        }
     }
 }

@@ -8,6 +8,8 @@
 //!    └─▶ Lost ─── let go ────────────────┘
 //! ```
 
+use std::sync::Arc;
+
 use super::held::{Downgrade, Held, until};
 use super::{Effect, Patience, Settings};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Share, WAITER_ALIVE};
@@ -112,7 +114,7 @@ impl Ticket {
     fn send_ask(&self, settings: &Settings, out: &mut Vec<Effect>) {
         let Hold { name, token } = self.hold(settings);
         let (share, place, lease) = (self.share, self.place, settings.lease);
-        let label = settings.label.clone();
+        let label = Arc::clone(&settings.label);
         out.push(Effect::Ask(Ask { name, token, share, lease, label, place }));
     }
 
@@ -278,8 +280,9 @@ impl Ticket {
     }
 
     fn send_leave(&self, settings: &Settings, out: &mut Vec<Effect>) {
-        let hold = self.hold(settings);
-        out.push(Effect::Leave(Leave { hold, is_doubtful: self.is_doubtful }));
+        let (hold, is_doubtful) = (self.hold(settings), self.is_doubtful);
+        let is_alone = self.share == Share::All && self.place != Place::Keep;
+        out.push(Effect::Leave(Leave { hold, is_doubtful, is_alone }));
     }
 
     pub(super) fn left(

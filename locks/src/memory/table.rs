@@ -151,7 +151,7 @@ impl Lock {
             self.fence += 1;
         }
         self.is_shared = share != Share::All;
-        self.held.push(Held { token, label: ask.label.clone(), share, expires_at });
+        self.held.push(Held { token, label: ask.label.to_string(), share, expires_at });
         Fence::new(self.fence)
     }
 

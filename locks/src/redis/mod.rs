@@ -1,6 +1,9 @@
 //! Locks in a single Redis.
 //!
-//! One script a request, so that nothing is ever half done, by the server's clock. Fencing tokens
+//! One script decides a request, so that nothing is ever half done, by the server's clock. A lock
+//! is mostly free when it is asked for, and wanted by nobody else when it is released: for that
+//! there are short scripts, which touch nothing but the lock and its counter. Where one of them
+//! finds more than that, it changes nothing, and the full one follows. Fencing tokens
 //! are a counter that is never below the server's clock in microseconds: after a loss of all data
 //! they go on above every old one, unless the clock was set back too. A fail-over to a replica may
 //! still give the lock to two; that is why the grade is efficiency.
@@ -20,7 +23,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use self::node::{Agreed, Node, Row};
-use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Wake};
+use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, Wake};
 use crate::error::{BackendError, LockError};
 use crate::name::Fence;
 use crate::seen::Seen;
@@ -64,6 +67,13 @@ impl Backend for RedisLocks {
     }
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+        // Whoever has waited already finds more than a free lock.
+        if ask.share == Share::All
+            && ask.place != Place::Keep
+            && let Some(fence) = self.node.take(ask).await?
+        {
+            return Ok(Answer::granted(Fence::new(fence)));
+        }
         let (row, _) = self.node.ask(ask, Agreed::default()).await?;
         match row.0 {
             1.. => Ok(Answer::granted(Fence::new(row.0))),
@@ -80,6 +90,9 @@ impl Backend for RedisLocks {
     }
 
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
+        if leave.is_alone && !leave.is_doubtful && self.node.free(&leave.hold).await? {
+            return Ok(Left::Freed);
+        }
         let row = self.node.leave(leave).await?;
         if row.0 > 0 {
             return Ok(Left::Freed);

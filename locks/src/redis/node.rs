@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, Script, ScriptInvocation};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisWrite, Script,
+    ServerErrorKind,
+};
 use tokio::sync::{Mutex, mpsc};
 
 use super::script;
@@ -25,9 +28,17 @@ const ANSWER_WITHIN: Duration = WAITER_BEAT;
 /// Before the name of the client whose waiter is woken.
 const CHANNEL: &str = "handfast:lock-wake:";
 
+/// Where the counter of fences is.
+const FENCE: &str = ":fence";
 /// Where those who hold parts are, and their labels.
 const SHARES: &str = ":shares";
 const LABELS: &str = ":labels";
+
+/// The keys of a lock that is held as a whole.
+const HOLDER: [&str; 2] = ["", FENCE];
+/// All keys of a lock.
+const PARTS: [&str; 8] =
+    ["", FENCE, ":queue", ":alive", ":barred", SHARES, LABELS, ":shared-fence"];
 
 /// What the scripts answer: a fence if granted or freed, else the holder; see `script.rs`.
 pub(super) type Row = (i64, String, String, i64, i64, i64);
@@ -47,6 +58,8 @@ pub(super) struct Node {
     link: Mutex<Option<Link>>,
     /// For how long after its start a server may have forgotten what it had granted.
     settling: Duration,
+    take: Script,
+    free: Script,
     ask: Script,
     renew: Script,
     leave: Script,
@@ -65,9 +78,11 @@ impl Node {
             client: Client::open(url).map_err(failed)?,
             link: Mutex::new(None),
             settling,
-            ask: Script::new(&[script::ASK_FREE, script::COMMON, script::ASK].concat()),
+            take: Script::new(script::TAKE),
+            free: Script::new(script::FREE),
+            ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
-            leave: Script::new(&[script::LEAVE_HELD, script::COMMON, script::LEAVE].concat()),
+            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
         })
     }
 
@@ -101,15 +116,41 @@ impl Node {
 
     async fn call<T: FromRedisValue>(
         &self,
-        invocation: &ScriptInvocation<'_>,
+        script: &Script,
+        call: &Cmd,
     ) -> Result<(T, Moment), BackendError> {
         let Link { mut connection, settled_at } = self.link().await?;
-        let answer = invocation.invoke_async(&mut connection).await;
+        let mut answer = call.query_async(&mut connection).await;
+        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
+        if answer.as_ref().is_err_and(|error: &RedisError| error.kind() == unknown) {
+            answer = match script.load_async(&mut connection).await {
+                Ok(_) => call.query_async(&mut connection).await,
+                Err(error) => Err(error),
+            };
+        }
         if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             // The next request makes another one.
             *self.link.lock().await = None;
         }
         Ok((answer.map_err(failed)?, settled_at))
+    }
+
+    /// Takes a lock that is free and of which there is nothing else; answers its fence. Otherwise
+    /// nothing has happened, and the lock is to be asked for.
+    pub(super) async fn take(&self, ask: &Ask) -> Result<Option<i64>, BackendError> {
+        let mut call = call_of(&self.take, &ask.name, &HOLDER);
+        call.write_arg_fmt(format_args!("{} - {}", ask.token, ask.label));
+        call.arg(milliseconds(ask.lease));
+        let (fence, _) = self.call(&self.take, &call).await?;
+        Ok((fence > 0).then_some(fence))
+    }
+
+    /// Frees a lock of which there is nothing but its holder; answers whether it did. Otherwise
+    /// nothing has happened, and the lock is to be left.
+    pub(super) async fn free(&self, hold: &Hold) -> Result<bool, BackendError> {
+        let mut call = call_of(&self.free, &hold.name, &HOLDER);
+        call.write_arg_fmt(format_args!("{} ", hold.token));
+        Ok(self.call(&self.free, &call).await?.0)
     }
 
     /// Answers also since when what this server says of a free lock can be believed.
@@ -118,14 +159,13 @@ impl Node {
         ask: &Ask,
         agreed: Agreed,
     ) -> Result<(Row, Moment), BackendError> {
-        let token = ask.token.to_string();
         let place = match ask.place {
             Place::None => 0,
             Place::Join | Place::Keep => 1,
         };
-        let mut call = self.ask.prepare_invoke();
-        keys(&mut call, &ask.name, &token);
-        call.arg(&token).arg(milliseconds(ask.lease)).arg(&ask.label).arg(place);
+        let mut call = call_of(&self.ask, &ask.name, &PARTS);
+        call.write_arg_fmt(ask.token);
+        call.arg(milliseconds(ask.lease)).arg(&*ask.label).arg(place);
         call.arg(milliseconds(WAITER_ALIVE)).arg(milliseconds(WAITER_BEAT));
         for number in [agreed.fence, agreed.arrival] {
             call.arg(number.map(|number| number.to_string()).unwrap_or_default());
@@ -135,7 +175,7 @@ impl Node {
             Share::One { of } => call.arg(of),
         };
         call.arg(CHANNEL);
-        self.call(&call).await
+        self.call(&self.ask, &call).await
     }
 
     pub(super) async fn renew(
@@ -143,25 +183,24 @@ impl Node {
         holds: &[Hold],
         lease: Duration,
     ) -> Result<Vec<bool>, BackendError> {
-        let mut call = self.renew.prepare_invoke();
+        let parts = ["", SHARES, LABELS];
+        let mut call = begin(&self.renew, holds.len() * parts.len());
+        for hold in holds {
+            keys(&mut call, &hold.name, &parts);
+        }
         call.arg(milliseconds(lease));
         for hold in holds {
-            for part in ["", SHARES, LABELS] {
-                call.key(key(&hold.name, part));
-            }
-            call.arg(hold.token.to_string());
+            call.write_arg_fmt(hold.token);
         }
-        let (held, _): (Vec<i64>, _) = self.call(&call).await?;
+        let (held, _): (Vec<i64>, _) = self.call(&self.renew, &call).await?;
         Ok(held.into_iter().map(|held| held == 1).collect())
     }
 
     pub(super) async fn leave(&self, leave: &Leave) -> Result<Row, BackendError> {
-        let token = leave.hold.token.to_string();
-        let mut call = self.leave.prepare_invoke();
-        keys(&mut call, &leave.hold.name, &token);
-        call.arg(&token).arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED));
-        call.arg(CHANNEL);
-        Ok(self.call(&call).await?.0)
+        let mut call = call_of(&self.leave, &leave.hold.name, &PARTS);
+        call.write_arg_fmt(leave.hold.token);
+        call.arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED)).arg(CHANNEL);
+        Ok(self.call(&self.leave, &call).await?.0)
     }
 
     pub(super) async fn listen(
@@ -192,19 +231,22 @@ fn field<'a>(about: &'a str, name: &str) -> &'a str {
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
-/// All keys of a lock are in one slot of a cluster.
-fn key(name: &LockName, part: &str) -> String {
-    format!("handfast:lock:{{{name}}}{part}")
+fn call_of(script: &Script, name: &LockName, parts: &[&str]) -> Cmd {
+    let mut call = begin(script, parts.len());
+    keys(&mut call, name, parts);
+    call
 }
 
-fn keys(call: &mut ScriptInvocation<'_>, name: &LockName, token: &str) {
-    call.key(key(name, ""));
-    for part in [":fence", ":queue", ":alive"] {
-        call.key(key(name, part));
-    }
-    call.key(key(name, &format!(":barred:{token}")));
-    for part in [SHARES, LABELS, ":shared-fence"] {
-        call.key(key(name, part));
+fn begin(script: &Script, keys: usize) -> Cmd {
+    let mut call = redis::cmd("EVALSHA");
+    call.arg(script.get_hash()).arg(keys);
+    call
+}
+
+/// All keys of a lock are in one slot of a cluster.
+fn keys(call: &mut Cmd, name: &LockName, parts: &[&str]) {
+    for part in parts {
+        call.write_arg_fmt(format_args!("handfast:lock:{{{name}}}{part}"));
     }
 }
 

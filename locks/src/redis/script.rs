@@ -1,24 +1,59 @@
 //! What Redis does for a lock. A script runs alone, and all of it lasts or none.
 //!
-//! KEYS: the lock, a hash of `owner`, `label` and `fence` that expires with the lease; the counter
-//! of fences, which never does; the queue, tokens by time of arrival; the same tokens by until when
-//! they are alive; a mark if the token is barred; those who hold parts, tokens by until when; their
-//! labels, and in the field without a name how many parts there are; the fence that they have in
-//! common, which goes when somebody gets all.
+//! KEYS: the lock, which says who holds all of it and expires with the lease: his token, the fence
+//! that several nodes have agreed on for it or `-`, and his label, with spaces in between; the
+//! counter of fences, which never expires; the queue, tokens by time of arrival; the same tokens by
+//! until when they are alive; tokens that are refused, by until when; those who hold parts, tokens
+//! by until when; their labels, and in the field without a name how many parts there are; the fence
+//! that they have in common, which goes with the last of them.
 //!
-//! Answers: a positive number if granted or freed, a negative one if others hold that many parts,
-//! else 0; the holder's token and label; what is left of the lease; how many wait longer; for a
-//! lock that is granted, whether its fence is what several nodes have agreed on, for one that is
-//! not, the caller's time of arrival, if it waits.
+//! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
+//! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
+//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts, [`TAKE`] and
+//! [`FREE`], see by it that a lock is none of theirs; the others set and remove it. What has
+//! expired by itself leaves the mark behind until one of them looks.
+//!
+//! Answers, but for the short ones: a positive number if granted or freed, a negative one if others
+//! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many
+//! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
+//! for one that is not, the caller's time of arrival, if it waits.
 
-/// In front of the scripts for one lock: time, and what has ended by then.
+/// All there is to do for a lock as it mostly is: held by nobody, waited for by nobody, barred to
+/// nobody and without parts, asked for as a whole. KEYS: the lock, the counter. ARGV: what the lock
+/// is to say, lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
+pub(super) const TAKE: &str = r"
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+local time = redis.call('TIME')
+-- As in next_fence().
+local fence = time[1] * 1000000 + time[2]
+local last = redis.call('GETSET', KEYS[2], string.format('%.0f', fence)) or '0'
+if (tonumber(last) or fence) < fence then return fence end
+redis.call('SET', KEYS[2], last)
+redis.call('DEL', KEYS[1])
+return 0
+";
+
+/// The same for its release. KEYS: the lock, the counter. ARGV: the token and a space. Answers 1,
+/// or 0 with everything as it was: then it takes [`LEAVE`].
+pub(super) const FREE: &str = r"
+local held = redis.call('GET', KEYS[1])
+if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if not tonumber(redis.call('GET', KEYS[2])) then return 0 end
+return redis.call('DEL', KEYS[1])
+";
+
+/// In front of the scripts for one lock: what there is of it.
 pub(super) const COMMON: &str = r"
+local token = ARGV[1]
+local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local owner, agreed, label = string.match(redis.call('GET', KEYS[1]) or '', '^(%S+) (%S+) (.*)$')
 local function forget_ended()
   for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
     redis.call('ZREM', KEYS[3], dead)
     redis.call('ZREM', KEYS[4], dead)
   end
+  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
   for _, ended in ipairs(redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', now)) do
     redis.call('ZREM', KEYS[6], ended)
     redis.call('HDEL', KEYS[7], ended)
@@ -30,42 +65,20 @@ local function wake_next(channel)
 end
 -- Who holds it, his label, what is left of his lease.
 local function holder()
-  local owner = redis.call('HGET', KEYS[1], 'owner')
-  if owner then
-    return owner, redis.call('HGET', KEYS[1], 'label'), redis.call('PTTL', KEYS[1])
-  end
+  if owner then return owner, label, redis.call('PTTL', KEYS[1]) end
   local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
   if first[1] then return first[1], redis.call('HGET', KEYS[7], first[1]), first[2] - now end
   return false, '', 0
 end
-";
-
-/// In front of [`ASK`], and enough for a lock as it mostly is: held by nobody, waited for by
-/// nobody, barred to nobody and without parts, asked for as a whole. The rest of the script would
-/// do the same with three times as many commands.
-pub(super) const ASK_FREE: &str = r"
-local token = ARGV[1]
-local time = redis.call('TIME')
--- Above the one before, and never below the clock: also after a loss of all data.
-local function next_fence()
-  -- Below 2^53 for two centuries, so that Lua's numbers are exact.
-  local fence = time[1] * 1000000 + time[2]
-  local last = tonumber(redis.call('GETSET', KEYS[2], string.format('%.0f', fence)) or '0')
-  if last >= fence then
-    fence = last + 1
-    redis.call('SET', KEYS[2], string.format('%.0f', fence))
-  end
-  return fence
+local function last_fence()
+  return tonumber(string.match(redis.call('GET', KEYS[2]) or '0', '%d+'))
 end
-local function hold_all(fence)
-  redis.call('HSET', KEYS[1], 'owner', token, 'label', ARGV[3],
-    'fence', string.format('%.0f', fence))
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-if ARGV[9] == '' and redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[5], KEYS[6], KEYS[8]) == 0 then
-  local fence = next_fence()
-  hold_all(fence)
-  return { fence, '', '', 0, 0, 0 }
+-- At the end of every script that may change what the mark is about.
+local function mark_counter()
+  local counter = redis.call('GET', KEYS[2]) or '0'
+  local marked = string.match(counter, '%d+')
+  if redis.call('EXISTS', KEYS[3], KEYS[5], KEYS[6], KEYS[8]) > 0 then marked = '~' .. marked end
+  if marked ~= counter then redis.call('SET', KEYS[2], marked) end
 end
 ";
 
@@ -74,6 +87,16 @@ end
 /// is asked of, or nothing for all; the channels' prefix.
 pub(super) const ASK: &str = r"
 local parts = tonumber(ARGV[9])
+-- Above the one before, and never below the clock: also after a loss of all data.
+local function next_fence()
+  -- Below 2^53 for two centuries, so that Lua's numbers are exact.
+  local fence = math.max(time[1] * 1000000 + time[2], last_fence() + 1)
+  redis.call('SET', KEYS[2], string.format('%.0f', fence))
+  return fence
+end
+local function hold_all(agreed, label)
+  redis.call('SET', KEYS[1], token .. ' ' .. agreed .. ' ' .. label, 'PX', ARGV[2])
+end
 local function hold_part(fence)
   redis.call('ZADD', KEYS[6], string.format('%.0f', now + ARGV[2]), token)
   redis.call('HSET', KEYS[7], token, ARGV[3], '', ARGV[9])
@@ -84,68 +107,74 @@ local function hold_part(fence)
     end
   end
 end
-if redis.call('EXISTS', KEYS[5]) == 1 then return { 0, '', '', 0, 1, 0 } end
-forget_ended()
-local owner, label, left = holder()
-local count = redis.call('ZCARD', KEYS[6])
-if redis.call('HGET', KEYS[1], 'owner') == token then
-  -- Asked twice: the same answer.
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- Asked twice: the same answer.
+local function hold_still()
   if ARGV[7] ~= '' then
-    redis.call('HSET', KEYS[1], 'fence', ARGV[7], 'is_agreed', '1')
-    if tonumber(redis.call('GET', KEYS[2]) or '0') < tonumber(ARGV[7]) then
-      redis.call('SET', KEYS[2], ARGV[7])
-    end
+    agreed = ARGV[7]
+    if last_fence() < tonumber(agreed) then redis.call('SET', KEYS[2], agreed) end
   end
-  local is_agreed = redis.call('HGET', KEYS[1], 'is_agreed') or '0'
-  local fence = tonumber(redis.call('HGET', KEYS[1], 'fence'))
+  local fence = tonumber(agreed) or last_fence()
+  -- Somebody has deleted the counter.
+  if fence == 0 then fence = next_fence() end
   if parts then
     -- All that he does not keep is free.
     hold_part(fence)
     redis.call('DEL', KEYS[1])
     wake_next(ARGV[10])
+  else
+    hold_all(agreed, label)
   end
-  return { fence, '', '', 0, 0, tonumber(is_agreed) }
+  return { fence, '', '', 0, 0, agreed == '-' and 0 or 1 }
 end
-if redis.call('ZSCORE', KEYS[6], token) then
-  local fence = tonumber(redis.call('GET', KEYS[8]))
-  if parts then hold_part(fence) end
-  return { fence, '', '', 0, 0, 0 }
-end
-if parts and count > 0 and redis.call('HGET', KEYS[7], '') ~= ARGV[9] then
-  return { -tonumber(redis.call('HGET', KEYS[7], '')), '', '', 0, 0, 0 }
-end
-if not owner or (parts and count > 0 and count < parts) then
-  local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-  if not first or first == token then
-    local fence = parts and tonumber(redis.call('GET', KEYS[8]) or nil)
-    if not fence then fence = next_fence() end
-    redis.call('ZREM', KEYS[3], token)
-    redis.call('ZREM', KEYS[4], token)
-    if parts then
-      hold_part(fence)
-      if count + 1 < parts then wake_next(ARGV[10]) end
-    else
-      redis.call('DEL', KEYS[8])
-      hold_all(fence)
-    end
+local function ask()
+  forget_ended()
+  if redis.call('ZSCORE', KEYS[5], token) then return { 0, '', '', 0, 1, 0 } end
+  if owner == token then return hold_still() end
+  local owner, label, left = holder()
+  local count = redis.call('ZCARD', KEYS[6])
+  if redis.call('ZSCORE', KEYS[6], token) then
+    local fence = tonumber(redis.call('GET', KEYS[8]))
+    if parts then hold_part(fence) end
     return { fence, '', '', 0, 0, 0 }
   end
-end
-if ARGV[4] == '1' then
-  if ARGV[8] ~= '' then
-    redis.call('ZADD', KEYS[3], ARGV[8], token)
-  else
-    redis.call('ZADD', KEYS[3], 'NX', string.format('%.0f', time[1] * 1000000 + time[2]), token)
+  if parts and count > 0 and redis.call('HGET', KEYS[7], '') ~= ARGV[9] then
+    return { -tonumber(redis.call('HGET', KEYS[7], '')), '', '', 0, 0, 0 }
   end
-  redis.call('ZADD', KEYS[4], string.format('%.0f', now + ARGV[5]), token)
-  redis.call('PEXPIRE', KEYS[3], ARGV[5] * 2)
-  redis.call('PEXPIRE', KEYS[4], ARGV[5] * 2)
+  if not owner or (parts and count > 0 and count < parts) then
+    local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not first or first == token then
+      local fence = parts and tonumber(redis.call('GET', KEYS[8]) or nil)
+      if not fence then fence = next_fence() end
+      redis.call('ZREM', KEYS[3], token)
+      redis.call('ZREM', KEYS[4], token)
+      if parts then
+        hold_part(fence)
+        if count + 1 < parts then wake_next(ARGV[10]) end
+      else
+        redis.call('DEL', KEYS[8])
+        hold_all('-', ARGV[3])
+      end
+      return { fence, '', '', 0, 0, 0 }
+    end
+  end
+  if ARGV[4] == '1' then
+    if ARGV[8] ~= '' then
+      redis.call('ZADD', KEYS[3], ARGV[8], token)
+    else
+      redis.call('ZADD', KEYS[3], 'NX', string.format('%.0f', time[1] * 1000000 + time[2]), token)
+    end
+    redis.call('ZADD', KEYS[4], string.format('%.0f', now + ARGV[5]), token)
+    redis.call('PEXPIRE', KEYS[3], ARGV[5] * 2)
+    redis.call('PEXPIRE', KEYS[4], ARGV[5] * 2)
+  end
+  local ahead = redis.call('ZRANK', KEYS[3], token) or redis.call('ZCARD', KEYS[3])
+  if not owner then left = tonumber(ARGV[6]) end
+  local arrival = tonumber(redis.call('ZSCORE', KEYS[3], token) or '0')
+  return { 0, owner or '', label, left, ahead, arrival }
 end
-local ahead = redis.call('ZRANK', KEYS[3], token) or redis.call('ZCARD', KEYS[3])
-if not owner then left = tonumber(ARGV[6]) end
-local arrival = tonumber(redis.call('ZSCORE', KEYS[3], token) or '0')
-return { 0, owner or '', label, left, ahead, arrival }
+local answer = ask()
+mark_counter()
+return answer
 ";
 
 /// KEYS: of each lock itself, those who hold parts, their labels. ARGV: lease, a token for each. A
@@ -158,7 +187,7 @@ for at = 1, #KEYS / 3 do
   local lock, shares, labels = KEYS[at * 3 - 2], KEYS[at * 3 - 1], KEYS[at * 3]
   local token = ARGV[at + 1]
   held[at] = 0
-  if redis.call('HGET', lock, 'owner') == token then
+  if string.match(redis.call('GET', lock) or '', '^%S+') == token then
     redis.call('PEXPIRE', lock, ARGV[1])
     held[at] = 1
   elseif tonumber(redis.call('ZSCORE', shares, token) or '0') > now then
@@ -172,36 +201,33 @@ end
 return held
 ";
 
-/// In front of [`LEAVE`], and enough for a lock as it mostly is when it is released: held as a
-/// whole by who lets it go, waited for by nobody, and no request of its token on the way.
-pub(super) const LEAVE_HELD: &str = r"
-local token = ARGV[1]
-if ARGV[2] ~= '1' and redis.call('HGET', KEYS[1], 'owner') == token
-  and redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 then
-  redis.call('DEL', KEYS[1])
-  return { 1, '', '', 0, 0, 0 }
-end
-local time = redis.call('TIME')
-";
-
 /// ARGV: token, whether a request of it may still come, how long to refuse it then, the channels'
 /// prefix.
 pub(super) const LEAVE: &str = r"
-if ARGV[2] == '1' then redis.call('SET', KEYS[5], 1, 'PX', ARGV[3]) end
-redis.call('ZREM', KEYS[3], token)
-redis.call('ZREM', KEYS[4], token)
-forget_ended()
-local owner, label, left = holder()
-local freed = 0
-if redis.call('HGET', KEYS[1], 'owner') == token then
-  redis.call('DEL', KEYS[1])
-  freed = 1
-elseif redis.call('ZREM', KEYS[6], token) == 1 then
-  redis.call('HDEL', KEYS[7], token)
-  freed = 1
-elseif redis.call('EXISTS', KEYS[1]) == 1 then
-  return { 0, owner, label, left, 0, 0 }
+if ARGV[2] == '1' then
+  redis.call('ZADD', KEYS[5], string.format('%.0f', now + ARGV[3]), token)
+  redis.call('PEXPIRE', KEYS[5], ARGV[3])
 end
-wake_next(ARGV[4])
-return { freed, owner or '', label, left, 0, 0 }
+local function leave()
+  redis.call('ZREM', KEYS[3], token)
+  redis.call('ZREM', KEYS[4], token)
+  forget_ended()
+  local holder, label, left = holder()
+  local freed = 0
+  if owner == token then
+    redis.call('DEL', KEYS[1])
+    freed = 1
+  elseif redis.call('ZREM', KEYS[6], token) == 1 then
+    redis.call('HDEL', KEYS[7], token)
+    if redis.call('EXISTS', KEYS[6]) == 0 then redis.call('DEL', KEYS[8]) end
+    freed = 1
+  elseif owner then
+    return { 0, owner, label, left, 0, 0 }
+  end
+  wake_next(ARGV[4])
+  return { freed, holder or '', label, left, 0, 0 }
+end
+local answer = leave()
+mark_counter()
+return answer
 ";

@@ -161,7 +161,7 @@ async fn take(
     let ahead = sqlx::query_scalar(AHEAD).bind(name).bind(token);
     let ahead: i64 = ahead.fetch_one(&mut *connection).await?;
     let lease = i64::try_from(ask.lease.as_micros()).unwrap_or(i64::MAX);
-    let take = sqlx::query(TAKE).bind(name).bind(token).bind(&ask.label).bind(lease);
+    let take = sqlx::query(TAKE).bind(name).bind(token).bind(&*ask.label).bind(lease);
     let taken = take.bind(ahead).bind(ahead).execute(connection).await?.last_insert_id();
     Ok(i64::try_from(taken).ok().filter(|fence| *fence > 0))
 }

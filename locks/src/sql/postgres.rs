@@ -155,7 +155,7 @@ async fn take(
     ask: &Ask,
     token: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&ask.label);
+    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&*ask.label);
     take.bind(ask.lease.as_secs_f64()).fetch_optional(connection).await
 }
 

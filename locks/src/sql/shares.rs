@@ -97,7 +97,7 @@ macro_rules! sql_shares {
             let verdict = standing.verdict(token, of);
             match verdict {
                 Verdict::Part { fence } => {
-                    let put = sqlx::query(PUT_SHARE).bind(name).bind(token).bind(&ask.label);
+                    let put = sqlx::query(PUT_SHARE).bind(name).bind(token).bind(&*ask.label);
                     let put = put.bind(i64::from(of)).bind(microseconds(ask.lease));
                     put.execute(&mut *turn).await?;
                     share_row(&mut turn, name, fence).await?;

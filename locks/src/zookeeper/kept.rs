@@ -166,7 +166,7 @@ mod tests {
 
     fn ask() -> Ask {
         let (name, token) = (LockName::new("a").unwrap(), Token { client: 1, number: 1 });
-        let (share, label, place) = (Share::All, String::new(), Queue::Join);
+        let (share, label, place) = (Share::All, "".into(), Queue::Join);
         Ask { name, token, share, lease: LEASE, label, place }
     }
 

@@ -63,7 +63,7 @@ impl Look<'_> {
             }
         }
         let Some((place, fence, version)) = source else { return Ok(None) };
-        let text = Text { fence: Some(fence), label: self.ask.label.clone() }.write();
+        let text = Text { fence: Some(fence), label: self.ask.label.to_string() }.write();
         let mut write = self.client.new_multi_writer();
         if place != at {
             write.add_check_version(&self.line[place].path, version).map_err(failed)?;

@@ -170,7 +170,7 @@ impl Inner {
     /// Stands in line: makes the node, and the folders above it if they are not there.
     async fn join(&self, client: &Client, ask: &Ask) -> Result<(), BackendError> {
         let path = prefix(&ask.name, ask.token, ask.share);
-        let text = Text { fence: None, label: ask.label.clone() }.write();
+        let text = Text { fence: None, label: ask.label.to_string() }.write();
         let acls = self.link.acls();
         let options = CreateMode::EphemeralSequential.with_acls(acls);
         let made = match client.create(&path, text.as_bytes(), &options).await {
@@ -257,7 +257,8 @@ impl Inner {
         fence: Fence,
     ) -> Result<Option<Answer>, BackendError> {
         if own.share == Share::All && look.ask.share != Share::All {
-            let text = Text { fence: Some(fence.number()), label: look.ask.label.clone() }.write();
+            let text =
+                Text { fence: Some(fence.number()), label: look.ask.label.to_string() }.write();
             match look.client.set_data(&own.path, text.as_bytes(), None).await {
                 Ok(_) => {}
                 Err(Error::NoNode) => return Ok(None),
@@ -363,7 +364,7 @@ impl Backend for ZooKeeperLocks {
     }
 
     async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        let Leave { hold: Hold { name, token }, is_doubtful } = leave;
+        let Leave { hold: Hold { name, token }, is_doubtful, .. } = leave;
         self.inner.watches.forget(*token);
         if *is_doubtful {
             self.inner.kept().bar(Moment::now(), *token);

@@ -49,7 +49,7 @@ pub(crate) async fn a_renewal_does_not_bring_back_what_was_lost(stage: &Stage) {
         tokio::time::sleep(SHORT / 4).await;
     }
     assert_eq!(renew().await, [false]);
-    let leave = handfast_locks::Leave { hold: next, is_doubtful: false };
+    let leave = handfast_locks::Leave { hold: next, is_doubtful: false, is_alone: true };
     stage.backend.leave(&leave).await.unwrap();
     // Free, and still not the old one's.
     assert_eq!(renew().await, [false]);

@@ -92,7 +92,7 @@ pub(crate) async fn an_owner_who_lost_a_lock_asks_anew(stage: &Stage) {
 }
 
 async fn leave(stage: &Stage, hold: Hold) -> Left {
-    stage.backend.leave(&Leave { hold, is_doubtful: false }).await.unwrap()
+    stage.backend.leave(&Leave { hold, is_doubtful: false, is_alone: true }).await.unwrap()
 }
 
 /// Frees a lock behind its guard's back.

@@ -39,7 +39,7 @@ pub(crate) async fn asking_twice_is_answered_alike(stage: &Stage) {
     for place in [Place::None, Place::Join, Place::Keep] {
         assert_eq!(granted(stage, &hold, place).await, first);
     }
-    let leave = Leave { hold, is_doubtful: false };
+    let leave = Leave { hold, is_doubtful: false, is_alone: true };
     assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::Freed);
     assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::NotHeld { current: None });
 }
@@ -54,7 +54,7 @@ async fn granted(stage: &Stage, hold: &Hold, place: Place) -> Fence {
 pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stage) {
     let name = fresh();
     let late = hold(&name);
-    let leave = Leave { hold: late.clone(), is_doubtful: true };
+    let leave = Leave { hold: late.clone(), is_doubtful: true, is_alone: false };
     stage.backend.leave(&leave).await.unwrap();
     let answer = stage.backend.ask(&ask(&late, Place::None)).await.unwrap();
     assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
@@ -70,7 +70,7 @@ pub(crate) async fn a_request_that_arrives_after_a_lost_lock_was_given_up_is_ref
     assert!(matches!(stage.backend.ask(&short).await.unwrap(), Answer::Granted { .. }));
     // It ends, and nobody else takes the lock.
     tokio::time::sleep(SHORT * 2).await;
-    let leave = Leave { hold: lost.clone(), is_doubtful: true };
+    let leave = Leave { hold: lost.clone(), is_doubtful: true, is_alone: false };
     stage.backend.leave(&leave).await.unwrap();
     let answer = stage.backend.ask(&ask(&lost, Place::None)).await.unwrap();
     assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");

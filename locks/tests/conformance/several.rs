@@ -87,7 +87,7 @@ pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(stage: &Stage) 
     let holder = held_by(stage, &names[0], "all").await;
     let name = handfast_locks::LockName::new(&*names[0]).unwrap();
     let hold = handfast_locks::Hold { name, token: holder.token };
-    let leave = handfast_locks::Leave { hold, is_doubtful: false };
+    let leave = handfast_locks::Leave { hold, is_doubtful: false, is_alone: true };
     stage.backend.leave(&leave).await.unwrap();
     let ended = waiting.await.unwrap();
     assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");

@@ -256,7 +256,7 @@ fn ask_for(name: &str, share: Share) -> Ask {
 
 async fn leave(stage: &Stage, ask: &Ask) -> Left {
     let hold = handfast_locks::Hold { name: ask.name.clone(), token: ask.token };
-    stage.backend.leave(&Leave { hold, is_doubtful: false }).await.unwrap()
+    stage.backend.leave(&Leave { hold, is_doubtful: false, is_alone: true }).await.unwrap()
 }
 
 /// Somebody who waits, and is in the queue.

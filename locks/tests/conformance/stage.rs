@@ -98,7 +98,7 @@ pub(crate) fn hold(name: &str) -> Hold {
 
 pub(crate) fn ask(hold: &Hold, place: Place) -> Ask {
     let (name, token) = (hold.name.clone(), hold.token);
-    let (share, label) = (Share::All, "a test".to_owned());
+    let (share, label) = (Share::All, "a test".into());
     Ask { name, token, share, lease: LEASE, label, place }
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn a_newcomer_does_not_overtake(stage: &Stage) {
     granted(stage, &ask(&holder, Place::None)).await;
     let joined = stage.backend.ask(&ask(&waiter, Place::Join)).await.unwrap();
     assert!(matches!(joined, Answer::Busy { holder: Some(_), .. }));
-    let leave = Leave { hold: holder, is_doubtful: false };
+    let leave = Leave { hold: holder, is_doubtful: false, is_alone: true };
     stage.backend.leave(&leave).await.unwrap();
     let refused = stage.backend.ask(&ask(&newcomer, Place::None)).await.unwrap();
     // It is the waiter's, if not yet in name.

@@ -16,7 +16,7 @@ async fn a_lock_that_was_not_released_stays_closed_for_a_while() {
     // A client that has died: nobody renews.
     let token = Token { client: 7, number: 1 };
     let (name, share, lease) = (LockName::new("job").unwrap(), Share::All, SHORT);
-    let (label, place) = ("died".to_owned(), Place::None);
+    let (label, place) = ("died".into(), Place::None);
     let began = Moment::now();
     backend.ask(&Ask { name, token, share, lease, label, place }).await.unwrap();
     let guard = over(backend.clone()).start().unwrap().lock("job").await.unwrap();

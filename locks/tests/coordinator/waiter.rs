@@ -8,7 +8,7 @@ use crate::tc::Tc;
 use crate::{LEASE, connect};
 
 fn ask(token: Token, place: Place) -> Ask {
-    let (name, label) = (LockName::new("job").unwrap(), "a test".to_owned());
+    let (name, label) = (LockName::new("job").unwrap(), "a test".into());
     Ask { name, token, share: Share::All, lease: LEASE, label, place }
 }
 
@@ -29,7 +29,7 @@ async fn a_waiter_who_was_given_up_may_come_back() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let hold = Hold { name: LockName::new("job").unwrap(), token: holder };
-    backend.leave(&Leave { hold, is_doubtful: false }).await.unwrap();
+    backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await.unwrap();
     while !matches!(backend.ask(&ask(waiter, Place::Keep)).await.unwrap(), Answer::Granted { .. }) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

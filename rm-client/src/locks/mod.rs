@@ -129,7 +129,7 @@ impl Shared {
     }
 
     async fn release(&self, leave: &Leave) -> Result<Left, BackendError> {
-        let Leave { hold: Hold { name, token }, is_doubtful } = leave;
+        let Leave { hold: Hold { name, token }, is_doubtful, .. } = leave;
         let request = v1::ReleaseLockRequest {
             name: name.as_str().to_owned(),
             token: Some(token_to_wire(*token)),

@@ -82,7 +82,8 @@ impl Shared {
             () = self.queue.abandoned(token) => {}
         }
         // Not in doubt, which would bar the token: its owner may come back.
-        if let Err(error) = self.release(&Leave { hold, is_doubtful: false }).await {
+        if let Err(error) = self.release(&Leave { hold, is_doubtful: false, is_alone: false }).await
+        {
             tracing::warn!(%token, %error, "a place in the queue of a lock could not be given up");
         }
         self.queue.lock().remove(&token);

@@ -19,7 +19,7 @@ pub(super) fn request_of(ask: &Ask) -> v1::AcquireLockRequest {
         name: ask.name.as_str().to_owned(),
         token: Some(token_to_wire(ask.token)),
         share: Some(v1::LockShare { of }),
-        label: ask.label.clone(),
+        label: ask.label.to_string(),
         lease_ms: millis(ask.lease),
         ..v1::AcquireLockRequest::default()
     }

@@ -39,7 +39,7 @@ pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
     let guard = locks.lock(&format!("seed-defects/latch/{}", std::process::id())).await?;
     // The lock ends at the server while A works.
     let hold = Hold { name: guard.name().clone(), token: guard.token() };
-    backend.leave(&Leave { hold, is_doubtful: false }).await?;
+    backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await?;
     let outcome = guard.release().await?;
     Seen::new(outcome == Outcome::WasLost, format!("A's release is answered {outcome:?}"))
 }

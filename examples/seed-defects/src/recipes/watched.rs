@@ -61,7 +61,7 @@ impl Watched {
 
     /// Lets go of somebody's lock behind his back, as an operator would.
     pub(crate) async fn give_away(&self, hold: Hold) -> Result<Left, BackendError> {
-        self.backend.leave(&Leave { hold, is_doubtful: false }).await
+        self.backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await
     }
 
     /// Takes a lock without a client that renews it.
@@ -78,7 +78,7 @@ pub(crate) fn hold(name: &LockName, client: u128) -> Hold {
 
 fn ask(hold: &Hold, lease: Duration) -> Ask {
     let (name, token) = (hold.name.clone(), hold.token);
-    let label = "somebody else".to_owned();
+    let label = "somebody else".into();
     Ask { name, token, share: Share::All, lease, label, place: Place::None }
 }
 

@@ -95,7 +95,7 @@ impl World {
 
     fn client(&mut self) -> Client {
         let id = u128::from(self.next());
-        let label = format!("client {id}");
+        let label = format!("client {id}").into();
         let hold_max = has_limit(id).then_some(HOLD_MAX);
         let machine = Machine::new(Settings { client: id, label, lease: LEASE, hold_max });
         let (paused_until, calls) = (self.now, Vec::new());
@@ -168,7 +168,7 @@ impl World {
     fn seize(&mut self, which: usize) {
         let name = LockName::new(NAMES[which]).unwrap();
         let Some(token) = self.table.holder(self.now, &name) else { return };
-        let leave = Leave { hold: Hold { name, token }, is_doubtful: false };
+        let leave = Leave { hold: Hold { name, token }, is_doubtful: false, is_alone: true };
         // Nobody is woken: whoever waits looks by himself.
         let (left, _) = self.table.leave(self.now, &leave);
         assert_eq!(left, Left::Freed);
@@ -392,7 +392,7 @@ impl World {
         let late = self.now + LEASE.max(WAITER_ALIVE);
         for name in NAMES {
             let token = Token { client: 0, number: 0 };
-            let (name, label) = (LockName::new(name).unwrap(), String::new());
+            let (name, label) = (LockName::new(name).unwrap(), "".into());
             let (share, place, lease) = (Share::All, Place::None, LEASE);
             let ask = Ask { name, token, share, lease, label, place };
             let (answer, _) = self.table.ask(late, &ask);
@@ -439,9 +439,7 @@ fn the_same_seed_is_the_same_run() {
 /// Many locks cost few requests.
 #[test]
 fn leases_are_renewed_in_batches() {
-    let label = String::new();
-    let settings = Settings { client: 1, label, lease: LEASE, hold_max: None };
-    let mut machine = Machine::new(settings);
+    let mut machine = machine();
     let start = Moment::at(Duration::from_secs(1));
     let mut out = Vec::new();
     for number in 0..250 {
@@ -464,4 +462,33 @@ fn leases_are_renewed_in_batches() {
         .collect();
     assert_eq!(sizes, [100, 100, 50]);
     assert!(machine.next_deadline().unwrap() > start + LEASE / 2);
+}
+
+/// A backend is told whether probably nobody waits behind a lock that is let go.
+#[test]
+fn whoever_has_waited_or_holds_a_part_is_not_alone() {
+    let busy = || Answer::Busy { holder: None, look_again: Duration::ZERO };
+    let granted = || Answer::granted(Fence::new(1));
+    for (share, answers, expected) in [
+        (Share::All, vec![granted()], true),
+        (Share::All, vec![busy(), granted()], false),
+        (Share::READ, vec![granted()], false),
+    ] {
+        let (mut machine, mut out) = (machine(), Vec::new());
+        let (now, name) = (Moment::at(Duration::ZERO), LockName::new("a").unwrap());
+        let ask = Event::Ask { number: 1, name, share, patience: Patience::Endless };
+        machine.decide(now, ask, &mut out);
+        for answer in answers {
+            let answered = Event::Answered { number: 1, answer: Ok(answer) };
+            machine.decide(now, answered, &mut out);
+            machine.decide(now, Event::Tick, &mut out);
+        }
+        machine.decide(now, Event::LetGo { number: 1 }, &mut out);
+        let Some(Effect::Leave(leave)) = out.last() else { panic!("{out:?}") };
+        assert_eq!(leave.is_alone, expected, "{share:?}");
+    }
+}
+
+fn machine() -> Machine {
+    Machine::new(Settings { client: 1, label: "".into(), lease: LEASE, hold_max: None })
 }

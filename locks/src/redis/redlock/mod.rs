@@ -169,7 +169,7 @@ impl RedlockLocks {
     /// itself when the lease ends.
     async fn give_back(&self, ask: &Ask) {
         let hold = Hold { name: ask.name.clone(), token: ask.token };
-        let leave = Leave { hold, is_doubtful: false };
+        let leave = Leave { hold, is_doubtful: false, is_alone: false };
         let given = self.nodes.iter().map(|node| within(self.patience(), node.leave(&leave)));
         join_all(given).await;
     }
