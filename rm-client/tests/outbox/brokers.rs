@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use handfast::outbox::{
     Broker, Consumer, Event, EventState, JetStream, PublishError, RabbitMq, Relay, Subscription,
 };
@@ -164,6 +165,25 @@ async fn rabbit_mq_refuses_what_no_queue_would_keep() {
     let mut events = broker.join(TOPIC, "payments").await;
     broker.publish(&sent).await.unwrap();
     assert_eq!(events.next().await.unwrap().event, sent);
+}
+
+/// RabbitMQ names no publish when it hands one back, and lapin gives it to the one confirmed next:
+/// on one channel an event that no queue had was marked published, and one in a queue refused.
+#[tokio::test]
+async fn rabbit_mq_refuses_what_no_queue_would_keep_among_what_queues_keep() {
+    let broker = broker::<RabbitMq>().await;
+    let _events = broker.join(TOPIC, "payments").await;
+    for _ in 0..5 {
+        let topics = (0..200).map(|n| if n % 2 == 0 { TOPIC } else { "nobody" });
+        let published = topics
+            .map(async |topic| (topic, broker.publish(&Event::new(topic, "1").payload("a")).await));
+        for (topic, result) in join_all(published).await {
+            let refused = matches!(&result, Err(PublishError::Refused { reason })
+                if reason.contains("NO_ROUTE"));
+            let as_it_should = if topic == TOPIC { result.is_ok() } else { refused };
+            assert!(as_it_should, "{topic}: {result:?}");
+        }
+    }
 }
 
 #[tokio::test]

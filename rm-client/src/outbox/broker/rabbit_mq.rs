@@ -2,7 +2,8 @@
 //!
 //! Messages are persistent and confirmed by the server (publisher confirms). They are *mandatory*:
 //! an event that no group's queue would get is refused, because RabbitMQ keeps events in queues
-//! alone.
+//! alone. What the server hands back does not say which publish it was: so a channel has one
+//! publish under way at a time, and there are several channels.
 
 use std::fmt;
 use std::future::Future;
@@ -20,6 +21,7 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
 };
+use tokio::sync::Semaphore;
 
 use super::one_out::{Messages, OneOut};
 use super::{Broker, Delivery, PublishError, Subscription};
@@ -28,6 +30,8 @@ use crate::outbox::event::Event;
 
 /// An answer that takes longer than this is none.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Publishes under way at the most, each on a channel of its own (BOUNDED). More of them wait.
+const CHANNELS_MAX: usize = 16;
 /// The delivery mode of a message that the server writes to disk.
 const PERSISTENT: u8 = 2;
 
@@ -39,12 +43,33 @@ const HEADERS: &str = "handfast-headers";
 pub struct RabbitMq {
     url: String,
     exchange: String,
-    /// The channel that events are published on, until it breaks.
-    channel: Arc<Mutex<Option<Open>>>,
+    publishers: Arc<Publishers>,
+}
+
+/// The channels that events are published on. Whoever publishes has one to himself.
+struct Publishers {
+    places: Semaphore,
+    /// Those that nobody publishes on: nothing on them waits for its confirmation.
+    free: Mutex<Vec<Open>>,
+    /// What all of them live on, until it breaks.
+    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+}
+
+impl Default for Publishers {
+    fn default() -> Self {
+        let places = Semaphore::new(CHANNELS_MAX);
+        Self { places, free: Mutex::default(), connection: tokio::sync::Mutex::default() }
+    }
+}
+
+impl Publishers {
+    fn free(&self) -> MutexGuard<'_, Vec<Open>> {
+        // Every change is one call, so a panic elsewhere leaves nothing half done.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A channel in confirm mode, and the connection that it lives on.
-#[derive(Clone)]
 struct Open {
     channel: Channel,
     _connection: Arc<Connection>,
@@ -64,9 +89,9 @@ impl RabbitMq {
     /// [`OutboxError::BrokerUnavailable`].
     pub async fn connect(url: &str) -> Result<Self, OutboxError> {
         let exchange = "handfast.events".to_owned();
-        let rabbit = Self { url: url.to_owned(), exchange, channel: Arc::default() };
-        let open = rabbit.open().await?;
-        *rabbit.kept() = Some(open);
+        let rabbit = Self { url: url.to_owned(), exchange, publishers: Arc::default() };
+        let open = answered(rabbit.publisher(short(&rabbit.exchange)?)).await?;
+        rabbit.publishers.free().push(open);
         Ok(rabbit)
     }
 
@@ -74,8 +99,8 @@ impl RabbitMq {
     #[must_use]
     pub fn exchange(mut self, exchange: impl Into<String>) -> Self {
         self.exchange = exchange.into();
-        // The channel has made the other one.
-        self.channel = Arc::default();
+        // The channels have made the other one.
+        self.publishers = Arc::default();
         self
     }
 
@@ -98,52 +123,71 @@ impl RabbitMq {
         Ok(RabbitMqSubscription(OneOut::new(consumed)))
     }
 
-    /// A new connection with a channel on which the exchange is known.
-    async fn open(&self) -> Result<Open, OutboxError> {
-        let exchange = short(&self.exchange)?;
-        answered(async {
-            let name = LongString::from("handfast");
-            let properties = ConnectionProperties::default().with_connection_name(name);
-            let connection = Arc::new(Connection::connect(&self.url, properties).await?);
-            let channel = connection.create_channel().await?;
-            let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
-            channel
-                .exchange_declare(exchange, ExchangeKind::Direct, durable, FieldTable::default())
-                .await?;
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok(Open { channel, _connection: connection })
-        })
-        .await
+    async fn connection(&self) -> lapin::Result<Arc<Connection>> {
+        let name = LongString::from("handfast");
+        let properties = ConnectionProperties::default().with_connection_name(name);
+        Ok(Arc::new(Connection::connect(&self.url, properties).await?))
     }
 
-    /// The channel to publish on. Two callers that find it broken may both open one; the later
-    /// stays.
-    async fn publisher(&self) -> Result<Open, OutboxError> {
-        let kept = self.kept().clone();
-        if let Some(open) = kept.filter(|open| open.channel.status().connected()) {
+    /// A channel to publish on, which nobody else has.
+    async fn publisher(&self, exchange: ShortString) -> lapin::Result<Open> {
+        let is_open = |open: &Open| open.channel.status().connected();
+        let free = {
+            let mut free = self.publishers.free();
+            free.retain(is_open);
+            free.pop()
+        };
+        if let Some(open) = free {
             return Ok(open);
         }
-        let open = self.open().await?;
-        *self.kept() = Some(open.clone());
-        Ok(open)
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<Open>> {
-        // Every change is one assignment, so a panic elsewhere leaves nothing half done.
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut kept = self.publishers.connection.lock().await;
+        let connection = match kept.take_if(|connection| connection.status().connected()) {
+            Some(connection) => connection,
+            None => self.connection().await?,
+        };
+        *kept = Some(Arc::clone(&connection));
+        drop(kept);
+        Open::new(connection, exchange).await
     }
 
     async fn send(&self, event: &Event) -> Result<(), PublishError> {
         let (exchange, topic) = (named(&self.exchange)?, named(event.topic())?);
-        let properties = properties(event)?;
-        let open = self.publisher().await.map_err(not_reached)?;
-        let confirmation = answered(async {
+        let id = named(&event.id().to_string())?;
+        let properties = properties(event)?.with_message_id(id.clone());
+        let _place = self
+            .publishers
+            .places
+            .acquire()
+            .await
+            .map_err(|closed| PublishError::Unavailable { reason: closed.to_string() })?;
+        let confirmed = answered(async {
+            let open = self.publisher(exchange.clone()).await?;
             let options = BasicPublishOptions { mandatory: true, immediate: false };
             let payload = event.payload_bytes();
             let sent = open.channel.basic_publish(exchange, topic, options, payload, properties);
-            sent.await?.await
+            Ok((sent.await?.await?, open))
         });
-        judged(confirmation.await.map_err(not_reached)?)
+        let (confirmation, open) = confirmed.await.map_err(not_reached)?;
+        let published = judged(confirmation, &id);
+        // A channel whose publish was cut off never comes here: its late answer would be taken for
+        // that of the next publish. Nor does one that answered what was not asked.
+        if !matches!(published, Err(PublishError::Unavailable { .. })) {
+            self.publishers.free().push(open);
+        }
+        published
+    }
+}
+
+impl Open {
+    /// A channel on which the exchange is known.
+    async fn new(connection: Arc<Connection>, exchange: ShortString) -> lapin::Result<Self> {
+        let channel = connection.create_channel().await?;
+        let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        channel
+            .exchange_declare(exchange, ExchangeKind::Direct, durable, FieldTable::default())
+            .await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(Self { channel, _connection: connection })
     }
 }
 
@@ -153,10 +197,15 @@ impl Broker for RabbitMq {
     }
 }
 
-/// What the server's confirmation means.
-fn judged(confirmation: Confirmation) -> Result<(), PublishError> {
+/// What the server's confirmation means for the event of this id.
+fn judged(confirmation: Confirmation, id: &ShortString) -> Result<(), PublishError> {
     match confirmation {
         Confirmation::Ack(None) => Ok(()),
+        Confirmation::Ack(Some(returned))
+            if returned.properties.message_id().as_ref() != Some(id) =>
+        {
+            Err(PublishError::Unavailable { reason: "it hands back another event".to_owned() })
+        }
         Confirmation::Ack(Some(returned)) => {
             let reason = format!(
                 "no queue gets it ({}): a group subscribes to the topic first",
@@ -178,8 +227,7 @@ fn properties(event: &Event) -> Result<BasicProperties, PublishError> {
     let text = |text: String| AMQPValue::LongString(LongString::from(text));
     headers.insert(named(KEY)?, text(event.key().to_owned()));
     headers.insert(named(HEADERS)?, text(event.headers_text()));
-    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
-    Ok(properties.with_message_id(named(&event.id().to_string())?).with_headers(headers))
+    Ok(BasicProperties::default().with_delivery_mode(PERSISTENT).with_headers(headers))
 }
 
 /// A name, as the protocol limits it.
@@ -278,8 +326,9 @@ async fn consume(
     topic: &str,
     queue: &ShortString,
 ) -> Result<Consuming, OutboxError> {
-    let open = rabbit.open().await?;
     let (exchange, topic) = (short(&rabbit.exchange)?, short(topic)?);
+    let connected = async { Open::new(rabbit.connection().await?, exchange.clone()).await };
+    let open = answered(connected).await?;
     let mut single = FieldTable::default();
     single.insert(short("x-single-active-consumer")?, AMQPValue::Boolean(true));
     let channel = &open.channel;
