@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use handfast::outbox::{Consumer, OutboxError, RedisStreams, Relay, Subscription};
+use handfast::outbox::{Broker, Consumer, OutboxError, RedisStreams, Relay, Subscription};
 
 use crate::at::on_every_database;
 use crate::inbox::Effect;
@@ -77,6 +77,37 @@ async fn what_is_not_acknowledged_comes_again<DB: Effect>() {
     let mut others = broker.subscribe(TOPIC, "stock", "first", IDLE).await.unwrap();
     assert_eq!(others.next().await.unwrap().event, sent);
     relay.stop().await;
+}
+
+/// A consumer that is dropped while it waits, in a `select!` for instance, leaves its read at the
+/// server. The event that this read was served with came after those behind it.
+#[tokio::test]
+async fn an_event_whose_read_was_dropped_comes_before_what_follows() {
+    // What waits in this database of the server is this test's.
+    let url = format!("{}/9", std::env::var("HANDFAST_TEST_REDIS").unwrap());
+    let client = redis::Client::open(url.as_str()).unwrap();
+    let server = client.get_multiplexed_async_connection().await.unwrap();
+    let broker = RedisStreams::connect(&url).await.unwrap().prefix(fresh_prefix());
+    let hour = Duration::from_secs(3_600);
+    let mut events = broker.subscribe(TOPIC, "payments", "one", hour).await.unwrap();
+    let is_waiting = async || {
+        let mut list = redis::cmd("CLIENT");
+        let clients = list.arg("LIST").query_async::<String>(&mut server.clone()).await.unwrap();
+        clients.lines().any(|client| client.contains(" flags=b ") && client.contains(" db=9 "))
+    };
+    tokio::select! {
+        delivery = events.next() => unreachable!("{delivery:?}"),
+        () = until(is_waiting) => {}
+    }
+    let (a, b) = (event("1", "a"), event("1", "b"));
+    for sent in [&a, &b] {
+        broker.publish(sent).await.unwrap();
+    }
+    for expected in [a, b] {
+        let delivery = events.next().await.unwrap();
+        assert_eq!(delivery.event, expected);
+        events.acknowledge(&delivery).await.unwrap();
+    }
 }
 
 /// Notes the event, with its place.

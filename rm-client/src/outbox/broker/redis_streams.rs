@@ -159,12 +159,16 @@ impl RedisSubscription {
                 if let Some(entry) = self.read("0", None).await? {
                     return Ok(entry);
                 }
-                self.own_pending = false;
             }
-            if let Some(entry) = self.take_over().await? {
-                return Ok(entry);
-            }
-            if let Some(entry) = self.read(">", Some(BLOCK)).await? {
+            // Without its answer, for an error or because this future is dropped, a read may have
+            // been served all the same.
+            self.own_pending = true;
+            let entry = match self.take_over().await? {
+                Some(entry) => Some(entry),
+                None => self.read(">", Some(BLOCK)).await?,
+            };
+            self.own_pending = false;
+            if let Some(entry) = entry {
                 return Ok(entry);
             }
         }
@@ -214,8 +218,7 @@ impl Subscription for RedisSubscription {
     fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>> {
         async move {
             loop {
-                let entry = self.entry().await.inspect_err(|_| self.own_pending = true);
-                let entry = entry.map_err(unavailable)?;
+                let entry = self.entry().await.map_err(unavailable)?;
                 match self.delivery(&entry) {
                     Ok(delivery) => return Ok(delivery),
                     // Not one of ours: nobody can make anything of it, now or later.
