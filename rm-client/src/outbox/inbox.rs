@@ -23,6 +23,8 @@ use crate::at::{AtDatabase, Captured, Dialect, crash_point};
 const REPEATS_MAX: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long one attempt of [`Consumer::run`] may take unless set (BOUNDED).
+const ATTEMPT_MAX: Duration = Duration::from_secs(300);
 
 /// How an event was received. Both are success: acknowledge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,7 @@ pub enum Received<T> {
 pub struct Consumer<DB: AtDatabase> {
     pool: Pool<DB>,
     name: String,
+    attempt_max: Duration,
 }
 
 impl<DB: AtDatabase> fmt::Debug for Consumer<DB> {
@@ -50,7 +53,16 @@ impl<DB: AtDatabase> Consumer<DB> {
     /// A consumer. All processes of one service have one name; services that share a database have
     /// different ones.
     pub fn new(pool: Pool<DB>, name: impl Into<String>) -> Self {
-        Self { pool, name: name.into() }
+        Self { pool, name: name.into(), attempt_max: ATTEMPT_MAX }
+    }
+
+    /// How long an effect of [`Self::run`] may take with its COMMIT, 5 minutes unless set, after
+    /// which it is rolled back and tried again: a database whose host has vanished may never
+    /// answer. Shorter than an effect takes, that effect never happens.
+    #[must_use]
+    pub fn attempt_max(mut self, limit: Duration) -> Self {
+        self.attempt_max = limit;
+        self
     }
 
     /// Runs the effect of an event in a local transaction, unless it has happened before. What the
@@ -162,11 +174,16 @@ impl<DB: AtDatabase> Consumer<DB> {
     {
         let mut pause = Duration::ZERO;
         loop {
-            let failure = match self.attempt(&delivery.event, work).await {
-                Ok(Received::Done(()) | Received::Before) => return Ok(()),
-                Err(Stopped::Inbox(error @ OutboxError::TableMissing { .. })) => return Err(error),
-                Err(Stopped::Inbox(error)) => error.to_string(),
-                Err(Stopped::Work(error)) => error.to_string(),
+            let attempt = self.attempt(&delivery.event, work);
+            let failure = match tokio::time::timeout(self.attempt_max, attempt).await {
+                Ok(Ok(Received::Done(()) | Received::Before)) => return Ok(()),
+                Ok(Err(Stopped::Inbox(error @ OutboxError::TableMissing { .. }))) => {
+                    return Err(error);
+                }
+                Ok(Err(Stopped::Inbox(error))) => error.to_string(),
+                Ok(Err(Stopped::Work(error))) => error.to_string(),
+                // COMMIT may have taken place: then the inbox knows the event.
+                Err(_elapsed) => format!("no end within {:?}", self.attempt_max),
             };
             pause = longer(pause);
             let event = delivery.event.id();

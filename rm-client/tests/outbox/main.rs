@@ -13,4 +13,5 @@ mod operate;
 mod order;
 mod relays;
 mod scene;
+mod silent;
 mod streams;

@@ -140,10 +140,12 @@ impl<DB: TestDatabase> Scene<DB> {
 
     /// The same, to another broker.
     pub(crate) fn relay_to(&self, broker: impl Broker + 'static) -> Relay<DB> {
-        Relay::new(self.pool().clone(), broker)
-            .lease(Duration::from_millis(1_000))
-            .idle_max(Duration::from_millis(5))
-            .backoff(Duration::from_millis(1), Duration::from_millis(10))
+        quick(Relay::new(self.pool().clone(), broker))
+    }
+
+    /// As [`Self::relay`], over another pool.
+    pub(crate) fn relay_over(&self, pool: Pool<DB>) -> Relay<DB> {
+        quick(Relay::new(pool, self.broker.clone()))
     }
 
     /// Emits an event in a local transaction of its own.
@@ -177,6 +179,13 @@ impl<DB: TestDatabase> Scene<DB> {
         let rows = outbox::list(self.pool(), None, 1_000).await.unwrap();
         rows.into_iter().map(|row| row.state).collect()
     }
+}
+
+fn quick<DB: TestDatabase>(relay: Relay<DB>) -> Relay<DB> {
+    relay
+        .lease(Duration::from_millis(1_000))
+        .idle_max(Duration::from_millis(5))
+        .backoff(Duration::from_millis(1), Duration::from_millis(10))
 }
 
 pub(crate) fn event(key: &str, payload: &str) -> Event {

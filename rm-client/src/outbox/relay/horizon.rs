@@ -9,8 +9,6 @@
 //! MySQL shows rows of running writers to who wants to see them, and the claim looks at those
 //! instead. SQLite has one writer at a time.
 
-use sqlx::Pool;
-
 use super::super::error::OutboxError;
 use super::super::query::{Query, number_of};
 use super::super::table::explain;
@@ -34,30 +32,32 @@ impl Horizon {
     /// Looks again; answers up to where events may be published.
     pub(super) async fn advance<DB: AtDatabase>(
         &mut self,
-        pool: &Pool<DB>,
+        connection: &mut DB::Connection,
     ) -> Result<i64, OutboxError> {
         match DB::DIALECT {
             Dialect::Postgres => {
-                self.look::<DB>(pool).await.map_err(explain::<DB>)?;
+                self.look::<DB>(connection).await.map_err(explain::<DB>)?;
                 Ok(self.settled)
             }
             Dialect::MySql | Dialect::Sqlite => Ok(i64::MAX),
         }
     }
 
-    async fn look<DB: AtDatabase>(&mut self, pool: &Pool<DB>) -> Result<(), sqlx::Error> {
-        let mut connection = pool.acquire().await?;
-        let (oldest, seq) = seen::<DB>(&mut connection).await?;
+    async fn look<DB: AtDatabase>(
+        &mut self,
+        connection: &mut DB::Connection,
+    ) -> Result<(), sqlx::Error> {
+        let (oldest, seq) = seen::<DB>(connection).await?;
         if self.wants_mark(oldest, seq) {
             let query =
                 Query::<DB>::new("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)");
-            let mark = query.rows(&mut connection).await?;
+            let mark = query.rows(connection).await?;
             let mark = mark.first().map(|row| number_of::<DB>(row, 0)).transpose()?;
             if let Some(mark) = mark {
                 self.mark(seq, mark);
             }
             // Where nobody is writing this settles it at once.
-            let (oldest, _) = seen::<DB>(&mut connection).await?;
+            let (oldest, _) = seen::<DB>(connection).await?;
             self.pass(oldest);
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use sqlx::Pool;
+use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
 use super::super::error::OutboxError;
@@ -53,13 +53,13 @@ impl Lanes {
     /// Renews the leases, takes free lanes up to a fair share, and gives back what is above it.
     pub(super) async fn renew<DB: AtDatabase>(
         &mut self,
-        pool: &Pool<DB>,
+        connection: &mut PoolConnection<DB>,
     ) -> Result<(), OutboxError> {
         let began = Instant::now();
         if self.renewed.is_none() {
-            make_lanes::<DB>(pool).await.map_err(explain::<DB>)?;
+            make_lanes::<DB>(connection).await.map_err(explain::<DB>)?;
         }
-        self.held = self.share::<DB>(pool).await.map_err(explain::<DB>)?;
+        self.held = self.share::<DB>(connection).await.map_err(explain::<DB>)?;
         self.renewed = Some(began);
         Ok(())
     }
@@ -67,10 +67,10 @@ impl Lanes {
     /// Lets go of everything.
     pub(super) async fn leave<DB: AtDatabase>(
         &mut self,
-        pool: &Pool<DB>,
+        connection: &mut PoolConnection<DB>,
     ) -> Result<(), sqlx::Error> {
         self.held.clear();
-        let mut local = DB::begin(pool).await?;
+        let mut local = DB::begin_on(connection).await?;
         lock_lanes::<DB>(&mut local, &self.name).await?;
         let query = Query::<DB>::new("UPDATE event_lane SET until_ms = 0 WHERE owner = ");
         query.text(&self.name).execute(&mut local).await?;
@@ -79,9 +79,12 @@ impl Lanes {
         local.commit().await
     }
 
-    async fn share<DB: AtDatabase>(&self, pool: &Pool<DB>) -> Result<Vec<i64>, sqlx::Error> {
+    async fn share<DB: AtDatabase>(
+        &self,
+        connection: &mut PoolConnection<DB>,
+    ) -> Result<Vec<i64>, sqlx::Error> {
         let lease_ms = i64::try_from(self.lease.as_millis()).unwrap_or(i64::MAX >> 1);
-        let mut local = DB::begin(pool).await?;
+        let mut local = DB::begin_on(connection).await?;
         let lanes = lock_lanes::<DB>(&mut local, &self.name).await?;
         let query = Query::<DB>::new("DELETE FROM event_relay WHERE until_ms <= ").now();
         query.sql(" OR name = ").text(&self.name).execute(&mut local).await?;
@@ -168,8 +171,10 @@ async fn lock_lanes<DB: AtDatabase>(
 }
 
 /// The rows of the lanes, which stay for ever.
-async fn make_lanes<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), sqlx::Error> {
-    let mut local = DB::begin(pool).await?;
+async fn make_lanes<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+) -> Result<(), sqlx::Error> {
+    let mut local = DB::begin_on(connection).await?;
     let there = Query::<DB>::new("SELECT COUNT(*) FROM event_lane").rows(&mut local).await?;
     if there.first().map(number_of_first::<DB>).transpose()? != Some(LANES) {
         let lanes = (0..LANES).map(|lane| format!("({lane}, '', 0)")).collect::<Vec<_>>();

@@ -21,7 +21,8 @@ mod wait;
 
 use std::fmt;
 use std::future::Future;
-use std::pin::pin;
+use std::io::ErrorKind;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use sqlx::Pool;
 use sqlx::pool::PoolConnection;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use self::horizon::Horizon;
@@ -55,6 +56,9 @@ pub mod rules {
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Finished rows that one look removes at most, so that events do not wait for it (BOUNDED).
 const PURGE_ROWS_MAX: u64 = 5_000;
+/// A round that takes longer than this, and than a lease, has lost its database: whose host has
+/// vanished may never answer, and no connection breaks.
+const ROUND_MAX: Duration = Duration::from_secs(15);
 
 /// What a relay is told.
 #[derive(Clone, Debug)]
@@ -157,8 +161,9 @@ impl<DB: AtDatabase> Relay<DB> {
         self
     }
 
-    /// Relays until `stop` is ready, finishes what it has claimed and lets go of its lanes. While
-    /// broker or database fail it waits and tries again.
+    /// Relays until `stop` is ready, finishes what it has claimed and lets go of its lanes, for
+    /// which it takes a lease each at the most. While broker or database fail it waits and tries
+    /// again.
     ///
     /// # Errors
     /// [`OutboxError::TableMissing`]: there is no outbox, which no waiting cures.
@@ -166,7 +171,7 @@ impl<DB: AtDatabase> Relay<DB> {
         let mut running = Running::new(self);
         let mut stop = pin!(stop);
         loop {
-            let pause = running.round_or_pause().await?;
+            let Some(pause) = running.round_until(stop.as_mut()).await? else { break };
             tokio::select! {
                 biased;
                 () = &mut stop => break,
@@ -218,36 +223,63 @@ impl<DB: AtDatabase> Running<DB> {
         }
     }
 
+    /// One round, or what a lease still leaves of it when `stop` is ready. Answers how long to
+    /// pause before the next, if there is to be one.
+    async fn round_until(
+        &mut self,
+        stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Option<Duration>, OutboxError> {
+        let lease = self.relay.settings.lease;
+        let mut round = pin!(self.round_or_pause());
+        tokio::select! {
+            biased;
+            () = stop => timeout(lease, round).await.map_or(Ok(None), |pause| pause.map(|_| None)),
+            pause = &mut round => pause.map(Some),
+        }
+    }
+
     /// One round; answers how long to pause before the next.
     async fn round_or_pause(&mut self) -> Result<Duration, OutboxError> {
-        match self.round().await {
+        let limit = self.relay.settings.lease.max(ROUND_MAX);
+        let silent = |_elapsed| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()).into());
+        match timeout(limit, self.round()).await.unwrap_or_else(silent) {
             Ok(round) => Ok(self.wait.after(round)),
             Err(error @ OutboxError::TableMissing { .. }) => Err(error),
             Err(error) => {
                 tracing::warn!(%error, code = error.code(), "relay round failed, to be repeated");
-                self.connection = None;
                 Ok(self.wait.after(Round::Unavailable))
             }
         }
     }
 
+    /// One round, on a connection that goes with it if it fails or is cut off.
     async fn round(&mut self) -> Result<Round, OutboxError> {
-        let pool = self.relay.pool.clone();
+        let mut connection = self.connect().await?;
+        let round = self.round_on(&mut connection).await?;
+        self.connection = Some(connection);
+        Ok(round)
+    }
+
+    async fn connect(&mut self) -> Result<PoolConnection<DB>, sqlx::Error> {
+        if let Some(connection) = self.connection.take() {
+            return Ok(connection);
+        }
+        let mut connection = self.relay.pool.acquire().await?;
+        connection.close_on_drop();
+        Ok(connection)
+    }
+
+    async fn round_on(
+        &mut self,
+        connection: &mut PoolConnection<DB>,
+    ) -> Result<Round, OutboxError> {
         if self.lanes.are_due() {
-            self.lanes.renew(&pool).await?;
+            self.lanes.renew(connection).await?;
             self.listen().await;
         }
         self.purge_if_due().await?;
         let Some(deadline) = self.lanes.deadline() else { return Ok(Round::Idle) };
-        let horizon = self.horizon.advance(&pool).await?;
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            place => {
-                let mut connection = pool.acquire().await?;
-                connection.close_on_drop();
-                place.insert(connection)
-            }
-        };
+        let horizon = self.horizon.advance::<DB>(connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
         let claim = claim::Claim {
@@ -265,7 +297,8 @@ impl<DB: AtDatabase> Running<DB> {
         crash_point("before-publish");
         let fates = publish::publish(&*self.relay.broker, &claimed, deadline).await;
         crash_point("after-publish");
-        settle::settle(&pool, &self.relay.settings, &claim.token, &claimed, &fates).await?;
+        settle::settle::<DB>(connection, &self.relay.settings, &claim.token, &claimed, &fates)
+            .await?;
         let unavailable = fates.iter().find_map(Fate::unavailable);
         if let Some(reason) = unavailable {
             tracing::warn!(reason, "broker does not serve, events wait");
@@ -295,7 +328,7 @@ impl<DB: AtDatabase> Running<DB> {
     /// Pauses, unless the bell rings.
     async fn wait(&mut self, pause: Duration) {
         let Some(doorbell) = &mut self.doorbell else { return tokio::time::sleep(pause).await };
-        match tokio::time::timeout(pause, doorbell.next()).await {
+        match timeout(pause, doorbell.next()).await {
             Ok(Some(())) => self.wait.rung(),
             Ok(None) => self.doorbell = None,
             Err(_elapsed) => {}
@@ -303,8 +336,15 @@ impl<DB: AtDatabase> Running<DB> {
     }
 
     async fn leave(&mut self) {
-        if let Err(error) = self.lanes.leave(&self.relay.pool).await {
-            tracing::debug!(%error, "lanes left to their leases");
+        let lease = self.relay.settings.lease;
+        let leaving = async {
+            let mut connection = self.connect().await?;
+            self.lanes.leave(&mut connection).await
+        };
+        match timeout(lease, leaving).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "lanes left to their leases"),
+            Err(_elapsed) => tracing::debug!("no answer, lanes left to their leases"),
         }
     }
 }

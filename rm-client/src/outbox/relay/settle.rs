@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use sqlx::Pool;
 
 use super::super::error::OutboxError;
 use super::super::query::Query;
@@ -17,20 +16,19 @@ use crate::at::AtDatabase;
 const REASON_CHARS_MAX: usize = 1_000;
 
 pub(super) async fn settle<DB: AtDatabase>(
-    pool: &Pool<DB>,
+    connection: &mut DB::Connection,
     settings: &Settings,
     token: &str,
     claimed: &[Claimed],
     fates: &[Fate],
 ) -> Result<(), OutboxError> {
-    let mut connection = pool.acquire().await?;
     let (mut published, mut waiting) = (Vec::new(), Vec::new());
     for (claimed, fate) in claimed.iter().zip(fates) {
         match fate {
             Fate::Published => published.push(claimed.seq),
             Fate::Behind | Fate::Unavailable(_) => waiting.push(claimed.seq),
             Fate::Refused(reason) => {
-                refuse::<DB>(&mut connection, settings, token, claimed, reason).await?;
+                refuse::<DB>(connection, settings, token, claimed, reason).await?;
             }
         }
     }
@@ -39,12 +37,12 @@ pub(super) async fn settle<DB: AtDatabase>(
         let query = query.sql("finished_at_ms = ").now().sql(", claimed_by = NULL, ");
         let query = query.sql("claimed_until_ms = NULL WHERE status = 1 AND claimed_by = ");
         let query = query.text(token).sql(" AND seq IN ").numbers(&published);
-        query.execute(&mut connection).await?;
+        query.execute(connection).await?;
     }
     if !waiting.is_empty() {
         let query = Query::<DB>::new("UPDATE event_outbox SET claimed_by = NULL, claimed_until_ms");
         let query = query.sql(" = NULL WHERE status = 1 AND claimed_by = ").text(token);
-        query.sql(" AND seq IN ").numbers(&waiting).execute(&mut connection).await?;
+        query.sql(" AND seq IN ").numbers(&waiting).execute(connection).await?;
     }
     Ok(())
 }
