@@ -80,11 +80,14 @@ pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(stage: &Stage) 
     let mut names = [fresh(), fresh()];
     names.sort();
     let blocker = stage.locks().lock(&names[1]).await.unwrap();
-    let waiting = {
+    let mut waiting = {
         let names = names.clone();
         tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
     };
-    let holder = held_by(stage, &names[0], "all").await;
+    let holder = tokio::select! {
+        holder = held_by(stage, &names[0], "all") => holder,
+        ended = &mut waiting => panic!("{ended:?} before it was seen to hold the first"),
+    };
     let name = handfast_locks::LockName::new(&*names[0]).unwrap();
     let hold = handfast_locks::Hold { name, token: holder.token };
     let leave = handfast_locks::Leave { hold, is_doubtful: false, is_alone: true };
