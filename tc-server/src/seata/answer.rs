@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use handfast_core::{
     BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, RowLock, What, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::client::Client;
 use super::resource::{mode_of, name_of};
-use super::rows::rows;
+use super::rows::{BadLockKey, rows};
 use super::{Front, status};
 use crate::engine::EngineError;
 
@@ -206,7 +206,7 @@ impl Desk {
             id,
             resource,
             mode: mode_of(it.branch_type),
-            rows: rows(locked).map_err(|why| failed(&why, ExceptionCode::BranchRegisterFailed))?,
+            rows: self.rows(locked).map_err(|why| failed(&why, status::code_of_key(&why)))?,
             application_data: it.application_data.as_bytes().into(),
         };
         match self.ask(What::RegisterBranch { xid, branch, wait: self.wait() }).await {
@@ -248,8 +248,8 @@ impl Desk {
         if it.branch_type != BranchType::At {
             return Ok(true);
         }
-        let rows =
-            rows(&it.lock_key).map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
+        let rows = self.rows(&it.lock_key);
+        let rows = rows.map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
         let resource = name_of(it.branch_type, &self.client.application, &it.resource_id);
         let check = |xid| What::CheckLocks {
             xid,
@@ -308,6 +308,10 @@ impl Desk {
         let wait = self.front.shared.settings.lock_wait.as_millis();
         let timeout_ms = u64::try_from(wait).unwrap_or(u64::MAX);
         LockWait { timeout_ms, holding: Holding::DatabaseLocks }
+    }
+
+    fn rows(&self, lock_key: &str) -> Result<Vec<RowLock>, BadLockKey> {
+        rows(lock_key, self.front.shared.settings.rows_max)
     }
 
     fn phase_two_wait(&self) -> Duration {

@@ -4,6 +4,8 @@ use handfast_core::{GlobalStatus as Status, Rejection, RollbackReason};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use handfast_seata_wire::{ClientVersion, Dialect};
 
+use super::rows::BadLockKey;
+
 /// The first clients that read "the rollback of a timeout failed" as a failure.
 const READS_TIMEOUT_FAILURES: ClientVersion = ClientVersion::new(1, 7, 0);
 
@@ -82,6 +84,15 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         Rejection::BranchMismatch { .. } | Rejection::NotApplicable { .. } => {
             ExceptionCode::BranchRegisterFailed
         }
+    }
+}
+
+/// Why a branch with this lock key is not registered.
+pub(super) fn code_of_key(why: &BadLockKey) -> ExceptionCode {
+    match why {
+        BadLockKey::Malformed { .. } => ExceptionCode::BranchRegisterFailed,
+        // As of a limit of the coordinator.
+        BadLockKey::TooLong { .. } => ExceptionCode::FailedToAddBranch,
     }
 }
 
