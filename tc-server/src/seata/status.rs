@@ -1,6 +1,6 @@
 //! How a global stands, in Seata's words.
 
-use handfast_core::{GlobalStatus as Status, Rejection, RollbackReason};
+use handfast_core::{Decision, GlobalStatus as Status, Rejection, RollbackReason};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use handfast_seata_wire::{ClientVersion, Dialect};
 
@@ -8,6 +8,17 @@ use super::rows::BadLockKey;
 
 /// The first clients that read "the rollback of a timeout failed" as a failure.
 const READS_TIMEOUT_FAILURES: ClientVersion = ClientVersion::new(1, 7, 0);
+
+/// What has been decided, if it is known.
+pub(super) fn decision(status: Status) -> Option<Decision> {
+    match status {
+        Status::Unknown | Status::Active => None,
+        Status::Committing | Status::Committed => Some(Decision::Commit),
+        Status::RollingBack(_) | Status::RolledBack(_) | Status::NeedsOperator(_) => {
+            Some(Decision::RollBack)
+        }
+    }
+}
 
 /// The answer to somebody who asks.
 pub(super) fn standing(status: Status) -> Word {
