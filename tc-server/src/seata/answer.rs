@@ -20,7 +20,7 @@ use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, Global
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::resource::{mode_of, name_of};
+use super::resource::{is_database, mode_of, name_of};
 use super::rows::{BadLockKey, rows};
 use super::{Front, status};
 use crate::dispatch::PhaseTwo as _;
@@ -279,6 +279,9 @@ impl Desk {
                 if !self.client.is_registered =>
             {
                 Some(NO_APPLICATION)
+            }
+            BranchType::Tcc | BranchType::SagaAnnotation if is_database(&it.resource_id) => {
+                Some("it names a database, which is no action")
             }
             BranchType::Saga => None,
             BranchType::At | BranchType::Xa | BranchType::Tcc | BranchType::SagaAnnotation => {
