@@ -150,8 +150,9 @@ async fn a_part_that_the_clock_brings_back_does_not_touch_the_writer() {
     assert_eq!(revived.rows_affected(), 1);
 
     assert!(!is_granted(&backend, part).await);
-    assert_eq!(backend.renew(&[reader.clone()], lease).await.unwrap(), [false]);
-    let left = backend.leave(&Leave { hold: reader, is_doubtful: false }).await.unwrap();
+    assert_eq!(backend.renew(std::slice::from_ref(&reader), lease).await.unwrap(), [false]);
+    let left =
+        backend.leave(&Leave { hold: reader, is_doubtful: false, is_alone: true }).await.unwrap();
     let Left::NotHeld { current: Some(current) } = left else { panic!("{left:?}") };
     assert_eq!(current.token, writer.token);
     assert_eq!(backend.renew(&[writer], lease).await.unwrap(), [true]);

@@ -17,7 +17,7 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_seata_wire::Limits;
+use handfast_core::Limits;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +34,7 @@ pub(crate) const SERVER_VERSION: &str = "2.5.0";
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// What a client may send.
-    pub limits: Limits,
+    pub limits: handfast_seata_wire::Limits,
     /// How long a client may take from one frame to the next.
     pub silence_limit: Duration,
     /// Requests of one connection that may be under way; then it is not read.
@@ -43,6 +43,8 @@ pub struct Settings {
     pub queue_frames_max: usize,
     /// Resources that one connection may register.
     pub resources_max: usize,
+    /// Rows that one lock key may name.
+    pub rows_max: usize,
     /// How long a request that meets a lock waits in the queue before it is told of a conflict.
     pub lock_wait: Duration,
     /// How long the answer to a decision waits for phase two.
@@ -52,11 +54,12 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            limits: Limits::default(),
+            limits: handfast_seata_wire::Limits::default(),
             silence_limit: Duration::from_secs(30),
             requests_max: 1_024,
             queue_frames_max: 16_384,
             resources_max: 1_024,
+            rows_max: Limits::default().rows_per_request_max,
             lock_wait: Duration::from_millis(100),
             phase_two_wait: Duration::from_secs(10),
         }

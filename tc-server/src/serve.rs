@@ -303,7 +303,10 @@ fn serve(
         StartError::Grpc(error.to_string())
     })?;
     let seata = seata.map(|(acceptor, _)| {
-        let settings = (&config.seata).into();
+        let settings = seata::Settings {
+            rows_max: config.limits.rows_per_request_max,
+            ..(&config.seata).into()
+        };
         serve_seata(acceptor, seata::Front::new(handle.clone(), dispatcher.clone(), settings))
     });
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);

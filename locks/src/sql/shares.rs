@@ -161,8 +161,8 @@ macro_rules! sql_shares {
             let mut turn = sqlx::Connection::begin_with(connection, BEGIN).await?;
             let Some(standing) = lock_row(&mut turn, name).await? else { return Ok(false) };
             let free = sqlx::query(FREE_SHARE).bind(name).bind(token).execute(&mut *turn).await?;
-            // A part that had ended seems alive when the database's clock was set back. Whoever took
-            // all of the lock meanwhile has it.
+            // A part that had ended seems alive when the database's clock was set back. Whoever
+            // took all of the lock meanwhile has it.
             let was_held = free.rows_affected() == 1 && standing.owner == SHARED;
             if was_held {
                 share_row(&mut turn, name, standing.fence).await?;

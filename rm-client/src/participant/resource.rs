@@ -143,7 +143,7 @@ impl<P: Participant> ParticipantResource<P> {
             application_data,
             ..v1::RegisterBranchRequest::default()
         };
-        // Asked for without an answer it may have arrived: whoever joins again would be asked twice.
+        // Without an answer it may have arrived: whoever joins again would be asked twice.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut in_doubt = InDoubt::new(coordinator, &context.xid, branch_id, failed);
         let registered = coordinator.register_branch(request).await;

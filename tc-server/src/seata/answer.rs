@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_core::{
-    BranchId, DecidedBy, Decision, GlobalStatus as Status, Holding, LockWait, NewBranch,
-    PhaseOneOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+    BranchId, DecidedBy, Decision, Effect, GlobalStatus as Status, Holding, LockWait, Mode,
+    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Rounds, RowLock,
+    What, Xid, XidText,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
@@ -19,9 +20,10 @@ use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, Global
 use tokio::time::timeout;
 
 use super::client::Client;
-use super::resource::{mode_of, name_of};
-use super::rows::rows;
+use super::resource::{is_database, mode_of, name_of};
+use super::rows::{BadLockKey, rows};
 use super::{Front, status};
+use crate::dispatch::PhaseTwo as _;
 use crate::engine::EngineError;
 
 /// The one branch that stands for a whole saga: its state machine lives in the client, and is asked
@@ -33,6 +35,9 @@ const SAGA_NAME: &str = "$Saga_";
 
 /// Said by a client that opened its local transaction itself.
 const OPENED_BY_APPLICATION: &str = r#""autoCommit":false"#;
+
+/// Why a branch that is asked within its application is refused.
+const NO_APPLICATION: &str = "the client has not said of which application it is";
 
 /// What answers the requests of one client.
 #[derive(Debug)]
@@ -93,19 +98,44 @@ impl Desk {
     }
 
     async fn begin(&self, it: GlobalBegin) -> GlobalBegun {
+        let begun = self.try_begin(it).await;
+        let (result, xid) = begun.map_or_else(|why| (Err(why), String::new()), |xid| (Ok(()), xid));
+        GlobalBegun { result, xid, extra_data: String::new() }
+    }
+
+    /// A saga has its branch from the beginning: by default its client registers none, and without
+    /// one nobody would be asked to take it back, and nothing of it be stored.
+    async fn try_begin(&self, it: GlobalBegin) -> Result<String, Failure> {
+        const CODE: ExceptionCode = ExceptionCode::BeginFailed;
+        let is_saga = it.name.starts_with(SAGA_NAME);
+        if is_saga && !self.client.is_registered {
+            return Err(failed(&NO_APPLICATION, CODE));
+        }
         let begin = What::Begin {
             application: Arc::clone(&self.client.application),
             name: it.name.into(),
             timeout_ms: u64::try_from(it.timeout_ms).ok().filter(|&timeout_ms| timeout_ms > 0),
         };
-        let begun = match self.ask(begin).await {
+        let (xid, text) = match self.ask(begin).await {
             Ok(Reply::Begun { xid, address, .. }) => {
-                Ok(XidText { address: &address, xid }.to_string())
+                (xid, XidText { address: &address, xid }.to_string())
             }
-            other => Err(refused(other, ExceptionCode::BeginFailed)),
+            other => return Err(refused(other, CODE)),
         };
-        let (result, xid) = begun.map_or_else(|why| (Err(why), String::new()), |xid| (Ok(()), xid));
-        GlobalBegun { result, xid, extra_data: String::new() }
+        if is_saga {
+            let (branch, wait) = (self.machine(Box::default()), self.wait());
+            match self.ask(What::RegisterBranch { xid, branch, wait }).await {
+                Ok(Reply::Registered { .. }) => {}
+                other => return Err(refused(other, CODE)),
+            }
+        }
+        Ok(text)
+    }
+
+    /// The branch of a saga: its state machine.
+    fn machine(&self, application_data: Box<[u8]>) -> NewBranch {
+        let resource = format!("{}#{}", self.client.application, self.client.group).into();
+        NewBranch { id: SAGA, resource, mode: Mode::Saga, rows: Vec::new(), application_data }
     }
 
     /// Branches of AT have committed already; the others are waited for, so that who goes on after
@@ -145,10 +175,11 @@ impl Desk {
     }
 
     /// The state machine of a saga has ended, or cannot go on by itself. Once it has ended, its
-    /// branch owes nothing. For another transaction a report changes nothing.
+    /// branch owes nothing, also if the other decision has been taken: then that is the answer. For
+    /// another transaction a report changes nothing.
     async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
         let word = it.status.unwrap_or(Word::UnKnown);
-        let xid = parse(&it.xid)?;
+        let Some(xid) = parse(&it.xid) else { return Some(standing(word)) };
         let (decision, ended) = match word {
             Word::Committed => (Decision::Commit, true),
             Word::CommitRetrying => (Decision::Commit, false),
@@ -177,9 +208,33 @@ impl Desk {
                 let report = What::ReportBranch { xid, branch: SAGA, outcome, application_data };
                 self.ask(report).await.ok()?;
             }
-            self.end(xid, decision, ReplyWhen::Decided).await?;
+            let mut status = self.end(xid, decision, ReplyWhen::Decided).await?;
+            if ended {
+                status = self.finish_machine(xid, status).await?;
+            }
+            if status::decision(status).is_some_and(|decided| decided != decision) {
+                return Some(standing(status::standing(status)));
+            }
         }
         Some(standing(word))
+    }
+
+    /// The machine has ended after the decision was taken: it is not asked to any more.
+    async fn finish_machine(&self, xid: Xid, status: Status) -> Option<Status> {
+        let decision = match status {
+            Status::Committing => Decision::Commit,
+            Status::RollingBack(_) | Status::NeedsOperator(_) => Decision::RollBack,
+            Status::Unknown | Status::Active | Status::Committed | Status::RolledBack(_) => {
+                return Some(status);
+            }
+        };
+        let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
+        let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
+        self.front.shared.engine.tell(vec![finish]).await.ok()?;
+        let status = self.standing_of(xid).await?;
+        let hold = Effect::Hold { xid, branch: Some(SAGA) };
+        self.front.shared.dispatcher.take(vec![hold]);
+        Some(status)
     }
 
     async fn register(&self, it: BranchRegister) -> BranchRegistered {
@@ -193,32 +248,57 @@ impl Desk {
 
     async fn try_register(&self, it: &BranchRegister) -> Result<i64, Failure> {
         let xid = parse(&it.xid).ok_or_else(|| unknown_xid(&it.xid))?;
+        if let Some(why) = self.why_unaskable(it) {
+            return Err(failed(&why, ExceptionCode::BranchRegisterFailed));
+        }
         let branch_id = new_branch_id();
         let is_saga = it.branch_type == BranchType::Saga;
-        let (id, resource) = if is_saga {
-            (SAGA, format!("{}#{}", self.client.application, self.client.group).into())
-        } else {
-            let resource = name_of(it.branch_type, &self.client.application, &it.resource_id);
-            (BranchId(branch_id.cast_unsigned()), resource)
-        };
-        let locked = if it.branch_type == BranchType::At { it.lock_key.as_str() } else { "" };
-        let branch = NewBranch {
-            id,
-            resource,
-            mode: mode_of(it.branch_type),
-            rows: rows(locked).map_err(|why| failed(&why, ExceptionCode::BranchRegisterFailed))?,
-            application_data: it.application_data.as_bytes().into(),
+        let branch = match is_saga {
+            true => self.machine(it.application_data.as_bytes().into()),
+            false => self.branch(BranchId(branch_id.cast_unsigned()), it)?,
         };
         match self.ask(What::RegisterBranch { xid, branch, wait: self.wait() }).await {
             Ok(Reply::Registered { .. }) => Ok(branch_id),
-            // A saga goes on after its decision: what it does then is a part of the same branch.
-            Ok(Reply::Rejected(Rejection::AlreadyDecided { .. })) if is_saga => Ok(branch_id),
+            // A saga goes on after its decision, and in other services than the one that began it:
+            // what it does there is a part of the same branch.
+            Ok(Reply::Rejected(
+                Rejection::AlreadyDecided { .. } | Rejection::BranchMismatch { .. },
+            )) if is_saga => Ok(branch_id),
             Ok(Reply::Rejected(why)) => {
                 let holds_rows = it.application_data.contains(OPENED_BY_APPLICATION);
                 Err(failed(&why, status::code_of(&why, holds_rows)))
             }
             other => Err(refused(other, ExceptionCode::BranchRegisterFailed)),
         }
+    }
+
+    /// Why nobody could ever be asked to end the branch.
+    fn why_unaskable(&self, it: &BranchRegister) -> Option<&'static str> {
+        match it.branch_type {
+            BranchType::Tcc | BranchType::Saga | BranchType::SagaAnnotation
+                if !self.client.is_registered =>
+            {
+                Some(NO_APPLICATION)
+            }
+            BranchType::Tcc | BranchType::SagaAnnotation if is_database(&it.resource_id) => {
+                Some("it names a database, which is no action")
+            }
+            BranchType::Saga => None,
+            BranchType::At | BranchType::Xa | BranchType::Tcc | BranchType::SagaAnnotation => {
+                it.resource_id.is_empty().then_some("it names no resource")
+            }
+        }
+    }
+
+    fn branch(&self, id: BranchId, it: &BranchRegister) -> Result<NewBranch, Failure> {
+        let locked = if it.branch_type == BranchType::At { it.lock_key.as_str() } else { "" };
+        Ok(NewBranch {
+            id,
+            resource: name_of(it.branch_type, &self.client.application, &it.resource_id),
+            mode: mode_of(it.branch_type),
+            rows: self.rows(locked).map_err(|why| failed(&why, status::code_of_key(&why)))?,
+            application_data: it.application_data.as_bytes().into(),
+        })
     }
 
     async fn report(&self, it: BranchReport) -> TxResult {
@@ -248,8 +328,8 @@ impl Desk {
         if it.branch_type != BranchType::At {
             return Ok(true);
         }
-        let rows =
-            rows(&it.lock_key).map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
+        let rows = self.rows(&it.lock_key);
+        let rows = rows.map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
         let resource = name_of(it.branch_type, &self.client.application, &it.resource_id);
         let check = |xid| What::CheckLocks {
             xid,
@@ -308,6 +388,10 @@ impl Desk {
         let wait = self.front.shared.settings.lock_wait.as_millis();
         let timeout_ms = u64::try_from(wait).unwrap_or(u64::MAX);
         LockWait { timeout_ms, holding: Holding::DatabaseLocks }
+    }
+
+    fn rows(&self, lock_key: &str) -> Result<Vec<RowLock>, BadLockKey> {
+        rows(lock_key, self.front.shared.settings.rows_max)
     }
 
     fn phase_two_wait(&self) -> Duration {

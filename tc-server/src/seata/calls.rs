@@ -52,7 +52,7 @@ impl Calls {
         let now = Instant::now();
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         state.sweep(now);
-        state.id_last = (state.id_last + 1) & i32::MAX;
+        state.id_last = state.id_last.wrapping_add(1) & i32::MAX;
         let id = state.id_last;
         if let Some(earlier) = state.latest.insert((asked.xid, asked.branch), id) {
             state.by_id.remove(&earlier);
@@ -125,6 +125,13 @@ mod tests {
         assert!(calls.take(id + 1, &answer(3)).is_none());
         assert!(calls.take(id, &answer(3)).is_some());
         assert!(calls.take(id, &answer(3)).is_none());
+    }
+
+    #[test]
+    fn after_the_last_id_comes_the_first() {
+        let calls = Calls::default();
+        calls.state.lock().unwrap().id_last = i32::MAX;
+        assert_eq!((calls.ask(asked(3)), calls.ask(asked(4))), (0, 1));
     }
 
     #[test]

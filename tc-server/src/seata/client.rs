@@ -9,7 +9,7 @@ use handfast_seata_wire::value::BranchType;
 use handfast_seata_wire::{ClientVersion, Dialect, Encoding, Family};
 use hashbrown::{HashMap, HashSet};
 
-use super::resource::{mode_of, name_of};
+use super::resource::{is_database, mode_of, name_of};
 use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
 
 /// seata-go registers its TM with this version and nothing else to say.
@@ -71,22 +71,22 @@ impl Client {
         resources: &RegisterResources,
         max: usize,
     ) -> Option<Vec<RegisteredResource>> {
-        let types = [BranchType::At, BranchType::Xa, BranchType::Tcc, BranchType::Saga];
+        use BranchType::{At, Saga, SagaAnnotation, Tcc, Xa};
         let ids = distinct(resources, max)?;
         let mut registered = Vec::new();
         let mut names = HashMap::clone(&self.resources);
         for id in ids {
             let own: Arc<str> = id.into();
-            for kind in types {
+            // A client does not say what a resource is.
+            let kinds: &[BranchType] =
+                if is_database(id) { &[At, Xa] } else { &[At, Xa, Saga, Tcc, SagaAnnotation] };
+            for &kind in kinds {
                 let name = name_of(kind, &self.application, id);
                 registered.push(key(&name, mode_of(kind)));
                 names.insert(name, Arc::clone(&own));
             }
-            let action = name_of(BranchType::SagaAnnotation, &self.application, id);
-            registered.push(key(&action, Mode::Saga));
         }
-        // Each has two names: within its application and without.
-        if names.len() > max.saturating_mul(2) {
+        if names.values().collect::<HashSet<_>>().len() > max {
             return None;
         }
         self.resources = Arc::new(names);

@@ -260,8 +260,12 @@ impl Connection {
     }
 
     /// A client whose body cannot be read is told why, and then let go: what it meant by its next
-    /// frames is not known either.
+    /// frames is not known either. An answer is not answered: its id is one of the coordinator's,
+    /// under which the client may wait for something else.
     fn refuse(&self, frame: &Frame<'_>, dialect: &Dialect, error: WireError) -> Result<(), Ended> {
+        if frame.header.kind == MessageKind::Answer {
+            return Err(error.into());
+        }
         let mut answer = Vec::new();
         let reason = format!("{}: {error}", error.code());
         if refuse(frame, SERVER_VERSION, &reason, dialect, &mut answer).is_ok() {

@@ -234,6 +234,13 @@ impl Front {
             {
                 PhaseTwoOutcome::Done
             }
+            // The machine was to go on, and has ended otherwise. There is nothing to ask it for.
+            (Decision::Commit, S::PhaseTwoRollbacked | S::PhaseOneFailed)
+                if asked.branch == SAGA && answer.result.is_ok() =>
+            {
+                tracing::warn!(xid = asked.xid.0, %error, "a saga to be committed is not");
+                PhaseTwoOutcome::Done
+            }
             (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable) => {
                 PhaseTwoOutcome::Refused { error, rows: Arc::from([]) }
             }

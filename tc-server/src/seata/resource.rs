@@ -3,7 +3,7 @@
 //! A Go client names a database by its DSN, with the password in it. The core, its store, the views
 //! and the log get the name without it; each connection knows its own names for what it registered.
 //! Actions of TCC and annotated sagas are named within their application, since two applications
-//! may have actions of one name.
+//! may have actions of one name. What can only be a database's name is none of an action.
 
 use std::sync::Arc;
 
@@ -13,24 +13,105 @@ use handfast_seata_wire::value::BranchType;
 /// What stands for a password.
 const MASK: &str = "***";
 
-/// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`.
+/// What a Java client's names of databases begin with.
+const JDBC: &str = "jdbc:";
+
+/// What a password follows in the keyword form, and in the parameters of a URL.
+const PASSWORD_KEYS: [&str; 2] = ["password", "pwd"];
+
+/// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`. seata-go cuts a DSN
+/// at its first `?`, so that of one with that in its password `user:pa` is left.
 pub(super) fn masked(resource: &str) -> String {
-    let start = resource.find("://").map_or(0, |at| at + 3);
-    let masked = resource[start..].rfind('@').and_then(|end| {
-        let colon = resource[start..start + end].find(':')?;
-        let (user, rest) = (&resource[..=start + colon], &resource[start + end..]);
-        Some(format!("{user}{MASK}{rest}"))
-    });
-    masked.unwrap_or_else(|| resource.to_owned())
+    let resource = without_values(resource);
+    let start = scheme_bytes(&resource);
+    let (scheme, rest) = resource.split_at(start);
+    let end = rest.rfind('@');
+    let Some(colon) = rest[..end.unwrap_or(rest.len())].find(':') else { return resource };
+    match end {
+        Some(end) => format!("{scheme}{}{MASK}{}", &rest[..=colon], &rest[end..]),
+        None if scheme.is_empty() && is_user(&rest[..colon]) => {
+            format!("{}{MASK}", &rest[..=colon])
+        }
+        None => resource,
+    }
 }
 
-/// The core's name for the resource of a branch of this type.
+/// Whether only a database has such a name. An action may have any other.
+pub(super) fn is_database(resource: &str) -> bool {
+    let is_masked = masked(resource) != resource;
+    let of_user = resource.rsplit_once('@').map_or("", |(_, host)| host);
+    resource.starts_with(JDBC)
+        || without_values(resource) != resource
+        || is_masked && scheme_bytes(resource) > 0
+        || is_masked && (of_user.starts_with('/') || of_user.contains(")/"))
+}
+
+/// The length of `scheme://`: a password may hold `://` too.
+fn scheme_bytes(resource: &str) -> usize {
+    let own = resource.strip_prefix(JDBC);
+    let is_of_scheme =
+        |it: char| it.is_ascii_alphanumeric() || "+-.".contains(it) || own.is_some() && it == ':';
+    match resource.find("://") {
+        Some(at) if at > 0 && resource[..at].chars().all(is_of_scheme) => at + 3,
+        Some(_) | None => 0,
+    }
+}
+
+/// Whether a password may follow behind a colon: it does not behind an address.
+fn is_user(text: &str) -> bool {
+    text != "jdbc" && !text.contains(['(', '/', '='])
+}
+
+/// The text with the values of `password=` and `pwd=` masked, whatever their case, quoted or not.
+fn without_values(resource: &str) -> String {
+    let lower = resource.to_ascii_lowercase();
+    let value = |(at, key): (usize, &str)| {
+        let behind = &resource[at + key.len()..];
+        let value = behind.trim_start().strip_prefix('=')?.trim_start();
+        Some(resource.len() - value.len())
+    };
+    let keys = PASSWORD_KEYS.iter().flat_map(|key| lower.match_indices(key));
+    let mut starts: Vec<usize> = keys.filter_map(value).collect();
+    starts.sort_unstable();
+    let (mut kept, mut at) = (String::new(), 0);
+    for start in starts {
+        // What is within a value is a part of it.
+        if start >= at {
+            kept.push_str(&resource[at..start]);
+            kept.push_str(MASK);
+            at = start + value_bytes(&resource[start..]);
+        }
+    }
+    kept + &resource[at..]
+}
+
+/// How long the value is at whose beginning the text is. In quotes a backslash hides the next.
+fn value_bytes(text: &str) -> usize {
+    let close = match text.chars().next() {
+        Some(quote @ ('\'' | '"')) => quote,
+        Some('{') => '}',
+        Some(_) | None => {
+            let ends = |it: char| it.is_whitespace() || it == '&' || it == ';';
+            return text.find(ends).unwrap_or(text.len());
+        }
+    };
+    let mut hidden = false;
+    for (at, it) in text.char_indices().skip(1) {
+        if it == close && !hidden {
+            return at + 1;
+        }
+        hidden = it == '\\' && !hidden;
+    }
+    text.len()
+}
+
+/// The core's name for the resource of a branch of this type. Those of actions and state machines
+/// are whole: two of them must not become one.
 pub(super) fn name_of(kind: BranchType, application: &str, resource: &str) -> Arc<str> {
     match kind {
-        BranchType::At | BranchType::Xa | BranchType::Saga => masked(resource).into(),
-        BranchType::Tcc | BranchType::SagaAnnotation => {
-            format!("{application}/{}", masked(resource)).into()
-        }
+        BranchType::At | BranchType::Xa => masked(resource).into(),
+        BranchType::Saga => resource.into(),
+        BranchType::Tcc | BranchType::SagaAnnotation => format!("{application}/{resource}").into(),
     }
 }
 
@@ -56,6 +137,15 @@ mod tests {
             ("postgres://me:secret@db/demo", "postgres://me:***@db/demo"),
             ("jdbc:mysql://127.0.0.1:3306/demo", "jdbc:mysql://127.0.0.1:3306/demo"),
             ("jdbc:mysql://me:secret@db:3306/demo", "jdbc:mysql://me:***@db:3306/demo"),
+            ("root:a://b@tcp(db)/demo", "root:***@tcp(db)/demo"),
+            ("root:pa", "root:***"),
+            ("host=db user=u password=secret dbname=x", "host=db user=u password=*** dbname=x"),
+            ("host=db:5 PWD = 'p@:\\' s' dbname=x", "host=db:5 PWD = *** dbname=x"),
+            ("jdbc:sqlserver://db;password={a;b};x=y", "jdbc:sqlserver://db;password=***;x=y"),
+            ("postgres://db/x?password=secret&a=b", "postgres://db/x?password=***&a=b"),
+            ("password=a pwd=b", "password=*** pwd=***"),
+            ("tcp(db:3306)/demo", "tcp(db:3306)/demo"),
+            ("jdbc:x", "jdbc:x"),
             ("prepare@stock", "prepare@stock"),
             ("", ""),
         ] {
@@ -67,5 +157,23 @@ mod tests {
     fn actions_are_named_within_their_application() {
         assert_eq!(&*name_of(BranchType::Tcc, "shop", "deduct"), "shop/deduct");
         assert_eq!(&*name_of(BranchType::At, "shop", "jdbc:x"), "jdbc:x");
+    }
+
+    #[test]
+    fn actions_are_told_from_databases() {
+        for database in [
+            "jdbc:mysql://127.0.0.1:3306/demo",
+            "root:12345678@tcp(127.0.0.1:3306)/demo",
+            "root:12345678@/demo",
+            "root:a://b@unix(/tmp/my.sock)/demo",
+            "postgres://me:secret@db/demo",
+            "host=db user=u password=secret dbname=x",
+        ] {
+            assert!(is_database(database), "{database}");
+        }
+        for action in ["deduct", "stock:deduct", "stock:deduct@v2", "shop#group", "a@b/c"] {
+            assert!(!is_database(action), "{action}");
+            assert_eq!(*name_of(BranchType::Tcc, "shop", action), format!("shop/{action}"));
+        }
     }
 }

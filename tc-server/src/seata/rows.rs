@@ -8,24 +8,32 @@ use std::sync::Arc;
 
 use handfast_core::{LockMode, RowLock};
 
-/// Why a lock key means nothing.
+/// Why a lock key is not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("lock key part {part:?} is not table:key,key")]
-pub(super) struct BadLockKey {
-    part: String,
+pub(super) enum BadLockKey {
+    #[error("lock key part {part:?} is not table:key,key")]
+    Malformed { part: String },
+    #[error("a lock key of more than {max} rows")]
+    TooLong { max: usize },
 }
 
 /// The rows. Empty parts, such as seata-go's last one, are none.
-pub(super) fn rows(lock_key: &str) -> Result<Vec<RowLock>, BadLockKey> {
+///
+/// BOUNDED: it is read no further than to the first row too many. A frame has room for millions.
+pub(super) fn rows(lock_key: &str, max: usize) -> Result<Vec<RowLock>, BadLockKey> {
     let mut rows = Vec::new();
     for part in lock_key.split(';').filter(|part| !part.is_empty()) {
-        let bad = || BadLockKey { part: part.chars().take(100).collect() };
+        let bad = || BadLockKey::Malformed { part: part.chars().take(100).collect() };
         let (table, keys) = part.split_once(':').ok_or_else(bad)?;
         if table.is_empty() || keys.is_empty() {
             return Err(bad());
         }
         let table: Arc<str> = table.to_lowercase().into();
-        rows.extend(keys.split(',').map(|key| row(&table, key)));
+        let room = max - rows.len();
+        rows.extend(keys.split(',').take(room.saturating_add(1)).map(|key| row(&table, key)));
+        if rows.len() > max {
+            return Err(BadLockKey::TooLong { max });
+        }
     }
     Ok(rows)
 }
@@ -41,7 +49,7 @@ mod tests {
 
     fn texts(lock_key: &str) -> Vec<String> {
         let text = |row: RowLock| format!("{}/{}", row.table, String::from_utf8_lossy(&row.key));
-        rows(lock_key).unwrap().into_iter().map(text).collect()
+        rows(lock_key, 4).unwrap().into_iter().map(text).collect()
     }
 
     #[test]
@@ -57,7 +65,17 @@ mod tests {
     #[test]
     fn malformed_parts_are_refused() {
         for bad in ["t", ":1", "t:", "t:1;u"] {
-            assert!(rows(bad).is_err(), "{bad}");
+            assert!(rows(bad, 4).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_is_read_behind_the_first_row_too_many() {
+        let too_long = Err(BadLockKey::TooLong { max: 4 });
+        for long in ["t:1,2,3,4,5", "t:1,2;u:1,2,3", "t:,,,,;no colon", "t:1;t:1;t:1;t:1;t:1;bad"] {
+            assert_eq!(rows(long, 4), too_long, "{long}");
+        }
+        assert_eq!(rows("t:1,2,3,4;", 4).map(|rows| rows.len()), Ok(4));
+        assert_eq!(rows("t:1", usize::MAX).map(|rows| rows.len()), Ok(1));
     }
 }

@@ -1,11 +1,24 @@
 //! How a global stands, in Seata's words.
 
-use handfast_core::{GlobalStatus as Status, Rejection, RollbackReason};
+use handfast_core::{Decision, GlobalStatus as Status, Rejection, RollbackReason};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use handfast_seata_wire::{ClientVersion, Dialect};
 
+use super::rows::BadLockKey;
+
 /// The first clients that read "the rollback of a timeout failed" as a failure.
 const READS_TIMEOUT_FAILURES: ClientVersion = ClientVersion::new(1, 7, 0);
+
+/// What has been decided, if it is known.
+pub(super) fn decision(status: Status) -> Option<Decision> {
+    match status {
+        Status::Unknown | Status::Active => None,
+        Status::Committing | Status::Committed => Some(Decision::Commit),
+        Status::RollingBack(_) | Status::RolledBack(_) | Status::NeedsOperator(_) => {
+            Some(Decision::RollBack)
+        }
+    }
+}
 
 /// The answer to somebody who asks.
 pub(super) fn standing(status: Status) -> Word {
@@ -82,6 +95,15 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         Rejection::BranchMismatch { .. } | Rejection::NotApplicable { .. } => {
             ExceptionCode::BranchRegisterFailed
         }
+    }
+}
+
+/// Why a branch with this lock key is not registered.
+pub(super) fn code_of_key(why: &BadLockKey) -> ExceptionCode {
+    match why {
+        BadLockKey::Malformed { .. } => ExceptionCode::BranchRegisterFailed,
+        // As of a limit of the coordinator.
+        BadLockKey::TooLong { .. } => ExceptionCode::FailedToAddBranch,
     }
 }
 

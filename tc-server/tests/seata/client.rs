@@ -6,8 +6,9 @@ use std::path::Path;
 use handfast_core::Limits;
 use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
-    BranchEnd, BranchEnded, BranchRegister, BranchRegistered, BranchReport, GlobalBegin, GlobalEnd,
-    GlobalStanding, Message, Register, RegisterResources, Registered, TxResult,
+    BranchEnd, BranchEnded, BranchRegister, BranchRegistered, BranchReport, GlobalBegin,
+    GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding, Message, Register, RegisterResources,
+    Registered, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
 use handfast_seata_wire::{
@@ -110,12 +111,24 @@ impl Client {
     }
 
     pub(crate) async fn begin(&mut self, timeout_ms: i32) -> String {
-        let begin = GlobalBegin { timeout_ms, name: "buy".to_owned() };
+        let begun = self.begin_named("buy", timeout_ms).await;
+        begun.result.unwrap();
+        begun.xid
+    }
+
+    pub(crate) async fn begin_named(&mut self, name: &str, timeout_ms: i32) -> GlobalBegun {
+        let begin = GlobalBegin { timeout_ms, name: name.to_owned() };
         let Message::GlobalBeginResult(begun) = self.ask(Message::GlobalBegin(begin)).await else {
             panic!("another answer")
         };
-        begun.result.unwrap();
-        begun.xid
+        begun
+    }
+
+    /// What the coordinator says to the word of a saga's state machine.
+    pub(crate) async fn report_saga(&mut self, xid: &str, word: GlobalStatus) -> GlobalStatus {
+        let (xid, extra_data) = (xid.to_owned(), String::new());
+        let report = GlobalReport { xid, extra_data, status: Some(word) };
+        standing(self.ask(Message::GlobalReport(report)).await)
     }
 
     pub(crate) async fn commit(&mut self, xid: &str) -> GlobalStatus {
@@ -314,4 +327,13 @@ fn standing(answer: Message) -> GlobalStatus {
         panic!("another answer")
     };
     status
+}
+
+/// What the admin port says.
+pub(crate) async fn page(server: &RunningServer, name: &str) -> String {
+    // Fails only if another test has installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = format!("http://{}/api/v1/{name}", server.admin_address);
+    http.get(url).send().await.unwrap().text().await.unwrap()
 }

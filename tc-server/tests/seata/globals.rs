@@ -1,9 +1,11 @@
 //! Globals from their beginning to their end, and after.
 
-use handfast_seata_wire::message::{BranchReport, GlobalReport, Message};
+use std::time::Duration;
+
+use handfast_seata_wire::message::{BranchReport, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, branch, report, start, start_at};
+use crate::client::{Client, branch, page, report, start, start_at};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -208,9 +210,7 @@ async fn a_saga_ends_as_its_client_reports() {
             let step = branch(&xid, BranchType::Saga, step, "");
             client.register_branch(step).await.result.unwrap();
         }
-        let status = Some(reported);
-        let report = GlobalReport { xid: xid.clone(), extra_data: String::new(), status };
-        client.ask(Message::GlobalReport(report)).await;
+        assert_eq!(client.report_saga(&xid, reported).await, reported);
         assert_eq!(client.status(&xid).await, ends);
     }
 }
@@ -222,15 +222,141 @@ async fn a_saga_that_cannot_go_on_is_handed_back_to_its_client() {
     let xid = client.begin(60_000).await;
     let step = branch(&xid, BranchType::Saga, "pay", "");
     client.register_branch(step.clone()).await.result.unwrap();
-    let status = Some(GlobalStatus::RollbackRetrying);
-    let report = GlobalReport { xid: xid.clone(), extra_data: String::new(), status };
-    client.ask(Message::GlobalReport(report)).await;
+    client.report_saga(&xid, GlobalStatus::RollbackRetrying).await;
     client.register_branch(step).await.result.expect("a compensation, after the decision");
     let call = client.carry_out_rollback().await;
     assert_eq!((call.branch_id, call.branch_type), (-1, BranchType::Saga));
     assert_eq!(call.resource_id, "shop#default_tx_group");
     assert_eq!(call.application_data, "RollbackRetrying");
     client.reaches(&xid, GlobalStatus::Rollbacked).await;
+}
+
+const MACHINE: &str = "shop#default_tx_group";
+
+async fn begin_saga(client: &mut Client, timeout_ms: i32) -> String {
+    let begun = client.begin_named("$Saga_order", timeout_ms).await;
+    begun.result.unwrap();
+    begun.xid
+}
+
+/// By default the steps of a saga do not register.
+#[tokio::test]
+async fn a_saga_without_registered_steps_is_handed_back_all_the_same() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
+    let xid = begin_saga(&mut tm, 60_000).await;
+    let word = GlobalStatus::RollbackRetrying;
+    assert_eq!(tm.report_saga(&xid, word).await, word);
+    let call = rm.carry_out_rollback().await;
+    assert_eq!((call.branch_id, call.branch_type), (-1, BranchType::Saga));
+    assert_eq!((call.xid, call.resource_id.as_str()), (xid.clone(), MACHINE));
+    tm.reaches(&xid, GlobalStatus::Rollbacked).await;
+}
+
+#[tokio::test]
+async fn a_saga_without_registered_steps_is_rolled_back_at_its_deadline() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
+    let xid = begin_saga(&mut tm, 2_000).await;
+    let (id, call) = rm.called().await;
+    let Message::BranchRollback(asked) = call else { panic!("{call:?}") };
+    assert_eq!((asked.branch_id, asked.application_data.as_str()), (-1, "TimeoutRollbacking"));
+    assert_eq!(tm.status(&xid).await, GlobalStatus::TimeoutRollbacking);
+    rm.answer_rollback(id, &asked, BranchStatus::PhaseTwoRollbacked).await;
+    tm.reaches(&xid, GlobalStatus::TimeoutRollbacked).await;
+}
+
+#[tokio::test]
+async fn a_saga_without_registered_steps_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start_at(directory.path()).await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let xid = begin_saga(&mut tm, 60_000).await;
+    drop(tm);
+    server.shutdown().await.unwrap();
+
+    let server = start_at(directory.path()).await;
+    let mut client = Client::rm(&server, "2.3.0", MACHINE).await;
+    client.report_saga(&xid, GlobalStatus::RollbackRetrying).await;
+    assert_eq!(client.carry_out_rollback().await.branch_id, -1);
+    client.reaches(&xid, GlobalStatus::Rollbacked).await;
+}
+
+/// The same branch, whoever registers its steps.
+#[tokio::test]
+async fn the_steps_of_a_saga_are_the_branch_of_its_begin() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut other = Client::connect(&server, "2.3.0").await;
+    other.application = "another".to_owned();
+    other.register_rm("another#default_tx_group").await.outcome.unwrap();
+    let xid = begin_saga(&mut tm, 60_000).await;
+    for client in [&mut tm, &mut other] {
+        let step = branch(&xid, BranchType::Saga, "pay", "");
+        client.register_branch(step).await.result.unwrap();
+    }
+    assert_eq!(tm.report_saga(&xid, GlobalStatus::Committed).await, GlobalStatus::Committed);
+    assert_eq!(tm.status(&xid).await, GlobalStatus::Committed, "nobody is asked");
+}
+
+/// The decision stays; whoever has ended by itself is not asked any more.
+#[tokio::test]
+async fn a_saga_that_ends_after_its_decision_is_not_asked_again() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
+    for (decided, ended, told) in [
+        (GlobalStatus::RollbackRetrying, GlobalStatus::Committed, GlobalStatus::Rollbacked),
+        (GlobalStatus::RollbackRetrying, GlobalStatus::Rollbacked, GlobalStatus::Rollbacked),
+        (GlobalStatus::CommitRetrying, GlobalStatus::Committed, GlobalStatus::Committed),
+        (GlobalStatus::CommitRetrying, GlobalStatus::Finished, GlobalStatus::Committed),
+    ] {
+        let xid = begin_saga(&mut tm, 60_000).await;
+        assert_eq!(tm.report_saga(&xid, decided).await, decided);
+        rm.called().await;
+        assert_eq!(tm.report_saga(&xid, ended).await, told, "{decided:?} {ended:?}");
+        assert_eq!(tm.status(&xid).await, told, "{decided:?} {ended:?}");
+    }
+    let resources = page(&server, "resources").await;
+    let asked = |text: &str| resources.matches(text).count();
+    assert_eq!(asked("\"asked_branches\":"), asked("\"asked_branches\":0"), "{resources}");
+    assert_eq!(asked("\"waiting_branches\":"), asked("\"waiting_branches\":0"), "{resources}");
+    assert!(asked("waiting_branches") > 0, "{resources}");
+}
+
+/// A machine that is to go on may end otherwise: then it has ended.
+#[tokio::test]
+async fn a_saga_that_ends_otherwise_than_it_was_asked_to_is_not_asked_again() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", MACHINE).await;
+    for answer in [BranchStatus::PhaseTwoRollbacked, BranchStatus::PhaseOneFailed] {
+        let xid = begin_saga(&mut client, 60_000).await;
+        let step = branch(&xid, BranchType::Saga, "pay", "");
+        client.register_branch(step).await.result.unwrap();
+        client.report_saga(&xid, GlobalStatus::CommitRetrying).await;
+        let (id, call) = client.called().await;
+        let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+        client.answer_commit(id, &asked, answer).await;
+        tokio::select! {
+            () = client.reaches(&xid, GlobalStatus::Committed) => {}
+            () = tokio::time::sleep(Duration::from_secs(20)) => panic!("{answer:?} does not count"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_report_of_what_is_not_known_is_answered() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    for xid in ["127.0.0.1:8091:99", "nonsense"] {
+        for word in [GlobalStatus::Committed, GlobalStatus::RollbackRetrying] {
+            let answer = tm.report_saga(xid, word);
+            let told = tokio::time::timeout(Duration::from_secs(20), answer).await;
+            assert_eq!(told, Ok(word), "{xid}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalEnd, Message};
-use handfast_seata_wire::value::GlobalStatus;
+use handfast_seata_wire::value::{BranchType, ExceptionCode, GlobalStatus};
 use handfast_seata_wire::{Compression, Dialect, Encoding, encode};
 use handfast_server::serve::RunningServer;
 use rand::rngs::StdRng;
@@ -11,7 +11,7 @@ use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::client::{Client, start, start_with};
+use crate::client::{Client, branch, start, start_with};
 
 const STREAMS: u64 = 1_000;
 
@@ -162,4 +162,27 @@ async fn what_is_too_long_is_not_read() {
     assert!(refused.version.contains("HF-SEATA-TOO-LARGE"), "{}", refused.version);
     assert!(client.read().await.is_none());
     assert_eq!(good.ask(Message::Ping).await, Message::Pong);
+}
+
+/// Eight kilobytes on the wire are eight million rows: they are not even read. The part that means
+/// nothing, at the end, would be noticed otherwise.
+#[tokio::test]
+async fn a_lock_key_of_millions_of_rows_is_not_read() {
+    let server = start().await;
+    let mut client = Client::connect(&server, "2.3.0").await;
+    client.encoding.compression = Compression::Gzip;
+    client.register_rm("jdbc:x").await.outcome.unwrap();
+    let xid = client.begin(60_000).await;
+    let rows = format!("t:{};no colon", ",".repeat(8_000_000));
+    let long = branch(&xid, BranchType::At, "jdbc:x", &rows);
+    let refused = client.register_branch(long.clone()).await.result.unwrap_err();
+    assert_eq!(refused.code, ExceptionCode::FailedToAddBranch, "{}", refused.message);
+    let Message::GlobalLockQueryResult(queried) = client.ask(Message::GlobalLockQuery(long)).await
+    else {
+        panic!("another answer")
+    };
+    let refused = queried.result.unwrap_err();
+    assert_eq!(refused.code, ExceptionCode::LockableCheckFailed);
+    assert!(refused.message.contains("more than 10000 rows"), "{}", refused.message);
+    client.branch(&xid, "jdbc:x", "t:1").await;
 }

@@ -7,9 +7,8 @@ use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
-use handfast_server::serve::RunningServer;
 
-use crate::client::{Client, branch, end, start, start_at, start_with};
+use crate::client::{Client, branch, end, page, start, start_at, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -127,13 +126,34 @@ async fn a_client_is_called_by_its_own_name_of_a_database() {
 async fn a_password_in_a_name_is_not_shown() {
     let server = start().await;
     let mut client = Client::rm(&server, "1.5.2", "root:12345678@tcp(db:3306)/demo").await;
+    client.register_rm("host=db user=u password=12345678").await.outcome.unwrap();
     let xid = client.begin(60_000).await;
     client.branch(&xid, "root:12345678@tcp(db:3306)/demo", "t:1").await;
+    for kind in [BranchType::Tcc, BranchType::SagaAnnotation] {
+        let no_action = branch(&xid, kind, "root:12345678@tcp(db:3306)/demo", "");
+        client.register_branch(no_action).await.result.unwrap_err();
+    }
     let transaction = format!("transactions/{xid}");
     for name in ["processes", "resources", "locks", transaction.as_str()] {
         let text = page(&server, name).await;
         assert!(text.contains("root:***@tcp(db:3306)/demo"), "{name}: {text}");
         assert!(!text.contains("12345678"), "{name}: {text}");
+    }
+}
+
+/// A mask over what looks like a password would make one of two actions, and the other be called.
+#[tokio::test]
+async fn an_action_whose_name_looks_like_a_password_is_called_by_its_own_name() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", "stock:deduct@v2,stock:refund@v2").await;
+    for kind in [BranchType::Tcc, BranchType::SagaAnnotation] {
+        for action in ["stock:deduct@v2", "stock:refund@v2"] {
+            let xid = client.begin(60_000).await;
+            client.register_branch(branch(&xid, kind, action, "")).await.result.unwrap();
+            let mut tm = Client::tm(&server, "2.3.0").await;
+            let (_, call) = tokio::join!(tm.roll_back(&xid), client.carry_out_rollback());
+            assert_eq!((call.branch_type, call.resource_id.as_str()), (kind, action));
+        }
     }
 }
 
@@ -311,13 +331,4 @@ async fn a_password_in_a_name_is_not_logged() {
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(text.contains("root:***@tcp(db:3306)/demo"), "{text}");
     assert!(!text.contains("12345678"), "{text}");
-}
-
-/// What the admin port says.
-async fn page(server: &RunningServer, name: &str) -> String {
-    // Fails only if another test has installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let url = format!("http://{}/api/v1/{name}", server.admin_address);
-    http.get(url).send().await.unwrap().text().await.unwrap()
 }

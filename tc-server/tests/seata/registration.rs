@@ -55,6 +55,32 @@ async fn whoever_has_not_registered_is_served_all_the_same() {
     assert_eq!(client.status(&xid).await, GlobalStatus::Begin);
 }
 
+/// Nobody could be asked to end such a branch: its name holds that of the application.
+#[tokio::test]
+async fn a_branch_that_nobody_could_be_asked_for_is_refused() {
+    let server = start().await;
+    let mut stranger = Client::connect(&server, "2.3.0").await;
+    let xid = stranger.begin(60_000).await;
+    for kind in [BranchType::At, BranchType::Xa] {
+        stranger.register_branch(branch(&xid, kind, DATABASE, "")).await.result.unwrap();
+    }
+    for kind in [BranchType::Tcc, BranchType::Saga, BranchType::SagaAnnotation] {
+        let refused = stranger.register_branch(branch(&xid, kind, "deduct", "")).await;
+        let code = refused.result.unwrap_err().code;
+        assert_eq!(code, ExceptionCode::BranchRegisterFailed, "{kind:?}");
+    }
+    let begun = stranger.begin_named("$Saga_order", 60_000).await;
+    assert_eq!(begun.result.unwrap_err().code, ExceptionCode::BeginFailed);
+
+    stranger.register_tm().await.outcome.unwrap();
+    for kind in [BranchType::At, BranchType::Xa, BranchType::Tcc, BranchType::SagaAnnotation] {
+        let refused = stranger.register_branch(branch(&xid, kind, "", "")).await;
+        let code = refused.result.unwrap_err().code;
+        assert_eq!(code, ExceptionCode::BranchRegisterFailed, "{kind:?} of no resource");
+        stranger.register_branch(branch(&xid, kind, "deduct", "")).await.result.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn requests_are_answered_in_their_serializer_and_compressor() {
     let server = start().await;
@@ -100,6 +126,15 @@ async fn a_serializer_of_java_objects_is_refused_with_a_reason() {
     let Message::RegisterTmResult(refused) = received.message else { panic!("another answer") };
     assert!(refused.version.contains("HF-SEATA-SERIALIZER"), "{}", refused.version);
     assert!(client.read().await.is_none(), "and then the connection is closed");
+}
+
+/// An id of an answer is the coordinator's: under the same the client waits for something else.
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_not_answered() {
+    let server = start().await;
+    let mut client = Client::connect(&server, "2.3.0").await;
+    client.send_bytes(&[0xDA, 0xDA, 1, 0, 0, 0, 17, 0, 16, 1, 22, 0, 0, 0, 0, 1, 0xFF]).await;
+    assert!(client.read().await.is_none(), "it is closed");
 }
 
 /// "One-way" is what Java calls its merged requests and seata-go its first one; both wait for the
