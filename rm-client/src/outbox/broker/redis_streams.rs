@@ -155,10 +155,10 @@ impl RedisSubscription {
     /// The next entry: our own unacknowledged ones first, then those of the dead, then new ones.
     async fn entry(&mut self) -> Result<StreamId, RedisError> {
         loop {
-            if self.own_pending {
-                if let Some(entry) = self.read("0", None).await? {
-                    return Ok(entry);
-                }
+            if self.own_pending
+                && let Some(entry) = self.read("0", None).await?
+            {
+                return Ok(entry);
             }
             // Without its answer, for an error or because this future is dropped, a read may have
             // been served all the same.
