@@ -20,7 +20,8 @@ const JDBC: &str = "jdbc:";
 const PASSWORD_KEYS: [&str; 2] = ["password", "pwd"];
 
 /// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`. seata-go cuts a DSN
-/// at its first `?`, so that of one with that in its password `user:pa` is left.
+/// at its first `?`, so that of one with that in its password `user:pa` is left. `host:port/db`
+/// stays: two databases must not become one.
 pub(super) fn masked(resource: &str) -> String {
     let resource = without_values(resource);
     let start = scheme_bytes(&resource);
@@ -29,7 +30,7 @@ pub(super) fn masked(resource: &str) -> String {
     let Some(colon) = rest[..end.unwrap_or(rest.len())].find(':') else { return resource };
     match end {
         Some(end) => format!("{scheme}{}{MASK}{}", &rest[..=colon], &rest[end..]),
-        None if scheme.is_empty() && is_user(&rest[..colon]) => {
+        None if scheme.is_empty() && is_user(&rest[..colon]) && !rest.contains('/') => {
             format!("{}{MASK}", &rest[..=colon])
         }
         None => resource,
@@ -145,6 +146,7 @@ mod tests {
             ("postgres://db/x?password=secret&a=b", "postgres://db/x?password=***&a=b"),
             ("password=a pwd=b", "password=*** pwd=***"),
             ("tcp(db:3306)/demo", "tcp(db:3306)/demo"),
+            ("db:3306/demo", "db:3306/demo"),
             ("jdbc:x", "jdbc:x"),
             ("prepare@stock", "prepare@stock"),
             ("", ""),
