@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::pool::PoolOptions;
-use sqlx::{MySql, Postgres};
+use sqlx::{MySql, PgPool, Postgres};
 
 use crate::at::TestDatabase;
 use crate::child::PATIENCE;
@@ -95,16 +95,27 @@ const SLOW_PREPARE: &[&str] = &[
 const WAITS: &str = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Whoever drops `commit()` while PREPARE is under way cannot know what comes of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
-    let scene = Scene::<Postgres>::new().await;
-    let resource = scene.resource().await;
+/// Lets PREPARE wait for as long as the connection lives.
+async fn slow_prepare(scene: &Scene<Postgres>) -> PgPool {
     for sql in SLOW_PREPARE {
         Postgres::raw(&scene.pool, sql).await.unwrap();
     }
     let lock = lone(&scene.pool).await;
     Postgres::raw(&lock, "SELECT pg_advisory_lock(7)").await.unwrap();
+    lock
+}
+
+/// PREPARE is under way.
+async fn prepare_waits(scene: &Scene<Postgres>) {
+    while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {}
+}
+
+/// Whoever drops `commit()` while PREPARE is under way cannot know what comes of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    let lock = slow_prepare(&scene).await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     let preparing = tokio::spawn(xid.clone().scope(async move {
@@ -112,9 +123,7 @@ async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
         Postgres::run_xa(&mut local, DEBIT).await?;
         local.commit().await
     }));
-    let reached =
-        async { while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {} };
-    tokio::time::timeout(PATIENCE, reached).await.expect("PREPARE is under way");
+    tokio::time::timeout(PATIENCE, prepare_waits(&scene)).await.expect("PREPARE is under way");
     preparing.abort();
     assert!(preparing.await.unwrap_err().is_cancelled());
     let told = scene.coordinator.until(xid.as_str(), |detail| {
@@ -133,22 +142,16 @@ async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
 async fn a_commit_that_follows_a_dropped_prepare_only_rolls_back() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
-    for sql in SLOW_PREPARE {
-        Postgres::raw(&scene.pool, sql).await.unwrap();
-    }
-    let lock = lone(&scene.pool).await;
-    Postgres::raw(&lock, "SELECT pg_advisory_lock(7)").await.unwrap();
+    let lock = slow_prepare(&scene).await;
     let global = scene.begin().await;
     let preparing = global.xid().clone().scope(async {
         let mut local = resource.begin().await?;
         Postgres::run_xa(&mut local, DEBIT).await?;
         local.commit().await
     });
-    let reached =
-        async { while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {} };
     tokio::select! {
         prepared = Box::pin(preparing) => panic!("{prepared:?}"),
-        () = reached => {}
+        () = prepare_waits(&scene) => {}
     }
     let (committed, ()) = futures::join!(global.commit(), lock.close());
     let error = committed.unwrap_err();
