@@ -8,6 +8,8 @@
 //!                         └─ refused: local rollback, nothing stays
 //! ```
 //!
+//! A merged local transaction sends the undo row in one call with COMMIT, after the registration.
+//!
 //! Nobody sees the undo row before COMMIT, so that neither has to wait for the other. It goes in
 //! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
 //! ROLLBACK, and this INSERT is what notices.
@@ -18,9 +20,11 @@ use std::time::Duration;
 use handfast_proto::v1;
 
 use super::captured::Captured;
+use super::compound;
 use super::crash_point::crash_point;
 use super::database::{AtDatabase, Backend};
 use super::error::AtError;
+use super::local::Local;
 use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
@@ -50,13 +54,16 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         }
     }
 
-    /// Everything before a branch's COMMIT. Notes in `branch` whether the coordinator knows of it.
-    async fn prepare(&mut self, branch: &mut Branch) -> Result<(), sqlx::Error> {
+    /// Everything before a branch's COMMIT, and how that goes. Notes in `branch` whether the
+    /// coordinator knows of it.
+    async fn prepare(&mut self, branch: &mut Branch) -> Result<Ending<DB>, sqlx::Error> {
         self.refuse_incomplete()?;
         let shared = Arc::clone(&self.shared);
+        let (note, ending) = self.notes(branch)?;
         let is_idle = self.work.locks().is_empty() && self.work.events == Events::None;
         if is_idle && !branch.registered {
-            return self.note(branch).await;
+            self.send(note).await?;
+            return Ok(ending);
         }
         let wait = match branch.conflict {
             Conflict::Wait if DB::WAITS_WITH_LOCKS => shared.lock_timeout,
@@ -67,21 +74,35 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         // may have arrived.
         let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
         let mut in_doubt = InDoubt::new(coordinator, &branch.xid, branch.id, failed);
-        let (noted, registered) = futures::join!(self.note(branch), register(&shared, request));
+        let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
         in_doubt.settled();
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
-        noted?;
-        Ok(registered.map_err(AtError::from)?)
+        noted.map_err(|error| told_by_guard(error, branch))?;
+        registered.map_err(AtError::from)?;
+        Ok(ending)
     }
 
-    /// Writes down in the database what COMMIT is to keep beside the application's work.
-    async fn note(&mut self, branch: &Branch) -> Result<(), sqlx::Error> {
-        if !self.work.items().is_empty() || self.work.events == Events::Held {
-            crash_point("before-undo-insert");
-            self.insert_undo_row(branch).await?;
-        } else if DB::COMMIT_HIDES_FAILURE {
-            DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
+    /// What goes to the database before COMMIT, and COMMIT. The undo row is what COMMIT is to keep
+    /// beside the application's work; with either of them.
+    fn notes(&self, branch: &Branch) -> Result<(Option<Captured<DB>>, Ending<DB>), sqlx::Error> {
+        if self.work.items().is_empty() && self.work.events == Events::None {
+            let asked = || Captured::plain("SELECT 1".to_owned());
+            return Ok((DB::COMMIT_HIDES_FAILURE.then(asked), Ending::Commit));
+        }
+        let (insert, row) = self.undo_row(branch)?;
+        crash_point("before-undo-insert");
+        if self.local.is_merged() {
+            let call = Captured::ours(compound::insert_and_commit(&insert), row);
+            Ok((None, Ending::WithUndoRow(call)))
+        } else {
+            Ok((Some(Captured::ours(insert, row)), Ending::Commit))
+        }
+    }
+
+    async fn send(&mut self, call: Option<Captured<DB>>) -> Result<(), sqlx::Error> {
+        if let Some(call) = call {
+            DB::steps(self.local.begun().await?, call).await?;
         }
         Ok(())
     }
@@ -91,7 +112,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         if self.work.half_recorded { Err(AtError::HalfRecorded) } else { Ok(()) }
     }
 
-    async fn insert_undo_row(&mut self, branch: &Branch) -> Result<(), sqlx::Error> {
+    fn undo_row(&self, branch: &Branch) -> Result<(String, DB::Arguments), sqlx::Error> {
         let log = UndoLog::encode(self.work.items())
             .map_err(|error| sqlx::Error::Encode(error.into()))?;
         let bytes_max = self.shared.identity.undo_bytes_max;
@@ -99,29 +120,29 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             let (bytes, hint) = (log.len(), DB::UNDO_SIZE_HINT);
             return Err(AtError::UndoTooLarge { bytes, bytes_max, hint }.into());
         }
-        let (xid, events) = (&branch.xid, self.work.events);
-        match undo_table::insert::<DB>(&mut self.local, xid, branch.id, &log, events).await {
-            Err(error) if undo_table::is_guard_conflict(&error) => {
-                Err(AtError::GlobalFinished { xid: branch.xid.to_string() }.into())
-            }
-            other => other,
-        }
+        Ok(undo_table::insert::<DB>(&branch.xid, branch.id, &log, self.work.events))
     }
 
     /// COMMIT or ROLLBACK of a branch, and what the coordinator is told.
     async fn end_branch(
         self,
-        prepared: Result<(), sqlx::Error>,
+        prepared: Result<Ending<DB>, sqlx::Error>,
         branch: Branch,
     ) -> Result<(), sqlx::Error> {
         let Self { local, shared, .. } = self;
         match prepared {
-            Ok(()) => {
+            Ok(ending) => {
+                let brings_row = matches!(ending, Ending::WithUndoRow(_));
                 let committing = Committing::new(&shared, &branch);
-                let committed = local.commit().await;
+                let committed = ending.commit(local).await;
                 committing.settled();
                 crash_point("after-local-commit");
-                settle(&shared, &branch, committed).await
+                let settled = settle(&shared, &branch, committed).await;
+                settled.map_err(
+                    |error| {
+                        if brings_row { told_by_guard(error, &branch) } else { error }
+                    },
+                )
             }
             Err(error) => {
                 // A failing rollback changes nothing: the database does the same when it notices
@@ -138,7 +159,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     async fn prepare_checked(&mut self) -> Result<(), sqlx::Error> {
         self.refuse_incomplete()?;
         if DB::COMMIT_HIDES_FAILURE {
-            DB::steps(&mut self.local, Captured::plain("SELECT 1".to_owned())).await?;
+            self.send(Some(Captured::plain("SELECT 1".to_owned()))).await?;
         }
         let wait = if DB::WAITS_WITH_LOCKS { self.shared.lock_timeout } else { Duration::ZERO };
         check_locks(&self.shared, "", self.work.locks(), wait, HOLDING_LOCKS).await?;
@@ -168,6 +189,39 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         check_locks(&self.shared, xid, rows, Duration::ZERO, HOLDING_LOCKS).await?;
         self.work.awaited = Locks::default();
         Ok(())
+    }
+}
+
+/// How a branch's local transaction is committed.
+enum Ending<DB: AtDatabase> {
+    /// By a COMMIT of its own.
+    Commit,
+    /// By the call that brings the undo row.
+    WithUndoRow(Captured<DB>),
+}
+
+impl<DB: AtDatabase> Ending<DB> {
+    /// After an error of the database the local transaction is rolled back.
+    async fn commit(self, mut local: Local<'_, DB>) -> Result<(), sqlx::Error> {
+        let call = match self {
+            Self::Commit => return local.commit().await,
+            Self::WithUndoRow(call) => call,
+        };
+        let committed = local.commit_by(call).await;
+        if committed.as_ref().is_err_and(|error| error.as_database_error().is_some()) {
+            // What fails here fails with the connection, which the database rolls back.
+            let _ = local.rollback().await;
+        }
+        committed
+    }
+}
+
+/// An error of the statement that puts in the undo row.
+fn told_by_guard(error: sqlx::Error, branch: &Branch) -> sqlx::Error {
+    if undo_table::is_guard_conflict(&error) {
+        AtError::GlobalFinished { xid: branch.xid.to_string() }.into()
+    } else {
+        error
     }
 }
 

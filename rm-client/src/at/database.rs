@@ -47,6 +47,8 @@ pub struct Identity {
     pub(crate) only_schema: Option<String>,
     /// The largest undo log that one INSERT can carry, in bytes.
     pub(crate) undo_bytes_max: usize,
+    /// Whether several statements can go out in one call, as a compound statement.
+    pub(crate) takes_compounds: bool,
 }
 
 /// One database product. Implemented for the three that Handfast knows.

@@ -36,7 +36,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             }
             Part::Plain | Part::Checked => Within::Itself,
         };
-        let emitted = outbox::insert::<DB>(&mut self.local, event, within).await;
+        let connection = self.local.begun().await?;
+        let emitted = outbox::insert::<DB>(connection, event, within).await;
         if let Err(OutboxError::Database(error) | OutboxError::Conflict { source: error }) =
             &emitted
         {

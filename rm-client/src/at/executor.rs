@@ -7,7 +7,7 @@ use std::future;
 use either::Either;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use sqlx::{Database, Execute, Executor, SqlStr};
 
 use super::captured::Captured;
@@ -41,8 +41,8 @@ macro_rules! impl_executor {
                     Ok(true) => {
                         let AtTransaction { local, work, .. } = self;
                         let ended = &mut work.ended;
-                        let stream = (&mut **local).fetch_many(query);
-                        stream
+                        async move { Ok(local.begun().await?.fetch_many(query)) }
+                            .try_flatten_stream()
                             .inspect_err(move |error| *ended |= ends_transaction::<$db>(error))
                             .boxed()
                     }
@@ -70,11 +70,11 @@ macro_rules! impl_executor {
                     Ok(true) => {
                         let AtTransaction { local, work, .. } = self;
                         let ended = &mut work.ended;
-                        let row = (&mut **local).fetch_optional(query);
-                        row.inspect(move |row| {
-                            *ended |= row.as_ref().is_err_and(ends_transaction::<$db>)
-                        })
-                        .boxed()
+                        async move { local.begun().await?.fetch_optional(query).await }
+                            .inspect(move |row| {
+                                *ended |= row.as_ref().is_err_and(ends_transaction::<$db>)
+                            })
+                            .boxed()
                     }
                     Ok(false) => async move {
                         Ok(self.run(query).await?.into_iter().find_map(Either::right))
@@ -91,7 +91,7 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                (&mut *self.local).prepare_with(sql, parameters)
+                self.local.connection().prepare_with(sql, parameters)
             }
 
             fn describe<'e>(
@@ -101,7 +101,7 @@ macro_rules! impl_executor {
             where
                 'c: 'e,
             {
-                (&mut *self.local).describe(sql)
+                self.local.connection().describe(sql)
             }
         }
 

@@ -6,6 +6,7 @@
 pub(crate) mod captured;
 mod catalogue;
 mod commit;
+mod compound;
 pub(crate) mod crash_point;
 pub(crate) mod database;
 mod dirty;
@@ -13,6 +14,7 @@ mod emit;
 mod error;
 mod executor;
 mod image;
+mod local;
 mod locks;
 mod migrate;
 #[cfg(feature = "mysql")]

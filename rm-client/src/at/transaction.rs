@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sqlx::Transaction;
-
 use super::captured::Captured;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
+use super::local::Local;
 use super::plan::{Parsed, Reads};
 use super::resource::Shared;
 use super::running::{RunningBranch, RunningBranches};
@@ -25,7 +24,7 @@ use crate::xid::Xid;
 /// It gives no access to the connection underneath, so that no SQL slips past the images.
 #[must_use = "a local transaction that is dropped is rolled back"]
 pub struct AtTransaction<'t, DB: AtDatabase> {
-    pub(super) local: Transaction<'t, DB>,
+    pub(super) local: Local<'t, DB>,
     pub(super) shared: Arc<Shared<DB>>,
     pub(super) part: Part,
     pub(super) work: Work,
@@ -98,8 +97,9 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
         part: Part,
     ) -> Result<Self, sqlx::Error> {
         let local = match &part {
-            Part::Plain => shared.pool.begin().await?,
-            Part::Checked | Part::Branch(_) => DB::begin(&shared.pool).await?,
+            Part::Plain => Local::Driven(shared.pool.begin().await?),
+            Part::Branch(_) if shared.merges => Local::merged(shared.pool.acquire().await?),
+            Part::Checked | Part::Branch(_) => Local::Driven(DB::begin(&shared.pool).await?),
         };
         Ok(Self { local, shared, part, work: Work::default() })
     }
@@ -172,7 +172,8 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     }
 
     async fn control(&mut self, verb: &str, savepoint: &str) -> Result<(), sqlx::Error> {
-        DB::steps(&mut self.local, Captured::plain(format!("{verb} {savepoint}"))).await?;
+        let control = Captured::plain(format!("{verb} {savepoint}"));
+        DB::steps(self.local.begun().await?, control).await?;
         Ok(())
     }
 
@@ -221,15 +222,19 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
     async fn run_planned(&mut self, query: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
         let (shared, reads) = (Arc::clone(&self.shared), self.reads());
         let parsed = shared.catalogue.parse(reads, query.sql());
-        let planned = shared.catalogue.plan(&mut self.local, reads, &parsed, &query).await?;
-        let Some(planned) = planned else { return DB::steps(&mut self.local, query).await };
-        let run = Run {
-            connection: &mut *self.local,
-            work: &mut self.work,
-            loaded: &planned.loaded,
-            query,
+        let planned = shared.catalogue.plan(self.local.connection(), reads, &parsed, &query);
+        let Some(planned) = planned.await? else {
+            return DB::steps(self.local.begun().await?, query).await;
         };
+        let begins = planned.plan.reads_first() && self.local.begins_with_next_call();
+        let merges = self.local.is_merged();
+        let connection = if begins { self.local.connection() } else { self.local.begun().await? };
+        let (work, loaded) = (&mut self.work, &*planned.loaded);
+        let run = Run { connection, begins, merges, work, loaded, query };
         let steps = run.carry_out(&planned.plan).await?;
+        if begins {
+            self.local.has_begun();
+        }
         self.require_committed_rows().await?;
         Ok(steps)
     }

@@ -43,18 +43,15 @@ pub(crate) enum Events {
     Held,
 }
 
-/// Puts in a branch's undo log.
-pub(crate) async fn insert<DB: Backend>(
-    connection: &mut DB::Connection,
+/// The statement that puts in a branch's undo log, and its arguments.
+pub(crate) fn insert<DB: Backend>(
     xid: &Xid,
     branch: u64,
     log: &[u8],
     events: Events,
-) -> Result<(), sqlx::Error> {
+) -> (String, DB::Arguments) {
     let text = insert_text::<DB>("INSERT INTO", "");
-    let row = row::<DB>(xid.as_str(), branch, log, NORMAL, events);
-    execute::<DB>(connection, text, row).await?;
-    Ok(())
+    (text, row::<DB>(xid.as_str(), branch, log, NORMAL, events))
 }
 
 /// Whether an error of [`insert`] means that a row is there: the guard, for no branch commits

@@ -27,7 +27,8 @@ pub(crate) enum Fault {
 
 /// A database behind a wire.
 pub(crate) trait Wired: TestDatabase {
-    /// COMMIT as the driver sends it. "READ COMMITTED" is something else.
+    /// What the call carries that commits a branch, and no other: COMMIT as the driver sends it,
+    /// for "READ COMMITTED" is something else, or a value of the undo row that goes out with it.
     const COMMIT: &'static [u8];
     /// Keeps the wire readable.
     const NO_TLS: (&'static str, &'static str);
@@ -48,7 +49,7 @@ impl Wired for Postgres {
 }
 
 impl Wired for MySql {
-    const COMMIT: &'static [u8] = b"\x07\0\0\0\x03COMMIT";
+    const COMMIT: &'static [u8] = b"format=json";
     const NO_TLS: (&'static str, &'static str) = ("ssl-mode", "DISABLED");
     const PORT: u16 = 3306;
 

@@ -46,7 +46,9 @@ on_every_server!(
 async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
-    let resource = scene.resource().await;
+    // Where the undo row goes out with COMMIT, nobody can tell whether that was before COMMIT.
+    let resource = scene.handfast.at(scene.bank.pool.clone()).compound_statements(false);
+    let resource = resource.await.unwrap();
     let global = scene.begin().await;
     let work = async {
         let mut local: AtTransaction<'static, DB> = resource.begin().await.unwrap();

@@ -33,26 +33,35 @@ pub(crate) async fn run<DB: Twin>(cases: usize) {
     let cases = variable("HANDFAST_DIFFERENTIAL_CASES").unwrap_or(cases);
     let only: Option<u64> = variable("HANDFAST_DIFFERENTIAL_SET");
     say(&format!("{}: seed {seed}", DB::TITLE));
-    let mut scene = Scene::<DB>::new().await;
+    let mut scenes = [Scene::<DB>::new(false).await, Scene::new(true).await];
     let mut tally = Tally::default();
     let mut findings = Vec::new();
     let mut set = only.unwrap_or(0);
     while tally.cases() < cases && findings.len() < FINDINGS_MAX {
-        if let Err(finding) = play_set(&scene, seed, set, &mut tally).await {
+        let together = is_together(set);
+        let scene = &mut scenes[usize::from(together)];
+        if let Err(finding) = play_set(scene, seed, set, &mut tally).await {
             findings.push(format!("{}: seed {seed}, set {set}: {finding}", DB::TITLE));
             // What the finding left behind would be found again.
-            scene = Scene::new().await;
+            *scene = Scene::new(together).await;
         }
         set += 1;
         if only.is_some() {
             break;
         }
     }
-    DB::end(&scene.ours).await;
+    for scene in &scenes {
+        DB::end(&scene.ours).await;
+    }
     say(&format!("{}: {tally}", DB::TITLE));
     assert!(findings.is_empty(), "{}", findings.join("\n\n"));
     let reports = cfg!(feature = "pre-update-hook") && DB::SPEAKS == Dialect::Sqlite;
     assert_eq!(reports, tally.witnessed.rows > 0, "a hook that is silent judges nothing");
+}
+
+/// Every other set, of the published ones too.
+fn is_together(set: u64) -> bool {
+    (set + set / PUBLISHED_EVERY).is_multiple_of(2)
 }
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {

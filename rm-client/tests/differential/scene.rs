@@ -38,7 +38,8 @@ pub(crate) enum Shown {
 }
 
 impl<DB: Twin> Scene<DB> {
-    pub(crate) async fn new() -> Self {
+    /// MariaDB takes statements apart or together, `compound_statements` says.
+    pub(crate) async fn new(compound_statements: bool) -> Self {
         let pacing = dispatch::Settings {
             retry_delay_ms_min: 1,
             retry_delay_ms_max: 20,
@@ -54,7 +55,8 @@ impl<DB: Twin> Scene<DB> {
         // branches have ended.
         let rival = trusting(handfast.at(ours.clone()).lock_timeout(Duration::ZERO));
         let rival = rival.await.unwrap();
-        let resource = trusting(handfast.at(ours.clone())).await.unwrap();
+        let resource = handfast.at(ours.clone()).compound_statements(compound_statements);
+        let resource = trusting(resource).await.unwrap();
         Self { server, handfast, resource, rival, ours, plain, witness, _directory: directory }
     }
 

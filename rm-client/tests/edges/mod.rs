@@ -2,6 +2,7 @@
 
 mod access;
 mod found;
+mod merged;
 mod names;
 mod reviewed;
 mod savepoints;

@@ -205,13 +205,15 @@ async fn identity(connection: &mut MySqlConnection) -> Result<Identity, sqlx::Er
         return Err(AtError::SessionSetting { setting }.into());
     }
     let packet = MySql::number(row, 2)?.and_then(|bytes| usize::try_from(bytes).ok());
-    let product = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+    let is_mariadb = version.contains("MariaDB");
+    let product = if is_mariadb { "MariaDB" } else { "MySQL" };
     Ok(Identity {
         resource_id: format!("mysql:{identity}/{database}"),
         label: format!("{product} database {database}"),
         only_schema: Some(database),
         // Room for the rest of the INSERT beside the undo log.
         undo_bytes_max: packet.unwrap_or(1 << 20).saturating_sub(4_096).min(64 << 20),
+        takes_compounds: is_mariadb,
     })
 }
 

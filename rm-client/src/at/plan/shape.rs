@@ -22,6 +22,18 @@ pub enum Plan {
     Upsert(Upsert),
 }
 
+impl Plan {
+    /// Whether a read of rows comes first, whose answer nobody but us sees.
+    #[must_use]
+    pub fn reads_first(&self) -> bool {
+        match self {
+            Self::Update(plan) => matches!(plan.image, UpdateImage::Read { .. }),
+            Self::Delete(plan) => matches!(plan.image, DeleteImage::Read { .. }),
+            Self::Pass | Self::LockingRead(_) | Self::Insert(_) | Self::Upsert(_) => false,
+        }
+    }
+}
+
 /// A statement to run, and what to bind to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {

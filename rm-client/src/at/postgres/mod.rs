@@ -180,6 +180,7 @@ async fn identity(connection: &mut PgConnection) -> Result<Identity, sqlx::Error
         label: format!("PostgreSQL database {database}, schema {schema}"),
         only_schema: None,
         undo_bytes_max: 64 << 20,
+        takes_compounds: false,
     })
 }
 

@@ -170,5 +170,6 @@ async fn identity(connection: &mut SqliteConnection) -> Result<Identity, sqlx::E
         label: format!("SQLite {}", text(1)?),
         only_schema: Some("main".to_owned()),
         undo_bytes_max: 64 << 20,
+        takes_compounds: false,
     })
 }

@@ -14,6 +14,7 @@ use either::Either;
 use sqlx::Database;
 
 use super::captured::Captured;
+use super::compound;
 use super::database::{Backend, LoadedTable, Steps, affected, rows};
 use super::error::AtError;
 use super::image::{Image, ImageRow, Layout};
@@ -24,6 +25,10 @@ use super::work::Work;
 /// A statement about to run.
 pub(crate) struct Run<'r, DB: Backend> {
     pub(crate) connection: &'r mut DB::Connection,
+    /// Whether the first call has to begin the local transaction.
+    pub(crate) begins: bool,
+    /// Whether several statements may go out in one call.
+    pub(crate) merges: bool,
     pub(crate) work: &'r mut Work,
     pub(crate) loaded: &'r LoadedTable<DB>,
     /// The application's query.
@@ -155,16 +160,30 @@ impl<DB: Backend> Run<'_, DB> {
 
     /// Reads rows by a query of the plan.
     async fn read(&mut self, query: &Query, columns: &[usize]) -> Result<Image, sqlx::Error> {
-        let steps = DB::steps(self.connection, self.bound(query)).await?;
+        let captured = if std::mem::take(&mut self.begins) {
+            self.query.with_text(&compound::begin_and(&query.text))
+        } else {
+            self.bound(query)
+        };
+        let steps = DB::steps(self.connection, captured).await?;
         Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
     }
 
     /// Reads rows again by the keys of an image.
     async fn read_again(&mut self, image: &Image, columns: &[usize]) -> Result<Image, sqlx::Error> {
+        self.read_by_keys(image, columns, false).await
+    }
+
+    async fn read_by_keys(
+        &mut self,
+        image: &Image,
+        columns: &[usize],
+        locking: bool,
+    ) -> Result<Image, sqlx::Error> {
         let table = &self.loaded.table;
         let mut found = Image::with_capacity(image.len());
         for chunk in image.chunks(rows_max::<DB>(table.key.columns.len())) {
-            let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), false);
+            let text = undo_sql::select_by_keys(DB::DIALECT, table, columns, chunk.len(), locking);
             let mut arguments = DB::Arguments::default();
             bind_keys(&mut arguments, self.loaded, chunk, columns)?;
             let again = rows::<DB>(self.connection, text, arguments).await?;

@@ -1,10 +1,12 @@
 //! UPDATE: before image with row locks, change, after image; in one statement where the database
-//! returns both.
+//! returns both, and change and after image in one call where it takes that.
 
-use super::{Extent, Run, for_application, rows_of};
+use super::{Extent, Run, bind_keys, for_application, rows_of};
+use crate::at::captured::Captured;
+use crate::at::compound;
 use crate::at::database::{Backend, Steps, affected};
 use crate::at::image::{Image, Layout, align};
-use crate::at::plan::{Change, Query, Update, UpdateImage};
+use crate::at::plan::{Change, Query, Update, UpdateImage, undo_sql};
 
 impl<DB: Backend> Run<'_, DB> {
     pub(super) async fn update(&mut self, plan: &Update) -> Result<Steps<DB>, sqlx::Error> {
@@ -12,14 +14,81 @@ impl<DB: Backend> Run<'_, DB> {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
             UpdateImage::Read { before, change, returns_after } => {
                 let before = self.read(before, &plan.columns).await?;
+                if let Some(query) = self.merged(change, &before) {
+                    return self.update_merged(plan, query, before).await;
+                }
                 let extent = self.extent_of(plan, &before);
                 let (after, columns) = (*returns_after, &plan.columns);
                 self.update_imaged(before, change, extent, after, columns).await?
             }
         };
+        Ok(self.updated(plan, before, after, steps))
+    }
+
+    fn updated(
+        &mut self,
+        plan: &Update,
+        before: Image,
+        after: Image,
+        steps: Steps<DB>,
+    ) -> Steps<DB> {
         self.work.updated(self.loaded, &plan.columns, &plan.maintained, before, after);
         self.recorded();
-        Ok(for_application::<DB>(steps, plan.user_returning))
+        for_application::<DB>(steps, plan.user_returning)
+    }
+
+    /// The change, if it and the after image can go out in one call: that of one row, so that few
+    /// texts have to be prepared.
+    fn merged<'c>(&self, change: &'c Change, before: &Image) -> Option<&'c Query> {
+        match change {
+            Change::ByPredicate(query) if self.merges && before.len() == 1 => {
+                compound::takes(&query.text).then_some(query)
+            }
+            Change::ByPredicate(_) | Change::ByKey(_) => None,
+        }
+    }
+
+    async fn update_merged(
+        &mut self,
+        plan: &Update,
+        change: &Query,
+        before: Image,
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let columns = &plan.columns;
+        let table = &self.loaded.table;
+        let after = undo_sql::select_by_keys(DB::DIALECT, table, columns, before.len(), false);
+        let mut call = self.query.with_text(&compound::change_and_read(&change.text, &after));
+        let arguments = call.arguments.get_or_insert_default();
+        bind_keys(arguments, self.loaded, &before, columns)?;
+        let steps = self.change_merged(call, &before, columns).await?;
+        self.expect_rows("UPDATE", before.len(), &steps)?;
+        let after = Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))?;
+        let (before, after, steps) = self.aligned(before, after, steps)?;
+        Ok(self.updated(plan, before, after, steps))
+    }
+
+    /// An error does not tell whether the change or the read behind it has failed, so the rows are
+    /// asked.
+    async fn change_merged(
+        &mut self,
+        call: Captured<DB>,
+        before: &Image,
+        columns: &[usize],
+    ) -> Result<Steps<DB>, sqlx::Error> {
+        let was_half_recorded = self.work.half_recorded;
+        self.work.half_recorded = true;
+        let result = DB::steps(self.connection, call).await;
+        if let Err(error) = &result
+            && error.as_database_error().is_some()
+            && !DB::ends_transaction(error)
+        {
+            // The first error is the one that tells; without an answer the mark stays.
+            let unchanged = self.read_by_keys(before, columns, true).await;
+            if unchanged.is_ok_and(|now| now == *before) {
+                self.work.half_recorded = was_half_recorded;
+            }
+        }
+        result
     }
 
     async fn update_together(

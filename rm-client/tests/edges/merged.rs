@@ -1,0 +1,131 @@
+//! MariaDB: statements that begin, change and commit in one call.
+
+use sqlx::mysql::{MySql, MySqlPoolOptions};
+
+use crate::at::{Stage, TestDatabase, code};
+
+const ITEM: &[&str] = &[
+    "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, n BIGINT NOT NULL UNIQUE)",
+    "INSERT INTO item VALUES (1, 10), (2, 20)",
+];
+const COLUMNS: &[&str] = &["id", "n"];
+
+/// The call that was to begin the local transaction has failed, before it did so with a text that
+/// MariaDB cannot read; so the next one has to begin it, or it would commit by itself.
+#[tokio::test]
+async fn after_a_first_statement_that_fails_nothing_is_committed_by_itself() {
+    let stage = Stage::<MySql>::new(ITEM).await;
+    let before = stage.dump("item", COLUMNS).await;
+    for fails in ["UPDATE item SET n = 20 WHERE id = 1", "UPDATE item SET n = 1 WHERE n ILIKE '1'"]
+    {
+        let global = stage.begin().await;
+        global
+            .scope(async {
+                let mut local = stage.resource.begin().await.unwrap();
+                MySql::run(&mut local, fails).await.unwrap_err();
+                MySql::run(&mut local, "UPDATE item SET n = 30 WHERE id = 2").await.unwrap();
+                local.rollback().await.unwrap();
+            })
+            .await;
+        assert_eq!(stage.dump("item", COLUMNS).await, before, "{fails}");
+        stage.roll_back(global).await;
+    }
+}
+
+/// That the change has failed, and not the read behind it, shows in the row.
+#[tokio::test]
+async fn a_change_that_failed_leaves_the_local_transaction_usable() {
+    let stage = Stage::<MySql>::new(ITEM).await;
+    let before = stage.dump("item", COLUMNS).await;
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            MySql::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            let taken = MySql::run(&mut local, "UPDATE item SET n = 20 WHERE id = 1").await;
+            taken.unwrap_err();
+            MySql::run(&mut local, "UPDATE item SET n = 21 WHERE id = 2").await.unwrap();
+            local.commit().await.unwrap();
+        })
+        .await;
+    let between = stage.dump("item", COLUMNS).await;
+    assert_eq!(
+        between.iter().map(|row| row[1].as_deref()).collect::<Vec<_>>(),
+        [Some("11"), Some("21")]
+    );
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", COLUMNS).await, before);
+}
+
+/// The driver does not know of a transaction that a statement has begun.
+#[tokio::test]
+async fn a_dropped_local_transaction_is_rolled_back_before_its_connection_is_used_again() {
+    let stage = Stage::<MySql>::new(ITEM).await;
+    let before = stage.dump("item", COLUMNS).await;
+    let options = stage.pool.connect_options();
+    let pool = MySqlPoolOptions::new().max_connections(1).connect_with((*options).clone());
+    let resource = stage.handfast.at(pool.await.unwrap()).await.unwrap();
+    let global = stage.begin().await;
+    global
+        .scope(async {
+            let mut local = resource.begin().await.unwrap();
+            MySql::run(&mut local, "UPDATE item SET n = 30 WHERE id = 2").await.unwrap();
+            drop(local);
+            // On the same connection, where COMMIT would keep what is open.
+            MySql::run_alone(&resource, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+        })
+        .await;
+    assert_eq!(stage.value("SELECT n FROM item WHERE id = 2").await.as_deref(), Some("20"));
+    stage.roll_back(global).await;
+    assert_eq!(stage.dump("item", COLUMNS).await, before);
+}
+
+/// A text that cannot stand with others goes alone; what it answers is the application's to read.
+#[tokio::test]
+async fn a_reported_key_is_reported() {
+    let stage = Stage::<MySql>::new(ITEM).await;
+    let global = stage.begin().await;
+    let reported = global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            let sql = "UPDATE item SET n = LAST_INSERT_ID(n + 1) WHERE id = 1;";
+            let result = sqlx::query(sql).execute(&mut local).await.unwrap();
+            local.commit().await.unwrap();
+            (result.rows_affected(), result.last_insert_id())
+        })
+        .await;
+    assert_eq!(reported, (1, 11));
+    stage.roll_back(global).await;
+}
+
+/// The guard row of a global that was rolled back meets the undo row in the call that commits.
+#[tokio::test]
+async fn a_guard_row_keeps_the_last_call_from_committing() {
+    let stage = Stage::<MySql>::new(ITEM).await;
+    let before = stage.dump("item", COLUMNS).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    let refused = global
+        .scope(async {
+            let mut local = stage.resource.begin().await.unwrap();
+            MySql::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
+            // The branch's id is nobody's to know, so every one of the process is barred.
+            let bar = format!(
+                "CREATE TRIGGER bar BEFORE INSERT ON undo_log FOR EACH ROW \
+                 SET NEW.xid = '{xid}', NEW.branch_id = 1"
+            );
+            MySql::raw(&stage.pool, &bar).await.unwrap();
+            let guard = format!(
+                "INSERT INTO undo_log (branch_id, xid, context, rollback_info, log_status) \
+                 VALUES (1, '{xid}', '', '', 1)"
+            );
+            MySql::raw(&stage.pool, &guard).await.unwrap();
+            local.commit().await.unwrap_err()
+        })
+        .await;
+    assert_eq!(code(&refused), "HF-AT-GLOBAL-FINISHED");
+    assert_eq!(stage.dump("item", COLUMNS).await, before);
+    // Nothing of it holds the row.
+    MySql::raw(&stage.pool, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
+    stage.roll_back(global).await;
+}
