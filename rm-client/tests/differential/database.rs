@@ -368,8 +368,10 @@ impl Twin for Sqlite {
     fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()> {
         const READ: &str = "SELECT name, CAST(seq AS TEXT) FROM sqlite_sequence";
         async {
-            // The table is made with the first AUTOINCREMENT.
-            let Ok(numbers) = Self::texts(ours, READ).await else { return };
+            // The table is made with the first AUTOINCREMENT; `ours` may have only that of a client
+            // table.
+            let numbers = Self::texts(ours, READ).await;
+            let (Ok(numbers), Ok(_)) = (numbers, Self::texts(plain, READ).await) else { return };
             Self::raw(plain, "DELETE FROM sqlite_sequence").await.unwrap();
             for number in numbers {
                 let [Some(name), Some(number)] = number.as_slice() else { unreachable!() };
