@@ -8,6 +8,7 @@ mod answer;
 mod calls;
 mod client;
 mod connection;
+mod end;
 mod outbox;
 mod phase_two;
 mod resource;
