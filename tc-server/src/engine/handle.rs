@@ -175,8 +175,14 @@ impl EngineHandle {
                 Err((EngineError::Busy, refused)) => work = refused,
                 Err((reason, _)) => return Err(reason),
             }
-            self.shared.inbox.room().await;
+            self.room().await;
         }
+    }
+
+    /// Waits until the engine's queue has room, or nothing is let in any more. Whoever comes first
+    /// takes the room.
+    pub async fn room(&self) {
+        self.shared.inbox.room().await;
     }
 
     /// Lets nothing more in; the engine ends when what it has taken in is durable and answered.

@@ -47,8 +47,10 @@ impl Desk {
             Message::GlobalRollback(it) => {
                 self.roll_back(&it).await.map(Message::GlobalRollbackResult)
             }
-            Message::GlobalStatus(it) => self.status(&it).await.map(Message::GlobalStatusResult),
-            Message::GlobalReport(it) => self.end_saga(&it).await.map(Message::GlobalReportResult),
+            Message::GlobalStatus(it) => Some(Message::GlobalStatusResult(self.status(&it).await)),
+            Message::GlobalReport(it) => {
+                Some(Message::GlobalReportResult(self.report_saga(&it).await))
+            }
             Message::BranchRegister(it) => {
                 Some(Message::BranchRegisterResult(self.register(it).await))
             }

@@ -1,23 +1,25 @@
 //! How a client ends a global, and asks how it stands.
 //!
 //! A decision of which the outcome is unknown has no answer: a client takes nearly every answer to
-//! a commit for "committed", and asks again when there is none.
+//! a commit for "committed", and asks again when there is none. So no refusal can be said either:
+//! what meets a full queue waits for room. BOUNDED: as any request of a connection.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_core::{
-    DecidedBy, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome, PhaseTwoOutcome,
-    Rejection, Reply, ReplyWhen, Rounds, What, Xid,
+    Coordinator, DecidedBy, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome,
+    PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid,
 };
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding};
-use handfast_seata_wire::value::GlobalStatus as Word;
+use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
 
-use super::answer::{Desk, SAGA, SAGA_NAME, parse};
+use super::answer::{Desk, SAGA, SAGA_NAME, failed, parse};
 use super::status;
 use crate::dispatch::PhaseTwo as _;
+use crate::engine::EngineError;
 
 impl Desk {
     /// Branches of AT have committed already; the others are waited for, so that who goes on after
@@ -37,29 +39,42 @@ impl Desk {
     /// As [`Self::end`], but phase two is not waited for longer than it may take.
     async fn end_within(&self, xid: Xid, decision: Decision, when: ReplyWhen) -> Option<Status> {
         let ended = timeout(self.phase_two_wait(), self.end(xid, decision, when));
-        if let Ok(status) = ended.await {
-            return status;
+        match ended.await {
+            Ok(status) => status,
+            Err(_elapsed) => self.end_at_once(xid, decision).await,
         }
-        // Of one that is active the decision itself has not been taken in.
+    }
+
+    /// Decides, unless it is decided, and waits for nothing that follows. Of a global whose votes
+    /// are still to come nothing can be said.
+    async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
+        let ending = ending(xid, decision, ReplyWhen::Decided);
+        self.front.shared.engine.tell(vec![ending]).await.ok()?;
         self.standing_of(xid).await.filter(|status| *status != Status::Active)
     }
 
-    pub(super) async fn status(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
-        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
-        self.standing_of(xid).await.map(|status| standing(status::standing(status)))
+    pub(super) async fn status(&self, it: &GlobalEnd) -> GlobalStanding {
+        let Some(xid) = parse(&it.xid) else { return standing(Word::Finished) };
+        let status = self.standing_of(xid).await;
+        status.map_or_else(unknown, |status| standing(status::standing(status)))
     }
 
     async fn standing_of(&self, xid: Xid) -> Option<Status> {
-        match self.ask(What::GetStatus { xid }).await {
+        match self.ask_patiently(What::GetStatus { xid }).await {
             Ok(Reply::Status(status)) => Some(status),
             _ => None,
         }
     }
 
+    /// What the state machine of a saga reports.
+    pub(super) async fn report_saga(&self, it: &GlobalReport) -> GlobalStanding {
+        self.end_saga(it).await.unwrap_or_else(unknown)
+    }
+
     /// The state machine of a saga has ended, or cannot go on by itself. Once it has ended, its
     /// branch owes nothing, also if the other decision has been taken: then that is the answer. For
     /// another transaction a report changes nothing.
-    pub(super) async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
+    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
         let word = it.status.unwrap_or(Word::UnKnown);
         let Some(xid) = parse(&it.xid) else { return Some(standing(word)) };
         let (decision, ended) = match word {
@@ -88,7 +103,7 @@ impl Desk {
             if ended {
                 let (outcome, application_data) = (Some(PhaseOneOutcome::Failed), Box::default());
                 let report = What::ReportBranch { xid, branch: SAGA, outcome, application_data };
-                self.ask(report).await.ok()?;
+                self.ask_patiently(report).await.ok()?;
             }
             let mut status = self.end(xid, decision, ReplyWhen::Decided).await?;
             if ended {
@@ -121,10 +136,7 @@ impl Desk {
 
     /// How the global stands after the decision was asked for; nothing if that is not known.
     async fn end(&self, xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Option<Status> {
-        let reason = Arc::from("");
-        let rounds = Rounds::default();
-        let end = What::End { xid, decision, by: DecidedBy::Client, reason, reply_when, rounds };
-        match self.ask(end).await {
+        match self.ask_patiently(ending(xid, decision, reply_when)).await {
             Ok(Reply::Status(status)) => Some(status),
             Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
             Ok(Reply::Rejected(Rejection::UnknownXid(_))) => Some(Status::Unknown),
@@ -136,13 +148,29 @@ impl Desk {
     }
 
     async fn is_saga(&self, xid: Xid) -> Option<bool> {
-        let seen = self.front.shared.engine.view(move |coordinator| {
+        let is_saga = move |coordinator: &Coordinator| {
             let named = |name: &str| name.starts_with(SAGA_NAME);
             coordinator.global(xid).is_some_and(|it| {
                 named(&it.record.name) || it.branches.iter().any(|branch| branch.id == SAGA)
             })
-        });
-        seen.await.ok()
+        };
+        let engine = &self.front.shared.engine;
+        loop {
+            match engine.view(is_saga).await {
+                Err(EngineError::Busy) => engine.room().await,
+                seen => return seen.ok(),
+            }
+        }
+    }
+
+    /// As [`Self::ask`], but a full queue is waited for.
+    async fn ask_patiently(&self, what: What) -> Result<Reply, EngineError> {
+        loop {
+            match self.ask(what.clone()).await {
+                Err(EngineError::Busy) => self.front.shared.engine.room().await,
+                answered => return answered,
+            }
+        }
     }
 
     fn phase_two_wait(&self) -> Duration {
@@ -154,6 +182,17 @@ impl Desk {
     }
 }
 
+fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> What {
+    let (by, reason, rounds) = (DecidedBy::Client, Arc::from(""), Rounds::default());
+    What::End { xid, decision, by, reason, reply_when, rounds }
+}
+
 fn standing(status: Word) -> GlobalStanding {
     GlobalStanding { result: Ok(()), status }
+}
+
+/// What is said of a global of which nothing is known, except to whoever decides it.
+fn unknown() -> GlobalStanding {
+    let why = failed(&"the coordinator cannot say: ask again", ExceptionCode::Unknown);
+    GlobalStanding { result: Err(why), status: Word::UnKnown }
 }

@@ -1,7 +1,9 @@
 //! A client of Seata: one connection, which may be a TM, an RM or both.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use handfast_core::Limits;
 use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
@@ -18,6 +20,9 @@ use handfast_server::config::{Config, SeataConfig, StoreKind};
 use handfast_server::serve::{RunningServer, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+/// A test that waits for longer than this has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a coordinator with a port for clients of Seata.
 pub(crate) async fn start() -> RunningServer {
@@ -53,7 +58,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) async fn connect(server: &RunningServer, version: &str) -> Self {
-        let io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
+        Self::connect_to(server.seata_address.unwrap(), version).await
+    }
+
+    pub(crate) async fn connect_to(address: SocketAddr, version: &str) -> Self {
+        let io = TcpStream::connect(address).await.unwrap();
         io.set_nodelay(true).unwrap();
         let client = ClientVersion::parse(version);
         let is_old = client < ClientVersion::new(0, 7, 0);

@@ -1,11 +1,9 @@
 //! Globals from their beginning to their end, and after.
 
-use std::time::Duration;
-
 use handfast_seata_wire::message::{BranchReport, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, branch, page, report, start, start_at};
+use crate::client::{Client, PATIENCE, branch, page, report, start, start_at};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -231,8 +229,6 @@ async fn a_saga_that_cannot_go_on_is_handed_back_to_its_client() {
     client.reaches(&xid, GlobalStatus::Rollbacked).await;
 }
 
-/// A test that waits for longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
 const MACHINE: &str = "shop#default_tx_group";
 
 async fn begin_saga(client: &mut Client, timeout_ms: i32) -> String {

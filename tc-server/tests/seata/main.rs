@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod crowded;
+#[cfg(test)]
 mod discovery;
 #[cfg(test)]
 mod globals;

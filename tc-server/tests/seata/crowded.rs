@@ -1,0 +1,204 @@
+//! Requests that meet a coordinator whose queue is full.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use handfast_core::{
+    BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, What, Xid, XidText,
+};
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{GlobalReport, GlobalStanding, Message};
+use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
+use handfast_server::accept::Acceptor;
+use handfast_server::clock::{Clock, WallClock};
+use handfast_server::dispatch::{self, Dispatcher};
+use handfast_server::engine::{self, Answered, Engine, EngineError, EngineHandle};
+use handfast_server::seata;
+use handfast_server::store::{MemoryStore, Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Client, PATIENCE, branch, end, report};
+
+const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
+
+const MEANWHILE: Duration = Duration::from_millis(20);
+
+/// A store that writes while the test holds nothing of it.
+#[derive(Debug)]
+struct HeldStore {
+    memory: MemoryStore,
+    open: Arc<Semaphore>,
+}
+
+impl Store for HeldStore {
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.memory.lead()
+    }
+
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            let _open = self.open.acquire().await.expect("nobody closes it");
+            self.memory.commit(epoch, batch).await
+        }
+        .boxed()
+    }
+}
+
+/// A coordinator that has room for one request beside those of two batches of one.
+struct Small {
+    address: SocketAddr,
+    engine: EngineHandle,
+    store: Arc<Semaphore>,
+}
+
+impl Small {
+    async fn start(phase_two_wait: Duration) -> Self {
+        let open = Arc::new(Semaphore::new(1));
+        let store = HeldStore { memory: MemoryStore::new(), open: Arc::clone(&open) };
+        let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+        let settings = dispatch::Settings::default();
+        let (dispatcher, _timer) = Dispatcher::start(Arc::clone(&clock), settings, 1);
+        let settings =
+            engine::Settings { queue_max: 1, batch_max: 1, ..engine::Settings::new("tc:8091") };
+        let phase_two = Arc::new(dispatcher.clone());
+        let engine = Engine::start(Arc::new(store), clock, settings, phase_two).await.unwrap();
+        let engine = engine.handle;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
+        let front = seata::Front::new(engine.clone(), dispatcher, settings);
+        let acceptor = Acceptor::new(listener, 16, "seata");
+        tokio::spawn(front.serve(acceptor, CancellationToken::new()));
+        Self { address, engine, store: open }
+    }
+
+    async fn client(&self) -> Client {
+        let mut client = Client::connect_to(self.address, "2.3.0").await;
+        client.register_rm(DATABASE).await.outcome.unwrap();
+        client
+    }
+
+    /// Asks until there is no room, with a request first that has to be written.
+    async fn crowd(&self, write: What) -> FuturesUnordered<BoxFuture<'static, Answered>> {
+        let mut asking = FuturesUnordered::new();
+        let (mut what, mut refused) = (write, 0);
+        // What the engine has not taken yet makes it look full as well.
+        while refused < 100 {
+            let engine = self.engine.clone();
+            let asked = std::mem::replace(&mut what, What::GetStatus { xid: Xid(1) });
+            asking.push(async move { engine.call(asked).await }.boxed());
+            let answered = asking.next().now_or_never();
+            refused += usize::from(matches!(answered, Some(Some(Err(EngineError::Busy)))));
+            tokio::task::yield_now().await;
+        }
+        asking
+    }
+}
+
+/// Makes the engine write.
+fn registration(xid: &str) -> What {
+    let branch = NewBranch {
+        id: BranchId(7),
+        resource: "r".into(),
+        mode: Mode::At,
+        rows: Vec::new(),
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
+    What::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }
+}
+
+fn standing(answer: Message) -> GlobalStanding {
+    let (Message::GlobalCommitResult(standing)
+    | Message::GlobalRollbackResult(standing)
+    | Message::GlobalStatusResult(standing)
+    | Message::GlobalReportResult(standing)) = answer
+    else {
+        panic!("another answer")
+    };
+    standing
+}
+
+/// A client takes nearly every answer to a commit for "committed", so that none can be refused. The
+/// others can, and whoever asks is told at once.
+#[tokio::test]
+async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_room() {
+    for phase_two_wait in [Duration::ZERO, Duration::from_secs(10)] {
+        let small = Small::start(phase_two_wait).await;
+        let mut client = small.client().await;
+        let (kept, undone) = (client.begin(60_000).await, client.begin(60_000).await);
+        let (other, saga) = (client.begin(60_000).await, client.begin_named("$Saga_x", 60_000));
+        let saga = saga.await.xid;
+        client.branch(&kept, DATABASE, "t:1").await;
+        let held = small.store.acquire().await.unwrap();
+        let _asking = small.crowd(registration(&other)).await;
+        let (extra_data, word) = (String::new(), Some(GlobalStatus::Committed));
+        let saga_ended = GlobalReport { xid: saga.clone(), extra_data, status: word };
+        let mut ids = Vec::new();
+        for request in [
+            Message::GlobalCommit(end(&kept)),
+            Message::GlobalRollback(end(&undone)),
+            Message::GlobalStatus(end(&other)),
+            Message::GlobalReport(saga_ended),
+        ] {
+            ids.push(client.send(&request, MessageKind::Request).await);
+        }
+        refused_at_once(&mut client, &other).await;
+        // Long enough for the wait for phase two to be over where there is none.
+        let early = timeout(MEANWHILE, client.read()).await;
+        assert!(early.is_err(), "{early:?} before there was room");
+        drop(held);
+        let mut told = Vec::new();
+        for id in ids {
+            let answer = timeout(PATIENCE, client.answer_to(id)).await.expect("it is not answered");
+            told.push(standing(answer));
+        }
+        assert!(told.iter().all(|it| it.result.is_ok()), "{told:?}");
+        // Where phase two may take no time the client is told that it takes more.
+        let committed = [GlobalStatus::Committed, GlobalStatus::CommitRetrying];
+        assert!(committed.contains(&told[0].status), "{told:?}");
+        let told: Vec<_> = told[1..].iter().map(|it| it.status).collect();
+        let expected = [GlobalStatus::Rollbacked, GlobalStatus::Begin, GlobalStatus::Committed];
+        assert_eq!(told, expected);
+        assert_eq!(client.status(&saga).await, GlobalStatus::Committed);
+    }
+}
+
+/// What of each type a client is told while there is no room.
+async fn refused_at_once(client: &mut Client, xid: &str) {
+    let begun = client.begin_named("buy", 60_000).await;
+    assert_eq!(begun.result.unwrap_err().code, ExceptionCode::BeginFailed);
+    let register = branch(xid, BranchType::At, DATABASE, "t:2");
+    let registered = client.register_branch(register.clone()).await;
+    assert_eq!(registered.result.unwrap_err().code, ExceptionCode::BranchRegisterFailed);
+    let reported = client.report(report(xid, 7, BranchStatus::PhaseOneFailed, "")).await;
+    assert_eq!(reported.unwrap_err().code, ExceptionCode::BranchReportFailed);
+    let queried = client.ask(Message::GlobalLockQuery(register)).await;
+    let Message::GlobalLockQueryResult(queried) = queried else { panic!("another answer") };
+    assert_eq!(queried.result.unwrap_err().code, ExceptionCode::LockableCheckFailed);
+}
+
+/// The outcome of a decision is not known then; of anything else that is said.
+#[tokio::test]
+async fn what_is_asked_of_a_coordinator_that_has_stopped_is_answered() {
+    let small = Small::start(Duration::from_secs(10)).await;
+    let mut client = small.client().await;
+    let xid = client.begin(60_000).await;
+    small.engine.stop();
+    refused_at_once(&mut client, &xid).await;
+    let (extra_data, status) = (String::new(), Some(GlobalStatus::Rollbacked));
+    let report = GlobalReport { xid: xid.clone(), extra_data, status };
+    for request in [Message::GlobalStatus(end(&xid)), Message::GlobalReport(report)] {
+        let told = timeout(PATIENCE, client.ask(request)).await.expect("it is not answered");
+        let told = standing(told);
+        assert_eq!(told.status, GlobalStatus::UnKnown);
+        told.result.unwrap_err();
+    }
+}
