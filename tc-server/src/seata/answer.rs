@@ -8,14 +8,14 @@ use handfast_core::{
 };
 use handfast_seata_wire::message::{
     BranchRegister, BranchRegistered, BranchReport, BranchReported, Failure, GlobalBegin,
-    GlobalBegun, GlobalLockQueried, Message, TxResult,
+    GlobalBegun, GlobalLockQueried, Message, Registered, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode};
 
 use super::client::Client;
 use super::resource::{is_database, mode_of, name_of};
 use super::rows::{BadLockKey, rows};
-use super::{Front, status};
+use super::{Front, SERVER_VERSION, status};
 use crate::engine::EngineError;
 
 /// The one branch that stands for a whole saga: its state machine lives in the client, and is asked
@@ -60,7 +60,11 @@ impl Desk {
             Message::GlobalLockQuery(it) => {
                 Some(Message::GlobalLockQueryResult(self.query(it).await))
             }
-            // No requests of a client, or none that have their place here.
+            // Alone they do not come here.
+            Message::RegisterTm(_) => Some(Message::RegisterTmResult(in_a_merged_request())),
+            Message::RegisterRm(_) => Some(Message::RegisterRmResult(in_a_merged_request())),
+            Message::UnregisterRm(_) => Some(Message::UnregisterRmResult(in_a_merged_request())),
+            // No requests of a client.
             Message::Ping
             | Message::Pong
             | Message::GlobalBeginResult(_)
@@ -77,11 +81,8 @@ impl Desk {
             | Message::GlobalLockQueryResult(_)
             | Message::MergedWarp(_)
             | Message::MergeResult(_)
-            | Message::RegisterTm(_)
             | Message::RegisterTmResult(_)
-            | Message::RegisterRm(_)
             | Message::RegisterRmResult(_)
-            | Message::UnregisterRm(_)
             | Message::UnregisterRmResult(_)
             | Message::UndoLogDelete(_)
             | Message::BatchResult(_) => {
@@ -262,6 +263,10 @@ impl Desk {
     fn rows(&self, lock_key: &str) -> Result<Vec<RowLock>, BadLockKey> {
         rows(lock_key, self.front.shared.settings.rows_max)
     }
+}
+
+fn in_a_merged_request() -> Registered {
+    Registered::refused(SERVER_VERSION, "a registration comes alone")
 }
 
 /// How phase one ended, if the status speaks of that.

@@ -326,19 +326,17 @@ impl Connection {
             return;
         }
         let desk = self.desk();
-        let answer = async move {
+        let answers = async move {
             let answers = join_all(parts.into_iter().map(|part| desk.answer(part))).await;
-            // One answer short, the client would take the others for each other's.
-            let parts: Option<Vec<Message>> = answers.into_iter().collect();
-            parts.map(|parts| Message::MergeResult(MergeResult { parts }))
+            in_one_or_apart(id, &ids, answers)
         };
-        self.spawn(id, answer, encoding).await;
+        self.spawn(answers, encoding).await;
     }
 
     async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
         let desk = self.desk();
-        let answer = async move { desk.answer(request).await };
-        self.spawn(id, answer, encoding).await;
+        let answer = async move { desk.answer(request).await.map(|answer| (id, answer)) };
+        self.spawn(answer, encoding).await;
     }
 
     /// Answers that came together are recorded together.
@@ -354,12 +352,13 @@ impl Connection {
     }
 
     /// Works on a request beside the others. While too many are under way the client is not read.
-    async fn spawn(
+    async fn spawn<Answers>(
         &mut self,
-        id: i32,
-        answer: impl Future<Output = Option<Message>> + Send + 'static,
+        answers: impl Future<Output = Answers> + Send + 'static,
         encoding: Encoding,
-    ) {
+    ) where
+        Answers: IntoIterator<Item = (i32, Message)>,
+    {
         if self.room.available_permits() == 0 {
             // Those under way may wait for just these.
             self.record_answers().await;
@@ -369,7 +368,7 @@ impl Connection {
         let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
         // Moved to its place once: what is spawned is moved several times.
         self.requests.spawn(Box::pin(async move {
-            if let Some(answer) = answer.await {
+            for (id, answer) in answers.await {
                 write(&outbox, &answer, id, encoding, &dialect);
             }
             drop(room);
@@ -379,6 +378,18 @@ impl Connection {
     fn send(&self, answer: &Message, id: i32, encoding: Encoding) {
         write(&self.outbox, answer, id, encoding, &lock(&self.client).dialect);
     }
+}
+
+/// The answers to the parts of a merged request, in one frame. One short, the client would take the
+/// others for each other's: then each has a frame of its own, which clients of all versions read.
+/// From very old ones there are no ids, and nothing can be said.
+fn in_one_or_apart(id: i32, ids: &[i32], answers: Vec<Option<Message>>) -> Vec<(i32, Message)> {
+    if answers.iter().all(Option::is_some) {
+        let parts = answers.into_iter().flatten().collect();
+        return vec![(id, Message::MergeResult(MergeResult { parts }))];
+    }
+    let apart = ids.iter().zip(answers);
+    apart.filter_map(|(&id, answer)| answer.map(|answer| (id, answer))).collect()
 }
 
 fn write(outbox: &Outbox, answer: &Message, id: i32, encoding: Encoding, dialect: &Dialect) {

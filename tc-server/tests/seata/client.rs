@@ -220,6 +220,11 @@ impl Client {
         }
     }
 
+    /// Whether the answer came before one that was waited for.
+    pub(crate) fn has_come(&self, id: i32) -> bool {
+        self.early.iter().any(|it| it.header.id == id && it.header.kind != MessageKind::Request)
+    }
+
     /// The next phase-two request and its id.
     pub(crate) async fn called(&mut self) -> (i32, Message) {
         let is_call = |it: &Received| it.header.kind == MessageKind::Request;

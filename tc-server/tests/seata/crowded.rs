@@ -11,7 +11,7 @@ use handfast_core::{
     BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, What, Xid, XidText,
 };
 use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{GlobalReport, GlobalStanding, Message};
+use handfast_seata_wire::message::{GlobalReport, GlobalStanding, MergedWarp, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
@@ -79,8 +79,8 @@ impl Small {
         Self { address, engine, store: open }
     }
 
-    async fn client(&self) -> Client {
-        let mut client = Client::connect_to(self.address, "2.3.0").await;
+    async fn client(&self, version: &str) -> Client {
+        let mut client = Client::connect_to(self.address, version).await;
         client.register_rm(DATABASE).await.outcome.unwrap();
         client
     }
@@ -132,7 +132,7 @@ fn standing(answer: Message) -> GlobalStanding {
 async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_room() {
     for phase_two_wait in [Duration::ZERO, Duration::from_secs(10)] {
         let small = Small::start(phase_two_wait).await;
-        let mut client = small.client().await;
+        let mut client = small.client("2.3.0").await;
         let (kept, undone) = (client.begin(60_000).await, client.begin(60_000).await);
         let (other, saga) = (client.begin(60_000).await, client.begin_named("$Saga_x", 60_000));
         let saga = saga.await.xid;
@@ -189,7 +189,7 @@ async fn refused_at_once(client: &mut Client, xid: &str) {
 #[tokio::test]
 async fn what_is_asked_of_a_coordinator_that_has_stopped_is_answered() {
     let small = Small::start(Duration::from_secs(10)).await;
-    let mut client = small.client().await;
+    let mut client = small.client("2.3.0").await;
     let xid = client.begin(60_000).await;
     small.engine.stop();
     refused_at_once(&mut client, &xid).await;
@@ -201,4 +201,27 @@ async fn what_is_asked_of_a_coordinator_that_has_stopped_is_answered() {
         assert_eq!(told.status, GlobalStatus::UnKnown);
         told.result.unwrap_err();
     }
+}
+
+/// Parts that have an answer are not lost with one of which the outcome is not known.
+#[tokio::test]
+async fn a_merged_decision_without_an_answer_keeps_none_from_the_others() {
+    let small = Small::start(Duration::from_secs(10)).await;
+    let mut old = small.client("2.2.0").await;
+    let xid = old.begin(60_000).await;
+    small.engine.stop();
+    let query = branch(&xid, BranchType::At, DATABASE, "t:1");
+    let parts = vec![
+        Message::GlobalLockQuery(query),
+        Message::GlobalCommit(end(&xid)),
+        Message::GlobalStatus(end(&xid)),
+    ];
+    let merged = MergedWarp { parts, ids: vec![70, 80, 90] };
+    old.send(&Message::MergedWarp(merged), MessageKind::OneWay).await;
+    let queried = timeout(PATIENCE, old.answer_to(70)).await.expect("it is not answered");
+    let Message::GlobalLockQueryResult(queried) = queried else { panic!("another answer") };
+    assert_eq!(queried.result.unwrap_err().code, ExceptionCode::LockableCheckFailed);
+    let told = timeout(PATIENCE, old.answer_to(90)).await.expect("it is not answered");
+    assert_eq!(standing(told).status, GlobalStatus::UnKnown);
+    assert!(!old.has_come(80), "nearly every answer means that it is committed");
 }

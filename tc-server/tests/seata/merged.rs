@@ -1,10 +1,12 @@
 //! Several requests in one frame, as RMs of Java send nearly all of theirs.
 
 use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{MergeResult, MergedWarp, Message};
+use handfast_seata_wire::message::{MergeResult, MergedWarp, Message, RegisterResources};
 use handfast_seata_wire::value::{BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, branch, end, start, start_with};
+use tokio::time::timeout;
+
+use crate::client::{Client, PATIENCE, branch, end, start, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -86,6 +88,34 @@ async fn a_bad_one_does_not_spoil_the_others() {
     for (id, expected) in [90, 80, 70].into_iter().zip(expected.into_iter().rev()) {
         assert_eq!(failure(&new.answer_to(id).await), expected);
     }
+}
+
+/// Each part has an answer of its type, or the others would be taken for each other's.
+#[tokio::test]
+async fn a_registration_among_them_is_refused_in_its_place() {
+    let server = start().await;
+    let mut old = Client::rm(&server, "1.8.0", DATABASE).await;
+    let rm = RegisterResources { client: old.identity(), resource_list: "another".to_owned() };
+    let (tm, key) = (old.identity(), "t:1");
+    let xid = old.begin(60_000).await;
+    let parts = vec![
+        query(&xid, key),
+        Message::RegisterRm(rm.clone()),
+        Message::UnregisterRm(rm),
+        Message::RegisterTm(tm),
+        query(&xid, key),
+    ];
+    let id = send(&mut old, parts, &[7, 8, 9, 10, 11]).await;
+    let answers = answers_in_one(&mut old, id);
+    let answers = timeout(PATIENCE, answers).await.expect("they are not answered");
+    assert!(is_lockable(&answers[0]) && is_lockable(&answers[4]), "{answers:?}");
+    let (Message::RegisterRmResult(rm), Message::UnregisterRmResult(gone)) =
+        (&answers[1], &answers[2])
+    else {
+        panic!("{answers:?}")
+    };
+    let Message::RegisterTmResult(tm) = &answers[3] else { panic!("{answers:?}") };
+    assert!([rm, gone, tm].iter().all(|it| it.outcome.is_err()), "{answers:?}");
 }
 
 /// Where each is answered by itself, one that waits for a lock holds up no other.
