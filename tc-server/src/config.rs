@@ -126,8 +126,9 @@ pub struct SeataConfig {
     /// The longest frame, and the longest body after decompression. Too small: branches with many
     /// rows cannot register. Too large: a few bad clients fill the memory.
     pub frame_bytes_max: usize,
-    /// Requests of one connection that may be under way; then it is not read until one is answered.
-    /// Too few: a busy client waits for itself. Too many: a bad one fills the memory.
+    /// Requests of one connection that may be under way; the next one then waits neither for a lock
+    /// nor for phase two, and nothing else is read before it is answered. Too few: a busy client is
+    /// told of conflicts, and that phase two takes longer. Too many: a bad one fills the memory.
     pub requests_max: usize,
     /// Frames queued for one connection. Too small: a client that is slow for a moment is cut off.
     /// Too large: one that stopped reading fills the memory.

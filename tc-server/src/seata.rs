@@ -38,7 +38,7 @@ pub struct Settings {
     pub limits: handfast_seata_wire::Limits,
     /// How long a client may take from one frame to the next.
     pub silence_limit: Duration,
-    /// Requests of one connection that may be under way; then it is not read.
+    /// Requests of one connection that may be under way; the next one then waits for nothing.
     pub requests_max: usize,
     /// Frames queued for one connection; then it is cut off.
     pub queue_frames_max: usize,

@@ -1,6 +1,7 @@
 //! One request of a client and its answer. What ends a global is in `end`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use handfast_core::{
     BranchId, Holding, LockWait, Mode, NewBranch, PhaseOneOutcome, Rejection, Reply, RowLock, What,
@@ -36,6 +37,16 @@ const NO_APPLICATION: &str = "the client has not said of which application it is
 pub(super) struct Desk {
     pub(super) front: Front,
     pub(super) client: Client,
+    pub(super) patience: Patience,
+}
+
+/// What a request may wait for, beside its turn at the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// For locks and for phase two, as configured.
+    Configured,
+    /// For nothing that another request, or an answer of a client, brings about.
+    None,
 }
 
 impl Desk {
@@ -255,8 +266,11 @@ impl Desk {
 
     /// The client's local transaction is open while it waits.
     fn wait(&self) -> LockWait {
-        let wait = self.front.shared.settings.lock_wait.as_millis();
-        let timeout_ms = u64::try_from(wait).unwrap_or(u64::MAX);
+        let wait = match self.patience {
+            Patience::Configured => self.front.shared.settings.lock_wait,
+            Patience::None => Duration::ZERO,
+        };
+        let timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         LockWait { timeout_ms, holding: Holding::DatabaseLocks }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Requests are worked on beside each other, each in a task of its own, since one that waits for a
 //! lock must hold up no other; registrations, heartbeats and phase-two answers are taken in order.
+//! BOUNDED: where too many are under way the next is worked on before anything else is read, and
+//! waits for nothing that is still to be read.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::Desk;
+use super::answer::{Desk, Patience};
 use super::client::Client;
 use super::outbox::Outbox;
 use super::phase_two::Sink;
@@ -325,18 +327,16 @@ impl Connection {
             }
             return;
         }
-        let desk = self.desk();
-        let answers = async move {
+        let work = async move |desk: Desk| {
             let answers = join_all(parts.into_iter().map(|part| desk.answer(part))).await;
             in_one_or_apart(id, &ids, answers)
         };
-        self.spawn(answers, encoding).await;
+        self.spawn(work, encoding).await;
     }
 
     async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
-        let desk = self.desk();
-        let answer = async move { desk.answer(request).await.map(|answer| (id, answer)) };
-        self.spawn(answer, encoding).await;
+        let work = async move |desk: Desk| desk.answer(request).await.map(|answer| (id, answer));
+        self.spawn(work, encoding).await;
     }
 
     /// Answers that came together are recorded together.
@@ -347,28 +347,32 @@ impl Connection {
         }
     }
 
-    fn desk(&self) -> Desk {
-        Desk { front: self.front.clone(), client: lock(&self.client).clone() }
+    fn desk(&self, patience: Patience) -> Desk {
+        Desk { front: self.front.clone(), client: lock(&self.client).clone(), patience }
     }
 
-    /// Works on a request beside the others. While too many are under way the client is not read.
-    async fn spawn<Answers>(
+    /// Works on a request beside the others, unless too many are under way.
+    async fn spawn<Answers, Working>(
         &mut self,
-        answers: impl Future<Output = Answers> + Send + 'static,
+        work: impl FnOnce(Desk) -> Working,
         encoding: Encoding,
     ) where
         Answers: IntoIterator<Item = (i32, Message)>,
+        Working: Future<Output = Answers> + Send + 'static,
     {
-        if self.room.available_permits() == 0 {
+        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
             // Those under way may wait for just these.
             self.record_answers().await;
-        }
-        let room = Arc::clone(&self.room).acquire_owned().await;
-        let room = room.expect("nobody closes the semaphore of a connection");
+            for (id, answer) in work(self.desk(Patience::None)).await {
+                self.send(&answer, id, encoding);
+            }
+            return;
+        };
+        let working = work(self.desk(Patience::Configured));
         let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
         // Moved to its place once: what is spawned is moved several times.
         self.requests.spawn(Box::pin(async move {
-            for (id, answer) in answers.await {
+            for (id, answer) in working.await {
                 write(&outbox, &answer, id, encoding, &dialect);
             }
             drop(room);

@@ -16,7 +16,7 @@ use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
 
-use super::answer::{Desk, SAGA, SAGA_NAME, failed, parse};
+use super::answer::{Desk, Patience, SAGA, SAGA_NAME, failed, parse};
 use super::status;
 use crate::dispatch::PhaseTwo as _;
 use crate::engine::EngineError;
@@ -136,6 +136,9 @@ impl Desk {
 
     /// How the global stands after the decision was asked for; nothing if that is not known.
     async fn end(&self, xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Option<Status> {
+        if self.patience == Patience::None {
+            return self.end_at_once(xid, decision).await;
+        }
         match self.ask_patiently(ending(xid, decision, reply_when)).await {
             Ok(Reply::Status(status)) => Some(status),
             Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),

@@ -1,4 +1,4 @@
-//! Requests that meet a coordinator whose queue is full.
+//! Requests that meet a coordinator whose queue is full, or follow too many on their connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Client, PATIENCE, branch, end, report};
+use crate::client::{Client, PATIENCE, branch, end, report, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -224,4 +224,55 @@ async fn a_merged_decision_without_an_answer_keeps_none_from_the_others() {
     let told = timeout(PATIENCE, old.answer_to(90)).await.expect("it is not answered");
     assert_eq!(standing(told).status, GlobalStatus::UnKnown);
     assert!(!old.has_come(80), "nearly every answer means that it is committed");
+}
+
+/// What the first waits for is behind the second.
+#[tokio::test]
+async fn an_answer_is_read_behind_a_request_too_many() {
+    let server = start_with(|seata| {
+        (seata.requests_max, seata.phase_two_wait_ms) = (1, 600_000);
+    });
+    let server = server.await;
+    let mut client = Client::rm(&server, "2.3.0", "deduct").await;
+    let (mut xids, mut ids) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let xid = client.begin(60_000).await;
+        let action = branch(&xid, BranchType::Tcc, "deduct", "");
+        client.register_branch(action).await.result.unwrap();
+        xids.push(xid);
+    }
+    for xid in &xids {
+        ids.push(client.send(&Message::GlobalCommit(end(xid)), MessageKind::Request).await);
+    }
+    for id in &ids[1..] {
+        let told = timeout(PATIENCE, client.answer_to(*id)).await.expect("it is not answered");
+        assert_eq!(standing(told).status, GlobalStatus::CommitRetrying, "it waits for nothing");
+    }
+    for _ in 0..3 {
+        client.carry_out_commit().await;
+    }
+    let told = timeout(PATIENCE, client.answer_to(ids[0])).await.expect("it is not answered");
+    assert_eq!(standing(told).status, GlobalStatus::Committed);
+    for xid in &xids {
+        client.reaches(xid, GlobalStatus::Committed).await;
+    }
+}
+
+/// The lock that the first waits for goes with the commit behind it. Who comes meanwhile and wants
+/// it too is told at once.
+#[tokio::test]
+async fn a_commit_is_read_behind_a_registration_that_waits_for_it() {
+    let server = start_with(|seata| (seata.requests_max, seata.lock_wait_ms) = (1, 600_000));
+    let server = server.await;
+    let mut client = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (holder, next) = (client.begin(60_000).await, client.begin(60_000).await);
+    client.branch(&holder, DATABASE, "t:1").await;
+    let wanted = branch(&next, BranchType::At, DATABASE, "t:1");
+    let waits = client.send(&Message::BranchRegister(wanted.clone()), MessageKind::Request).await;
+    let late = timeout(PATIENCE, client.register_branch(wanted)).await.expect("no answer");
+    assert_eq!(late.result.unwrap_err().code, ExceptionCode::LockKeyConflict);
+    assert_eq!(client.commit(&holder).await, GlobalStatus::CommitRetrying, "it is decided");
+    let granted = timeout(PATIENCE, client.answer_to(waits)).await.expect("it is not answered");
+    let Message::BranchRegisterResult(granted) = granted else { panic!("another answer") };
+    granted.result.unwrap();
 }
