@@ -143,15 +143,16 @@ impl Queue {
     /// A process can do phase two of these resources: their delayed calls are due at once, and so
     /// are those that a silent process has.
     pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
-        for resource in resources {
+        let resources: BTreeSet<ResourceKey> = resources.into_iter().collect();
+        for resource in &resources {
             let lane = self.lanes.entry(resource.clone()).or_default();
             if !lane.processes.contains(&id) {
                 lane.processes.push(id);
             }
             self.processes.entry(id).or_default().resources.insert(resource.clone());
-            self.undelay(&resource);
-            self.take_from_silent(&resource, id);
+            self.undelay(resource);
         }
+        self.take_from_silent(&resources, id);
     }
 
     /// A process carries out what is owed of a resource, for as long as something is. It takes at
@@ -388,14 +389,14 @@ impl Queue {
     }
 
     /// Where all were silent a call is given to one of them for want of a better one.
-    fn take_from_silent(&mut self, resource: &ResourceKey, better: ProcessId) {
-        let Some(lane) = self.lanes.get(resource) else { return };
-        let others = lane.processes.iter().filter(|id| **id != better);
-        let silent = others.filter_map(|id| self.processes.get(id)).filter(|it| it.silent);
+    fn take_from_silent(&mut self, resources: &BTreeSet<ResourceKey>, better: ProcessId) {
+        let others = self.processes.iter().filter(|(id, _)| **id != better);
+        let silent = others.map(|(_, process)| process).filter(|process| process.silent);
         let in_flight = silent.flat_map(|process| process.in_flight.iter().copied());
-        let is_of_resource =
-            |key: &CallKey| self.calls.get(key).is_some_and(|it| it.call.resource == *resource);
-        self.take_back(in_flight.filter(is_of_resource).collect());
+        let is_of_them = |key: &CallKey| {
+            self.lane_key(*key).is_some_and(|resource| resources.contains(resource))
+        };
+        self.take_back(in_flight.filter(is_of_them).collect());
     }
 
     fn enter_due(&mut self, key: CallKey) {
@@ -456,7 +457,11 @@ impl Queue {
     }
 
     fn lane_of(&self, key: CallKey) -> Option<&Lane> {
-        self.lanes.get(&resource_of(&self.calls.get(&key)?.call))
+        self.lanes.get(self.lane_key(key)?)
+    }
+
+    fn lane_key(&self, key: CallKey) -> Option<&ResourceKey> {
+        self.calls.get(&key).map(|pending| &pending.call.resource)
     }
 }
 

@@ -97,7 +97,8 @@ struct State {
 struct Connected {
     process: NewProcess,
     since: Timestamp,
-    resources: Vec<RegisteredResource>,
+    /// By key, with their labels: a registration names a thousand.
+    resources: BTreeMap<ResourceKey, Arc<str>>,
     sink: Arc<dyn CallSink>,
 }
 
@@ -132,7 +133,7 @@ impl Dispatcher {
         let mut state = self.lock();
         state.id_last += 1;
         let id = ProcessId(state.id_last);
-        state.connected.insert(id, Connected { process, since, resources: Vec::new(), sink });
+        state.connected.insert(id, Connected { process, since, resources: BTreeMap::new(), sink });
         self.pump(&mut state);
         Seat { dispatcher: self.clone(), id }
     }
@@ -163,7 +164,7 @@ impl Dispatcher {
         let view = |(id, connected): (&ProcessId, &Connected)| ProcessView {
             process: connected.process.clone(),
             since: connected.since,
-            resources: connected.resources.clone(),
+            resources: connected.resources.iter().map(registered).collect(),
             in_flight: state.queue.in_flight(*id),
         };
         state.connected.iter().map(view).collect()
@@ -335,10 +336,8 @@ impl Seat {
         // calls move on to where the process is heard from.
         state.others_of(self.id).into_iter().for_each(|other| state.queue.doubt(other));
         if let Some(connected) = state.connected.get_mut(&self.id) {
-            for resource in resources {
-                connected.resources.retain(|known| known.key != resource.key);
-                connected.resources.push(resource);
-            }
+            let labelled = resources.into_iter().map(|resource| (resource.key, resource.label));
+            connected.resources.extend(labelled);
         }
         self.dispatcher.pump(&mut state);
     }
@@ -347,8 +346,9 @@ impl Seat {
     #[must_use]
     pub fn count_with(&self, resources: &[RegisteredResource]) -> usize {
         let state = self.dispatcher.lock();
-        let known = state.connected.get(&self.id).map_or(&[][..], |it| &it.resources);
-        known.iter().chain(resources).map(|resource| &resource.key).collect::<BTreeSet<_>>().len()
+        let known = state.connected.get(&self.id).map(|it| it.resources.keys());
+        let wanted = resources.iter().map(|resource| &resource.key);
+        known.into_iter().flatten().chain(wanted).collect::<BTreeSet<_>>().len()
     }
 
     /// The process answered calls. Gives back the answers that count: one for a resource that the
@@ -367,8 +367,7 @@ impl State {
     fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
         let Some(resource) = self.queue.resource_of(answer) else { return true };
         let Some(connected) = self.connected.get(&by) else { return false };
-        let may = connected.resources.iter().any(|known| known.key == resource)
-            || self.claims(by, &resource);
+        let may = connected.resources.contains_key(&resource) || self.claims(by, &resource);
         if !may {
             let client = &*connected.process.client_id;
             let (xid, branch) = (answer.xid.0, answer.branch.0);
@@ -376,6 +375,10 @@ impl State {
         }
         may
     }
+}
+
+fn registered((key, label): (&ResourceKey, &Arc<str>)) -> RegisteredResource {
+    RegisteredResource { key: key.clone(), label: Arc::clone(label) }
 }
 
 impl Drop for Seat {

@@ -1,12 +1,18 @@
 //! The dispatch queue, as tables of what goes in and what is sent.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use handfast_core::{
     BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, Question, Resolution, Retry,
     StepCall, StepKind, Timestamp, VoteCall, Xid,
 };
-use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
+use handfast_server::clock::{Clock, WallClock};
+use handfast_server::dispatch::{
+    Answer, Ask, CallBatch, CallSink, Dispatcher, NewProcess, ProcessId, Queue, RegisteredResource,
+    ResourceKey, Settings,
+};
 
 const FIRST: ProcessId = ProcessId(1);
 const SECOND: ProcessId = ProcessId(2);
@@ -88,7 +94,7 @@ impl Desk {
     /// What is sent: `process resource xid xid`.
     fn sends(&mut self) -> Vec<String> {
         let batches = self.queue.sends(self.now);
-        let line = |batch: &handfast_server::dispatch::CallBatch| {
+        let line = |batch: &CallBatch| {
             let xids: Vec<String> = batch.calls.iter().map(|call| call.xid.to_string()).collect();
             format!("{} {} {}", batch.process.0, batch.resource.id, xids.join(" "))
         };
@@ -486,4 +492,75 @@ fn a_step_is_tried_again_in_its_own_rhythm() {
         assert!((full_ms / 2..=full_ms).contains(&pause_ms), "{pause_ms} of {full_ms}");
         desk.pass(pause_ms);
     }
+}
+
+/// Enough for what takes as long as its parts, and too little where each looks at all the others.
+const PATIENCE: Duration = Duration::from_secs(20);
+const MANY: u64 = 100_000;
+
+/// What is done on a thread of its own, unless it takes too long.
+fn within_patience<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    done.recv_timeout(PATIENCE).expect("it takes too long, under a lock that all wait for")
+}
+
+#[derive(Debug)]
+struct Nowhere;
+
+impl CallSink for Nowhere {
+    fn put(&self, _batch: CallBatch) {}
+}
+
+#[test]
+fn a_long_list_of_resources_is_not_compared_with_itself() {
+    let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
+    let (dispatcher, _timer) = Dispatcher::prepare(clock, settings(), 1);
+    let of_process = |client: &str| NewProcess {
+        client_id: client.into(),
+        application: "shop".into(),
+        agent: "test".into(),
+        peer: "nowhere".into(),
+    };
+    let seat = dispatcher.connect(of_process("a"), Arc::new(Nowhere));
+    let (seat, processes) = within_patience(move || {
+        // Twice, since the second time all of them are there.
+        for label in ["earlier", "later"] {
+            let key = |at: u64| resource(&format!("sqlite:{at}"));
+            let with_label = |key| RegisteredResource { key, label: label.into() };
+            seat.register((0..MANY).map(key).map(with_label).collect());
+        }
+        (seat, dispatcher.processes())
+    });
+    let resources = &processes[0].resources;
+    assert_eq!(resources.len() as u64, MANY);
+    assert!(resources.iter().all(|it| &*it.label == "later"));
+    drop(seat);
+}
+
+#[test]
+fn the_calls_of_a_silent_process_are_looked_through_once_a_list() {
+    let many = 20_000;
+    let sent = within_patience(move || {
+        let settings = Settings { in_flight_max: 1_000_000, ..settings() };
+        let mut desk = Desk { queue: Queue::new(settings, 1), now: Timestamp(0) };
+        let resources = || (1..=many).map(|at| resource(&format!("sqlite:{at}")));
+        desk.queue.registered(FIRST, resources());
+        for at in 1..=many {
+            desk.call(at, &format!("sqlite:{at}"));
+        }
+        // It answers none, and has them all again for want of a better one.
+        for _ in 0..2 {
+            assert_eq!(desk.queue.sends(desk.now).len() as u64, many);
+            desk.now = desk.now.after_ms(10_000);
+            desk.queue.tick(desk.now);
+            desk.now = desk.now.after_ms(2_000);
+            desk.queue.tick(desk.now);
+        }
+        assert_eq!(desk.queue.sends(desk.now).len() as u64, many);
+        desk.queue.registered(SECOND, resources());
+        desk.queue.sends(desk.now)
+    });
+    assert_eq!(sent.len() as u64, many);
+    assert!(sent.iter().all(|batch| batch.process == SECOND));
 }
