@@ -14,6 +14,7 @@ mod phase_two;
 mod resource;
 mod rows;
 mod status;
+mod uncalled;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
 use crate::engine::EngineHandle;
 use calls::Calls;
+pub(crate) use uncalled::Uncalled;
 
 /// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
 /// in a way that is not served.

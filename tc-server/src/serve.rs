@@ -292,14 +292,14 @@ fn serve(
     let Doors { access, audit, grpc, grpc_address, admin, admin_address, seata } = doors;
     let seata_address = seata.as_ref().map(|(_, address)| *address);
     tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
-    let Works { dispatcher, timer, engine, over_http, seats } = works;
+    let Works { dispatcher, background, engine, over_http, seats } = works;
     let Engine { handle, standing, ended } = engine;
     let readiness = Readiness::new(standing.clone());
     let bounds = bounds(config);
     let front = Front::new(handle.clone(), standing, dispatcher.clone(), bounds, over_http);
     let routes = front.routes().map_err(|error| {
         ended.abort();
-        timer.abort();
+        background.abort();
         StartError::Grpc(error.to_string())
     })?;
     let seata = seata.map(|(acceptor, _)| {
@@ -333,7 +333,7 @@ fn serve(
         seata,
         access,
         _seats: seats,
-        background: vec![timer, tokio::spawn(metrics::keep_up(metrics::recorder()))],
+        background: vec![background, tokio::spawn(metrics::keep_up(metrics::recorder()))],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
 }

@@ -52,9 +52,6 @@ impl Sink {
             _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
                 self.settle_alone(client, owed)
             }
-            BranchType::SagaAnnotation if owed.decision == Decision::Commit => {
-                self.settle_alone(client, owed);
-            }
             BranchType::Saga => {
                 let (front, outbox) = (self.front.clone(), self.outbox.clone());
                 let client = client.clone();

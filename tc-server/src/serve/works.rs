@@ -7,17 +7,19 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::dispatch::{self, Dispatcher, Seat};
+use crate::dispatch::{self, Dispatcher, PhaseTwo, Seat};
 use crate::engine::{self, Engine, EngineFailure};
 use crate::over_http::Caller;
+use crate::seata::Uncalled;
 use crate::store::{EmbeddedStore, Store, StoreError};
 
 /// A coordinator without ports.
 #[derive(Debug)]
 pub(crate) struct Works {
     pub(crate) dispatcher: Dispatcher,
-    /// Lets time pass for the dispatcher until it is aborted.
-    pub(crate) timer: JoinHandle<()>,
+    /// Lets time pass for the dispatcher, and tells the engine of branches that are asked nothing,
+    /// until it is aborted.
+    pub(crate) background: JoinHandle<()>,
     pub(crate) engine: Engine,
     /// Calls participants over HTTP.
     pub(crate) over_http: Caller,
@@ -34,19 +36,22 @@ impl Works {
         dispatch: dispatch::Settings,
         over_http: Caller,
     ) -> Result<Self, EngineFailure> {
-        let (dispatcher, timer) = Dispatcher::start(Arc::clone(&clock), dispatch, rand::random());
-        let phase_two = Arc::new(dispatcher.clone());
-        let engine = Engine::start(store, clock, settings, phase_two)
-            .await
-            .inspect_err(|_| timer.abort())?;
+        let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
+        let uncalled = Arc::new(Uncalled::before(dispatcher.clone()));
+        let phase_two: Arc<dyn PhaseTwo> = Arc::<Uncalled>::clone(&uncalled);
+        let engine = Engine::start(store, clock, settings, phase_two).await?;
+        let handle = engine.handle.clone();
+        let background = tokio::spawn(async move {
+            tokio::join!(timer, uncalled.tell(&handle));
+        });
         let seats = over_http.connect(&dispatcher, &engine.handle);
-        Ok(Self { dispatcher, timer, engine, over_http, seats })
+        Ok(Self { dispatcher, background, engine, over_http, seats })
     }
 
     /// Ends without waiting for anything.
     pub(crate) fn abort(&self) {
         self.engine.ended.abort();
-        self.timer.abort();
+        self.background.abort();
     }
 }
 

@@ -392,3 +392,24 @@ async fn an_annotated_step_of_a_saga_is_not_asked_to_commit() {
         }
     }
 }
+
+/// There is nothing that its process could be asked to do.
+#[tokio::test]
+async fn an_annotated_step_of_a_saga_is_committed_without_its_process() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut gone = Client::rm(&server, "2.3.0", "pay,ship").await;
+    let xid = tm.begin(60_000).await;
+    for action in ["pay", "ship", "pay"] {
+        let step = branch(&xid, BranchType::SagaAnnotation, action, "");
+        gone.register_branch(step).await.result.unwrap();
+    }
+    drop(gone);
+    while page(&server, "processes").await.contains("pay") {
+        tokio::task::yield_now().await;
+    }
+    let told = tokio::time::timeout(PATIENCE, tm.commit(&xid)).await;
+    assert_eq!(told, Ok(GlobalStatus::Committed), "it waits for nobody");
+    let resources = page(&server, "resources").await;
+    assert!(!resources.contains("pay"), "nothing is owed: {resources}");
+}
