@@ -46,7 +46,24 @@ pub(crate) struct Rare {
     pub(crate) refusal: Option<(Arc<str>, Arc<[DirtyRow]>)>,
 }
 
+/// Branches that are rolled back one after the other, the last registered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line<'a> {
+    /// Of a resource: they may have written the same row.
+    Resource(&'a str),
+    /// Of mode Saga, whatever their resources: what a compensation takes back may have been built
+    /// upon by every later action.
+    Saga,
+}
+
 impl Branch {
+    pub(crate) fn line(&self) -> Line<'_> {
+        match self.mode {
+            Mode::Saga => Line::Saga,
+            Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => Line::Resource(&self.resource),
+        }
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.stage == Stage::Finished
     }

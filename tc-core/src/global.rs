@@ -129,11 +129,11 @@ impl Global {
     // ---- phase two ----
 
     /// Whether phase two of the branch may be called, and its answer be believed: for a commit
-    /// any, for a rollback the last unfinished one of its resource.
+    /// any, for a rollback the last unfinished one of its line.
     pub(crate) fn is_next(&self, branch: &Branch) -> bool {
         let later = |other: &Branch| {
             other.sequence > branch.sequence
-                && other.resource == branch.resource
+                && other.line() == branch.line()
                 && !other.is_finished()
         };
         !branch.is_finished()
@@ -147,8 +147,8 @@ impl Global {
             Phase::Active => NextBranches::new(),
             Phase::Committing => unfinished.collect(),
             Phase::RollingBack(_) => {
-                let mut resources = BTreeSet::new();
-                unfinished.rev().filter(|branch| resources.insert(&**branch.resource)).collect()
+                let mut lines = BTreeSet::new();
+                unfinished.rev().filter(|branch| lines.insert(branch.line())).collect()
             }
         }
     }

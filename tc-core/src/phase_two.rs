@@ -1,7 +1,7 @@
 //! What RMs answer in phase two.
 //!
 //! An answer is believed only of a branch that may be called: any of a commit, the last unfinished
-//! one of its resource of a rollback. Everything else is an echo of an earlier leader or a repeated
+//! one of its line of a rollback. Everything else is an echo of an earlier leader or a repeated
 //! effect (EFFECTS-REPEAT) and changes nothing. A branch is never given up, only finished.
 
 use std::sync::Arc;
@@ -123,14 +123,13 @@ fn mark_finished(global: &mut Global, id: BranchId, now: Timestamp) -> Option<(u
     Some(done)
 }
 
-/// The call that waited for a branch to be rolled back: the one registered before it on its
-/// resource.
+/// The call that waited for a branch to be rolled back: the one registered before it in its line.
 fn next_after(global: &Global, sequence: u32) -> Option<crate::PhaseTwoCall> {
     if global.paused || !global.is_rolling_back() {
         return None;
     }
     let finished = global.branch_at(sequence)?;
-    let same = |branch: &&&Branch| branch.resource == finished.resource;
+    let same = |branch: &&&Branch| branch.line() == finished.line();
     let next = global.next_branches();
     let next = next.iter().find(same).filter(|branch| branch.stage != Stage::Refused)?;
     global.call(next)

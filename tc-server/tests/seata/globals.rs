@@ -413,3 +413,25 @@ async fn an_annotated_step_of_a_saga_is_committed_without_its_process() {
     let resources = page(&server, "resources").await;
     assert!(!resources.contains("pay"), "nothing is owed: {resources}");
 }
+
+/// What an action did a later one may have built upon, whichever action that was.
+#[tokio::test]
+async fn annotated_steps_are_taken_back_one_after_the_other() {
+    let server = start().await;
+    let mut client = Client::rm(&server, "2.3.0", "order,pay,ship").await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let xid = client.begin(60_000).await;
+    for action in ["ship", "order", "pay", "order"] {
+        let step = branch(&xid, BranchType::SagaAnnotation, action, "");
+        client.register_branch(step).await.result.unwrap();
+    }
+    let (status, taken_back) = tokio::join!(tm.roll_back(&xid), async {
+        let mut taken_back = Vec::new();
+        for _ in 0..4 {
+            taken_back.push(client.carry_out_rollback().await.resource_id);
+        }
+        taken_back
+    });
+    assert_eq!(status, GlobalStatus::Rollbacked);
+    assert_eq!(taken_back, ["order", "pay", "order", "ship"]);
+}
