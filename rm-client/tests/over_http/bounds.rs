@@ -97,7 +97,7 @@ async fn a_process_cannot_register_a_url_that_is_called() {
     };
     let seat = server.dispatcher().connect(thief, Arc::new(Thief));
     let key = ResourceKey { id: service.url("debit").into(), mode: Mode::Tcc };
-    seat.register(vec![RegisteredResource { key, label: "mine".into() }]);
+    seat.register(vec![RegisteredResource { key, label: Some("mine".into()) }]);
     let debit = handfast.tcc_over_http(service.url("debit"));
     for input in 0..4 {
         let global = handfast.transaction("buy").begin().await.unwrap();

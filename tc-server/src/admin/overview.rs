@@ -6,7 +6,7 @@ use axum::extract::State;
 use super::caller::Viewer;
 use super::model::{ClientProcess, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
-use crate::dispatch::{ProcessView, ResourceKey, ResourceLoad};
+use crate::dispatch::{ProcessView, RegisteredResource, ResourceKey, ResourceLoad};
 use crate::moment;
 
 /// Lists the resources that connected processes serve.
@@ -21,17 +21,23 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
     let processes = state.dispatcher().processes();
     let label = |key: &ResourceKey| {
         let served = processes.iter().flat_map(|process| &process.resources);
-        served.filter(|served| served.key == *key).map(|served| served.label.to_string()).next()
+        served.filter(|served| served.key == *key).find_map(|served| served.label.clone())
     };
-    let resource = |load: ResourceLoad| Resource {
-        id: load.resource.id.to_string(),
-        label: label(&load.resource).unwrap_or_default(),
-        mode: view::mode(load.resource.mode),
-        processes: load.processes,
-        waiting_branches: load.due + load.delayed,
-        asked_branches: load.in_flight,
+    let resource = |load: ResourceLoad| {
+        let label = label(&load.resource);
+        let (waiting_branches, asked_branches) = (load.due + load.delayed, load.in_flight);
+        // Of what nobody is to see unless it is used.
+        let is_listed = label.is_some() || waiting_branches + asked_branches > 0;
+        is_listed.then(|| Resource {
+            id: load.resource.id.to_string(),
+            label: label.map_or_else(String::new, |label| label.to_string()),
+            mode: view::mode(load.resource.mode),
+            processes: load.processes,
+            waiting_branches,
+            asked_branches,
+        })
     };
-    Json(Resources { items: state.dispatcher().loads().into_iter().map(resource).collect() })
+    Json(Resources { items: state.dispatcher().loads().into_iter().filter_map(resource).collect() })
 }
 
 /// Lists the connected client processes.
@@ -51,9 +57,13 @@ pub(super) async fn processes(_viewer: Viewer, State(state): State<AdminState>) 
         peer: process.peer.to_string(),
         connected_at: moment::rfc3339(since),
         asked_branches: in_flight,
-        resources: resources.iter().map(|served| served.key.id.to_string()).collect(),
+        resources: resources.iter().filter_map(listed).collect(),
     };
     Json(Processes { items: connected.map(process).collect() })
+}
+
+fn listed(served: &RegisteredResource) -> Option<String> {
+    served.label.as_ref().map(|_| served.key.id.to_string())
 }
 
 /// Shows how the coordinator stands.

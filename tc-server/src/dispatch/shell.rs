@@ -51,8 +51,9 @@ pub struct NewProcess {
 pub struct RegisteredResource {
     /// Id and mode.
     pub key: ResourceKey,
-    /// For people: product, host and database.
-    pub label: Arc<str>,
+    /// For people: product, host and database. `None` where the process may have meant something
+    /// else that nobody is to see: such a resource is not listed before something is owed of it.
+    pub label: Option<Arc<str>>,
 }
 
 /// A connected process, for operators.
@@ -98,7 +99,7 @@ struct Connected {
     process: NewProcess,
     since: Timestamp,
     /// By key, with their labels: a registration names a thousand.
-    resources: BTreeMap<ResourceKey, Arc<str>>,
+    resources: BTreeMap<ResourceKey, Option<Arc<str>>>,
     sink: Arc<dyn CallSink>,
 }
 
@@ -377,8 +378,8 @@ impl State {
     }
 }
 
-fn registered((key, label): (&ResourceKey, &Arc<str>)) -> RegisteredResource {
-    RegisteredResource { key: key.clone(), label: Arc::clone(label) }
+fn registered((key, label): (&ResourceKey, &Option<Arc<str>>)) -> RegisteredResource {
+    RegisteredResource { key: key.clone(), label: label.clone() }
 }
 
 impl Drop for Seat {

@@ -139,7 +139,7 @@ impl Bounds {
         self.name("resource label", &resource.label)?;
         let id = present("resource id", resource.id)?.into();
         let key = ResourceKey { id, mode: mode(resource.mode)? };
-        Ok(RegisteredResource { key, label: resource.label.into() })
+        Ok(RegisteredResource { key, label: Some(resource.label.into()) })
     }
 
     fn answer(&self, branch: wire::BranchOutcome) -> Result<Answer, BadRequest> {

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use handfast_core::Mode;
 use handfast_seata_wire::message::{Register, RegisterResources};
 use handfast_seata_wire::value::BranchType;
 use handfast_seata_wire::{ClientVersion, Dialect, Encoding, Family};
 use hashbrown::{HashMap, HashSet};
 
-use super::resource::{is_database, mode_of, name_of};
+use super::resource::{is_database, may_hold_password, mode_of, name_of};
 use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
 
 /// seata-go registers its TM with this version and nothing else to say.
@@ -82,7 +81,9 @@ impl Client {
                 if is_database(id) { &[At, Xa] } else { &[At, Xa, Saga, Tcc, SagaAnnotation] };
             for &kind in kinds {
                 let name = name_of(kind, &self.application, id);
-                registered.push(key(&name, mode_of(kind)));
+                let shown = label_of(kind, id, &name);
+                let key = ResourceKey { id: Arc::clone(&name), mode: mode_of(kind) };
+                registered.push(RegisteredResource { key, label: shown });
                 names.insert(name, Arc::clone(&own));
             }
         }
@@ -121,7 +122,9 @@ fn distinct(resources: &RegisterResources, max: usize) -> Option<HashSet<&str>> 
     Some(ids)
 }
 
-fn key(name: &Arc<str>, mode: Mode) -> RegisteredResource {
-    let key = ResourceKey { id: Arc::clone(name), mode };
-    RegisteredResource { key, label: Arc::clone(name) }
+/// What people see of a resource. A name that may be a database's, with a password in it, is not
+/// shown whole before somebody has a branch of it as an action.
+fn label_of(kind: BranchType, id: &str, name: &Arc<str>) -> Option<Arc<str>> {
+    let is_masked = matches!(kind, BranchType::At | BranchType::Xa);
+    (is_masked || !may_hold_password(id)).then(|| Arc::clone(name))
 }

@@ -3,15 +3,22 @@
 //! A Go client names a database by its DSN, with the password in it. The core, its store, the views
 //! and the log get the name without it; each connection knows its own names for what it registered.
 //! Actions of TCC and annotated sagas are named within their application, since two applications
-//! may have actions of one name. What can only be a database's name is none of an action.
+//! may have actions of one name. What can only be a database's name is none of an action; what may
+//! be either is one of an action for whoever registers a branch of it as that.
 
 use std::sync::Arc;
 
 use handfast_core::Mode;
 use handfast_seata_wire::value::BranchType;
+use sha2::{Digest as _, Sha256};
 
 /// What stands for a password.
 const MASK: &str = "***";
+
+/// Keeps the marks of names apart from other hashes of the same texts.
+const MARK_DOMAIN: &str = "handfast resource ";
+
+const PORT_DIGITS_MAX: usize = 5;
 
 /// What a Java client's names of databases begin with.
 const JDBC: &str = "jdbc:";
@@ -19,32 +26,41 @@ const JDBC: &str = "jdbc:";
 /// What a password follows in the keyword form, and in the parameters of a URL.
 const PASSWORD_KEYS: [&str; 2] = ["password", "pwd"];
 
-/// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`. seata-go cuts a DSN
-/// at its first `?`, so that of one with that in its password `user:pa` is left. `host:port/db`
+/// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`. `host:port/db`
 /// stays: two databases must not become one.
+///
+/// Clients cut a name at its first `?`: of one with that in its password `user:pa` is left, and
+/// nothing that says which database it is. So that two of them stay two, a little of a hash stands
+/// for what is masked then: enough for that, and too little to find a password by.
 pub(super) fn masked(resource: &str) -> String {
-    let resource = without_values(resource);
-    let start = scheme_bytes(&resource);
-    let (scheme, rest) = resource.split_at(start);
-    let end = rest.rfind('@');
-    let Some(colon) = rest[..end.unwrap_or(rest.len())].find(':') else { return resource };
-    match end {
-        Some(end) => format!("{scheme}{}{MASK}{}", &rest[..=colon], &rest[end..]),
-        None if scheme.is_empty() && is_user(&rest[..colon]) && !rest.contains('/') => {
-            format!("{}{MASK}", &rest[..=colon])
-        }
-        None => resource,
+    let text = without_values(resource);
+    let (scheme, rest) = text.split_at(scheme_bytes(&text));
+    let is_url = !scheme.is_empty() || text.starts_with(JDBC);
+    let end = rest.rfind('@').filter(|&at| is_url || is_go_address(&rest[at + 1..]));
+    let Some(colon) = rest[..end.unwrap_or(rest.len())].find(':') else { return text };
+    if let Some(end) = end {
+        return format!("{scheme}{}{MASK}{}", &rest[..=colon], &rest[end..]);
     }
+    let is_whole = match scheme {
+        "" => !is_user(&rest[..colon]) || rest.contains('/') && is_address(rest),
+        _ => is_address(rest),
+    };
+    if is_whole { text } else { format!("{scheme}{}{MASK}~{}", &rest[..=colon], mark(resource)) }
+}
+
+/// Whether it may name a database by a password, so that it is shown only masked.
+pub(super) fn may_hold_password(resource: &str) -> bool {
+    masked(resource) != resource
 }
 
 /// Whether only a database has such a name. An action may have any other.
 pub(super) fn is_database(resource: &str) -> bool {
-    let is_masked = masked(resource) != resource;
+    let is_masked = may_hold_password(resource);
     let of_user = resource.rsplit_once('@').map_or("", |(_, host)| host);
     resource.starts_with(JDBC)
         || without_values(resource) != resource
         || is_masked && scheme_bytes(resource) > 0
-        || is_masked && (of_user.starts_with('/') || of_user.contains(")/"))
+        || is_masked && is_go_address(of_user)
 }
 
 /// The length of `scheme://`: a password may hold `://` too.
@@ -56,6 +72,28 @@ fn scheme_bytes(resource: &str) -> usize {
         Some(at) if at > 0 && resource[..at].chars().all(is_of_scheme) => at + 3,
         Some(_) | None => 0,
     }
+}
+
+/// What follows the `@` of a Go client's DSN: `tcp(host:3306)/db`, or `/db`.
+fn is_go_address(text: &str) -> bool {
+    text.starts_with('/') || text.contains(")/")
+}
+
+/// Whether it begins with an address, in which colons stand before ports alone: `host:3306/db`,
+/// `one:1|other:2`, `[::1]:5432`.
+fn is_address(text: &str) -> bool {
+    let hosts = text.split(['/', ';']).next().unwrap_or(text);
+    hosts.split(['|', ',']).all(|host| {
+        let behind = host.rsplit_once(']').map_or(host, |(_, behind)| behind);
+        let port = behind.split_once(':').map_or("", |(_, port)| port);
+        port.len() <= PORT_DIGITS_MAX && port.chars().all(|it| it.is_ascii_digit())
+    })
+}
+
+/// Tells one masked name from others of its beginning.
+fn mark(resource: &str) -> String {
+    let hash = Sha256::new().chain_update(MARK_DOMAIN).chain_update(resource).finalize();
+    format!("{:02x}{:02x}", hash[0], hash[1])
 }
 
 /// Whether a password may follow behind a colon: it does not behind an address.
@@ -80,19 +118,23 @@ fn without_values(resource: &str) -> String {
         if start >= at {
             kept.push_str(&resource[at..start]);
             kept.push_str(MASK);
-            at = start + value_bytes(&resource[start..]);
+            at = start + value_bytes(&resource[..start], &resource[start..]);
         }
     }
     kept + &resource[at..]
 }
 
-/// How long the value is at whose beginning the text is. In quotes a backslash hides the next.
-fn value_bytes(text: &str) -> usize {
+/// How long the value is at whose beginning the text is. In quotes a backslash hides the next. Of
+/// the parameters of one host, `(host=a,password=b)`, a value ends with its parameter.
+fn value_bytes(before: &str, text: &str) -> usize {
     let close = match text.chars().next() {
         Some(quote @ ('\'' | '"')) => quote,
         Some('{') => '}',
         Some(_) | None => {
-            let ends = |it: char| it.is_whitespace() || it == '&' || it == ';';
+            let is_of_host = before.rfind('(') > before.rfind(')');
+            let ends = |it: char| {
+                it.is_whitespace() || "&;".contains(it) || is_of_host && ",|)".contains(it)
+            };
             return text.find(ends).unwrap_or(text.len());
         }
     };
@@ -128,6 +170,8 @@ pub(super) fn mode_of(kind: BranchType) -> Mode {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -139,7 +183,18 @@ mod tests {
             ("jdbc:mysql://127.0.0.1:3306/demo", "jdbc:mysql://127.0.0.1:3306/demo"),
             ("jdbc:mysql://me:secret@db:3306/demo", "jdbc:mysql://me:***@db:3306/demo"),
             ("root:a://b@tcp(db)/demo", "root:***@tcp(db)/demo"),
-            ("root:pa", "root:***"),
+            ("root:pa", "root:***~cdcc"),
+            ("root:p@ss", "root:***~bc00"),
+            ("root:pa/ss", "root:***~6de4"),
+            ("root:123456", "root:***~a27d"),
+            ("jdbc:a://user:pw@host", "jdbc:a://user:***@host"),
+            ("jdbc:a://user:pw", "jdbc:a://user:***~f5fa"),
+            ("postgres://me:p", "postgres://me:***~818c"),
+            ("jdbc:mysql://(host=a|password=b)/x", "jdbc:mysql://(host=a|password=***)/x"),
+            ("jdbc:mysql:loadbalance://a:1|b:2/x", "jdbc:mysql:loadbalance://a:1|b:2/x"),
+            ("jdbc:sqlserver://db:1433;databaseName=x", "jdbc:sqlserver://db:1433;databaseName=x"),
+            ("postgres://[::1]:5432/x", "postgres://[::1]:5432/x"),
+            ("postgres://db:5432", "postgres://db:5432"),
             ("host=db user=u password=secret dbname=x", "host=db user=u password=*** dbname=x"),
             ("host=db:5 PWD = 'p@:\\' s' dbname=x", "host=db:5 PWD = *** dbname=x"),
             ("jdbc:sqlserver://db;password={a;b};x=y", "jdbc:sqlserver://db;password=***;x=y"),
@@ -153,6 +208,14 @@ mod tests {
         ] {
             assert_eq!(masked(resource), expected);
         }
+    }
+
+    /// Nothing but the password tells them apart.
+    #[test]
+    fn masked_names_stay_as_many_as_they_were() {
+        let names = ["root:pa", "root:pb", "root:p@ss", "root:p@st", "a://u:pa", "a://u:pb"];
+        let shown: HashSet<String> = names.into_iter().map(masked).collect();
+        assert_eq!(shown.len(), names.len(), "{shown:?}");
     }
 
     #[test]

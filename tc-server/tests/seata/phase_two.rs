@@ -141,6 +141,32 @@ async fn a_password_in_a_name_is_not_shown() {
     }
 }
 
+/// seata-go and Java cut a name at its first `?`, also at one in the password. Such a name may as
+/// well be an action's, as which it is kept and not listed.
+#[tokio::test]
+async fn what_is_left_of_a_password_in_a_name_is_not_shown_and_tells_databases_apart() {
+    let server = start().await;
+    let names = ["root:12345678", "root:p@12345678", "jdbc:a://root:12345678", "root:x/12345678"];
+    let mut client = Client::rm(&server, "2.3.0", &names.join(",")).await;
+    let mut pages = Vec::new();
+    for name in names {
+        let xid = client.begin(60_000).await;
+        client.branch(&xid, name, "t:1").await;
+        pages.push((xid.clone(), page(&server, &format!("transactions/{xid}")).await));
+    }
+    for name in ["processes", "resources", "locks"] {
+        pages.push((name.to_owned(), page(&server, name).await));
+    }
+    for (name, text) in &pages {
+        assert!(text.contains("root:***~"), "{name}: {text}");
+        assert!(!text.contains("12345678"), "{name}: {text}");
+    }
+    for ((xid, _), name) in pages.iter().zip(names) {
+        assert_eq!(client.commit(xid).await, GlobalStatus::Committed);
+        assert_eq!(client.carry_out_commit().await.resource_id, name, "and not another");
+    }
+}
+
 /// A mask over what looks like a password would make one of two actions, and the other be called.
 #[tokio::test]
 async fn an_action_whose_name_looks_like_a_password_is_called_by_its_own_name() {

@@ -527,14 +527,14 @@ fn a_long_list_of_resources_is_not_compared_with_itself() {
         // Twice, since the second time all of them are there.
         for label in ["earlier", "later"] {
             let key = |at: u64| resource(&format!("sqlite:{at}"));
-            let with_label = |key| RegisteredResource { key, label: label.into() };
+            let with_label = |key| RegisteredResource { key, label: Some(label.into()) };
             seat.register((0..MANY).map(key).map(with_label).collect());
         }
         (seat, dispatcher.processes())
     });
     let resources = &processes[0].resources;
     assert_eq!(resources.len() as u64, MANY);
-    assert!(resources.iter().all(|it| &*it.label == "later"));
+    assert!(resources.iter().all(|it| it.label.as_deref() == Some("later")));
     drop(seat);
 }
 
