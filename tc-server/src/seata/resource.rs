@@ -21,7 +21,7 @@ const MARK_DOMAIN: &str = "handfast resource ";
 const PORT_DIGITS_MAX: usize = 5;
 
 /// What a Java client's names of databases begin with.
-const JDBC: &str = "jdbc:";
+pub(super) const JDBC: &str = "jdbc:";
 
 /// What a password follows in the keyword form, and in the parameters of a URL.
 const PASSWORD_KEYS: [&str; 2] = ["password", "pwd"];

@@ -1,24 +1,28 @@
 //! Branches that a decision asks nothing of, so that no process of theirs need be there.
 //!
-//! An annotated step of a saga has done everything when it is to be committed. Who could be asked
-//! for it may be long gone, and its global would stay unfinished for as long. BOUNDED: each branch
-//! that is owed is here at most once.
+//! An annotated step of a saga has done everything when it is to be committed, and so has a Java
+//! client whose rows an operator accepts as they are. Who could be asked may be long gone, and the
+//! global would stay unfinished for as long. BOUNDED: each branch that is owed is here at most
+//! once.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 
-use handfast_core::{BranchId, Decision, Effect, Mode, PhaseTwoCall, PhaseTwoOutcome, What, Xid};
+use handfast_core::{BranchId, Decision, Effect, Mode, PhaseTwoOutcome, Resolution, What, Xid};
 use tokio::sync::Notify;
 
 use super::answer::SAGA;
+use super::resource::JDBC;
 use crate::dispatch::{Dispatcher, PhaseTwo};
 use crate::engine::EngineHandle;
+
+type Ended = (Xid, BranchId, Decision);
 
 /// Stands before the dispatcher, and keeps from it what nobody is to be asked for.
 #[derive(Debug)]
 pub(crate) struct Uncalled {
     dispatcher: Dispatcher,
-    ended: Mutex<BTreeSet<(Xid, BranchId)>>,
+    ended: Mutex<BTreeSet<Ended>>,
     arrived: Notify,
 }
 
@@ -39,7 +43,7 @@ impl Uncalled {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<(Xid, BranchId)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Ended>> {
         self.ended.lock().expect("no holder of the lock of ended branches panics")
     }
 }
@@ -61,17 +65,24 @@ impl PhaseTwo for Uncalled {
     }
 }
 
-/// The branch of a call that asks nothing. Outside of the coordinator's own sagas, whose calls are
-/// of steps, only clients of Seata have branches of this mode.
-fn uncalled(effect: &Effect) -> Option<(Xid, BranchId)> {
-    let Effect::PhaseTwo(PhaseTwoCall { xid, branch, mode, decision, step, .. }) = effect else {
-        return None;
+/// The branch of a call that asks nothing.
+fn uncalled(effect: &Effect) -> Option<Ended> {
+    let Effect::PhaseTwo(call) = effect else { return None };
+    let asks_nothing = match call.mode {
+        // Outside of the coordinator's own sagas, whose calls are of steps, only clients of Seata
+        // have branches of this mode.
+        Mode::Saga => {
+            call.step.is_none() && call.branch != SAGA && call.decision == Decision::Commit
+        }
+        // A native client has no such name of a database, and drops its undo log then.
+        Mode::At | Mode::Xa => {
+            call.resource.starts_with(JDBC) && call.resolution == Some(Resolution::AcceptCurrent)
+        }
+        Mode::Tcc | Mode::TwoPhase => false,
     };
-    let is_annotated = *mode == Mode::Saga && step.is_none() && *branch != SAGA;
-    (is_annotated && *decision == Decision::Commit).then_some((*xid, *branch))
+    asks_nothing.then_some((call.xid, call.branch, call.decision))
 }
 
-fn done((xid, branch): (Xid, BranchId)) -> What {
-    let (decision, outcome) = (Decision::Commit, PhaseTwoOutcome::Done);
-    What::FinishPhaseTwo { xid, branch, decision, outcome }
+fn done((xid, branch, decision): Ended) -> What {
+    What::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
 }

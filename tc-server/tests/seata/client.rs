@@ -345,9 +345,20 @@ fn standing(answer: Message) -> GlobalStatus {
 
 /// What the admin port says.
 pub(crate) async fn page(server: &RunningServer, name: &str) -> String {
+    let (http, url) = door(server, name);
+    http.get(url).send().await.unwrap().text().await.unwrap()
+}
+
+/// Asks the admin port for what changes something.
+pub(crate) async fn post(server: &RunningServer, name: &str, json: &'static str) {
+    let (http, url) = door(server, name);
+    let request = http.post(url).header("content-type", "application/json").body(json);
+    request.send().await.unwrap().error_for_status().unwrap();
+}
+
+fn door(server: &RunningServer, name: &str) -> (reqwest::Client, String) {
     // Fails only if another test has installed it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let url = format!("http://{}/api/v1/{name}", server.admin_address);
-    http.get(url).send().await.unwrap().text().await.unwrap()
+    (http, format!("http://{}/api/v1/{name}", server.admin_address))
 }

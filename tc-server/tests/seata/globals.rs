@@ -3,7 +3,7 @@
 use handfast_seata_wire::message::{BranchReport, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, PATIENCE, branch, page, report, start, start_at};
+use crate::client::{Client, PATIENCE, branch, page, post, report, start, start_at};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -434,4 +434,29 @@ async fn annotated_steps_are_taken_back_one_after_the_other() {
     });
     assert_eq!(status, GlobalStatus::Rollbacked);
     assert_eq!(taken_back, ["order", "pay", "order", "ship"]);
+}
+
+/// The rows stay as they are, and whoever could say so may be long gone.
+#[tokio::test]
+async fn rows_that_an_operator_accepts_need_no_process() {
+    let server = start().await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut gone = Client::rm(&server, "2.3.0", DATABASE).await;
+    let xid = tm.begin(60_000).await;
+    let branch_id = gone.branch(&xid, DATABASE, "t:1").await;
+    let (status, ()) = tokio::join!(tm.roll_back(&xid), async {
+        let (id, call) = gone.called().await;
+        let Message::BranchRollback(end) = call else { panic!("{call:?}") };
+        let never = BranchStatus::PhaseTwoRollbackFailedUnretryable;
+        gone.answer_rollback(id, &end, never).await;
+    });
+    assert_eq!(status, GlobalStatus::RollbackFailed);
+    drop(gone);
+    while page(&server, "processes").await.contains(DATABASE) {
+        tokio::task::yield_now().await;
+    }
+    let resolve = format!("transactions/{xid}/branches/{branch_id}/resolve");
+    post(&server, &resolve, r#"{"resolution":"accept_current"}"#).await;
+    let ended = tokio::time::timeout(PATIENCE, tm.reaches(&xid, GlobalStatus::Rollbacked)).await;
+    assert_eq!(ended, Ok(()), "it waits for nobody");
 }
