@@ -8,7 +8,7 @@ use moka::sync::Cache;
 use sqlx::SqlStr;
 
 use super::captured::Captured;
-use super::database::{Backend, LoadedTable};
+use super::database::{Backend, LoadedTable, Purpose};
 use super::error::AtError;
 use super::plan::{Parsed, Plan, Reads, Refusal, TableKind, TableName, Trigger, parse};
 
@@ -109,7 +109,7 @@ impl<DB: Backend> Catalogue<DB> {
         if let Some(loaded) = self.tables.get(name) {
             return Ok(loaded);
         }
-        let loaded = Arc::new(self.load(connection, name).await?);
+        let loaded = Arc::new(self.load(connection, name, Purpose::Planning).await?);
         self.tables.insert(name.clone(), Arc::clone(&loaded));
         Ok(loaded)
     }
@@ -119,8 +119,9 @@ impl<DB: Backend> Catalogue<DB> {
         &self,
         connection: &mut DB::Connection,
         name: &TableName,
+        purpose: Purpose,
     ) -> Result<LoadedTable<DB>, sqlx::Error> {
-        let loaded = DB::load_table(connection, name).await?;
+        let loaded = DB::load_table(connection, name, purpose).await?;
         let mut loaded = loaded.ok_or_else(|| AtError::UnknownTable { table: name.to_string() })?;
         self.require_own(&loaded)?;
         for trigger in &mut loaded.table.triggers {

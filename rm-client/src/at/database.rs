@@ -36,6 +36,16 @@ pub struct LoadedTable<DB: Backend> {
     pub(crate) types: Vec<DB::ColumnType>,
 }
 
+/// What a table's description is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Planning a statement, which must know every table that refers to this one.
+    Planning,
+    /// Putting rows back, where a table that refers to itself matters alone: asking for the others
+    /// takes MariaDB the longer, the more tables its server has.
+    Restoring,
+}
+
 /// What a database calls itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -184,6 +194,7 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     fn load_table<'c>(
         connection: &'c mut Self::Connection,
         name: &'c TableName,
+        purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>>;
 
     /// Whether the database has a client table.

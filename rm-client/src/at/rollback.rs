@@ -10,7 +10,7 @@ use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
 use super::crash_point::crash_point;
-use super::database::{AtDatabase, Backend, LoadedTable};
+use super::database::{AtDatabase, Backend, LoadedTable, Purpose};
 use super::error::{AtError, with_causes};
 use super::plan::TableName;
 use super::resource::Shared;
@@ -172,7 +172,7 @@ async fn load<DB: AtDatabase>(
     shared: &Shared<DB>,
     name: &TableName,
 ) -> Result<LoadedTable<DB>, Obstacle> {
-    let loaded = shared.catalogue.load(connection, name).await;
+    let loaded = shared.catalogue.load(connection, name, Purpose::Restoring).await;
     loaded.map_err(|error| match AtError::of(&error) {
         Some(ours) => Obstacle::refused(with_causes(ours)),
         None => Obstacle::Database(error),

@@ -7,7 +7,7 @@ use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use super::{Form, MySqlColumn};
-use crate::at::database::{Backend, LoadedTable, rows};
+use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
     Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
     Trigger, UniqueIndex,
@@ -33,15 +33,25 @@ const INDEXES: &str = "\
     WHERE table_schema = ? AND table_name = ? AND non_unique = 0 \
     ORDER BY index_name, seq_in_index";
 
-const FOREIGN_KEYS: &str = "\
-    SELECT k.constraint_name, k.table_schema, k.table_name, k.column_name, \
-           k.referenced_column_name, r.delete_rule, r.update_rule \
-    FROM information_schema.key_column_usage k \
-    JOIN information_schema.referential_constraints r \
-      ON r.constraint_schema = k.constraint_schema AND r.constraint_name = k.constraint_name \
-         AND r.table_name = k.table_name \
-    WHERE k.referenced_table_schema = ? AND k.referenced_table_name = ? \
-    ORDER BY k.table_schema, k.table_name, k.constraint_name, k.ordinal_position";
+/// Who refers to a table. MariaDB opens every table of its server for that.
+const REFERRERS: &str = "\
+    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule \
+    FROM information_schema.referential_constraints \
+    WHERE unique_constraint_schema = ? AND referenced_table_name = ? \
+    ORDER BY constraint_schema, table_name, constraint_name";
+
+/// The same for a table that refers to itself, which alone is opened.
+const OWN_REFERENCES: &str = "\
+    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule \
+    FROM information_schema.referential_constraints \
+    WHERE constraint_schema = ? AND table_name = ? \
+      AND unique_constraint_schema = constraint_schema AND referenced_table_name = table_name \
+    ORDER BY constraint_name";
+
+const REFERRING_COLUMNS: &str = "\
+    SELECT column_name, referenced_column_name FROM information_schema.key_column_usage \
+    WHERE table_schema = ? AND table_name = ? AND constraint_name = ? \
+      AND referenced_column_name IS NOT NULL ORDER BY ordinal_position";
 
 const TRIGGERS: &str = "\
     SELECT trigger_name, event_manipulation FROM information_schema.triggers \
@@ -51,6 +61,7 @@ const TRIGGERS: &str = "\
 pub(super) async fn load_table(
     connection: &mut MySqlConnection,
     name: &TableName,
+    purpose: Purpose,
 ) -> Result<Option<LoadedTable<MySql>>, sqlx::Error> {
     let mut arguments = MySqlArguments::default();
     for argument in [name.schema.as_ref(), Some(&name.name), Some(&name.name)] {
@@ -71,7 +82,7 @@ pub(super) async fn load_table(
         kind: kind(relation)?,
         key,
         unique,
-        referenced_by: foreign_keys(connection, &full, &columns).await?,
+        referenced_by: foreign_keys(connection, &full, &columns, purpose).await?,
         triggers: triggers(connection, &full).await?,
         rewrites: false,
         row_security: false,
@@ -241,27 +252,46 @@ async fn foreign_keys(
     connection: &mut MySqlConnection,
     full: &[String; 2],
     columns: &[Column],
+    purpose: Purpose,
 ) -> Result<Vec<ForeignKey>, sqlx::Error> {
-    let mut found: BTreeMap<[String; 3], ForeignKey> = BTreeMap::new();
-    for row in by_name(connection, FOREIGN_KEYS, full).await? {
+    let query = match purpose {
+        Purpose::Planning => REFERRERS,
+        Purpose::Restoring => OWN_REFERENCES,
+    };
+    let mut keys = Vec::new();
+    for row in by_name(connection, query, full).await? {
         let name = text(&row, 0)?;
-        let referencing = [text(&row, 1)?, text(&row, 2)?];
-        let own = referencing == *full;
-        let [schema, table] = referencing;
-        let (on_delete, on_update) = (action(&text(&row, 5)?), action(&text(&row, 6)?));
-        let key = found.entry([schema, table, name.clone()]).or_insert_with(|| ForeignKey {
-            name,
+        let referring = [text(&row, 1)?, text(&row, 2)?];
+        let mut key = ForeignKey {
             own_columns: Vec::new(),
             referenced: Vec::new(),
-            on_delete,
-            on_update,
-        });
-        key.referenced.extend(position(columns, &text(&row, 4)?));
-        if own {
-            key.own_columns.extend(position(columns, &text(&row, 3)?));
+            on_delete: action(&text(&row, 3)?),
+            on_update: action(&text(&row, 4)?),
+            name,
+        };
+        for [column, referenced] in referring_columns(connection, &referring, &key.name).await? {
+            key.referenced.extend(position(columns, &referenced));
+            if referring == *full {
+                key.own_columns.extend(position(columns, &column));
+            }
         }
+        keys.push(key);
     }
-    Ok(found.into_values().collect())
+    Ok(keys)
+}
+
+/// The columns of a foreign key, each with the one that it refers to.
+async fn referring_columns(
+    connection: &mut MySqlConnection,
+    referring: &[String; 2],
+    constraint: &str,
+) -> Result<Vec<[String; 2]>, sqlx::Error> {
+    let mut arguments = MySqlArguments::default();
+    for part in [&referring[0], &referring[1], constraint] {
+        arguments.add(part).map_err(sqlx::Error::Encode)?;
+    }
+    let found = rows::<MySql>(connection, REFERRING_COLUMNS.to_owned(), arguments).await?;
+    found.iter().map(|row| Ok([text(row, 0)?, text(row, 1)?])).collect()
 }
 
 fn action(rule: &str) -> ReferentialAction {

@@ -13,7 +13,7 @@ use sqlx::{
 };
 
 use super::captured::Captured;
-use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, rows};
+use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
@@ -140,8 +140,9 @@ impl Backend for MySql {
     fn load_table<'c>(
         connection: &'c mut MySqlConnection,
         name: &'c TableName,
+        purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
-        catalogue::load_table(connection, name).boxed()
+        catalogue::load_table(connection, name, purpose).boxed()
     }
 
     fn has_client_table<'c>(

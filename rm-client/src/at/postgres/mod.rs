@@ -13,7 +13,7 @@ use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgListener, PgRow, PgTypeInf
 use sqlx::{Connection, Encode, PgConnection, Pool, Postgres, Row, Transaction, Type, ValueRef};
 
 use super::captured::Captured;
-use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, rows};
+use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value, narrow};
@@ -117,6 +117,7 @@ impl Backend for Postgres {
     fn load_table<'c>(
         connection: &'c mut PgConnection,
         name: &'c TableName,
+        _: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
         catalogue::load_table(connection, name).boxed()
     }

@@ -11,7 +11,7 @@ use sqlx::{
 };
 
 use super::captured::Captured;
-use super::database::{Backend, Identity, LoadedTable, Steps, backend_basics, rows};
+use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::plan::{Dialect, TableName};
 use super::value::{Misfit, Value};
 
@@ -127,6 +127,7 @@ impl Backend for Sqlite {
     fn load_table<'c>(
         connection: &'c mut SqliteConnection,
         name: &'c TableName,
+        _: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
         catalogue::load_table(connection, name).boxed()
     }
