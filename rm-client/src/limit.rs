@@ -1,6 +1,7 @@
 //! Ends what hangs or panics, so that it delays nobody but itself.
 //!
-//! What is cut off is dropped where it waits. It does not know whether that is safe: its caller does.
+//! What is cut off is dropped where it waits. Whether that is safe is not known here: the caller
+//! knows.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
