@@ -62,6 +62,7 @@ mod coordinator;
 mod error;
 pub mod fence;
 mod in_doubt;
+mod limit;
 #[doc(hidden)]
 pub mod link;
 #[cfg(feature = "locks")]

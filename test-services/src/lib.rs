@@ -17,8 +17,10 @@ mod programs;
 mod rabbitmq;
 mod redis;
 mod server;
+mod wire;
 mod zookeeper;
 
 pub use place::Place;
 pub use programs::Programs;
 pub use server::{DatabaseServer, Kind};
+pub use wire::Wire;

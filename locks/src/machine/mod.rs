@@ -216,8 +216,12 @@ impl Machine {
         }
     }
 
+    /// Whoever could not be renewed before goes alone: one lock whose row or server does not answer
+    /// must not take the others with it.
     fn renew(&self, due: &[u64], out: &mut Vec<Effect>) {
-        for numbers in due.chunks(BATCH_MAX) {
+        let has_failed = |number: &&u64| self.tickets.get(number).is_some_and(Ticket::has_failed);
+        let (failed, sound): (Vec<u64>, Vec<u64>) = due.iter().partition(has_failed);
+        for numbers in sound.chunks(BATCH_MAX).chain(failed.chunks(1)) {
             let tickets = numbers.iter().filter_map(|number| self.tickets.get(number));
             let holds = tickets.map(|ticket| ticket.hold(&self.settings)).collect();
             out.push(Effect::Renew { numbers: numbers.to_vec(), holds });

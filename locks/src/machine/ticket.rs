@@ -361,6 +361,11 @@ impl Ticket {
         matches!(&self.phase, Phase::Held(held) if held.renewing.is_none() && held.renew_at <= then)
     }
 
+    /// Whether its last renewal failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     pub(super) fn mark_renewing(&mut self, now: Moment) {
         if let Phase::Held(held) = &mut self.phase {
             held.renewing = Some(now);

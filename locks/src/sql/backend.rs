@@ -1,11 +1,58 @@
 //! What the three databases have in common: the order of statements.
 
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Database, Pool};
+
 use crate::error::BackendError;
 
 /// Connections for taking locks. What waits for them never keeps renewals and releases waiting.
 pub(super) const ASKING_CONNECTIONS: usize = 6;
 /// Connections in all: two more for renewals and releases, one that listens for all clients.
 pub(super) const CONNECTIONS: u32 = 9;
+
+/// A connection for one call. It goes with a call that is cut off: given back to the pool it would
+/// keep its place there for as long as the database does not answer.
+pub(super) struct Call<DB: Database> {
+    connection: PoolConnection<DB>,
+    is_over: bool,
+}
+
+impl<DB: Database> Call<DB> {
+    pub(super) async fn begin(pool: &Pool<DB>) -> Result<Self, BackendError> {
+        let connection = pool.acquire().await.map_err(explain)?;
+        Ok(Self { connection, is_over: false })
+    }
+
+    /// Gives the connection back: the call has its answer.
+    pub(super) fn end<T>(mut self, answer: T) -> T {
+        self.is_over = true;
+        answer
+    }
+}
+
+impl<DB: Database> Deref for Call<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        &self.connection
+    }
+}
+
+impl<DB: Database> DerefMut for Call<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        &mut self.connection
+    }
+}
+
+impl<DB: Database> Drop for Call<DB> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.close_on_drop();
+        }
+    }
+}
 
 /// The error of a statement.
 pub(super) fn explain(error: sqlx::Error) -> BackendError {
@@ -49,8 +96,9 @@ macro_rules! sql_backend {
                 if let crate::backend::Share::One { of } = ask.share {
                     return self.ask_part(ask, of).await;
                 }
-                let mut connection = self.pool.acquire().await.map_err(explain)?;
-                self.try_ask(&mut connection, ask).await.map_err(explain)
+                let mut call = Call::begin(&self.pool).await?;
+                let answer = self.try_ask(&mut call, ask).await;
+                call.end(answer).map_err(explain)
             }
 
             async fn renew(
@@ -58,20 +106,15 @@ macro_rules! sql_backend {
                 holds: &[Hold],
                 lease: Duration,
             ) -> Result<Vec<bool>, BackendError> {
-                let mut connection = self.pool.acquire().await.map_err(explain)?;
-                let whole = renew(&mut connection, holds, lease).await.map_err(explain)?;
-                let mut held = Vec::with_capacity(holds.len());
-                for hold in holds {
-                    let is_held = whole.contains(&hold.token.to_string())
-                        || renew_part(&mut connection, hold, lease).await.map_err(explain)?;
-                    held.push(is_held);
-                }
-                Ok(held)
+                let mut call = Call::begin(&self.pool).await?;
+                let held = try_renew(&mut call, holds, lease).await;
+                call.end(held).map_err(explain)
             }
 
             async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-                let mut connection = self.pool.acquire().await.map_err(explain)?;
-                self.try_leave(&mut connection, leave).await.map_err(explain)
+                let mut call = Call::begin(&self.pool).await?;
+                let left = self.try_leave(&mut call, leave).await;
+                call.end(left).map_err(explain)
             }
 
             async fn listen(
@@ -134,6 +177,21 @@ macro_rules! sql_backend {
                 wake(connection, name).await?;
                 Ok(left)
             }
+        }
+
+        async fn try_renew(
+            connection: &mut <$database as sqlx::Database>::Connection,
+            holds: &[Hold],
+            lease: Duration,
+        ) -> Result<Vec<bool>, sqlx::Error> {
+            let whole = renew(connection, holds, lease).await?;
+            let mut held = Vec::with_capacity(holds.len());
+            for hold in holds {
+                let is_held = whole.contains(&hold.token.to_string())
+                    || renew_part(connection, hold, lease).await?;
+                held.push(is_held);
+            }
+            Ok(held)
         }
 
         async fn join(

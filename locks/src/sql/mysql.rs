@@ -7,7 +7,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, Row};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
@@ -40,13 +40,13 @@ impl MySqlLocks {
     /// [`LockError::Refused`] with what the database says.
     pub async fn connect_with(options: MySqlConnectOptions) -> Result<Self, LockError> {
         let refused = |error| LockError::Refused { source: explain(error) };
-        let pool = MySqlPoolOptions::new().max_connections(CONNECTIONS).after_connect(
-            // No locks of gaps, and the queue as it is committed.
-            |connection, _| {
-                let set = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
-                Box::pin(async move { connection.execute(set).await.map(drop) })
-            },
-        );
+        let pool =
+            MySqlPoolOptions::new().max_connections(CONNECTIONS).after_connect(|connection, _| {
+                Box::pin(async move {
+                    connection.execute(ISOLATION).await?;
+                    connection.execute(LIMITS).await.map(drop)
+                })
+            });
         let pool = pool.connect_with(options).await.map_err(refused)?;
         for check in [CHECK, CHECK_SHARES] {
             sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
@@ -57,6 +57,13 @@ impl MySqlLocks {
 
 sql_backend!(MySqlLocks, MySql, "mysql", Some(POLL));
 sql_shares!(MySqlLocks, MySql);
+
+/// No locks of gaps, and the queue as it is committed.
+const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+/// A row that somebody keeps locked is not waited for. On MariaDB a process that stands still in
+/// the midst of a transaction keeps no row locked; MySQL reads a comment there.
+const LIMITS: &str =
+    "SET SESSION innodb_lock_wait_timeout = 1 /*M!100300 , idle_transaction_timeout = 5 */";
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";

@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool, Postgres, Row};
+use sqlx::{Executor, PgConnection, PgPool, Postgres, Row};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
 use super::calls::Calls;
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
@@ -40,7 +40,10 @@ impl PostgresLocks {
     /// [`LockError::Refused`] with what the database says.
     pub async fn connect_with(options: PgConnectOptions) -> Result<Self, LockError> {
         let refused = |error| LockError::Refused { source: explain(error) };
-        let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
+        let pool =
+            PgPoolOptions::new().max_connections(CONNECTIONS).after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(LIMITS).await.map(drop) })
+            });
         let pool = pool.connect_with(options).await.map_err(refused)?;
         for check in [CHECK, CHECK_SHARES] {
             sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
@@ -52,6 +55,10 @@ impl PostgresLocks {
 
 sql_backend!(PostgresLocks, Postgres, "postgres", None);
 sql_shares!(PostgresLocks, Postgres);
+
+/// A row that somebody keeps locked is not waited for, and a process that stands still in the midst
+/// of a transaction keeps no row locked.
+const LIMITS: &str = "SET lock_timeout = '1s'; SET idle_in_transaction_session_timeout = '5s'";
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";

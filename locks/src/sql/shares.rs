@@ -60,18 +60,27 @@ macro_rules! sql_shares {
             /// One request for a part, in one transaction. Whoever lets go meanwhile waits for the
             /// row and then sees the queue with this one in it.
             async fn ask_part(&self, ask: &Ask, of: u32) -> Result<Answer, BackendError> {
-                let mut connection = self.pool.acquire().await.map_err(explain)?;
-                let token = ask.token.to_string();
-                let verdict = try_part(&mut connection, ask, &token, of).await.map_err(explain)?;
-                let name = ask.name.as_str();
+                let mut call = Call::begin(&self.pool).await?;
+                let answer = self.try_ask_part(&mut call, ask, of).await;
+                call.end(answer)
+            }
+
+            async fn try_ask_part(
+                &self,
+                connection: &mut <$database as sqlx::Database>::Connection,
+                ask: &Ask,
+                of: u32,
+            ) -> Result<Answer, BackendError> {
+                let (name, token) = (ask.name.as_str(), ask.token.to_string());
+                let verdict = try_part(connection, ask, &token, of).await.map_err(explain)?;
                 match verdict {
                     Verdict::Part { fence } => {
                         // There may be room for one more.
-                        wake(&mut connection, name).await.map_err(explain)?;
+                        wake(connection, name).await.map_err(explain)?;
                         Ok(Answer::granted(Fence::new(fence)))
                     }
                     Verdict::Busy => {
-                        let seen = look(&mut connection, name, &token).await.map_err(explain)?;
+                        let seen = look(connection, name, &token).await.map_err(explain)?;
                         Ok(seen.answer(Self::POLL))
                     }
                     Verdict::Others { of } => {

@@ -7,7 +7,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};

@@ -7,11 +7,10 @@
 //! carried out is answered as retryable, never dropped.
 
 use std::collections::HashMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use handfast_proto::v1::branch_outcome::Result as Ended;
 use handfast_proto::v1::{
     BranchOutcome, Decision, Mode, PhaseTwoCall, Question, Resource, Retryable,
@@ -21,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::coordinator::PhaseTwo;
+use crate::limit;
 
 /// How many questions before a commit one resource answers at a time. They have a lane of their
 /// own: a participant that waits for a lock does not keep those from ending who hold it.
@@ -136,14 +136,12 @@ async fn finish(
     limit: Duration,
 ) -> Vec<BranchOutcome> {
     let asked = refuse(&call, "the resource gave no outcome");
-    let attempt = AssertUnwindSafe(phase_two.finish(call)).catch_unwind();
-    let why = match tokio::time::timeout(limit, attempt).await {
-        Ok(Ok(answered)) => return complete(answered, asked),
-        Ok(Err(_)) => "phase two panicked",
-        Err(_elapsed) => "phase two took too long",
+    let why = match limit::within(limit, phase_two.finish(call)).await {
+        Ok(answered) => return complete(answered, asked),
+        Err(cut_off) => format!("phase two {cut_off}"),
     };
     tracing::error!("{why}");
-    asked.into_iter().map(|outcome| retryable(outcome, why)).collect()
+    asked.into_iter().map(|outcome| retryable(outcome, &why)).collect()
 }
 
 /// Adds the branches that the resource left out.
@@ -224,7 +222,7 @@ mod tests {
         let gate = Gate { open: Semaphore::new(0) };
         let given_up = finish(&gate, call(Decision::RollBack, 1), Duration::from_millis(5)).await;
         assert_eq!(given_up[0].branch_id, 1);
-        assert_eq!(error(&given_up), "phase two took too long");
+        assert_eq!(error(&given_up), "phase two took longer than 5ms");
         gate.open.add_permits(1);
         assert_eq!(error(&finish(&gate, call(Decision::RollBack, 2), CALL_MAX).await), "gate");
     }

@@ -182,8 +182,19 @@ pub async fn purge<DB: AtDatabase>(
     older_than: Duration,
     rows_max: u64,
 ) -> Result<u64, OutboxError> {
+    let mut connection = pool.acquire().await?;
+    purge_on::<DB>(&mut connection, older_than, rows_max).await
+}
+
+/// The same on a connection taken before.
+pub(super) async fn purge_on<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    older_than: Duration,
+    rows_max: u64,
+) -> Result<u64, OutboxError> {
     let old = " FROM event_outbox WHERE status IN (2, 3, 5) AND finished_at_ms <= ";
-    remove_old(pool, ["event_outbox", "seq", old, "finished_at_ms"], older_than, rows_max).await
+    let names = ["event_outbox", "seq", old, "finished_at_ms"];
+    remove_old::<DB>(connection, names, older_than, rows_max).await
 }
 
 /// Removes rows of the inbox that are older than `older_than`, in batches, `rows_max` at most.
@@ -198,18 +209,18 @@ pub async fn purge_inbox<DB: AtDatabase>(
     rows_max: u64,
 ) -> Result<u64, OutboxError> {
     let old = " FROM event_inbox WHERE received_at_ms <= ";
-    let key = "consumer, event_id";
-    remove_old(pool, ["event_inbox", key, old, "received_at_ms"], older_than, rows_max).await
+    let names = ["event_inbox", "consumer, event_id", old, "received_at_ms"];
+    let mut connection = pool.acquire().await?;
+    remove_old::<DB>(&mut connection, names, older_than, rows_max).await
 }
 
 async fn remove_old<DB: AtDatabase>(
-    pool: &Pool<DB>,
+    connection: &mut DB::Connection,
     [table, key, old, order]: [&str; 4],
     older_than: Duration,
     rows_max: u64,
 ) -> Result<u64, OutboxError> {
     let age_ms = i64::try_from(older_than.as_millis()).unwrap_or(i64::MAX >> 1);
-    let mut connection = pool.acquire().await?;
     let mut removed = 0;
     while removed < rows_max {
         let batch = i64::try_from(BATCH_MAX.min(rows_max - removed)).unwrap_or(1);
@@ -232,7 +243,7 @@ async fn remove_old<DB: AtDatabase>(
             Dialect::Postgres => " FOR UPDATE SKIP LOCKED))",
             Dialect::Sqlite => ")",
         });
-        match query.execute(&mut connection).await.map_err(explain::<DB>)? {
+        match query.execute(connection).await.map_err(explain::<DB>)? {
             0 => break,
             rows => removed += rows,
         }

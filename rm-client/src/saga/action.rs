@@ -1,5 +1,7 @@
 //! What a service writes for a step: an action and its compensation.
 
+use std::time::Duration;
+
 use handfast_proto::v1;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +58,11 @@ pub trait SagaAction<DB: AtDatabase>: Send + Sync + 'static {
     type Input: DeserializeOwned + Send + Sync;
     /// What later steps, and the compensation, are given; at most 64 KiB as JSON.
     type Output: Serialize + Send;
+
+    /// How long an action or compensation may take, 20 seconds unless set. Then it is cut off, its
+    /// local transaction rolled back, and it is called again. Too short: slow ones never end. Too
+    /// long: one that hangs keeps its compensation waiting.
+    const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     /// Does the step's work.
     ///

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -20,6 +21,7 @@ use crate::at::{AtDatabase, crash_point};
 use crate::connect::Handfast;
 use crate::coordinator::{Coordinator, PhaseTwo};
 use crate::fence::{Fence, FenceError, Fenced, Operation};
+use crate::limit;
 use crate::xid::Xid;
 
 /// A service as sagas know it: a resource with actions, on one database. Made by
@@ -91,6 +93,8 @@ impl<DB: AtDatabase> fmt::Debug for Participant<DB> {
 /// An action without its types.
 #[async_trait]
 trait Erased<DB: AtDatabase>: Send + Sync {
+    fn time_limit(&self) -> Duration;
+
     async fn act(
         &self,
         local: &mut Transaction<'_, DB>,
@@ -108,6 +112,10 @@ trait Erased<DB: AtDatabase>: Send + Sync {
 
 #[async_trait]
 impl<DB: AtDatabase, A: SagaAction<DB>> Erased<DB> for A {
+    fn time_limit(&self) -> Duration {
+        A::TIME_LIMIT
+    }
+
     async fn act(
         &self,
         local: &mut Transaction<'_, DB>,
@@ -145,12 +153,7 @@ impl<DB: AtDatabase> PhaseTwo for Steps<DB> {
 
 impl<DB: AtDatabase> Steps<DB> {
     async fn carry_out(&self, decision: Decision, branch: &PhaseTwoBranch) -> Ended {
-        let ended = match (decision, read(branch)) {
-            (_, Err(error)) => Err(error),
-            (Decision::Commit, Ok((fence, call))) => self.act(&fence, &call, branch).await,
-            (Decision::RollBack, Ok((fence, call))) => self.compensate(&fence, &call, branch).await,
-            (Decision::Unspecified, Ok(_)) => Err(StepError::fail("the call has no decision")),
-        };
+        let ended = self.attempt(decision, branch).await;
         ended.unwrap_or_else(|error| {
             let (xid, step) = (&branch.xid, branch.branch_id);
             tracing::info!(xid, step, %error, "step not carried out");
@@ -158,13 +161,35 @@ impl<DB: AtDatabase> Steps<DB> {
         })
     }
 
+    /// An action that hangs or panics delays its own step alone. Cutting it off is safe, in its
+    /// COMMIT too: the fence tells the next attempt what has happened.
+    async fn attempt(
+        &self,
+        decision: Decision,
+        branch: &PhaseTwoBranch,
+    ) -> Result<Ended, StepError> {
+        let (fence, call) = read(branch)?;
+        let action = self.action(&call)?;
+        let (operation, attempt) = match decision {
+            Decision::Commit => {
+                (Operation::Action, self.act(action, &fence, &call, branch).boxed())
+            }
+            Decision::RollBack => {
+                (Operation::Compensation, self.compensate(action, &fence, &call, branch).boxed())
+            }
+            Decision::Unspecified => return Err(StepError::fail("the call has no decision")),
+        };
+        let ended = limit::within(action.time_limit(), attempt).await;
+        ended.unwrap_or_else(|cut_off| Err(StepError::fail(format!("{operation}: {cut_off}"))))
+    }
+
     async fn act(
         &self,
+        action: &dyn Erased<DB>,
         fence: &Fence,
         call: &SagaCall,
         branch: &PhaseTwoBranch,
     ) -> Result<Ended, StepError> {
-        let action = self.action(call)?;
         crash_point("before-step");
         let ran = fence.run(&self.pool, Operation::Action, |local| {
             run_action(action, fence, call, &branch.application_data, local).boxed()
@@ -183,11 +208,11 @@ impl<DB: AtDatabase> Steps<DB> {
 
     async fn compensate(
         &self,
+        action: &dyn Erased<DB>,
         fence: &Fence,
         call: &SagaCall,
         branch: &PhaseTwoBranch,
     ) -> Result<Ended, StepError> {
-        let action = self.action(call)?;
         let ran = fence.run(&self.pool, Operation::Compensation, |local| {
             run_compensation(action, call, &branch.application_data, local).boxed()
         });

@@ -2,12 +2,11 @@
 //!
 //! It answers what one attempt came to; when the next one is made is the coordinator's business.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use handfast_proto::v1::branch_outcome::Result as Outcome;
 use handfast_proto::v1::{
     BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Resolution, Retryable,
@@ -21,6 +20,7 @@ use super::{Tcc, TccBranch};
 use crate::at::{crash_point, with_causes};
 use crate::coordinator::PhaseTwo;
 use crate::fence::{FenceError, Operation, purge};
+use crate::limit;
 use crate::xid::Xid;
 
 /// How many branches of one call are finished beside each other (BOUNDED). Branches whose order
@@ -73,13 +73,10 @@ impl<T: Tcc> TccPhaseTwo<T> {
         branch: &PhaseTwoBranch,
         named: &TccBranch,
     ) -> Outcome {
-        let attempt = AssertUnwindSafe(self.attempt(operation, branch, named)).catch_unwind();
-        let error = match tokio::time::timeout(T::TIME_LIMIT, attempt).await {
-            Ok(Ok(outcome)) => return outcome,
-            Ok(Err(_panic)) => format!("{operation}: panicked"),
-            Err(_elapsed) => format!("{operation}: took longer than {:?}", T::TIME_LIMIT),
-        };
-        Outcome::Retryable(Retryable { error })
+        let attempt = self.attempt(operation, branch, named);
+        limit::within(T::TIME_LIMIT, attempt).await.unwrap_or_else(|cut_off| {
+            Outcome::Retryable(Retryable { error: format!("{operation}: {cut_off}") })
+        })
     }
 
     async fn attempt(

@@ -7,6 +7,9 @@ use crate::at::{Stage, TestDatabase, code, on_every_database};
 
 on_every_database!(a_committed_read_reads_no_other_table_dirty);
 
+const READ: &str = "HF-AT-LOCKING-READ";
+const CHANGE: &str = "HF-AT-UNCHECKED-READ";
+
 /// Locks were checked for the table in FROM alone: what an undecided global had written was read
 /// through a sub-select.
 async fn a_committed_read_reads_no_other_table_dirty<DB: TestDatabase>() {
@@ -19,11 +22,17 @@ async fn a_committed_read_reads_no_other_table_dirty<DB: TestDatabase>() {
     .await;
     let writer = stage.begin().await;
     stage.branch(&writer, &["UPDATE client SET active = 1 WHERE id = 1"]).await;
-    for sql in [
-        "SELECT id FROM bill WHERE client IN (SELECT id FROM client WHERE active = 1)",
-        "SELECT id, (SELECT active FROM client WHERE client.id = bill.client) FROM bill",
-        "WITH live AS (SELECT id FROM client WHERE active = 1) \
-         SELECT id FROM bill WHERE client IN (SELECT id FROM live)",
+    for (refusal, sql) in [
+        (READ, "SELECT id FROM bill WHERE client IN (SELECT id FROM client WHERE active = 1)"),
+        (READ, "SELECT id, (SELECT active FROM client WHERE client.id = bill.client) FROM bill"),
+        (
+            READ,
+            "WITH live AS (SELECT id FROM client WHERE active = 1) \
+             SELECT id FROM bill WHERE client IN (SELECT id FROM live)",
+        ),
+        (CHANGE, "UPDATE bill SET client = (SELECT active FROM client WHERE id = 1)"),
+        (CHANGE, "DELETE FROM bill WHERE client IN (SELECT id FROM client WHERE active = 1)"),
+        (CHANGE, "INSERT INTO bill (id, client) SELECT id, active FROM client"),
     ] {
         let reader = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
         let read = async {
@@ -31,7 +40,7 @@ async fn a_committed_read_reads_no_other_table_dirty<DB: TestDatabase>() {
             DB::read(&mut local, sql).await
         };
         let refused = reader.scope(read).await.unwrap_err();
-        assert_eq!(code(&refused), "HF-AT-LOCKING-READ", "{sql}");
+        assert_eq!(code(&refused), refusal, "{sql}");
         stage.roll_back(reader).await;
     }
     stage.roll_back(writer).await;

@@ -1,12 +1,19 @@
 //! Several relays beside each other, and relays that die.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use handfast::outbox::EventState;
+use sqlx::pool::PoolOptions;
 
 use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, start, until};
 
-on_every_database!(relays_share_the_lanes, a_dead_relay_is_replaced);
+on_every_database!(
+    relays_share_the_lanes,
+    a_dead_relay_is_replaced,
+    a_relay_does_with_the_connection_that_is_left,
+);
 
 const KEYS: usize = 12;
 const EVENTS: usize = 10;
@@ -71,4 +78,23 @@ async fn a_dead_relay_is_replaced<DB: TestDatabase>() {
         assert_eq!(seen, expected, "key {key}");
     }
     survivor.stop().await;
+}
+
+/// It waited in each round for one more: for its purge, and on PostgreSQL for the bell.
+async fn a_relay_does_with_the_connection_that_is_left<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let options = scene.pool().connect_options().as_ref().clone();
+    let pool = PoolOptions::<DB>::new().max_connections(1).connect_with(options).await.unwrap();
+    let relay = start(scene.relay());
+    scene.emit("1", "a").await;
+    scene.published("1", 1).await;
+    relay.stop().await;
+    let relay = start(scene.relay_over(pool).retention(Duration::ZERO));
+    until(async || scene.states().await.is_empty()).await;
+    for payload in ["b", "c"] {
+        scene.emit("1", payload).await;
+        scene.rounds().await;
+    }
+    assert_eq!(scene.published("1", 3).await, ["a", "b", "c"]);
+    relay.stop().await;
 }

@@ -8,7 +8,7 @@ use handfast::{Error, Xid};
 use crate::at::on_every_database;
 use crate::scene::{
     Behaviour, PATIENCE, STEPS, Writes, assert_all_done, assert_all_taken_back, five_steps, scene,
-    start, take_part,
+    start, take_part, take_part_hanging, traces,
 };
 
 on_every_database!(
@@ -17,6 +17,9 @@ on_every_database!(
     a_step_that_fails_is_tried_again,
     attempts_that_are_used_up_take_the_saga_back,
     a_compensation_that_refuses_waits_for_a_person,
+    an_action_that_hangs_is_cut_off_and_called_again,
+    an_action_that_always_hangs_takes_the_saga_back,
+    a_compensation_that_hangs_is_cut_off_and_called_again,
     a_child_hands_on_what_it_gives,
     a_child_that_is_done_is_taken_back_with_its_parent,
 );
@@ -94,6 +97,45 @@ async fn a_compensation_that_refuses_waits_for_a_person<DB: Writes>() {
     let stuck = report.step("reserve").unwrap();
     assert_eq!(stuck.state(), SagaStepState::CompensatingStuck);
     assert_eq!(stuck.error(), "a person must look");
+}
+
+/// One step, whose action may hang.
+fn charging(attempts: u32) -> Saga {
+    let ms = Duration::from_millis;
+    let charge = SagaStep::compensable("charge", "bank", "charge").attempts(attempts);
+    Saga::new("charge").step(charge.pauses(ms(1), 2, ms(20)))
+}
+
+async fn an_action_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part_hanging(&stage, 2, 0);
+    let saga = start(&stage, "hangs", charging(u32::MAX)).await;
+    let report = saga.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Completed);
+    assert!(report.step("charge").unwrap().attempts() >= 2);
+    assert_eq!(traces(&stage, "hangs", 1).await, ["charge"]);
+}
+
+async fn an_action_that_always_hangs_takes_the_saga_back<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part_hanging(&stage, u32::MAX, 0);
+    let report = start(&stage, "hangs", charging(2)).await.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Compensated);
+    let cause = "step charge failed too often: action: took longer than 200ms";
+    assert_eq!(report.cause(), cause);
+    assert_eq!(traces(&stage, "hangs", 1).await, [""; 0]);
+}
+
+async fn a_compensation_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part_hanging(&stage, 0, 2);
+    take_part(&stage.handfast, &stage.pool);
+    let pay = SagaStep::pivot("pay", "shop", "pay").input(&Behaviour::Refuses);
+    let saga = start(&stage, "hangs", charging(u32::MAX).step(pay)).await;
+    let report = saga.ended(PATIENCE).await.unwrap();
+    assert_eq!(report.status(), SagaStatus::Compensated);
+    assert_eq!(traces(&stage, "hangs", 1).await, ["charge"]);
+    assert_eq!(traces(&stage, "hangs", -1).await, ["charge"]);
 }
 
 /// The five steps, of which the second and third are a child; what it gives is what `pay` takes.

@@ -106,6 +106,49 @@ impl<DB: Writes> SagaAction<DB> for Trace {
     }
 }
 
+/// Leaves the same rows under a short limit; so many calls of it never end after that.
+pub(crate) struct Hanging {
+    pub(crate) actions: AtomicU32,
+    pub(crate) compensations: AtomicU32,
+}
+
+impl<DB: Writes> SagaAction<DB> for Hanging {
+    type Input = ();
+    type Output = ();
+
+    const TIME_LIMIT: Duration = Duration::from_millis(200);
+
+    async fn act(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        (): &(),
+        call: &SagaCall,
+    ) -> Result<(), StepError> {
+        DB::write(local, trace(1, call)).await?;
+        hang(&self.actions).await;
+        Ok(())
+    }
+
+    async fn compensate(
+        &self,
+        local: &mut Transaction<'_, DB>,
+        (): &(),
+        call: &SagaCall,
+    ) -> Result<(), StepError> {
+        DB::write(local, trace(-1, call)).await?;
+        hang(&self.compensations).await;
+        Ok(())
+    }
+}
+
+/// Never ends, unless there is none left.
+async fn hang(left: &AtomicU32) {
+    let less = |left: u32| left.checked_sub(1);
+    if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+        std::future::pending().await
+    }
+}
+
 fn trace(n: i32, call: &SagaCall) -> String {
     let step = call.step().trim_start_matches("billing/");
     format!("INSERT INTO effect (n, saga, step) VALUES ({n}, '{}', '{step}')", call.key())
@@ -118,6 +161,13 @@ pub(crate) fn take_part<DB: Writes>(handfast: &Handfast, pool: &Pool<DB>) {
         participant.action(*step, Trace::default())
     };
     STEPS.iter().fold(participant, add).register();
+}
+
+/// Takes part with one action that hangs.
+pub(crate) fn take_part_hanging<DB: Writes>(stage: &Stage<DB>, actions: u32, compensations: u32) {
+    let participant = stage.handfast.saga_participant("bank", stage.pool.clone());
+    let (actions, compensations) = (AtomicU32::new(actions), AtomicU32::new(compensations));
+    participant.action("charge", Hanging { actions, compensations }).register();
 }
 
 /// Five steps, of which one behaves otherwise.
@@ -146,7 +196,7 @@ pub(crate) async fn start<DB: Writes>(stage: &Stage<DB>, key: &str, saga: Saga) 
 }
 
 /// The steps whose action was done, and those that were taken back, each as often as it was.
-async fn traces<DB: Writes>(stage: &Stage<DB>, key: &str, n: i32) -> Vec<String> {
+pub(crate) async fn traces<DB: Writes>(stage: &Stage<DB>, key: &str, n: i32) -> Vec<String> {
     let sql = format!("SELECT step FROM effect WHERE saga = '{key}' AND n = {n} ORDER BY step");
     let rows = DB::raw_rows(&stage.pool, &sql).await.unwrap();
     rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect()

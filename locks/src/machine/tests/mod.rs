@@ -439,29 +439,64 @@ fn the_same_seed_is_the_same_run() {
 /// Many locks cost few requests.
 #[test]
 fn leases_are_renewed_in_batches() {
-    let mut machine = machine();
     let start = Moment::at(Duration::from_secs(1));
-    let mut out = Vec::new();
-    for number in 0..250 {
+    let (mut machine, mut out) = (holding(250, start), Vec::new());
+    machine.decide(machine.next_deadline().unwrap(), Event::Tick, &mut out);
+    assert_eq!(renewed(&out), [100, 100, 50]);
+    assert!(machine.next_deadline().unwrap() > start + LEASE / 2);
+}
+
+/// One of them may be what the others failed for.
+#[test]
+fn what_could_not_be_renewed_together_is_renewed_alone_until_it_is() {
+    let start = Moment::at(Duration::from_secs(1));
+    let (mut machine, mut out) = (holding(3, start), Vec::new());
+    let tick = |machine: &mut Machine, out: &mut Vec<Effect>| {
+        let now = machine.next_deadline().unwrap();
+        machine.decide(now, Event::Tick, out);
+        now
+    };
+    let now = tick(&mut machine, &mut out);
+    assert_eq!(renewed(&out), [3]);
+    let answer = Err(BackendError::unanswered());
+    machine.decide(now, Event::Renewed { numbers: vec![0, 1, 2], answer }, &mut out);
+    out.clear();
+    let now = tick(&mut machine, &mut out);
+    assert_eq!(renewed(&out), [1, 1, 1]);
+    for number in 0..3 {
+        machine.decide(
+            now,
+            Event::Renewed { numbers: vec![number], answer: Ok(vec![true]) },
+            &mut out,
+        );
+    }
+    out.clear();
+    tick(&mut machine, &mut out);
+    assert_eq!(renewed(&out), [3]);
+}
+
+/// A machine that holds so many locks, not all since the same moment: whoever is due a little later
+/// rides along.
+fn holding(locks: u64, start: Moment) -> Machine {
+    let (mut machine, mut out) = (machine(), Vec::new());
+    for number in 0..locks {
         let name = LockName::new(format!("lock {number}")).unwrap();
-        // Not all at once: whoever is due a little later rides along.
         let now = start + Duration::from_micros(500 * number);
         let (share, patience) = (Share::All, Patience::None);
         machine.decide(now, Event::Ask { number, name, share, patience }, &mut out);
         let answer = Ok(Answer::granted(Fence::new(1)));
         machine.decide(now, Event::Answered { number, answer }, &mut out);
     }
-    out.clear();
-    machine.decide(machine.next_deadline().unwrap(), Event::Tick, &mut out);
-    let sizes: Vec<usize> = out
-        .iter()
-        .map(|effect| {
-            let Effect::Renew { holds, .. } = effect else { panic!("{effect:?}") };
-            holds.len()
-        })
-        .collect();
-    assert_eq!(sizes, [100, 100, 50]);
-    assert!(machine.next_deadline().unwrap() > start + LEASE / 2);
+    machine
+}
+
+/// How many leases each request renews.
+fn renewed(effects: &[Effect]) -> Vec<usize> {
+    let size = |effect: &Effect| {
+        let Effect::Renew { holds, .. } = effect else { panic!("{effect:?}") };
+        holds.len()
+    };
+    effects.iter().map(size).collect()
 }
 
 /// A backend is told whether probably nobody waits behind a lock that is let go.

@@ -35,7 +35,7 @@ pub enum Reads {
     #[default]
     Local,
     /// Globally committed: plain reads of one table are planned as [`LockMode::Committed`], other
-    /// plain reads of tables are refused.
+    /// plain reads of tables are refused, also in sub-selects of changes.
     Committed,
 }
 
@@ -114,7 +114,9 @@ fn parse_one(reads: Reads, text: Text) -> Result<Parsed, Refusal> {
     if let Tree::Query(query) = tree {
         return parse_query(reads, text, *query);
     }
-    parse_change(text, tree)
+    let mut search = Search::default();
+    let _ = tree.visit(&mut search);
+    parse_change(reads, text, tree, search.tables)
 }
 
 fn is_plain_read(reads: Reads, class: Class, text: &Text) -> bool {
@@ -158,7 +160,7 @@ fn parse_query(reads: Reads, text: Text, query: QueryTree) -> Result<Parsed, Ref
         SetExpr::Insert(tree)
         | SetExpr::Update(tree)
         | SetExpr::Delete(tree)
-        | SetExpr::Merge(tree) => parse_change(text, tree),
+        | SetExpr::Merge(tree) => parse_change(reads, text, tree, search.tables),
         SetExpr::Select(_)
         | SetExpr::Query(_)
         | SetExpr::SetOperation { .. }
@@ -237,23 +239,29 @@ fn parse_read(
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind: Kind::Read(mode) })))
 }
 
-fn parse_change(text: Text, tree: Tree) -> Result<Parsed, Refusal> {
+/// A change. Its own rows are locked, and so checked; what its sub-selects read is not.
+fn parse_change(reads: Reads, text: Text, tree: Tree, tables: usize) -> Result<Parsed, Refusal> {
     let dialect = text.dialect;
     no_modifier(&text)?;
-    let (table, kind) = if let Tree::Update(tree) = tree {
+    // The search does not count the target of an INSERT, which is no item of a FROM.
+    let (statement, targets, table, kind) = if let Tree::Update(tree) = tree {
         update::acceptable(dialect, &tree)?;
-        (table_name(dialect, &tree.table.relation)?, Kind::Update(Box::new(tree)))
+        let table = table_name(dialect, &tree.table.relation)?;
+        ("UPDATE", 1, table, Kind::Update(Box::new(tree)))
     } else if let Tree::Delete(tree) = tree {
         let target = delete::acceptable(dialect, &tree)?;
-        (table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
+        ("DELETE", 1, table_name(dialect, target)?, Kind::Delete(Box::new(tree)))
     } else if let Tree::Insert(tree) = tree {
         let target = insert::acceptable(dialect, &tree)?;
-        (names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
+        ("INSERT", 0, names::table(dialect, target)?, Kind::Insert(Box::new(tree)))
     } else if matches!(tree, Tree::Merge(_)) {
         return Err(Refusal::Merge);
     } else {
         return Err(Refusal::UnknownStatement { statement: classify::opening(&text) });
     };
+    if reads == Reads::Committed && tables > targets {
+        return Err(Refusal::UncheckedRead { statement });
+    }
     Ok(Parsed::Statement(Box::new(Statement { text, table, kind })))
 }
 

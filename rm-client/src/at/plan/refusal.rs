@@ -218,6 +218,14 @@ pub enum Refusal {
         /// Why, and what to do.
         reason: &'static str,
     },
+    /// A sub-select of a change, where reads are to be globally committed.
+    #[error(
+        "what a sub-select of {statement} reads is not checked for locks of other globals: read the rows of each table by a statement of its own"
+    )]
+    UncheckedRead {
+        /// INSERT, UPDATE or DELETE.
+        statement: &'static str,
+    },
     /// MySQL `/*! ... */`.
     #[error("executable comment hides SQL: write it plainly, or bind the text as an argument")]
     ExecutableComment,
@@ -266,6 +274,7 @@ impl Refusal {
             Self::InsertSelect => "HF-AT-INSERT-SELECT",
             Self::ConflictClause { .. } => "HF-AT-CONFLICT-CLAUSE",
             Self::LockingRead { .. } => "HF-AT-LOCKING-READ",
+            Self::UncheckedRead { .. } => "HF-AT-UNCHECKED-READ",
             Self::ExecutableComment => "HF-AT-EXECUTABLE-COMMENT",
             Self::Clause { .. } => "HF-AT-CLAUSE",
         }

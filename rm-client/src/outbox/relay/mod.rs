@@ -39,7 +39,7 @@ use self::publish::Fate;
 use self::wait::Wait;
 use super::broker::Broker;
 use super::error::OutboxError;
-use super::operate::purge;
+use super::operate::purge_on;
 use crate::at::{AtDatabase, crash_point};
 
 /// What of it is pure. For the simulation, which relays from databases of its own.
@@ -59,6 +59,8 @@ const PURGE_ROWS_MAX: u64 = 5_000;
 /// A round that takes longer than this, and than a lease, has lost its database: whose host has
 /// vanished may never answer, and no connection breaks.
 const ROUND_MAX: Duration = Duration::from_secs(15);
+/// How long a round waits for the bell.
+const LISTEN_MAX: Duration = Duration::from_secs(1);
 
 /// What a relay is told.
 #[derive(Clone, Debug)]
@@ -218,7 +220,8 @@ impl<DB: AtDatabase> Running<DB> {
             doorbell: None,
             connection: None,
             batches: 0,
-            purge_due: Instant::now() + PURGE_EVERY,
+            // At once: one that is restarted again and again purges too.
+            purge_due: Instant::now(),
             relay,
         }
     }
@@ -277,7 +280,7 @@ impl<DB: AtDatabase> Running<DB> {
             self.lanes.renew(connection).await?;
             self.listen().await;
         }
-        self.purge_if_due().await?;
+        self.purge_if_due(connection).await?;
         let Some(deadline) = self.lanes.deadline() else { return Ok(Round::Idle) };
         let horizon = self.horizon.advance::<DB>(connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
@@ -306,22 +309,26 @@ impl<DB: AtDatabase> Running<DB> {
         Ok(if unavailable.is_some() { Round::Unavailable } else { Round::Busy })
     }
 
-    async fn purge_if_due(&mut self) -> Result<(), OutboxError> {
+    async fn purge_if_due(&mut self, connection: &mut DB::Connection) -> Result<(), OutboxError> {
         if self.purge_due <= Instant::now() {
             self.purge_due = Instant::now() + PURGE_EVERY;
-            purge(&self.relay.pool, self.relay.settings.retention, PURGE_ROWS_MAX).await?;
+            purge_on::<DB>(connection, self.relay.settings.retention, PURGE_ROWS_MAX).await?;
         }
         Ok(())
     }
 
-    /// Has the database ring, where it can. Without a bell there are the pauses.
+    /// Has the database ring, where it can. Without a bell there are the pauses: no event waits for
+    /// a connection that the pool has not got.
     async fn listen(&mut self) {
-        if self.doorbell.is_some() {
+        let pool = &self.relay.pool;
+        let has_room = pool.num_idle() > 0 || pool.size() < pool.options().get_max_connections();
+        if self.doorbell.is_some() || !has_room {
             return;
         }
-        match DB::doorbell(&self.relay.pool).await {
-            Ok(doorbell) => self.doorbell = doorbell,
-            Err(error) => tracing::debug!(%error, "no bell, the relay looks by itself"),
+        match timeout(LISTEN_MAX, DB::doorbell(pool)).await {
+            Ok(Ok(doorbell)) => self.doorbell = doorbell,
+            Ok(Err(error)) => tracing::debug!(%error, "no bell, the relay looks by itself"),
+            Err(_elapsed) => tracing::debug!("no bell in time, the relay looks by itself"),
         }
     }
 
