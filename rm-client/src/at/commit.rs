@@ -29,7 +29,7 @@ use super::locks::Locks;
 use super::resource::Shared;
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
-use super::undo_table::{self, Events};
+use super::undo_table::{self, Events, Found};
 use crate::error::Error;
 use crate::in_doubt::InDoubt;
 
@@ -134,15 +134,13 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
             Ok(ending) => {
                 let brings_row = matches!(ending, Ending::WithUndoRow(_));
                 let committing = Committing::new(&shared, &branch);
-                let committed = ending.commit(local).await;
+                let committed = ending.commit(local, &branch).await;
                 committing.settled();
                 crash_point("after-local-commit");
-                let settled = settle(&shared, &branch, committed).await;
-                settled.map_err(
-                    |error| {
-                        if brings_row { told_by_guard(error, &branch) } else { error }
-                    },
-                )
+                match settle(&shared, &branch, committed).await {
+                    Err(error) if brings_row => Err(told_by_guard(error, &branch)),
+                    settled => settled,
+                }
             }
             Err(error) => {
                 // A failing rollback changes nothing: the database does the same when it notices
@@ -202,18 +200,33 @@ enum Ending<DB: AtDatabase> {
 
 impl<DB: AtDatabase> Ending<DB> {
     /// After an error of the database the local transaction is rolled back.
-    async fn commit(self, mut local: Local<'_, DB>) -> Result<(), sqlx::Error> {
+    async fn commit(self, mut local: Local<'_, DB>, branch: &Branch) -> Result<(), sqlx::Error> {
         let call = match self {
             Self::Commit => return local.commit().await,
             Self::WithUndoRow(call) => call,
         };
-        let committed = local.commit_by(call).await;
-        if committed.as_ref().is_err_and(|error| error.as_database_error().is_some()) {
-            // What fails here fails with the connection, which the database rolls back.
-            let _ = local.rollback().await;
+        let Err(error) = local.commit_by(call).await else { return Ok(()) };
+        if error.as_database_error().is_none() {
+            return Err(error);
         }
-        committed
+        // Who interrupts the call behind COMMIT fails one that has committed: its row is there.
+        match row_stays(&mut local, branch).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            // Of no error of the database: nobody knows.
+            Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
+        }
     }
+}
+
+/// Whether a branch's undo row is there when whatever is open has been rolled back.
+async fn row_stays<DB: AtDatabase>(
+    local: &mut Local<'_, DB>,
+    branch: &Branch,
+) -> Result<bool, sqlx::Error> {
+    local.roll_back().await?;
+    let found = undo_table::find::<DB>(local.connection(), branch.xid.as_str(), branch.id).await?;
+    Ok(matches!(found, Some(Found::Log { .. })))
 }
 
 /// An error of the statement that puts in the undo row.

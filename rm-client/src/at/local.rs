@@ -87,6 +87,14 @@ impl<DB: Backend> Local<'_, DB> {
         Ok(())
     }
 
+    /// Rolls back what a last call may have left open.
+    pub(super) async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Driven(_) => Ok(()),
+            Self::Merged(merged) => merged.end("ROLLBACK").await,
+        }
+    }
+
     pub(super) async fn rollback(self) -> Result<(), sqlx::Error> {
         match self {
             Self::Driven(transaction) => transaction.rollback().await,
