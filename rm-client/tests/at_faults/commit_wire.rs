@@ -21,6 +21,9 @@ pub(crate) enum Fault {
     LoseCommit,
     /// Breaks after the next COMMIT, before its answer arrives.
     LoseAnswer,
+    /// Says that the next COMMIT was interrupted when it has happened, as MariaDB does where the
+    /// interruption comes between COMMIT and the end of its call.
+    Interrupt,
     /// Takes connections and drops them.
     Down,
 }
@@ -119,6 +122,9 @@ impl std::fmt::Debug for CommitWire {
     }
 }
 
+/// An error of MariaDB: length, number of the packet, what it is, 1317, its SQLSTATE.
+const INTERRUPTED: &[u8] = b"\x12\0\0\x01\xff\x25\x05#70100interrupt";
+
 async fn carry(
     client: TcpStream,
     server: TcpStream,
@@ -136,11 +142,14 @@ async fn carry(
                 let request = &asked[..read];
                 match due(&fault, request, commit) {
                     Fault::LoseCommit => return,
-                    Fault::LoseAnswer => {
+                    fault @ (Fault::LoseAnswer | Fault::Interrupt) => {
                         to_server.write_all(request).await.unwrap();
                         // It has answered, so it has committed.
                         let _answer_bytes = from_server.read(&mut answered).await.unwrap();
-                        return;
+                        if fault == Fault::LoseAnswer {
+                            return;
+                        }
+                        to_client.write_all(INTERRUPTED).await
                     }
                     Fault::None | Fault::Down => to_server.write_all(request).await,
                 }
@@ -160,7 +169,7 @@ async fn carry(
 /// The fault that this request meets. A fault happens once.
 fn due(fault: &Mutex<Fault>, request: &[u8], commit: &[u8]) -> Fault {
     let mut fault = fault.lock().unwrap();
-    let meets = matches!(*fault, Fault::LoseCommit | Fault::LoseAnswer)
-        && request.windows(commit.len()).any(|window| window == commit);
+    let waits = !matches!(*fault, Fault::None | Fault::Down);
+    let meets = waits && request.windows(commit.len()).any(|window| window == commit);
     if meets { std::mem::replace(&mut *fault, Fault::None) } else { Fault::None }
 }

@@ -92,6 +92,21 @@ async fn an_unknown_commit_only_rolls_back<DB: Killable>(fault: Fault) {
     scene.assert_clean(&before, 0).await;
 }
 
+/// The call that brings the undo row and COMMIT can fail when it has committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_was_interrupted_too_late_is_one() {
+    let scene = Scene::<MySql>::new().await;
+    let before = scene.bank.accounts().await;
+    let (wire, url) = CommitWire::to(&scene.bank.pool).await;
+    let resource = scene.handfast.at(MySql::open(url).await).await.unwrap();
+    let global = scene.begin().await;
+    wire.set(Fault::Interrupt);
+    branch(&resource, &global, &CHANGES).await.unwrap();
+    assert!(wire.has_broken(), "COMMIT has passed the wire");
+    roll_back(global).await.unwrap().unwrap();
+    scene.assert_clean(&before, 0).await;
+}
+
 fn is_branch_unknown(error: &EndError) -> bool {
     matches!(error, TransactionError::RolledBack { by: RollbackCause::BranchUnknown, .. })
 }

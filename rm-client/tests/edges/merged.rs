@@ -98,44 +98,6 @@ async fn a_reported_key_is_reported() {
     stage.roll_back(global).await;
 }
 
-/// The call that commits can be interrupted behind its COMMIT: an error is no rollback then.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_commit_tells_what_it_came_to() {
-    let stage = Stage::<MySql>::new(ITEM).await;
-    let global = stage.begin().await;
-    let (mut committed, mut interrupted) = (0, 0);
-    while interrupted < INTERRUPTED {
-        let done = global.scope(interrupted_branch(&stage)).await;
-        committed += i64::from(done.is_ok());
-        interrupted += i64::from(done.is_err());
-        let n = stage.value("SELECT n FROM item WHERE id = 1").await;
-        assert_eq!(n, Some((10 + committed).to_string()), "after {done:?}");
-    }
-    stage.roll_back(global).await;
-    assert_eq!(stage.value("SELECT n FROM item WHERE id = 1").await.as_deref(), Some("10"));
-}
-
-/// How often COMMIT has to fail.
-const INTERRUPTED: i64 = 50;
-
-/// A branch whose session is told to break off while it commits.
-async fn interrupted_branch(stage: &Stage<MySql>) -> Result<(), sqlx::Error> {
-    let mut local = stage.resource.begin().await?;
-    let session: i64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut local).await?;
-    MySql::run(&mut local, "UPDATE item SET n = n + 1 WHERE id = 1").await?;
-    let kill = format!("KILL QUERY {session}");
-    let killing = async {
-        loop {
-            MySql::raw(&stage.pool, &kill).await.unwrap();
-        }
-    };
-    tokio::select! {
-        biased;
-        committed = local.commit() => committed,
-        never = killing => never,
-    }
-}
-
 /// The guard row of a global that was rolled back meets the undo row in the call that commits.
 #[tokio::test]
 async fn a_guard_row_keeps_the_last_call_from_committing() {
