@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, UserKey};
 use handfast_core::{Change, Epoch, Record};
 use hashbrown::HashMap;
 
@@ -111,14 +111,17 @@ impl Records {
             }
             thread::yield_now();
         }
-        let newest: Vec<_> = newest.into_iter().collect();
+        let mut newest: Vec<_> = newest.into_iter().collect();
+        // Keys that are neighbours find the engine's memory where the processor still has it.
+        newest.sort_unstable_by_key(|(key, _)| *key);
+        let mut stored = Stored::new(&self.keyspace);
         for changes in newest.chunks(CHANGES_AT_A_TIME) {
             let mut batch = self.database.batch();
             for (key, value) in changes {
                 match value {
                     Some(value) => batch.insert(&self.keyspace, *key, *value),
                     // Most have never been here, and to remove one costs as much as to insert it.
-                    None if self.keyspace.contains_key(key).map_err(io_error)? => {
+                    None if stored.has(key).map_err(io_error)? => {
                         batch.remove(&self.keyspace, *key);
                     }
                     None => {}
@@ -144,6 +147,36 @@ impl Records {
             records.push(record);
         }
         Ok(records)
+    }
+}
+
+/// What is stored, asked for many keys in their order.
+///
+/// Most were made and removed since the last checkpoint. Ids grow, so that those lie behind the last
+/// key of their kind, where there is no need to look.
+struct Stored<'a> {
+    keyspace: &'a Keyspace,
+    /// A kind of record and its last key.
+    last: Option<(u8, Option<UserKey>)>,
+}
+
+impl<'a> Stored<'a> {
+    fn new(keyspace: &'a Keyspace) -> Self {
+        Self { keyspace, last: None }
+    }
+
+    fn has(&mut self, key: &[u8]) -> Result<bool, fjall::Error> {
+        let Some(&kind) = key.first() else { return Ok(false) };
+        let is_behind_all = self.last_of(kind)?.is_none_or(|last| key > last.as_ref());
+        Ok(!is_behind_all && self.keyspace.contains_key(key)?)
+    }
+
+    fn last_of(&mut self, kind: u8) -> Result<Option<&UserKey>, fjall::Error> {
+        if self.last.as_ref().is_none_or(|(of, _)| *of != kind) {
+            let last = self.keyspace.prefix([kind]).next_back();
+            self.last = Some((kind, last.map(|stored| stored.key()).transpose()?));
+        }
+        Ok(self.last.as_ref().and_then(|(_, last)| last.as_ref()))
     }
 }
 
