@@ -19,6 +19,7 @@ use crate::load::Target;
 use crate::usage::Process;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
+const END_WITHIN: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a child can be.
@@ -80,7 +81,7 @@ impl Server {
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
         command.args(["--save", "", "--loglevel", "warning", "--appendfsync", "always"]);
         command.args(["--appendonly", if durable { "yes" } else { "no" }, "--dir"]).arg(folder);
-        command.stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let started = Self::start(command, address).await;
         started.with_context(|| format!("{}, which Redis is run by", program.display()))
     }
@@ -112,8 +113,19 @@ impl Server {
         Ok(())
     }
 
+    /// Ours end with their input, and in order: one that was built to record how it runs writes its
+    /// record then. A stuck one stays.
+    fn end(&mut self) {
+        let Some(input) = self.child.stdin.take() else { return };
+        drop(input);
+        let asked = Instant::now();
+        while asked.elapsed() < END_WITHIN && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(ASK_EVERY);
+        }
+    }
+
     async fn start(mut command: Command, address: SocketAddr) -> Result<Self> {
-        let child = command.stdin(Stdio::piped()).spawn().context("starting a server")?;
+        let child = command.spawn().context("starting a server")?;
         let mut server = Self { child, address };
         server.wait_ready().await?;
         Ok(server)
@@ -136,6 +148,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.end();
         // A child that has ended already cannot be killed, and need not be.
         let _ = self.kill();
     }
@@ -164,6 +177,7 @@ pub(crate) fn run(role: Role) -> Result<ExitCode> {
 pub(crate) fn own_program() -> Result<Command> {
     let program = std::env::current_exe().context("finding the own executable")?;
     let mut command = Command::new(program);
+    command.stdin(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"HANDFAST_") {
             command.env_remove(name);

@@ -11,6 +11,7 @@ mod interop;
 mod interrupt;
 mod libclang;
 mod mutations;
+mod optimize;
 mod pauses;
 mod say;
 mod services;
@@ -72,6 +73,9 @@ enum Task {
     },
     /// Stop holders of locks for longer than their lease, by the thousand; look for lost updates.
     Pauses(pauses::Options),
+    /// Build `handfast` and `handfast-bench` for the work they do: twice, with a run between that
+    /// is recorded.
+    Optimize,
     /// Run each fuzz target for a bounded time.
     Fuzz {
         /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
@@ -103,6 +107,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interop { arguments } => interop::run_clients(&interrupts, &arguments),
         Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
+        Task::Optimize => optimize::build(&interrupts),
         Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
     }
 }

@@ -1,0 +1,134 @@
+//! Programs that are compiled for the work they do: built to record which ways they take, put to
+//! work, and built again with the record (profile-guided optimization).
+//!
+//! See <https://doc.rust-lang.org/rustc/profile-guided-optimization.html>.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::interrupt::Interrupts;
+use crate::say::say;
+use crate::test::cargo;
+use crate::tree::root;
+
+/// What they are put to: every wire, few and many at a time, rollbacks, locks.
+const WORK: &[&str] = &[
+    "tc --wire stream --in-flight 64 --in-flight 256",
+    "tc --wire unary --in-flight 64",
+    "tc --wire seata --in-flight 64",
+    "tc --wire stream --in-flight 64 --rollback-share 0.5",
+    "locks --backend coordinator --clients 64 --waiters 32",
+];
+
+/// However busy the machine is: nothing is measured.
+const AT_ONCE: &str = "--seconds 4 --warm-up 0 --runs 1 --idle-wait 0 --foreign-max 1000";
+
+/// Builds `handfast` and `handfast-bench` this way and says where they are.
+pub(crate) fn build(interrupts: &Interrupts) -> Result<()> {
+    let compiler = Compiler::find()?;
+    let profdata = compiler.profdata(interrupts)?;
+    let (recording, optimized) = (root().join("target/recording"), root().join("target/optimized"));
+    let (raw, profile) = (recording.join("raw"), recording.join("profile"));
+    if raw.exists() {
+        // What an earlier program has recorded is of no use to this one.
+        fs::remove_dir_all(&raw).with_context(|| raw.display().to_string())?;
+    }
+
+    let record = flag("-Cprofile-generate=", &raw);
+    let programs = compiler.build(interrupts, &recording, record)?;
+    for work in WORK {
+        let mut command = Command::new(programs.join("handfast-bench"));
+        command.args(work.split(' ').chain(AT_ONCE.split(' ')));
+        interrupts.run(&mut command)?;
+    }
+    interrupts.run(Command::new(profdata).arg("merge").arg("-o").args([&profile, &raw]))?;
+
+    let programs = compiler.build(interrupts, &optimized, flag("-Cprofile-use=", &profile))?;
+    say(format_args!("{0}/handfast and {0}/handfast-bench are built", programs.display()));
+    Ok(())
+}
+
+/// The compiler that cargo uses.
+struct Compiler {
+    /// The machine it runs on, as a target.
+    host: String,
+    /// Where its own programs are.
+    programs: PathBuf,
+}
+
+impl Compiler {
+    fn find() -> Result<Self> {
+        let version = output(rustc().arg("-vV"))?;
+        let host = host(&version).context("rustc -vV names no host")?;
+        let libraries = output(rustc().args(["--print", "target-libdir"]))?;
+        let programs = Path::new(libraries.trim()).with_file_name("bin");
+        Ok(Self { host, programs })
+    }
+
+    /// The program that puts records together, which rustup brings as a component.
+    fn profdata(&self, interrupts: &Interrupts) -> Result<PathBuf> {
+        let program = self.programs.join("llvm-profdata");
+        if !program.is_file() {
+            say("llvm-profdata is missing: installing the component llvm-tools");
+            interrupts.run(Command::new("rustup").args(["component", "add", "llvm-tools"]))?;
+        }
+        if !program.is_file() {
+            bail!("{} is not there: install the compiler's llvm-tools", program.display());
+        }
+        Ok(program)
+    }
+
+    /// Builds both programs in one go, so that both have the same libraries, and gives their
+    /// folder. With a target named, flags are not for what runs while it is built.
+    fn build(&self, interrupts: &Interrupts, folder: &Path, flag: OsString) -> Result<PathBuf> {
+        let mut command = cargo();
+        command.args(["build", "--release", "--target", &self.host, "--target-dir"]).arg(folder);
+        command.args(["-p", "handfast-server", "-p", "handfast-bench"]).current_dir(root());
+        let mut flags = env::var_os(FLAGS).unwrap_or_default();
+        flags.push(" ");
+        flags.push(flag);
+        interrupts.run(command.env(FLAGS, flags))?;
+        Ok(folder.join(&self.host).join("release"))
+    }
+}
+
+const FLAGS: &str = "RUSTFLAGS";
+
+fn flag(name: &str, path: &Path) -> OsString {
+    let mut flag = OsString::from(name);
+    flag.push(path);
+    flag
+}
+
+fn rustc() -> Command {
+    Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().context("running rustc")?;
+    if !output.status.success() {
+        bail!("rustc: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    String::from_utf8(output.stdout).context("rustc does not speak UTF-8")
+}
+
+fn host(version: &str) -> Option<String> {
+    version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiler_of_this_build_is_found() {
+        let compiler = Compiler::find().unwrap();
+        assert!(compiler.host.starts_with(env::consts::ARCH), "{}", compiler.host);
+        assert!(compiler.programs.ends_with("bin"), "{}", compiler.programs.display());
+    }
+}
