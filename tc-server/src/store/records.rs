@@ -152,8 +152,8 @@ impl Records {
 
 /// What is stored, asked for many keys in their order.
 ///
-/// Most were made and removed since the last checkpoint. Ids grow, so that those lie behind the last
-/// key of their kind, where there is no need to look.
+/// Most were made and removed since the last checkpoint. Ids grow, so that those lie behind the
+/// last key of their kind, where there is no need to look.
 struct Stored<'a> {
     keyspace: &'a Keyspace,
     /// A kind of record and its last key.
