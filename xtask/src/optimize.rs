@@ -4,7 +4,7 @@
 //! See <https://doc.rust-lang.org/rustc/profile-guided-optimization.html>.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,15 +89,19 @@ impl Compiler {
         let mut command = cargo();
         command.args(["build", "--release", "--target", &self.host, "--target-dir"]).arg(folder);
         command.args(["-p", "handfast-server", "-p", "handfast-bench"]).current_dir(root());
-        let mut flags = env::var_os(FLAGS).unwrap_or_default();
-        flags.push(" ");
-        flags.push(flag);
-        interrupts.run(command.env(FLAGS, flags))?;
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags_and(flag));
+        interrupts.run(&mut command)?;
         Ok(folder.join(&self.host).join("release"))
     }
 }
 
-const FLAGS: &str = "RUSTFLAGS";
+/// What the environment says already, and one flag more, in the form of cargo's that leaves paths
+/// with blanks whole.
+fn flags_and(flag: OsString) -> OsString {
+    let given = env::var("RUSTFLAGS").unwrap_or_default();
+    let flags: Vec<_> = given.split_whitespace().map(OsString::from).chain([flag]).collect();
+    flags.join(OsStr::new("\u{1f}"))
+}
 
 fn flag(name: &str, path: &Path) -> OsString {
     let mut flag = OsString::from(name);
