@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Ours end with their input, and in order: one that was built to record how it runs writes its
-    /// record then. A stuck one stays.
+    /// record then. A stuck one is left to be killed.
     fn end(&mut self) {
         let Some(input) = self.child.stdin.take() else { return };
         drop(input);
