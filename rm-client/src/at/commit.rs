@@ -184,6 +184,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         // Never waits here: what was read is read, and only a repeated read sees what a holder
         // that rolls back puts back.
         let (xid, rows) = (branch.xid.as_str(), &self.work.awaited);
+        crash_point("before-check");
         check_locks(&self.shared, xid, rows, Duration::ZERO, HOLDING_LOCKS).await?;
         self.work.awaited = Locks::default();
         Ok(())

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use handfast::{Handfast, Xid};
+use handfast::{AtResource, Handfast, Xid};
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
@@ -25,6 +25,8 @@ pub(crate) struct ClientPart {
     pub(crate) xid: Option<String>,
     /// What the branch does.
     pub(crate) statements: Vec<String>,
+    /// A globally committed read in a global of its own, in place of all that.
+    pub(crate) reads: Option<String>,
 }
 
 impl ClientPart {
@@ -39,7 +41,8 @@ impl ClientPart {
     }
 }
 
-/// In the child: tells the XID that it begins, if it does, and what phase one comes to.
+/// In the child: tells the XID that it begins, if it does, and what phase one comes to; or what it
+/// has read.
 pub(crate) async fn play(part: ClientPart) {
     match part.database.as_str() {
         Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,
@@ -53,6 +56,10 @@ async fn play_on<DB: TestDatabase>(part: ClientPart) {
     let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
     let pool = PoolOptions::<DB>::new().max_connections(5).connect(&part.url).await.unwrap();
     let resource = handfast.at(pool).await.unwrap();
+    if let Some(sql) = &part.reads {
+        tell(&read(&handfast, &resource, sql).await);
+        return std::future::pending().await;
+    }
     let statements: Vec<&str> = part.statements.iter().map(String::as_str).collect();
     let work = alone(&resource, &statements);
     let result = if let Some(xid) = &part.xid {
@@ -71,4 +78,17 @@ async fn play_on<DB: TestDatabase>(part: ClientPart) {
         Err(error) => tell(&code(&error)),
     }
     std::future::pending::<()>().await;
+}
+
+/// The first field that a globally committed read finds.
+async fn read<DB: TestDatabase>(
+    handfast: &Handfast,
+    resource: &AtResource<DB>,
+    sql: &str,
+) -> String {
+    let global = handfast.transaction("child").read_committed().begin().await.unwrap();
+    let read = resource.transaction(|local| Box::pin(DB::read(local, sql)));
+    let rows = Box::pin(global.scope(read)).await.unwrap();
+    global.commit().await.unwrap();
+    rows[0][0].clone().unwrap()
 }

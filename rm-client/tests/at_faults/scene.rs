@@ -133,7 +133,14 @@ impl<DB: TestDatabase> Scene<DB> {
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             statements: statements.iter().map(|sql| (*sql).to_owned()).collect(),
+            reads: None,
         }
+    }
+
+    /// A child that reads what an account holds, globally committed.
+    pub(crate) fn reader(&self, id: i64) -> ClientPart {
+        let sql = format!("SELECT CAST(cents AS {}) FROM account WHERE id = {id}", DB::TEXT);
+        ClientPart { reads: Some(sql), ..self.client(None, &[]) }
     }
 
     /// A second process of the same service: an RM that comes to finish what the first one left.

@@ -1,6 +1,8 @@
 //! A client is stopped in phase one while its global is rolled back, and then goes on: it comes too
 //! late, and its changes are gone.
 
+use std::time::Duration;
+
 use handfast_server::admin::model::Status;
 
 use crate::at::{TestDatabase, on_every_database};
@@ -10,6 +12,7 @@ on_every_database!(
     a_registration_that_comes_too_late_is_refused,
     a_commit_that_comes_too_late_is_undone,
     a_replay_that_comes_too_late_meets_the_guard_row,
+    a_read_that_was_stopped_before_its_check_sees_nothing_undone,
 );
 
 async fn a_registration_that_comes_too_late_is_refused<DB: TestDatabase>() {
@@ -72,4 +75,25 @@ async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
     let told = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
     assert_eq!(client.told().await, told);
     scene.assert_clean(&before, 1).await;
+}
+
+/// Of a globally committed read: what it found is still there when the coordinator is asked whose it
+/// is.
+async fn a_read_that_was_stopped_before_its_check_sees_nothing_undone<DB: TestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let before = scene.bank.accounts().await;
+    let resource = scene.resource().await;
+    let writer = scene.begin().await;
+    branch(&resource, &writer, &["UPDATE account SET cents = 0 WHERE id = 1"]).await.unwrap();
+    let mut reader = scene.reader(1).stop_at("before-check");
+    reader.stopped().await;
+    let mut rolled_back = roll_back(writer);
+    // Enough for a rollback in whose way nobody is.
+    let undone = tokio::time::timeout(Duration::from_secs(2), &mut rolled_back).await;
+    reader.go_on();
+    assert_eq!(reader.told().await, "1000");
+    if undone.is_err() {
+        rolled_back.await.unwrap().unwrap();
+    }
+    scene.assert_clean(&before, 0).await;
 }

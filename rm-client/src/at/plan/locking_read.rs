@@ -2,6 +2,10 @@
 //!
 //! The user's own statement tells which rows it read: the key texts ride behind its columns. So a
 //! NOWAIT or SKIP LOCKED means what it says, and no second read can see other rows.
+//!
+//! A globally committed read locks its rows in the database, until its local transaction ends: what
+//! it has found is then still there when the coordinator is asked whether a global holds it. Read
+//! without a lock, a row could be put back by a rollback in between, and would be found free.
 
 use sqlparser::{
     ast::{
@@ -30,6 +34,9 @@ pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, Refusal> {
     if with.map(|cte| names::folded(text.dialect, &cte.alias.name)).any(|cte| cte == table.name) {
         return Err(refused("it reads a WITH query; read the table itself"));
     }
+    if text.dialect == Dialect::Postgres && projects(select, is_window) {
+        return Err(refused("it computes over a window; read the rows first and compute from them"));
+    }
     if groups(select) {
         return Err(refused("it groups rows; read the rows first and compute from them"));
     }
@@ -48,16 +55,25 @@ fn groups(select: &Select) -> bool {
         GroupByExpr::Expressions(by, _) => !by.is_empty(),
         GroupByExpr::All(_) => true,
     };
-    let aggregate = |item: &SelectItem| {
-        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
-            return false;
-        };
-        stable::contains(expr, is_aggregate)
-    };
     grouped
         || select.distinct.is_some()
         || select.having.is_some()
-        || select.projection.iter().any(aggregate)
+        || projects(select, is_aggregate)
+}
+
+/// Whether something of the kind is computed for the result.
+fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
+    select.projection.iter().any(|item| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            stable::contains(expr, kind)
+        }
+        _ => false,
+    })
+}
+
+/// PostgreSQL locks no rows of such a read.
+fn is_window(expr: &Expr) -> bool {
+    matches!(expr, Expr::Function(function) if function.over.is_some())
 }
 
 fn is_aggregate(expr: &Expr) -> bool {
@@ -76,14 +92,25 @@ pub(super) fn plan(text: &Text, table: &Table, mode: LockMode) -> Result<Plan, R
     let select = text.find(0, &[Keyword::SELECT]).ok_or_else(misread)?;
     let from = projection_end(text, select).ok_or_else(misread)?;
     let rewritten = format!(
-        "{}, {} {}{}",
+        "{}, {} {}{}{}",
         text.cut(0..from),
         image::key_list(text.dialect, table),
         text.cut(from..end(text, from)),
+        lock(text.dialect, mode),
         image::mark(text.whole(), table)
     );
     let query = Query { text: rewritten, arguments: Arguments::AsBound };
     Ok(Plan::LockingRead(LockingRead { query, key_columns: table.key.columns.len(), mode }))
+}
+
+/// The clause that a read does not have yet.
+fn lock(dialect: Dialect, mode: LockMode) -> &'static str {
+    match (mode, dialect) {
+        (LockMode::Exclusive | LockMode::Shared, _) | (_, Dialect::Sqlite) => "",
+        (LockMode::Committed, Dialect::Postgres) => " FOR SHARE",
+        // MariaDB does not know FOR SHARE.
+        (LockMode::Committed, Dialect::MySql) => " LOCK IN SHARE MODE",
+    }
 }
 
 /// SQLite has no lock clause: the local transaction holds the lock on the whole database.

@@ -274,6 +274,6 @@ pub enum LockMode {
     /// FOR SHARE.
     Shared,
     /// A plain read of a transaction that asked for globally committed reads: no row may be held
-    /// by another global, and nothing is locked.
+    /// by another global, and none is locked beyond the local transaction.
     Committed,
 }
