@@ -58,6 +58,8 @@ pub(crate) fn initialise(seat: &Seat) -> Result<()> {
     command.arg("--no-defaults");
     command.arg(format!("--datadir={}", seat.home.join("data").display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    // In a directory that several share, each removes the temporary tables of the others.
+    command.arg(format!("--tmpdir={}", seat.home.display()));
     run_step(&mut command, &seat.home.with_extension("init.log"))
 }
 

@@ -15,7 +15,7 @@ use nix::unistd::{Pid, Uid, User};
 
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(50);
-const LOG_LINES_SHOWN: usize = 30;
+const LOG_LINES_SHOWN: usize = 60;
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
