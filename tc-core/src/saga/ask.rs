@@ -38,6 +38,7 @@ impl Coordinator {
             begun_at: now,
             deadline: definition.timeout_ms.map(|timeout_ms| now.after_ms(timeout_ms)),
             state: SagaState::Running,
+            cause_error: None,
             paused: false,
             steps: vec![StepRecord::default(); definition.steps.len()],
             events: Arc::default(),

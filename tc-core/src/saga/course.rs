@@ -12,6 +12,7 @@
 //! something is left to do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::child::{ChildRef, SagaPart};
 use super::definition::{StepDefinition, StepKind, StepRef};
@@ -36,6 +37,8 @@ impl SagaRecord {
     /// Gives back the steps whose calls must not be made any more.
     pub(crate) fn turn_back(&mut self, cause: TurnCause) -> Vec<StepRef> {
         self.state = SagaState::Compensating(cause);
+        let failed = cause.step().and_then(|step| self.steps[step.place()].last_failure.as_ref());
+        self.cause_error = failed.map(|(_, error)| Arc::clone(error));
         let mut withdrawn = Vec::new();
         for (step, definition, record) in self.each_mut() {
             let under_way = matches!(record.state, StepState::Running | StepState::RunningStuck);

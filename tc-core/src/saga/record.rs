@@ -29,6 +29,9 @@ pub struct SagaRecord {
     pub deadline: Option<Timestamp>,
     /// Where it stands.
     pub state: SagaState,
+    /// What the step that took the saga back had said last, if it had said anything: its
+    /// compensation may fail as well.
+    pub cause_error: Option<Arc<str>>,
     /// Whether calls are held back by an operator.
     pub paused: bool,
     /// Where each step of the definition stands, in its order.
@@ -67,6 +70,16 @@ pub enum TurnCause {
     Cancelled,
     /// A person asked for it.
     Operator,
+}
+
+impl TurnCause {
+    /// The step that was the cause, if one was.
+    pub(super) fn step(self) -> Option<StepRef> {
+        match self {
+            Self::Refused(step) | Self::Exhausted(step) | Self::StepTimeout(step) => Some(step),
+            Self::ChildTimeout(_) | Self::Timeout | Self::Cancelled | Self::Operator => None,
+        }
+    }
 }
 
 /// Where a step stands, and what has happened to it.
@@ -260,25 +273,12 @@ impl SagaRecord {
     }
 
     pub(crate) fn cause_text(&self, cause: TurnCause) -> String {
-        let step = |step: StepRef| {
-            let record = self.steps.get(step.place());
-            let failure = record.and_then(|record| record.last_failure.as_ref());
-            let why = failure.map_or(String::new(), |(_, why)| format!(": {why}"));
-            (self.definition.path(SagaPart::Step(step)), why)
-        };
+        let why = self.cause_error.as_ref().map_or(String::new(), |why| format!(": {why}"));
+        let name = |step: StepRef| self.definition.path(SagaPart::Step(step));
         match cause {
-            TurnCause::Refused(at) => {
-                let (name, why) = step(at);
-                format!("step {name} refused{why}")
-            }
-            TurnCause::Exhausted(at) => {
-                let (name, why) = step(at);
-                format!("step {name} failed too often{why}")
-            }
-            TurnCause::StepTimeout(at) => {
-                let (name, why) = step(at);
-                format!("step {name} took too long{why}")
-            }
+            TurnCause::Refused(step) => format!("step {} refused{why}", name(step)),
+            TurnCause::Exhausted(step) => format!("step {} failed too often{why}", name(step)),
+            TurnCause::StepTimeout(step) => format!("step {} took too long{why}", name(step)),
             TurnCause::ChildTimeout(child) => {
                 let name = self.definition.path(SagaPart::Child(child));
                 format!("child saga {name} took too long")

@@ -124,10 +124,11 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
     let names = (any::<u64>(), text(), text(), text(), text(), option::of(any::<u64>()));
     let event = (at(), text()).prop_map(|(at, what)| Event { at, what });
     let parts = (vec(step(), 0..4), vec(child(), 0..3));
-    let rest = (at(), option::of(at()), state(), any::<bool>(), parts, vec(event, 0..3));
+    let state = (state(), option::of(text()));
+    let rest = (at(), option::of(at()), state, any::<bool>(), parts, vec(event, 0..3));
     (names, rest).prop_map(|(names, rest)| {
         let (xid, address, application, key, name, timeout_ms) = names;
-        let (begun_at, deadline, state, paused, (steps, children), events) = rest;
+        let (begun_at, deadline, (state, cause_error), paused, (steps, children), events) = rest;
         let (definitions, steps) = steps.into_iter().unzip();
         let definition = SagaDefinition { name, timeout_ms, steps: definitions, children };
         Record::Saga(SagaRecord {
@@ -139,6 +140,7 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
             begun_at,
             deadline,
             state,
+            cause_error,
             paused,
             steps,
             events: events.into(),
@@ -201,6 +203,7 @@ pub(crate) fn example() -> Record {
         begun_at: Timestamp(1_000),
         deadline: Some(Timestamp(61_000)),
         state: SagaState::Compensating(TurnCause::Refused(StepRef(1))),
+        cause_error: None,
         paused: true,
         steps: vec![reserved, refused],
         events: [Event { at: Timestamp(1_200), what: "taken back".into() }].into(),

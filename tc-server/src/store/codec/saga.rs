@@ -55,6 +55,9 @@ pub(super) struct StoredSaga {
     events: Vec<StoredEvent>,
     #[prost(message, repeated, tag = "15")]
     children: Vec<StoredChild>,
+    /// What the step that was the cause had said last.
+    #[prost(string, optional, tag = "16")]
+    cause_error: Option<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -150,6 +153,9 @@ pub(super) fn write(saga: &SagaRecord, fields: &mut Fields<'_>) {
     for child in &saga.definition.children {
         fields.message(15, |fields| write_child(child, fields));
     }
+    if let Some(error) = &saga.cause_error {
+        fields.item(16, error.as_bytes());
+    }
 }
 
 fn write_child(child: &ChildDefinition, fields: &mut Fields<'_>) {
@@ -212,6 +218,7 @@ impl StoredSaga {
             begun_at: Timestamp(self.begun_at),
             deadline: self.deadline.map(Timestamp),
             state,
+            cause_error: self.cause_error.map(Into::into),
             paused: self.paused,
             steps,
             events: self.events.into_iter().map(StoredEvent::read).collect(),
