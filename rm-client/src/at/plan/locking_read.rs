@@ -35,7 +35,9 @@ pub(super) fn table(text: &Text, tree: &Tree) -> Result<TableName, Refusal> {
         return Err(refused("it reads a WITH query; read the table itself"));
     }
     if text.dialect == Dialect::Postgres && projects(select, is_window) {
-        return Err(refused("it computes over a window; read the rows first and compute from them"));
+        return Err(refused(
+            "it computes over a window; read the rows first and compute from them",
+        ));
     }
     if groups(select) {
         return Err(refused("it groups rows; read the rows first and compute from them"));
@@ -63,11 +65,11 @@ fn groups(select: &Select) -> bool {
 
 /// Whether something of the kind is computed for the result.
 fn projects(select: &Select, kind: fn(&Expr) -> bool) -> bool {
-    select.projection.iter().any(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
-            stable::contains(expr, kind)
-        }
-        _ => false,
+    select.projection.iter().any(|item| {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+            return false;
+        };
+        stable::contains(expr, kind)
     })
 }
 
