@@ -314,7 +314,9 @@ pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
-    tokio::time::timeout(limit, call)
+    // Many are polled together in one task, which bounds how many itself. The runtime's budget for
+    // a task would end in the middle of those that came together.
+    tokio::task::unconstrained(tokio::time::timeout(limit, call))
         .unwrap_or_else(|_elapsed| Err(BackendError::unanswered()))
         .await
 }

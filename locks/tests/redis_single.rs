@@ -10,8 +10,11 @@ mod stage;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use handfast_locks::fencing::FencedKey;
-use handfast_locks::{Answer, Backend, LockError, Locks, Place as Queue, RedisLocks};
+use handfast_locks::{
+    Answer, Ask, Backend, Hold, Leave, Left, LockError, Locks, Place as Queue, RedisLocks,
+};
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
 
@@ -87,6 +90,48 @@ async fn a_lock_is_one_slot_of_a_cluster() {
     assert_eq!(one.lock_shared("prices").await.unwrap().fence(), reader.fence());
     let permits = one.semaphore("printers", 2).unwrap();
     let _permits = [permits.acquire().await.unwrap(), permits.acquire().await.unwrap()];
+    // Neither those that are asked for together nor those that are renewed together are one slot.
+    let backend = RedisLocks::connect(&redis.url()).await.unwrap();
+    let holds: Vec<Hold> = (0..20).map(|_| hold(&fresh())).collect();
+    let asks: Vec<Ask> = holds.iter().map(|hold| ask(hold, Queue::None)).collect();
+    for answer in join_all(asks.iter().map(|ask| backend.ask(ask))).await {
+        assert!(matches!(answer.unwrap(), Answer::Granted { .. }));
+    }
+    assert_eq!(backend.renew(&holds, LEASE).await.unwrap(), [true; 20]);
+}
+
+/// Requests that come together are one call: each has an answer of its own all the same, also where
+/// one cannot be served.
+#[tokio::test]
+async fn what_comes_together_is_answered_one_by_one() {
+    let url = server("HANDFAST_TEST_REDIS");
+    let (backend, mut redis) = (RedisLocks::connect(&url).await.unwrap(), connection(&url).await);
+    let names: Vec<String> = (0..100).map(|_| fresh()).collect();
+    let holds: Vec<Hold> = names.iter().map(|name| hold(name)).collect();
+    // The counter of the first is something else.
+    let mut push = redis::cmd("RPUSH");
+    push.arg(counter_key(&names[0])).arg("x");
+    let () = push.query_async(&mut redis).await.unwrap();
+    let asks: Vec<Ask> = holds.iter().map(|hold| ask(hold, Queue::None)).collect();
+    let answers = join_all(asks.iter().map(|ask| backend.ask(ask))).await;
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Answer::Granted { .. })), at != 0, "{at}: {answer:?}");
+    }
+    // Half of them belong to somebody else.
+    let leaves: Vec<Leave> = names
+        .iter()
+        .zip(&holds)
+        .enumerate()
+        .skip(1)
+        .map(|(at, (name, mine))| {
+            let hold = if at % 2 == 0 { mine.clone() } else { hold(name) };
+            Leave { hold, is_doubtful: false, is_alone: true }
+        })
+        .collect();
+    let left = join_all(leaves.iter().map(|leave| backend.leave(leave))).await;
+    for (at, left) in (1..).zip(left) {
+        assert_eq!(matches!(left.unwrap(), Left::Freed), at % 2 == 0, "{at}");
+    }
 }
 
 /// F1: the primary dies before its replica has heard of the lock. Two believe to hold it, and the

@@ -2,8 +2,9 @@
 //!
 //! One script decides a request, so that nothing is ever half done, by the server's clock. A lock
 //! is mostly free when it is asked for, and wanted by nobody else when it is released: for that
-//! there are short scripts, which touch nothing but the lock and its counter. Where one of them
-//! finds more than that, it changes nothing, and the full one follows. Fencing tokens
+//! there is a short script, which touches nothing but locks and their counters, and serves as many
+//! requests as have come together. Where it finds more than that, it changes nothing, and the full
+//! one follows. Fencing tokens
 //! are a counter that is never below the server's clock in microseconds: after a loss of all data
 //! they go on above every old one, unless the clock was set back too. A fail-over to a replica may
 //! still give the lock to two; that is why the grade is efficiency.
@@ -12,6 +13,7 @@
 //! its client's own channel, which is heard by nobody else; a message that is lost costs the time
 //! until the waiter's next sign of life.
 
+mod gather;
 mod node;
 mod redlock;
 mod script;

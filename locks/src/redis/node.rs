@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisWrite, Script,
@@ -12,6 +13,7 @@ use redis::{
 };
 use tokio::sync::{Mutex, mpsc};
 
+use super::gather::Gathering;
 use super::script;
 use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake};
 use crate::clock::Moment;
@@ -25,6 +27,9 @@ pub(super) const BARRED: Duration = Duration::from_secs(60);
 /// thinks, and no longer than a waiter is silent. A majority does not wait for a server that hangs.
 const ANSWER_WITHIN: Duration = WAITER_BEAT;
 
+/// How many leases one call renews: the server does nothing else meanwhile.
+const RENEWED_TOGETHER: usize = 256;
+
 /// Before the name of the client whose waiter is woken.
 const CHANNEL: &str = "handfast:lock-wake:";
 
@@ -35,7 +40,7 @@ const SHARES: &str = ":shares";
 const LABELS: &str = ":labels";
 
 /// The keys of a lock that is held as a whole.
-const HOLDER: [&str; 2] = ["", FENCE];
+pub(super) const HOLDER: [&str; 2] = ["", FENCE];
 /// All keys of a lock.
 const PARTS: [&str; 8] =
     ["", FENCE, ":queue", ":alive", ":barred", SHARES, LABELS, ":shared-fence"];
@@ -58,8 +63,7 @@ pub(super) struct Node {
     link: Mutex<Option<Link>>,
     /// For how long after its start a server may have forgotten what it had granted.
     settling: Duration,
-    take: Script,
-    free: Script,
+    short: Script,
     ask: Script,
     renew: Script,
     leave: Script,
@@ -69,7 +73,10 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 struct Link {
     connection: MultiplexedConnection,
+    gathering: Gathering,
     settled_at: Moment,
+    /// Whether a script may touch locks in several slots: not in a cluster.
+    crosses_slots: bool,
 }
 
 impl Node {
@@ -78,8 +85,7 @@ impl Node {
             client: Client::open(url).map_err(failed)?,
             link: Mutex::new(None),
             settling,
-            take: Script::new(script::TAKE),
-            free: Script::new(script::FREE),
+            short: Script::new(script::SHORT),
             ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
             leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
@@ -111,7 +117,30 @@ impl Node {
         // Rounded down by the server, which is the safe direction.
         let runs_for = Duration::from_secs(field(&about, "uptime_in_seconds").parse().unwrap_or(0));
         let settled_at = Moment::now() + self.settling.saturating_sub(runs_for);
-        Ok(kept.insert(Link { connection, settled_at }).clone())
+        let crosses_slots = field(&about, "cluster_enabled") != "1";
+        let gathering = Gathering::start(connection.clone(), self.short.clone(), crosses_slots);
+        let link = Link { connection, gathering, settled_at, crosses_slots };
+        Ok(kept.insert(link).clone())
+    }
+
+    /// The next request makes another one, unless that has happened already.
+    async fn unlink(&self, failed: &Link) {
+        let mut kept = self.link.lock().await;
+        if kept.as_ref().is_some_and(|link| link.gathering.is(&failed.gathering)) {
+            *kept = None;
+        }
+    }
+
+    /// What a connection has answered; one that is of no use any more is left.
+    async fn outcome<T>(
+        &self,
+        link: &Link,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, BackendError> {
+        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+            self.unlink(link).await;
+        }
+        answer.map_err(failed)
     }
 
     async fn call<T: FromRedisValue>(
@@ -119,38 +148,24 @@ impl Node {
         script: &Script,
         call: &Cmd,
     ) -> Result<(T, Moment), BackendError> {
-        let Link { mut connection, settled_at } = self.link().await?;
-        let mut answer = call.query_async(&mut connection).await;
-        let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
-        if answer.as_ref().is_err_and(|error: &RedisError| error.kind() == unknown) {
-            answer = match script.load_async(&mut connection).await {
-                Ok(_) => call.query_async(&mut connection).await,
-                Err(error) => Err(error),
-            };
-        }
-        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
-            // The next request makes another one.
-            *self.link.lock().await = None;
-        }
-        Ok((answer.map_err(failed)?, settled_at))
+        let link = self.link().await?;
+        let answer = run(&mut link.connection.clone(), script, call).await;
+        Ok((self.outcome(&link, answer).await?, link.settled_at))
     }
 
     /// Takes a lock that is free and of which there is nothing else; answers its fence. Otherwise
     /// nothing has happened, and the lock is to be asked for.
     pub(super) async fn take(&self, ask: &Ask) -> Result<Option<i64>, BackendError> {
-        let mut call = call_of(&self.take, &ask.name, &HOLDER);
-        call.write_arg_fmt(format_args!("{} - {}", ask.token, ask.label));
-        call.arg(milliseconds(ask.lease));
-        let (fence, _) = self.call(&self.take, &call).await?;
+        let link = self.link().await?;
+        let fence = self.outcome(&link, link.gathering.take(ask).await).await?;
         Ok((fence > 0).then_some(fence))
     }
 
     /// Frees a lock of which there is nothing but its holder; answers whether it did. Otherwise
     /// nothing has happened, and the lock is to be left.
     pub(super) async fn free(&self, hold: &Hold) -> Result<bool, BackendError> {
-        let mut call = call_of(&self.free, &hold.name, &HOLDER);
-        call.write_arg_fmt(format_args!("{} ", hold.token));
-        Ok(self.call(&self.free, &call).await?.0)
+        let link = self.link().await?;
+        Ok(self.outcome(&link, link.gathering.free(hold).await).await? == 1)
     }
 
     /// Answers also since when what this server says of a free lock can be believed.
@@ -183,6 +198,12 @@ impl Node {
         holds: &[Hold],
         lease: Duration,
     ) -> Result<Vec<bool>, BackendError> {
+        let together = if self.link().await?.crosses_slots { RENEWED_TOGETHER } else { 1 };
+        let renewed = holds.chunks(together).map(|holds| self.renew_some(holds, lease));
+        Ok(try_join_all(renewed).await?.concat())
+    }
+
+    async fn renew_some(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
         let parts = ["", SHARES, LABELS];
         let mut call = begin(&self.renew, holds.len() * parts.len());
         for hold in holds {
@@ -231,26 +252,41 @@ fn field<'a>(about: &'a str, name: &str) -> &'a str {
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
+/// Runs a script, which the server may have to be told first.
+pub(super) async fn run<T: FromRedisValue>(
+    connection: &mut MultiplexedConnection,
+    script: &Script,
+    call: &Cmd,
+) -> Result<T, RedisError> {
+    let answer = call.query_async(connection).await;
+    let unknown = ErrorKind::Server(ServerErrorKind::NoScript);
+    if !answer.as_ref().is_err_and(|error: &RedisError| error.kind() == unknown) {
+        return answer;
+    }
+    script.load_async(connection).await?;
+    call.query_async(connection).await
+}
+
 fn call_of(script: &Script, name: &LockName, parts: &[&str]) -> Cmd {
     let mut call = begin(script, parts.len());
     keys(&mut call, name, parts);
     call
 }
 
-fn begin(script: &Script, keys: usize) -> Cmd {
+pub(super) fn begin(script: &Script, keys: usize) -> Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(script.get_hash()).arg(keys);
     call
 }
 
 /// All keys of a lock are in one slot of a cluster.
-fn keys(call: &mut Cmd, name: &LockName, parts: &[&str]) {
+pub(super) fn keys(call: &mut Cmd, name: &LockName, parts: &[&str]) {
     for part in parts {
         call.write_arg_fmt(format_args!("handfast:lock:{{{name}}}{part}"));
     }
 }
 
-fn milliseconds(duration: Duration) -> i64 {
+pub(super) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 

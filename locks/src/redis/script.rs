@@ -9,37 +9,47 @@
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
 //! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
-//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts, [`TAKE`] and
-//! [`FREE`], see by it that a lock is none of theirs; the others set and remove it. What has
-//! expired by itself leaves the mark behind until one of them looks.
+//! tokens or of parts, the counter is *marked* with a `~` in front. The short script, [`SHORT`],
+//! sees by it that a lock is none of its own; the others set and remove it. What has expired by
+//! itself leaves the mark behind until one of them looks.
 //!
-//! Answers, but for the short ones: a positive number if granted or freed, a negative one if others
+//! Answers, but for the short one: a positive number if granted or freed, a negative one if others
 //! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many
 //! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
 //! for one that is not, the caller's time of arrival, if it waits.
 
-/// All there is to do for a lock as it mostly is: held by nobody, waited for by nobody, barred to
-/// nobody and without parts, asked for as a whole. KEYS: the lock, the counter. ARGV: what the lock
-/// is to say, lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
-pub(super) const TAKE: &str = r"
-if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+/// All there is to do for locks as they mostly are: held by nobody or by who lets go, waited for by
+/// nobody, barred to nobody and without parts, taken as a whole. KEYS: of each lock itself and the
+/// counter. ARGV: for each what it is to say and the lease, or, to free it, the token with a space
+/// and nothing. Answers for each the fence, or 1 when it is free, or 0 with everything as it was:
+/// then it takes [`ASK`] or [`LEAVE`], which also tell what is wrong with a lock that fails here.
+pub(super) const SHORT: &str = r"
 local time = redis.call('TIME')
 -- As in next_fence().
 local fence = time[1] * 1000000 + time[2]
-local last = redis.call('GETSET', KEYS[2], string.format('%.0f', fence)) or '0'
-if (tonumber(last) or fence) < fence then return fence end
-redis.call('SET', KEYS[2], last)
-redis.call('DEL', KEYS[1])
-return 0
-";
-
-/// The same for its release. KEYS: the lock, the counter. ARGV: the token and a space. Answers 1,
-/// or 0 with everything as it was: then it takes [`LEAVE`].
-pub(super) const FREE: &str = r"
-local held = redis.call('GET', KEYS[1])
-if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
-if not tonumber(redis.call('GET', KEYS[2])) then return 0 end
-return redis.call('DEL', KEYS[1])
+local counter_says = string.format('%.0f', fence)
+local function take(lock, counter, holder, lease)
+  if not redis.call('SET', lock, holder, 'NX', 'PX', lease) then return 0 end
+  local last = redis.call('GETSET', counter, counter_says) or '0'
+  if (tonumber(last) or fence) < fence then return fence end
+  redis.call('SET', counter, last)
+  redis.call('DEL', lock)
+  return 0
+end
+local function free(lock, counter, holder)
+  local held = redis.call('GET', lock)
+  if not held or string.sub(held, 1, #holder) ~= holder then return 0 end
+  if not tonumber(redis.call('GET', counter)) then return 0 end
+  return redis.call('DEL', lock)
+end
+local answers = {}
+for at = 1, #KEYS, 2 do
+  local step = ARGV[at + 1] == '' and free or take
+  -- One lock whose keys are something else does not keep the others.
+  local is_done, answer = pcall(step, KEYS[at], KEYS[at + 1], ARGV[at], ARGV[at + 1])
+  answers[#answers + 1] = is_done and answer or 0
+end
+return answers
 ";
 
 /// In front of the scripts for one lock: what there is of it.

@@ -77,8 +77,8 @@ async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
     scene.assert_clean(&before, 1).await;
 }
 
-/// Of a globally committed read: what it found is still there when the coordinator is asked whose it
-/// is.
+/// Of a globally committed read: what it found is still there when the coordinator is asked whose
+/// it is.
 async fn a_read_that_was_stopped_before_its_check_sees_nothing_undone<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;

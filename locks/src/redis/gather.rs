@@ -1,0 +1,256 @@
+//! Requests for locks as they mostly are, free and wanted by nobody else: those that come together
+//! go to the server in one call.
+//!
+//! Starting a script costs the server more than what this one does for a lock, and so does a
+//! message each way. One alone is sent at once; under load a call carries what has come while the
+//! calls before it were under way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::future::{self, BoxFuture, FutureExt};
+use futures::poll;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, RedisWrite, Script};
+use tokio::sync::{mpsc, oneshot};
+
+use super::node::{self, HOLDER};
+use crate::backend::{Ask, Hold};
+use crate::name::{LockName, Token};
+
+/// How much goes out at a time.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Calls under way: while the server works on one, the next one travels.
+    calls: usize,
+    /// Requests in one call: the server does nothing else meanwhile, for a fraction of a
+    /// millisecond.
+    together: usize,
+}
+
+const TOGETHER: Limits = Limits { calls: 2, together: 128 };
+/// Where a script may not touch several locks.
+const ONE_BY_ONE: Limits = Limits { calls: 128, together: 1 };
+/// How often those who were answered have a turn before others are answered: they, the client's
+/// shell before and after them, and once more.
+const TURNS_MAX: usize = 4;
+/// How many requests wait for a call; who comes then waits for room.
+const WAITING_MAX: usize = 1024;
+
+/// What is done about a lock of which there is nothing but its holder, if there is one.
+#[derive(Debug)]
+enum Step {
+    /// It is taken, and says so, for so many milliseconds.
+    Take { label: Arc<str>, lease: i64 },
+    /// It is freed.
+    Free,
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+struct Waiting {
+    name: LockName,
+    token: Token,
+    step: Step,
+    answer: oneshot::Sender<Result<i64, RedisError>>,
+}
+
+impl Waiting {
+    fn answered(self, answer: Result<i64, RedisError>) {
+        // Who does not wait any more need not know.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Where requests gather for one connection. A clone leads to the same.
+#[derive(Clone, Debug)]
+pub(super) struct Gathering(mpsc::Sender<Waiting>);
+
+impl Gathering {
+    /// Gathers for a connection until it fails or nobody is left to ask. The server runs `script`,
+    /// and does so for locks of several slots if it `crosses_slots`.
+    pub(super) fn start(
+        connection: MultiplexedConnection,
+        script: Script,
+        crosses_slots: bool,
+    ) -> Self {
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        let limits = if crosses_slots { TOGETHER } else { ONE_BY_ONE };
+        tokio::spawn(serve(waiting, connection, Arc::new(script), limits));
+        Self(requests)
+    }
+
+    /// Whether both lead to the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0.same_channel(&other.0)
+    }
+
+    /// The fence of a lock that was taken, or 0.
+    pub(super) async fn take(&self, ask: &Ask) -> Result<i64, RedisError> {
+        let step =
+            Step::Take { label: Arc::clone(&ask.label), lease: node::milliseconds(ask.lease) };
+        self.request(&ask.name, ask.token, step).await
+    }
+
+    /// 1 for a lock that was freed, or 0.
+    pub(super) async fn free(&self, hold: &Hold) -> Result<i64, RedisError> {
+        self.request(&hold.name, hold.token, Step::Free).await
+    }
+
+    async fn request(&self, name: &LockName, token: Token, step: Step) -> Result<i64, RedisError> {
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { name: name.clone(), token, step, answer };
+        self.0.send(waiting).await.map_err(|_| lost())?;
+        answered.await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// The connection failed before this request had its turn, or the runtime that served it ended.
+fn lost() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()
+}
+
+async fn serve(
+    mut waiting: mpsc::Receiver<Waiting>,
+    connection: MultiplexedConnection,
+    script: Arc<Script>,
+    limits: Limits,
+) {
+    let mut calls = Calls::default();
+    loop {
+        tokio::select! {
+            biased;
+            request = waiting.recv(), if calls.len() < limits.calls => {
+                let Some(request) = request else { break };
+                let share = (calls.requests + 1 + waiting.len()).div_ceil(limits.calls);
+                let requests = more_with(request, &mut waiting, share.min(limits.together));
+                calls.start(&connection, &script, requests).await;
+            }
+            is_alive = calls.oldest(), if calls.len() > 0 => {
+                if !is_alive {
+                    return;
+                }
+                if calls.len() > 0 {
+                    let_them_ask(&waiting).await;
+                }
+            }
+        }
+    }
+    while calls.len() > 0 {
+        calls.oldest().await;
+    }
+}
+
+fn more_with(first: Waiting, waiting: &mut mpsc::Receiver<Waiting>, most: usize) -> Vec<Waiting> {
+    let mut requests = Vec::with_capacity(most);
+    requests.push(first);
+    while requests.len() < most
+        && let Ok(request) = waiting.try_recv()
+    {
+        requests.push(request);
+    }
+    requests
+}
+
+/// Gives those who have their answers a turn before others have theirs: what they ask for next is
+/// then on its way while the server works on the other call. Otherwise all calls would be answered
+/// at the same time, and server and clients would wait for each other in turns.
+async fn let_them_ask(waiting: &mpsc::Receiver<Waiting>) {
+    for _ in 0..TURNS_MAX {
+        if !waiting.is_empty() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Calls under way, the oldest first: they are answered in their order.
+#[derive(Default)]
+struct Calls {
+    answers: VecDeque<(usize, BoxFuture<'static, bool>)>,
+    requests: usize,
+}
+
+impl Calls {
+    fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Sends a call without waiting for its answer.
+    async fn start(
+        &mut self,
+        connection: &MultiplexedConnection,
+        script: &Arc<Script>,
+        requests: Vec<Waiting>,
+    ) {
+        let count = requests.len();
+        let mut answer = call(connection.clone(), Arc::clone(script), requests).boxed();
+        let answer = match poll!(&mut answer) {
+            Poll::Ready(is_alive) => future::ready(is_alive).boxed(),
+            Poll::Pending => answer,
+        };
+        self.requests += count;
+        self.answers.push_back((count, answer));
+    }
+
+    /// Whether the connection is still of use when the oldest call is answered.
+    async fn oldest(&mut self) -> bool {
+        let Some((count, answer)) = self.answers.front_mut() else { return true };
+        let (count, is_alive) = (*count, answer.await);
+        self.requests -= count;
+        self.answers.pop_front();
+        is_alive
+    }
+}
+
+/// Answers requests with one call. Answers itself whether the connection is still of use.
+async fn call(
+    mut connection: MultiplexedConnection,
+    script: Arc<Script>,
+    mut requests: Vec<Waiting>,
+) -> bool {
+    // Who has given up has let go as well, or is about to.
+    requests.retain(|request| !request.answer.is_closed());
+    if requests.is_empty() {
+        return true;
+    }
+    let answers: Result<Vec<i64>, RedisError> =
+        node::run(&mut connection, &script, &call_of(&script, &requests)).await;
+    let is_alive = !answers.as_ref().is_err_and(RedisError::is_unrecoverable_error);
+    match answers {
+        Ok(answers) if answers.len() == requests.len() => {
+            for (request, answer) in requests.into_iter().zip(answers) {
+                request.answered(Ok(answer));
+            }
+        }
+        other => {
+            let incomplete = (ErrorKind::UnexpectedReturnType, "not an answer for each request");
+            let error = other.err().unwrap_or_else(|| incomplete.into());
+            for request in requests {
+                request.answered(Err(error.clone()));
+            }
+        }
+    }
+    is_alive
+}
+
+fn call_of(script: &Script, requests: &[Waiting]) -> Cmd {
+    let mut call = node::begin(script, requests.len() * HOLDER.len());
+    for request in requests {
+        node::keys(&mut call, &request.name, &HOLDER);
+    }
+    for Waiting { token, step, .. } in requests {
+        match step {
+            Step::Take { label, lease } => {
+                call.write_arg_fmt(format_args!("{token} - {label}"));
+                call.arg(*lease);
+            }
+            Step::Free => {
+                call.write_arg_fmt(format_args!("{token} "));
+                call.arg("");
+            }
+        }
+    }
+    call
+}
