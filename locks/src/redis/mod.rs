@@ -4,10 +4,11 @@
 //! is mostly free when it is asked for, and wanted by nobody else when it is released: for that
 //! there is a short script, which touches nothing but locks and their counters, and serves as many
 //! requests as have come together. Where it finds more than that, it changes nothing, and the full
-//! one follows. Fencing tokens
-//! are a counter that is never below the server's clock in microseconds: after a loss of all data
-//! they go on above every old one, unless the clock was set back too. A fail-over to a replica may
-//! still give the lock to two; that is why the grade is efficiency.
+//! one follows.
+//!
+//! Fencing tokens are a counter that is never below the server's clock in microseconds: after a
+//! loss of all data they go on above every old one, unless the clock was set back too. A fail-over
+//! to a replica may still give the lock to two; that is why the grade is efficiency.
 //!
 //! The queue is a sorted set by time of arrival. A release wakes the first of it by a message on
 //! its client's own channel, which is heard by nobody else; a message that is lost costs the time
