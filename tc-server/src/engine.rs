@@ -2,10 +2,11 @@
 //!
 //! It takes the requests that have arrived, decides each, gives all their changes to the store as
 //! one batch (group commit) and lets the effects out, in order, when the batch is durable
-//! (DURABLE-FIRST). While a batch is being written the next one is being decided. What nobody waits
-//! for lingers, to be written with what comes next. A batch that fails leaves memory ahead of the
-//! store, so nothing more is answered from that state: after lost leadership the engine leads again
-//! from the records, after any other failure it ends.
+//! (DURABLE-FIRST). While a batch is being written the next one is being decided; that goes to the
+//! store before the effects of the one before leave, so that the disk does not wait. What nobody
+//! waits for lingers, to be written with what comes next. A batch that fails leaves memory ahead of
+//! the store, so nothing more is answered from that state: after lost leadership the engine leads
+//! again from the records, after any other failure it ends.
 
 mod desk;
 mod handle;
@@ -17,6 +18,7 @@ use std::future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast_core::{Coordinator, Epoch, Limits, LoadError, Request, Timestamp, What};
 use tokio::sync::watch;
@@ -187,6 +189,16 @@ struct Writing {
     write: BoxFuture<'static, Result<(), StoreError>>,
 }
 
+impl Writing {
+    /// Has the write under way before anybody waits for it.
+    fn begun(mut self) -> Self {
+        if let Some(written) = (&mut self.write).now_or_never() {
+            self.write = future::ready(written).boxed();
+        }
+        self
+    }
+}
+
 /// What woke the loop.
 enum Woken {
     Written(Result<(), StoreError>),
@@ -263,7 +275,10 @@ impl Running {
             match woken {
                 Woken::Written(written) => {
                     written?;
-                    self.let_out(writing.take());
+                    let durable = writing.take();
+                    // First: letting out takes a while.
+                    writing = self.write_on(term);
+                    self.let_out(durable);
                 }
                 Woken::Arrived(work) => self.decide_all(&mut term.step, work),
                 Woken::Closed => open = false,
@@ -271,6 +286,14 @@ impl Running {
                 Woken::Deposed => return Err(StoreError::LostLeadership),
             }
         }
+    }
+
+    /// Has the disk go on with all that there is for it by now.
+    fn write_on(&mut self, term: &mut Term) -> Option<Writing> {
+        let room = self.settings.batch_max.saturating_sub(term.step.requests());
+        let arrived = self.inbox.take_now(room);
+        self.decide_all(&mut term.step, arrived);
+        if self.is_to_be_sealed(&term.step) { self.seal(term).map(Writing::begun) } else { None }
     }
 
     fn is_to_be_sealed(&self, step: &Step) -> bool {

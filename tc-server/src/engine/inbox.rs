@@ -124,6 +124,11 @@ impl Inbox {
         }
     }
 
+    /// Takes at most `max` of what is there already.
+    pub(crate) fn take_now(&self, max: usize) -> VecDeque<Work> {
+        self.take_from(&mut self.lock(), max)
+    }
+
     /// Lets nothing more in; what is queued can still be taken.
     pub(crate) fn close(&self, reason: EngineError) {
         self.lock().closed.get_or_insert(reason);

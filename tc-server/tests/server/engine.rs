@@ -415,6 +415,26 @@ async fn a_failed_write_ends_the_engine_and_answers_nothing_from_its_state() {
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
 
+/// It is on its way to the disk before the answers of the one before it leave.
+#[tokio::test]
+async fn a_batch_that_fails_keeps_no_answers_of_the_one_before() {
+    let (store, mut held) = HeldStore::new();
+    let (engine, _) = start(store, Settings::new("tc")).await;
+    let xid = begin(&engine.handle).await;
+    let registering = |branch| {
+        let engine = engine.handle.clone();
+        tokio::spawn(async move { engine.call(register(xid, branch)).await })
+    };
+    let first = registering(1);
+    let batch = held.recv().await.unwrap();
+    let second = registering(2);
+    batch.verdict.send(Ok(())).unwrap();
+    let next = held.recv().await.unwrap();
+    next.verdict.send(Err(StoreError::LostLeadership)).unwrap();
+    assert!(matches!(first.await.unwrap(), Ok(Reply::Registered { .. })));
+    assert_eq!(second.await.unwrap(), Err(EngineError::NotLeading));
+}
+
 #[tokio::test]
 async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
     let (store, mut held) = HeldStore::new();
