@@ -2,11 +2,13 @@
 //!
 //! Each resource has three lanes. Commits, and questions before a commit, run several at a time;
 //! rollbacks one after the other, in the order in which the coordinator sent them. Steps of sagas,
-//! in both directions, have no order among each other but that of their sagas. What a call does is
-//! the resource's business, how often it is tried is the coordinator's: a call that cannot be
-//! carried out is answered as retryable, never dropped.
+//! in both directions, have no order among each other but that of their sagas. Commits in AT mode
+//! only tidy up, so that they may take a while: those that come together are one.
+//!
+//! What a call does is the resource's business, how often it is tried is the coordinator's: a call
+//! that cannot be carried out is answered as retryable, never dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +36,13 @@ const WAITING_MAX: usize = 256;
 const STEPS_MAX: usize = 64;
 /// How many steps may wait: as many as the coordinator gives one process by default.
 const STEPS_WAITING_MAX: usize = 4_096;
+
+/// How long commits in AT mode wait for others. Too short: the database syncs its log as often for
+/// undo rows that go as for work that is done; too long: they stay, and who waits for the end of
+/// phase two waits for them, as held events do.
+const LINGER: Duration = Duration::from_millis(10);
+/// With so many branches commits in AT mode wait for no others (BOUNDED).
+const TOGETHER_ENOUGH: usize = 1_024;
 
 /// How long a call may take. A database that went away without a word never answers, and whatever
 /// waits in the lane would wait for as long. Too short: branches of many rows are begun again and
@@ -76,9 +85,16 @@ impl Lanes {
             runtime.spawn(run(waiting, at_a_time, Arc::clone(phase_two), Arc::clone(outcomes)));
             calls
         };
+        let commits = if resource.mode() == Mode::At {
+            let (calls, waiting) = mpsc::channel(waiting_max);
+            runtime.spawn(tidy_up(waiting, Arc::clone(phase_two), Arc::clone(outcomes)));
+            calls
+        } else {
+            lane(waiting_max, commits_max)
+        };
         let lane = Lane {
             votes: lane(WAITING_MAX, VOTES_MAX),
-            commits: lane(waiting_max, commits_max),
+            commits,
             rollbacks: lane(waiting_max, rollbacks_max),
         };
         self.by_resource.insert((resource.id.clone(), resource.mode), lane);
@@ -128,6 +144,26 @@ async fn run(
     ReceiverStream::new(waiting).for_each_concurrent(at_a_time, finish).await;
 }
 
+/// Carries out together what has come while the calls before were carried out, or within
+/// [`LINGER`]: one DELETE of many undo rows takes little more than one of one.
+async fn tidy_up(
+    mut waiting: mpsc::Receiver<PhaseTwoCall>,
+    phase_two: Arc<dyn PhaseTwo>,
+    outcomes: Outcomes,
+) {
+    while let Some(mut call) = waiting.recv().await {
+        if waiting.is_empty() {
+            tokio::time::sleep(LINGER).await;
+        }
+        while call.branches.len() < TOGETHER_ENOUGH
+            && let Ok(next) = waiting.try_recv()
+        {
+            call.branches.extend(next.branches);
+        }
+        outcomes(finish(&*phase_two, call, CALL_MAX).await);
+    }
+}
+
 /// Carries out one call and answers for each of its branches, also for those that the resource left
 /// out, panicked over, or is dropped over since it has taken too long.
 async fn finish(
@@ -145,13 +181,16 @@ async fn finish(
 }
 
 /// Adds the branches that the resource left out.
-fn complete(answered: Vec<BranchOutcome>, asked: Vec<BranchOutcome>) -> Vec<BranchOutcome> {
-    let missing = |outcome: &BranchOutcome| {
-        let same = |a: &BranchOutcome| a.branch_id == outcome.branch_id && a.xid == outcome.xid;
-        !answered.iter().any(same)
-    };
-    let missing: Vec<BranchOutcome> = asked.into_iter().filter(missing).collect();
-    answered.into_iter().chain(missing).collect()
+fn complete(mut answered: Vec<BranchOutcome>, asked: Vec<BranchOutcome>) -> Vec<BranchOutcome> {
+    let known: HashSet<(&str, u64)> = answered.iter().map(name).collect();
+    let missing = asked.into_iter().filter(|outcome| !known.contains(&name(outcome)));
+    let missing: Vec<BranchOutcome> = missing.collect();
+    answered.extend(missing);
+    answered
+}
+
+fn name(outcome: &BranchOutcome) -> (&str, u64) {
+    (&outcome.xid, outcome.branch_id)
 }
 
 fn refuse(call: &PhaseTwoCall, why: &str) -> Vec<BranchOutcome> {
@@ -225,6 +264,44 @@ mod tests {
         assert_eq!(error(&given_up), "phase two took longer than 5ms");
         gate.open.add_permits(1);
         assert_eq!(error(&finish(&gate, call(Decision::RollBack, 2), CALL_MAX).await), "gate");
+    }
+
+    /// Keeps the branches of each call.
+    #[derive(Default)]
+    struct Calls(Mutex<Vec<Vec<u64>>>);
+
+    #[async_trait::async_trait]
+    impl PhaseTwo for Calls {
+        async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
+            let branches = call.branches.iter().map(|branch| branch.branch_id).collect();
+            self.0.lock().unwrap().push(branches);
+            Vec::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn commits_in_at_mode_that_come_together_are_one() {
+        for (mode, calls) in [(Mode::At, vec![vec![1, 2]]), (Mode::Tcc, vec![vec![1], vec![2]])] {
+            let mut lanes = Lanes::default();
+            let phase_two = Arc::new(Calls::default());
+            let (answer, mut answers) = mpsc::unbounded_channel();
+            let outcomes: Outcomes = Arc::new(move |outcomes| answer.send(outcomes).unwrap());
+            let carries_out: Arc<dyn PhaseTwo> = Arc::<Calls>::clone(&phase_two);
+            let resource =
+                Resource { id: "r".to_owned(), mode: mode.into(), ..Resource::default() };
+            lanes.open(&resource, &carries_out, &outcomes, &Handle::current());
+            for branch in [1, 2] {
+                lanes
+                    .put(PhaseTwoCall { mode: mode.into(), ..call(Decision::Commit, branch) })
+                    .unwrap();
+            }
+            let mut answered = Vec::new();
+            while answered.len() < 2 {
+                answered.extend(answers.recv().await.unwrap());
+            }
+            assert_eq!(answered.iter().map(|it| it.branch_id).collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(*phase_two.0.lock().unwrap(), calls, "{mode:?}");
+        }
     }
 
     #[tokio::test]
