@@ -134,6 +134,27 @@ async fn what_comes_together_is_answered_one_by_one() {
     }
 }
 
+/// The server refuses a call as a whole for one lock that the client may not touch.
+#[tokio::test]
+async fn a_lock_that_is_forbidden_does_not_keep_the_others() {
+    let server = start().await;
+    let allowed: Vec<String> = (0..20).map(|_| fresh()).collect();
+    let forbidden = fresh();
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg("teller").arg(&["on", ">secret", "+@all", "&*"]);
+    user.arg(allowed.iter().map(|name| format!("~*{name}*")).collect::<Vec<_>>());
+    let () = user.query_async(&mut connection(&server.url()).await).await.unwrap();
+    let url = server.url().replace("redis://", "redis://teller:secret@");
+    let backend = RedisLocks::connect(&url).await.unwrap();
+    let names = allowed.iter().take(10).chain([&forbidden]).chain(allowed.iter().skip(10));
+    let holds: Vec<Hold> = names.map(|name| hold(name)).collect();
+    let asks: Vec<Ask> = holds.iter().map(|hold| ask(hold, Queue::None)).collect();
+    let answers = join_all(asks.iter().map(|ask| backend.ask(ask))).await;
+    for (at, answer) in answers.iter().enumerate() {
+        assert_eq!(matches!(answer, Ok(Answer::Granted { .. })), at != 10, "{at}: {answer:?}");
+    }
+}
+
 /// F1: the primary dies before its replica has heard of the lock. Two believe to hold it, and the
 /// resource lets in the later one alone.
 #[tokio::test]

@@ -106,7 +106,7 @@ impl Gathering {
     }
 }
 
-/// The connection failed before this request had its turn, or the runtime that served it ended.
+/// The connection failed before this request was answered, or the runtime that served it ended.
 fn lost() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()
 }
@@ -224,6 +224,9 @@ async fn call(
                 request.answered(Ok(answer));
             }
         }
+        Err(refused) if refused.code().is_some() && requests.len() > 1 => {
+            return one_by_one(&connection, &script, requests).await;
+        }
         other => {
             let incomplete = (ErrorKind::UnexpectedReturnType, "not an answer for each request");
             let error = other.err().unwrap_or_else(|| incomplete.into());
@@ -233,6 +236,18 @@ async fn call(
         }
     }
     is_alive
+}
+
+/// What the server has refused as a whole before it did anything, for one lock perhaps that this
+/// client may not touch: that one does not keep the others.
+fn one_by_one(
+    connection: &MultiplexedConnection,
+    script: &Arc<Script>,
+    requests: Vec<Waiting>,
+) -> BoxFuture<'static, bool> {
+    let alone = |request| call(connection.clone(), Arc::clone(script), vec![request]);
+    let calls: Vec<_> = requests.into_iter().map(alone).collect();
+    future::join_all(calls).map(|are_alive| are_alive.into_iter().all(|it| it)).boxed()
 }
 
 fn call_of(script: &Script, requests: &[Waiting]) -> Cmd {
