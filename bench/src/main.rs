@@ -61,7 +61,7 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Modes(options) => modes::run(options).await,
         Command::Core(options) => core::run(options).await,
         Command::Recovery(options) => recovery::run(options).await,
-        Command::Table(options) => table::run(options).await,
+        Command::Table(options) => Ok(table::run(options).await),
         Command::Soak(options) => soak::run(options).await,
         Command::Child(_) => bail!("a child is no measurement"),
     }

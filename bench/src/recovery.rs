@@ -50,15 +50,16 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Resul
     let settings = [format!("limits.globals_max={}", globals + 1_000)];
     let mut server = Server::coordinator(directory.path(), &settings).await?;
     let idle_bytes = server.process()?.resident_bytes()?;
-    let mut client = Client::connect(&server).await?;
+    let mut client = Client::connect(&server, 0).await?;
     let filled_in = client.fill(globals, branches).await?;
     let full_bytes = server.process()?.resident_bytes()?;
+    let keys_used = client.last_key;
     drop(client);
 
     let killed_at = Instant::now();
     server.kill()?;
     let server = Server::coordinator(directory.path(), &settings).await?;
-    let mut client = Client::connect(&server).await?;
+    let mut client = Client::connect(&server, keys_used).await?;
     client.fill(1, branches).await?;
     let recovered_in = killed_at.elapsed();
     let recovered_bytes = server.process()?.resident_bytes()?;
@@ -86,14 +87,17 @@ pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Resul
 struct Client {
     connection: Connection,
     random: SmallRng,
+    /// Each row is locked once, and stays so: of millions chosen at random some would be the same.
+    last_key: u64,
 }
 
 impl Client {
-    async fn connect(server: &Server) -> Result<Self> {
+    async fn connect(server: &Server, last_key: u64) -> Result<Self> {
         let mut connection = connect(server.endpoint(), hello(0)).await?;
         let greeted = connection.incoming.message().await?;
         greeted.context("the coordinator ended the stream instead of greeting")?;
-        Ok(Self { connection, random: SmallRng::from_rng(&mut rand::rng()) })
+        let random = SmallRng::from_rng(&mut rand::rng());
+        Ok(Self { connection, random, last_key })
     }
 
     /// Begins so many globals and registers their branches.
@@ -118,8 +122,11 @@ impl Client {
     }
 
     async fn register(&mut self, xids: &[String]) -> Result<()> {
-        let (shape, resource) = (Shape::of_one_row(), resource_id(0));
-        let branch = |xid: &String| shape.registration(xid, &resource, &mut self.random);
+        let resource = resource_id(0);
+        let branch = |xid: &String| {
+            self.last_key += 1;
+            Shape::registration_of(xid, &resource, &[self.last_key], &mut self.random)
+        };
         let asks = xids.iter().map(branch).map(Ask::RegisterBranch).collect();
         for answer in self.ask(asks).await? {
             let Answer::RegisterBranch(_) = answer else { bail!("not registered: {answer:?}") };

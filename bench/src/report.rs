@@ -104,6 +104,12 @@ impl Row {
         Self { name: name.to_owned(), runs: 1, figures: figures.collect(), ..Self::default() }
     }
 
+    /// What could not be measured, and why.
+    pub(crate) fn failed(name: &str, error: &anyhow::Error) -> Self {
+        let errors = BTreeMap::from([(format!("{error:#}"), 1)]);
+        Self { name: format!("{name}: failed"), errors, ..Self::default() }
+    }
+
     /// The named figure's median.
     pub(crate) fn figure(&self, name: &str) -> Option<f64> {
         self.figures.get(name).map(|spread| spread.median)

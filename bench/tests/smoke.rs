@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Deserialize;
@@ -40,10 +40,14 @@ const SHORT: &[&str] =
 /// One at a time: together they would only wait for one another.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn bench(arguments: &[&str], rest: &[&str]) -> Report {
+fn output(arguments: &[&str], rest: &[&str]) -> Output {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_handfast-bench"));
-    let output = command.args(arguments).args(rest).arg("--json").output().unwrap();
+    command.args(arguments).args(rest).arg("--json").output().unwrap()
+}
+
+fn bench(arguments: &[&str], rest: &[&str]) -> Report {
+    let output = output(arguments, rest);
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{arguments:?}: {errors}{text}");
@@ -208,4 +212,16 @@ fn the_table_of_goals_is_printed() {
     let rest = ["--part", "recovery", "--globals", "300"];
     let report = bench(&[&parts[..], &rest[..]].concat(), SHORT);
     assert_eq!(report.rows.len(), 6 + 3 + 2 + 1);
+}
+
+/// What the other parts have measured is told all the same.
+#[test]
+fn a_part_of_the_table_that_fails_is_a_row_of_it() {
+    let nobody = ["--mysql", "mysql://nobody@127.0.0.1:1/none"];
+    let parts = ["table", "--part", "hot", "--part", "alone"];
+    let output = output(&[&parts[..], &nobody[..]].concat(), SHORT);
+    assert!(!output.status.success());
+    let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+    let failed: Vec<bool> = report.rows.iter().map(|row| !row.errors.is_empty()).collect();
+    assert_eq!(failed, [true, false, false, false]);
 }

@@ -75,8 +75,19 @@ impl Shape {
         resource: &str,
         random: &mut SmallRng,
     ) -> v1::RegisterBranchRequest {
-        let keys = (0..self.rows).map(|_| key_bytes(self.key(random))).collect();
+        let keys: Vec<u64> = (0..self.rows).map(|_| self.key(random)).collect();
+        Self::registration_of(xid, resource, &keys, random)
+    }
+
+    /// The registration of one branch with these rows.
+    pub(crate) fn registration_of(
+        xid: &str,
+        resource: &str,
+        keys: &[u64],
+        random: &mut SmallRng,
+    ) -> v1::RegisterBranchRequest {
         let mode = v1::LockMode::Exclusive.into();
+        let keys = keys.iter().map(|key| key_bytes(*key)).collect();
         v1::RegisterBranchRequest {
             xid: xid.to_owned(),
             branch_id: random.random_range(1..=i64::MAX.cast_unsigned()),
