@@ -28,11 +28,12 @@ pub const COORDINATOR_POINTS: [&str; 12] = [
 ];
 
 /// Where a service can be made to die. See `rm-client/src/at/crash_point.rs`.
-pub const SERVICE_POINTS: [&str; 9] = [
+pub const SERVICE_POINTS: [&str; 10] = [
     "before-undo-insert",
     "before-register",
     "after-register",
     "before-replay",
+    "before-check",
     "after-local-commit",
     AFTER_A_BROKEN_COMMIT,
     "in-phase-two-before-commit",

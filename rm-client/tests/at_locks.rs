@@ -8,10 +8,12 @@
 
 mod at;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use at::{Stage, TestDatabase, code, on_every_database};
 use handfast::{AtError, GlobalStatus, RejectionDetail};
+use tokio::sync::Notify;
 
 const ACCOUNT: &[&str] = &[
     "CREATE TABLE account (id BIGINT NOT NULL PRIMARY KEY, amount INT NOT NULL)",
@@ -24,6 +26,8 @@ on_every_database!(
     hot_rows_in_closure_form_all_finish,
     hot_rows_by_single_statements_all_finish,
     opposite_order_ends_in_a_refused_cycle,
+    a_circle_that_the_database_breaks_is_repeated,
+    a_closure_that_overlooks_the_circle_is_repeated,
     a_locking_read_holds_its_rows,
     a_checked_transaction_respects_globals,
     committed_reads_wait_for_the_holder,
@@ -130,6 +134,51 @@ async fn opposite_order_ends_in_a_refused_cycle<DB: TestDatabase>() {
     let (a, b) = tokio::join!(finish(a, &second), finish(b, &first));
     assert!(a != b, "one is refused, one finishes");
     assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (1, 1));
+}
+
+/// What the application makes of a statement that the database has failed for a deadlock.
+#[derive(Clone, Copy, PartialEq)]
+enum Makes {
+    AnError,
+    Nothing,
+}
+
+/// Each has the row that the other wants next, and neither is a branch yet: the database alone sees
+/// it. Where writers come one after the other there is no circle.
+async fn circle<DB: TestDatabase>(makes: Makes) {
+    let (stage, waits) = (Stage::<DB>::new(ACCOUNT).await, DB::NAME_IN_TESTS != "sqlite");
+    let (holding, others) = (Notify::new(), Notify::new());
+    let add = |id: u32| format!("UPDATE account SET amount = amount + 1 WHERE id = {id}");
+    let cross = async |ids: [u32; 2], mine: &Notify, other: &Notify| {
+        let (global, sql, runs) = (stage.begin().await, ids.map(add), AtomicU32::new(0));
+        let work = stage.resource.transaction(|local| {
+            Box::pin(async {
+                let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+                DB::run(local, &sql[0]).await?;
+                mine.notify_one();
+                if is_first && waits {
+                    other.notified().await;
+                }
+                let second = DB::run(local, &sql[1]).await;
+                if makes == Makes::Nothing { Ok(0) } else { second }
+            })
+        });
+        global.scope(work).await.unwrap();
+        global.commit().await.unwrap();
+        runs.into_inner()
+    };
+    let runs = tokio::join!(cross([1, 2], &holding, &others), cross([2, 1], &others, &holding));
+    assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (2, 2));
+    assert_eq!(runs.0 + runs.1 > 2, waits, "{runs:?}");
+}
+
+async fn a_circle_that_the_database_breaks_is_repeated<DB: TestDatabase>() {
+    circle::<DB>(Makes::AnError).await;
+}
+
+/// It says that all is well, but the database has ended its local transaction.
+async fn a_closure_that_overlooks_the_circle_is_repeated<DB: TestDatabase>() {
+    circle::<DB>(Makes::Nothing).await;
 }
 
 async fn a_locking_read_holds_its_rows<DB: TestDatabase>() {

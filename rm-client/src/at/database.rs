@@ -189,6 +189,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     /// Whether an error means that the statement and the table do not agree about its columns.
     fn is_schema_mismatch(error: &sqlx::Error) -> bool;
 
+    /// Whether an error means that rows of such a read cannot be locked.
+    fn refuses_row_locks(_error: &sqlx::Error) -> bool {
+        false
+    }
+
     /// Reads a table's description from the catalogue, over the connection that will write to it,
     /// so that search paths and current databases are the same. `None`: there is no such table.
     fn load_table<'c>(

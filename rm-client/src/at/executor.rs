@@ -40,10 +40,9 @@ macro_rules! impl_executor {
                     Err(error) => failed(error),
                     Ok(true) => {
                         let AtTransaction { local, work, .. } = self;
-                        let ended = &mut work.ended;
                         async move { Ok(local.begun().await?.fetch_many(query)) }
                             .try_flatten_stream()
-                            .inspect_err(move |error| *ended |= ends_transaction::<$db>(error))
+                            .inspect_err(move |error| work.failed::<$db>(error))
                             .boxed()
                     }
                     Ok(false) => stream::once(self.run(query))
@@ -69,11 +68,8 @@ macro_rules! impl_executor {
                     Err(error) => future::ready(Err(error)).boxed(),
                     Ok(true) => {
                         let AtTransaction { local, work, .. } = self;
-                        let ended = &mut work.ended;
                         async move { local.begun().await?.fetch_optional(query).await }
-                            .inspect(move |row| {
-                                *ended |= row.as_ref().is_err_and(ends_transaction::<$db>)
-                            })
+                            .inspect_err(move |error| work.failed::<$db>(error))
                             .boxed()
                     }
                     Ok(false) => async move {
@@ -171,10 +167,6 @@ macro_rules! impl_executor {
             }
         }
     };
-}
-
-fn ends_transaction<DB: super::database::Backend>(error: &sqlx::Error) -> bool {
-    DB::ends_transaction(error)
 }
 
 #[cfg(feature = "postgres")]

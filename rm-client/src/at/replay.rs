@@ -1,4 +1,5 @@
-//! Local transactions that are repeated from their start when a global lock is in the way.
+//! Local transactions that are repeated from their start when a global lock is in the way, or when
+//! the database has ended them in favour of others.
 //!
 //! ```text
 //! attempt: BEGIN … INSERT undo_log, RegisterBranch(no waiting) ── granted ── COMMIT
@@ -25,16 +26,18 @@ use super::plan::{Parsed, Reads};
 use super::resource::{AtResource, Shared};
 use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use crate::context;
+use crate::fence::is_conflict;
 
-/// How often rows may differ or a table change before the error goes to the caller. Waiting for
-/// global locks is bounded by time instead.
+/// How often rows may differ, a table change or the database break a deadlock before the error goes
+/// to the caller. Waiting for global locks is bounded by time instead.
 const REPEATS_MAX: u32 = 100;
 
 impl<DB: AtDatabase> AtResource<DB> {
     /// Runs a closure in a local transaction and commits it. Inside a global this is a branch that
     /// waits for rows of other globals without holding a lock of the database, which makes it the
     /// best form for rows that many want: **the closure may run several times**, each time in a
-    /// fresh local transaction, so it must do nothing else that cannot be repeated.
+    /// fresh local transaction, so it must do nothing else that cannot be repeated. It is repeated,
+    /// too, when the database has failed one of its statements for a deadlock.
     ///
     /// ```no_run
     /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
@@ -147,17 +150,33 @@ impl<DB: AtDatabase> Attempts<DB> {
 
     /// Commits; if a global lock is in the way, waits for it with nothing held.
     async fn commit(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
-        let locks = local.work.locks().clone();
+        let (locks, was_broken) = (local.work.locks().clone(), local.work.repeatable);
         let Err(error) = local.commit().await else { return Ok(Attempt::Done) };
-        match AtError::of(&error) {
+        let is_broken = match AtError::of(&error) {
             Some(ours) if ours.is_row_locked() => {
                 self.wait_and_take(&locks).await?;
                 crash_point("before-replay");
-                Ok(Attempt::Again)
+                return Ok(Attempt::Again);
             }
-            // Commit has told the coordinator what there was to tell.
-            Some(_) | None => Err(error),
+            // The closure has made nothing of its statement's failure.
+            Some(ours) => was_broken && matches!(ours, AtError::Ended),
+            None => is_conflict(&error) || (was_broken && error.as_database_error().is_some()),
+        };
+        // Commit has told the coordinator that the branch has failed.
+        if !(is_broken && self.may_repeat()) {
+            return Err(error);
         }
+        if let Part::Branch(branch) = &mut self.part {
+            *branch = branch.anew(&self.shared.branches);
+        }
+        Ok(Attempt::Again)
+    }
+
+    fn may_repeat(&mut self) -> bool {
+        self.repeats += 1;
+        matches!(self.part, Part::Branch(_))
+            && self.repeats <= REPEATS_MAX
+            && Instant::now() < self.deadline
     }
 
     /// Rolls back after the closure failed. Again, if a statement failed for a reason that may be
@@ -165,12 +184,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     async fn give_up(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         let repeatable = local.work.repeatable || local.work.stale_tables;
         let awaited = local.work.awaited.clone();
-        self.repeats += 1;
-        let again = repeatable
-            && matches!(self.part, Part::Branch(_))
-            && self.repeats <= REPEATS_MAX
-            && Instant::now() < self.deadline;
-        if !again {
+        if !(repeatable && self.may_repeat()) {
             // Reports the branch as failed where the coordinator knows of it.
             local.rollback().await?;
             return Ok(Attempt::Done);

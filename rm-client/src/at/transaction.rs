@@ -74,6 +74,12 @@ impl Branch {
         let id = running.id;
         Self { xid: context.xid, id, running, reads, conflict, registered: false }
     }
+
+    /// Another branch for the same work, of which the coordinator does not know.
+    pub(super) fn anew(&self, branches: &Arc<RunningBranches>) -> Self {
+        let running = branches.start(&self.xid);
+        Self { id: running.id, running, registered: false, ..self.clone() }
+    }
 }
 
 impl<DB: AtDatabase> AtTransaction<'static, DB> {
@@ -244,7 +250,7 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         match AtError::of(error) {
             Some(ours) => self.work.repeatable |= ours.is_repeatable(),
             None => {
-                self.work.ended |= DB::ends_transaction(error);
+                self.work.failed::<DB>(error);
                 if DB::is_schema_mismatch(error) {
                     self.shared.catalogue.forget_tables();
                     self.work.stale_tables = true;

@@ -5,6 +5,7 @@ use super::image::{Image, ImageRow};
 use super::locks::{Locks, Mode};
 use super::undo::{UndoItem, UndoKind};
 use super::undo_table::Events;
+use crate::fence::is_conflict;
 
 /// The record of one local transaction.
 #[derive(Debug, Default)]
@@ -46,6 +47,12 @@ impl Work {
 
     pub(crate) fn locks(&self) -> &Locks {
         &self.locks
+    }
+
+    /// Notes that the database refused a statement.
+    pub(crate) fn failed<DB: Backend>(&mut self, error: &sqlx::Error) {
+        self.ended |= DB::ends_transaction(error);
+        self.repeatable |= is_conflict(error);
     }
 
     /// Notes rows to be locked without a change.

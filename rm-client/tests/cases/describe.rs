@@ -1,8 +1,8 @@
 //! Plans as text.
 
 use handfast::at::plan::{
-    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, KeyPart, Plan, Query,
-    Table, Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
+    Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, Plan, Query, Table,
+    Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
 };
 
 /// Everything that a plan says, and the undo SQL that goes with it.
@@ -32,7 +32,6 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
     if !plan.maintained.is_empty() {
         out.push(format!("maintained {}", columns(table, &plan.maintained)));
     }
-    point(plan.point_key.as_deref(), out);
     match &plan.image {
         UpdateImage::Together(together) => out.push(query("both", together)),
         UpdateImage::Read { before, change: changes, returns_after } => {
@@ -55,7 +54,6 @@ fn update(dialect: Dialect, table: &Table, plan: &Update, out: &mut Vec<String>)
 
 fn delete(dialect: Dialect, table: &Table, plan: &Delete, out: &mut Vec<String>) {
     out.push(format!("delete{}", rows(plan.user_returning)));
-    point(plan.point_key.as_deref(), out);
     match &plan.image {
         DeleteImage::Returned(returned) => out.push(query("change", returned)),
         DeleteImage::Read { before, change: changes } => {
@@ -119,16 +117,6 @@ fn generated_keys(table: &Table, keys: &GeneratedKeys) -> String {
     let column = &table.columns[keys.column].name;
     let read = query("", &keys.query(100, 2));
     format!("or numbers {column} x{}\n      {}", keys.rows, read.trim_start())
-}
-
-fn point(key: Option<&[KeyPart]>, out: &mut Vec<String>) {
-    let part = |part: &KeyPart| match part {
-        KeyPart::Literal(text) => text.clone(),
-        KeyPart::Argument(index) => format!("argument {index}"),
-    };
-    out.extend(
-        key.map(|key| format!("point   {}", key.iter().map(part).collect::<Vec<_>>().join(", "))),
-    );
 }
 
 fn columns(table: &Table, columns: &[usize]) -> String {

@@ -1,7 +1,9 @@
 //! What readers of the code have found, each reduced to its cause.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use sqlx::error::DatabaseError;
-use sqlx::{MySql, Sqlite};
+use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code, on_every_database};
 
@@ -228,4 +230,29 @@ async fn a_value_does_not_say_how_its_index_compares() {
     ] {
         stage.check_undone("member", &["id", "email", "n"], &[sql]).await;
     }
+}
+
+/// PostgreSQL locks no rows of a read that gives several for one, and only it knows which functions
+/// do. What it says of that is told of a plan that is too old as well, which a repetition cures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_committed_read_whose_rows_cannot_be_locked_is_refused_once() {
+    let stage = Stage::<Postgres>::new(&[
+        "CREATE TABLE member (id INTEGER PRIMARY KEY, tags TEXT[] NOT NULL)",
+        "INSERT INTO member VALUES (1, '{a,b}')",
+    ])
+    .await;
+    let global = stage.handfast.transaction("read").read_committed().begin().await.unwrap();
+    for sql in [
+        "SELECT unnest(tags) FROM member WHERE id = 1",
+        "SELECT CAST(id AS text) FROM member ORDER BY rank() OVER (ORDER BY id)",
+    ] {
+        let runs = AtomicU32::new(0);
+        let read = stage.resource.transaction(|local| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            Box::pin(Postgres::read(local, sql))
+        });
+        let refused = global.scope(read).await.unwrap_err();
+        assert_eq!((code(&refused).as_str(), runs.into_inner()), (READ, 1), "{sql}");
+    }
+    stage.commit(global).await;
 }

@@ -1,9 +1,12 @@
 //! Sessions with other settings than the driver's.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use handfast::AtResource;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, MySql, Pool, Postgres};
+use tokio::sync::Barrier;
 
 use crate::at::{Stage, TestDatabase, code};
 
@@ -11,6 +14,11 @@ const EVENT: &[&str] = &[
     "CREATE TABLE event (id BIGINT NOT NULL PRIMARY KEY, at TIMESTAMP(6) NULL, n BIGINT)",
     "SET time_zone = '+00:00'",
     "INSERT INTO event VALUES (1, '2026-06-01 12:00:00', 1), (2, '2026-06-01 13:00:00', 1)",
+];
+
+const EVENT_OF_POSTGRES: &[&str] = &[
+    "CREATE TABLE event (id BIGINT NOT NULL PRIMARY KEY, n BIGINT)",
+    "INSERT INTO event VALUES (1, 1), (2, 1)",
 ];
 
 /// A pool onto the stage's database whose only connection is set up by a statement.
@@ -95,4 +103,62 @@ async fn nothing_runs_after_the_database_has_ended_the_transaction() {
     let n = stage.value("SELECT n FROM event WHERE id = 2").await;
     assert_eq!(n.as_deref(), Some("1"));
     stage.roll_back(global).await;
+}
+
+/// The closure form reads and writes again from a new snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_is_overtaken_is_repeated() {
+    let stage = Stage::<MySql>::new(EVENT).await;
+    let pool = mysql_pool(&stage, "SET innodb_snapshot_isolation = ON").await;
+    let resource: AtResource<MySql> = stage.handfast.at(pool).await.unwrap();
+    let (global, runs) = (stage.begin().await, AtomicU32::new(0));
+    let work = resource.transaction(|local| {
+        Box::pin(async {
+            MySql::read(local, "SELECT CAST(n AS CHAR) FROM event").await?;
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                MySql::raw(&stage.pool, "UPDATE event SET n = 9 WHERE id = 1").await?;
+            }
+            MySql::run(local, "UPDATE event SET n = n + 1 WHERE id = 1").await
+        })
+    });
+    global.scope(work).await.unwrap();
+    stage.commit(global).await;
+    assert_eq!(runs.into_inner(), 2);
+    let n = stage.value("SELECT n FROM event WHERE id = 1").await;
+    assert_eq!(n.as_deref(), Some("10"));
+}
+
+/// Both have read what the other writes, so that one of the two COMMITs fails; and its branch, of
+/// which the coordinator has been told that it has failed, is another one the next time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_not_serializable_is_repeated() {
+    let stage = Stage::<Postgres>::new(EVENT_OF_POSTGRES).await;
+    let options = stage.pool.connect_options().as_ref().clone();
+    let options = options.options([("default_transaction_isolation", "serializable")]);
+    let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
+    let resource: AtResource<Postgres> = stage.handfast.at(pool).await.unwrap();
+    let both_have_written = Barrier::new(2);
+    let copy = async |from: u32, to: u32| {
+        let (global, runs) = (stage.begin().await, AtomicU32::new(0));
+        let read = format!("SELECT n::text FROM event WHERE id = {from}");
+        let work = resource.transaction(|local| {
+            Box::pin(async {
+                let rows = Postgres::read(local, &read).await?;
+                let n = rows[0][0].clone().unwrap();
+                let write = format!("UPDATE event SET n = {n} + 1 WHERE id = {to}");
+                Postgres::run(local, &write).await?;
+                if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                    both_have_written.wait().await;
+                }
+                Ok::<(), sqlx::Error>(())
+            })
+        });
+        global.scope(work).await.unwrap();
+        stage.commit(global).await;
+        runs.into_inner()
+    };
+    let runs = tokio::join!(copy(1, 2), copy(2, 1));
+    assert!(runs.0 + runs.1 > 2, "neither COMMIT failed");
+    let sum = stage.value("SELECT sum(n)::text FROM event").await;
+    assert_eq!(sum.as_deref(), Some("5"), "one after the other they make 2 and 3");
 }

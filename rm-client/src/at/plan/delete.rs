@@ -7,7 +7,6 @@ use super::{
     clauses::{Clauses, Expected},
     guard::{self, Event},
     image::{self, RowLock},
-    point,
     text::Text,
     update,
 };
@@ -25,12 +24,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
             change: update::change_by(text, table, &clauses, tree.selection.as_ref(), ""),
         },
     };
-    Ok(Plan::Delete(Delete {
-        columns,
-        image,
-        user_returning: tree.returning.is_some(),
-        point_key: point::key(text, table, tree.selection.as_ref()),
-    }))
+    Ok(Plan::Delete(Delete { columns, image, user_returning: tree.returning.is_some() }))
 }
 
 /// The table's item; refuses clauses that no image can follow, without knowing the table.

@@ -23,7 +23,6 @@ mod names;
 mod normal;
 mod parse;
 mod placeholder;
-mod point;
 mod quote;
 mod refusal;
 mod shape;
@@ -43,9 +42,8 @@ pub use self::{
     parse::{OPT_OUT, Parsed, Reads, Statement, parse},
     refusal::Refusal,
     shape::{
-        Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyPart,
-        KeyedQuery, LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter,
-        UpsertKind,
+        Arguments, Change, Delete, DeleteImage, GeneratedKeys, Insert, InsertAfter, KeyedQuery,
+        LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
     },
     table::{
         Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,

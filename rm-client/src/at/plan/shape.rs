@@ -93,8 +93,6 @@ pub struct Update {
     pub image: UpdateImage,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
-    /// The whole primary key, if WHERE compares it with values: at most one row, known before.
-    pub point_key: Option<Vec<KeyPart>>,
 }
 
 /// Where the images of an UPDATE come from.
@@ -114,15 +112,6 @@ pub enum UpdateImage {
     },
 }
 
-/// A key part as a statement names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyPart {
-    /// A literal: its SQL text, quotes included.
-    Literal(String),
-    /// The argument at this index, from 0.
-    Argument(usize),
-}
-
 /// DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
@@ -132,8 +121,6 @@ pub struct Delete {
     pub image: DeleteImage,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
-    /// As for [`Update::point_key`].
-    pub point_key: Option<Vec<KeyPart>>,
 }
 
 /// Where the before image of a DELETE comes from.

@@ -126,11 +126,6 @@ impl Text {
         self.lexemes.iter().skip(from).position(found).map(|offset| from + offset)
     }
 
-    /// The argument of the placeholder that starts at `location`.
-    pub(super) fn argument_at(&self, location: Location) -> Option<usize> {
-        self.lexemes.iter().find(|lexeme| lexeme.token.span.start == location)?.argument
-    }
-
     /// Whether a token range, read on its own, is the expression that the tree holds.
     pub(super) fn reads_as(&self, tokens: Range<usize>, expected: &Expr) -> bool {
         let tokens = self.lexemes[tokens].iter().map(|lexeme| lexeme.token.clone()).collect();

@@ -7,7 +7,7 @@ use super::{
     clauses::{Clauses, Expected},
     guard::{self, Event},
     image::{self, RowLock},
-    names, point, stable,
+    names, stable,
     text::Text,
 };
 
@@ -30,7 +30,6 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
         }
     };
     Ok(Plan::Update(Update {
-        point_key: point::key(text, table, tree.selection.as_ref()),
         user_returning: tree.returning.is_some(),
         columns,
         assigned,

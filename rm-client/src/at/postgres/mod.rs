@@ -9,7 +9,9 @@ use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::types::Oid;
-use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgListener, PgRow, PgTypeInfo};
+use sqlx::postgres::{
+    PgArgumentBuffer, PgArguments, PgDatabaseError, PgListener, PgRow, PgTypeInfo,
+};
 use sqlx::{Connection, Encode, PgConnection, Pool, Postgres, Row, Transaction, Type, ValueRef};
 
 use super::captured::Captured;
@@ -108,10 +110,18 @@ impl Backend for Postgres {
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {
-        // undefined_column, undefined_table, and "cached plan must not change result type".
-        let codes = ["42703", "42P01", "0A000"];
-        let code = error.as_database_error().and_then(|error| error.code());
-        code.is_some_and(|code| codes.contains(&&*code))
+        let Some(error) = of_server(error) else { return false };
+        // undefined_column, undefined_table, and "cached plan must not change result type", one of
+        // many things that are not supported.
+        match error.code() {
+            "42703" | "42P01" => true,
+            "0A000" => error.routine() == Some("RevalidateCachedQuery"),
+            _ => false,
+        }
+    }
+
+    fn refuses_row_locks(error: &sqlx::Error) -> bool {
+        of_server(error).is_some_and(|error| error.routine() == Some("CheckSelectLocking"))
     }
 
     fn load_table<'c>(
@@ -202,6 +212,11 @@ fn neutral(oid: u32, bytes: &[u8]) -> Value {
         TEXT | VARCHAR | BPCHAR | NAME => Value::text(bytes),
         _ => opaque(),
     }
+}
+
+/// What the server itself says, if it does.
+fn of_server(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// NaN has many bit patterns and infinity no JSON number: both stay bytes.

@@ -2,9 +2,10 @@
 
 use super::{Run, rows_of};
 use crate::at::database::{Backend, Steps};
+use crate::at::error::AtError;
 use crate::at::image::key_of;
 use crate::at::locks::Mode;
-use crate::at::plan::{LockMode, LockingRead};
+use crate::at::plan::{LockMode, LockingRead, Refusal};
 
 impl<DB: Backend> Run<'_, DB> {
     /// Runs the read and notes its rows: to be locked with the branch's registration, or, for a
@@ -13,7 +14,9 @@ impl<DB: Backend> Run<'_, DB> {
         &mut self,
         plan: &LockingRead,
     ) -> Result<Steps<DB>, sqlx::Error> {
-        let steps = DB::steps(self.connection, self.bound(&plan.query)).await?;
+        let steps = DB::steps(self.connection, self.bound(&plan.query)).await.map_err(|error| {
+            if DB::refuses_row_locks(&error) { no_row_locks().into() } else { error }
+        })?;
         let table = self.loaded.table.full_name();
         let mut keys = Vec::new();
         for row in rows_of::<DB>(&steps) {
@@ -27,4 +30,11 @@ impl<DB: Backend> Run<'_, DB> {
         }
         Ok(steps)
     }
+}
+
+/// Of what the database alone knows, such as which functions give several rows.
+fn no_row_locks() -> AtError {
+    let reason = "the database locks no rows of it, since it computes over a window or calls a \
+                  function that gives several rows; read the rows first and compute from them";
+    AtError::Refused(Refusal::LockingRead { reason })
 }
