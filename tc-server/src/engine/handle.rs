@@ -137,17 +137,30 @@ impl EngineHandle {
     /// Asks many things at once; every reply, also the word that the engine is busy, goes to the
     /// mailbox under the request's correlation.
     pub fn submit(&self, mailbox: &Arc<dyn Mailbox>, requests: Vec<(Correlation, What)>) {
+        if let Err((reason, refused)) = self.try_submit(mailbox, requests) {
+            refused.into_iter().for_each(|to| mailbox.put(to, Err(reason)));
+            mailbox.flush();
+        }
+    }
+
+    /// As [`EngineHandle::submit`], but of what is not taken in nothing is said to the mailbox.
+    ///
+    /// # Errors
+    ///
+    /// Says why, and which requests are not taken in.
+    pub fn try_submit(
+        &self,
+        mailbox: &Arc<dyn Mailbox>,
+        requests: Vec<(Correlation, What)>,
+    ) -> Result<(), (EngineError, Vec<Correlation>)> {
         let work = requests.into_iter().map(|(correlation, what)| Work::Request {
             request: Request { reply_to: Some(correlation), what },
             destination: Some(Destination::Mailbox(Arc::clone(mailbox))),
         });
-        let Err((reason, refused)) = self.shared.inbox.submit(work.collect()) else { return };
-        for work in refused {
-            if let Work::Request { request: Request { reply_to: Some(to), .. }, .. } = work {
-                mailbox.put(to, Err(reason));
-            }
-        }
-        mailbox.flush();
+        let submitted = self.shared.inbox.submit(work.collect());
+        submitted.map_err(|(reason, refused)| {
+            (reason, refused.iter().filter_map(Work::reply_to).collect())
+        })
     }
 
     /// Gives up requests whose replies nobody waits for any more.

@@ -27,6 +27,16 @@ pub(crate) enum Work {
     View(View),
 }
 
+impl Work {
+    /// Under what the reply is waited for.
+    pub(crate) fn reply_to(&self) -> Option<Correlation> {
+        match self {
+            Self::Request { request, .. } => request.reply_to,
+            Self::View(_) => None,
+        }
+    }
+}
+
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) is_registered: bool,
     /// The client's own names of what it registered, by the core's.
     resources: Arc<HashMap<Arc<str>, Arc<str>>>,
+    /// The core's names of those as databases, by the client's own.
+    databases: Arc<HashMap<Arc<str>, Arc<str>>>,
 }
 
 impl Client {
@@ -44,6 +46,7 @@ impl Client {
             encoding: Encoding::default(),
             is_registered: false,
             resources: Arc::default(),
+            databases: Arc::default(),
         }
     }
 
@@ -74,6 +77,7 @@ impl Client {
         let ids = distinct(resources, max)?;
         let mut registered = Vec::new();
         let mut names = HashMap::clone(&self.resources);
+        let mut databases = HashMap::clone(&self.databases);
         for id in ids {
             let own: Arc<str> = id.into();
             // A client does not say what a resource is.
@@ -84,14 +88,24 @@ impl Client {
                 let shown = label_of(kind, id, &name);
                 let key = ResourceKey { id: Arc::clone(&name), mode: mode_of(kind) };
                 registered.push(RegisteredResource { key, label: shown });
+                if kind == At {
+                    databases.insert(Arc::clone(&own), Arc::clone(&name));
+                }
                 names.insert(name, Arc::clone(&own));
             }
         }
         if names.values().collect::<HashSet<_>>().len() > max {
             return None;
         }
-        self.resources = Arc::new(names);
+        (self.resources, self.databases) = (Arc::new(names), Arc::new(databases));
         Some(registered)
+    }
+
+    /// The core's name for the resource of a branch of this type.
+    pub(super) fn name_of(&self, kind: BranchType, resource: &str) -> Arc<str> {
+        let is_of_database = matches!(kind, BranchType::At | BranchType::Xa);
+        let known = if is_of_database { self.databases.get(resource) } else { None };
+        known.map_or_else(|| name_of(kind, &self.application, resource), Arc::clone)
     }
 
     /// The client's own name of a resource.

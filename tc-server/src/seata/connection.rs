@@ -1,14 +1,16 @@
 //! One connection, from its first bytes to its end.
 //!
-//! Requests are worked on beside each other, each in a task of its own, since one that waits for a
-//! lock must hold up no other; registrations, heartbeats and phase-two answers are taken in order.
-//! BOUNDED: where too many are under way the next is worked on before anything else is read, and
-//! waits for nothing that is still to be read.
+//! Requests are worked on beside each other, since one that waits for a lock must hold up no other:
+//! those that are one question at the engine are handed to it together, others have a task each.
+//! Registrations, heartbeats and phase-two answers are taken in order. BOUNDED: where too many are
+//! under way the next is worked on before anything else is read, and waits for nothing that is
+//! still to be read.
 
 use std::convert::Infallible;
+use std::future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use futures::future::join_all;
@@ -20,18 +22,19 @@ use handfast_seata_wire::message::{
     Registered,
 };
 use handfast_seata_wire::{
-    ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, encode, refuse,
+    ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, refuse,
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Desk, Patience};
 use super::client::Client;
-use super::outbox::Outbox;
+use super::outbox::{Addressee, Outbox};
+use super::pending::{Ending, Pending};
 use super::phase_two::Sink;
+use super::request::{Step, ended, step_of};
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
 
@@ -125,24 +128,24 @@ struct Connection {
     outbox: Outbox,
     client: Arc<Mutex<Client>>,
     seat: Option<Seat>,
-    /// Dropping them gives up the places of their requests in the lock queues.
+    pending: Pending,
+    /// What takes several questions. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
     /// Those of phase two that have come and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
-    room: Arc<Semaphore>,
 }
 
 impl Connection {
     fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
-        let room = Arc::new(Semaphore::new(front.shared.settings.requests_max.max(1)));
+        let pending = Pending::new(front.shared.engine.clone(), outbox.clone());
         let client = Arc::new(Mutex::new(Client::unknown(Dialect::default(), peer)));
         let (requests, answers) = (JoinSet::new(), Vec::new());
-        Self { front, peer, outbox, client, seat: None, requests, answers, room }
+        Self { front, peer, outbox, client, seat: None, pending, requests, answers }
     }
 
     async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
         let Err(ended) = self.read_all(&mut io).await;
-        self.record_answers().await;
+        self.hand_over().await;
         ended
     }
 
@@ -211,14 +214,23 @@ impl Connection {
         bytes: &mut BytesMut,
         is_whole: impl Fn(&[u8]) -> Result<bool, WireError>,
     ) -> Result<(), Ended> {
-        self.record_answers().await;
+        self.hand_over().await;
         let more = async {
             while !is_whole(bytes)? {
                 read_more(io, bytes).await?;
             }
             Ok(())
         };
-        timeout(self.front.shared.settings.silence_limit, more).await.map_err(|_| Ended::Silent)?
+        let more = timeout(self.front.shared.settings.silence_limit, more);
+        tokio::pin!(more);
+        loop {
+            let next_overdue = self.pending.next_overdue();
+            tokio::select! {
+                biased;
+                () = reach(next_overdue) => self.end_overdue(),
+                read = &mut more => return read.map_err(|_elapsed| Ended::Silent)?,
+            }
+        }
     }
 
     /// One frame. A body that cannot be read is refused alone, if its client can be told.
@@ -327,60 +339,101 @@ impl Connection {
             }
             return;
         }
-        let work = async move |desk: Desk| {
+        let has_room = self.has_room();
+        let patience = if has_room { Patience::Configured } else { Patience::None };
+        let (to, desk, outbox) =
+            (self.addressee(id, encoding), self.desk(patience), self.outbox.clone());
+        let work = async move {
             let answers = join_all(parts.into_iter().map(|part| desk.answer(part))).await;
-            in_one_or_apart(id, &ids, answers)
+            for (id, answer) in in_one_or_apart(id, &ids, answers) {
+                outbox.answer(Addressee { id, ..to }, &answer);
+            }
         };
-        self.spawn(work, encoding).await;
+        if has_room {
+            self.requests.spawn(Box::pin(work));
+        } else {
+            // Those under way may wait for what has come with it.
+            self.hand_over().await;
+            work.await;
+        }
     }
 
     async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
-        let work = async move |desk: Desk| desk.answer(request).await.map(|answer| (id, answer));
-        self.spawn(work, encoding).await;
+        let to = self.addressee(id, encoding);
+        if !self.has_room() {
+            // Those under way may wait for what has come with it.
+            self.hand_over().await;
+            if let Some(answer) = self.desk(Patience::None).answer(request).await {
+                self.outbox.answer(to, &answer);
+            }
+            return;
+        }
+        let settings = &self.front.shared.settings;
+        let terms = Patience::Configured.terms(settings);
+        let step = step_of(request, &lock(&self.client), terms);
+        match step {
+            Step::Ask(what, asked) => {
+                let until = Instant::now() + settings.phase_two_wait;
+                self.pending.ask(what, to, asked, until);
+            }
+            Step::Say(answer) => self.outbox.answer(to, &answer),
+            Step::Course(request) => {
+                self.spawn(to, async move |desk: Desk| desk.answer_in_steps(request).await)
+            }
+        }
     }
 
-    /// Answers that came together are recorded together.
-    async fn record_answers(&mut self) {
+    /// What has come together goes to the engine together.
+    async fn hand_over(&mut self) {
+        for Ending { to, xid, decision } in self.pending.hand_over() {
+            self.spawn(to, async move |desk: Desk| desk.end_within(xid, decision).await);
+        }
         if !self.answers.is_empty() {
             let by = Arc::clone(&lock(&self.client).id);
             self.front.answered(std::mem::take(&mut self.answers), &by).await;
         }
     }
 
+    /// Of a decision whose phase two takes too long it is said how it stands.
+    fn end_overdue(&mut self) {
+        for Ending { to, xid, decision } in self.pending.overdue(Instant::now()) {
+            self.spawn(to, async move |desk: Desk| {
+                let status = desk.end_at_once(xid, decision).await?;
+                Some(ended(decision, status, &to.dialect))
+            });
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let under_way = self.pending.len() + self.requests.len();
+        under_way < self.front.shared.settings.requests_max.max(1)
+    }
+
     fn desk(&self, patience: Patience) -> Desk {
         Desk { front: self.front.clone(), client: lock(&self.client).clone(), patience }
     }
 
-    /// Works on a request beside the others, unless too many are under way.
-    async fn spawn<Answers, Working>(
-        &mut self,
-        work: impl FnOnce(Desk) -> Working,
-        encoding: Encoding,
-    ) where
-        Answers: IntoIterator<Item = (i32, Message)>,
-        Working: Future<Output = Answers> + Send + 'static,
+    /// Works on a request beside the others.
+    fn spawn<Working>(&mut self, to: Addressee, work: impl FnOnce(Desk) -> Working)
+    where
+        Working: Future<Output = Option<Message>> + Send + 'static,
     {
-        let Ok(room) = Arc::clone(&self.room).try_acquire_owned() else {
-            // Those under way may wait for just these.
-            self.record_answers().await;
-            for (id, answer) in work(self.desk(Patience::None)).await {
-                self.send(&answer, id, encoding);
-            }
-            return;
-        };
         let working = work(self.desk(Patience::Configured));
-        let (outbox, dialect) = (self.outbox.clone(), lock(&self.client).dialect);
+        let outbox = self.outbox.clone();
         // Moved to its place once: what is spawned is moved several times.
         self.requests.spawn(Box::pin(async move {
-            for (id, answer) in working.await {
-                write(&outbox, &answer, id, encoding, &dialect);
+            if let Some(answer) = working.await {
+                outbox.answer(to, &answer);
             }
-            drop(room);
         }));
     }
 
     fn send(&self, answer: &Message, id: i32, encoding: Encoding) {
-        write(&self.outbox, answer, id, encoding, &lock(&self.client).dialect);
+        self.outbox.answer(self.addressee(id, encoding), answer);
+    }
+
+    fn addressee(&self, id: i32, encoding: Encoding) -> Addressee {
+        Addressee { id, encoding, dialect: lock(&self.client).dialect }
     }
 }
 
@@ -394,16 +447,6 @@ fn in_one_or_apart(id: i32, ids: &[i32], answers: Vec<Option<Message>>) -> Vec<(
     }
     let apart = ids.iter().zip(answers);
     apart.filter_map(|(&id, answer)| answer.map(|answer| (id, answer))).collect()
-}
-
-fn write(outbox: &Outbox, answer: &Message, id: i32, encoding: Encoding, dialect: &Dialect) {
-    let mut frame = Vec::new();
-    match encode(answer, MessageKind::Answer, id, encoding, dialect, &mut frame) {
-        Ok(()) => outbox.put(frame),
-        Err(error) => {
-            tracing::error!(code = error.code(), %error, "an answer cannot be written");
-        }
-    }
 }
 
 /// Reads until the protocol is told, and gives back the version in which to speak.
@@ -420,6 +463,13 @@ async fn greet(
                 return Err(Ended::Protocol(other));
             }
         }
+    }
+}
+
+async fn reach(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => future::pending().await,
     }
 }
 

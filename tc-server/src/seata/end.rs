@@ -4,50 +4,36 @@
 //! a commit for "committed", and asks again when there is none. So no refusal can be said either:
 //! what meets a full queue waits for room. BOUNDED: as any request of a connection.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use handfast_core::{
-    Coordinator, DecidedBy, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome,
-    PhaseTwoOutcome, Rejection, Reply, ReplyWhen, Rounds, What, Xid,
+    Coordinator, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome, PhaseTwoOutcome, Reply,
+    ReplyWhen, What, Xid,
 };
-use handfast_seata_wire::Dialect;
-use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding};
+use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding, Message};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
 
-use super::answer::{Desk, Patience, SAGA, SAGA_NAME, failed, parse};
+use super::answer::{Desk, Patience};
+use super::request::{
+    SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, standing, status_of_end,
+};
 use super::status;
 use crate::dispatch::PhaseTwo as _;
 use crate::engine::EngineError;
 
 impl Desk {
-    /// Branches of AT have committed already; the others are waited for, so that who goes on after
-    /// a commit finds them committed.
-    pub(super) async fn commit(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
-        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
-        let status = self.end_within(xid, Decision::Commit, ReplyWhen::Effective).await?;
-        Some(standing(status::of_commit(status, self.dialect())))
-    }
-
-    pub(super) async fn roll_back(&self, it: &GlobalEnd) -> Option<GlobalStanding> {
-        let Some(xid) = parse(&it.xid) else { return Some(standing(Word::Finished)) };
-        let status = self.end_within(xid, Decision::RollBack, ReplyWhen::Finished).await?;
-        Some(standing(status::of_rollback(status)))
-    }
-
-    /// As [`Self::end`], but phase two is not waited for longer than it may take.
-    async fn end_within(&self, xid: Xid, decision: Decision, when: ReplyWhen) -> Option<Status> {
-        let ended = timeout(self.phase_two_wait(), self.end(xid, decision, when));
-        match ended.await {
+    /// The answer to a decision. Phase two is not waited for longer than it may take.
+    pub(super) async fn end_within(&self, xid: Xid, decision: Decision) -> Option<Message> {
+        let wait = self.front.shared.settings.phase_two_wait;
+        let status = match timeout(wait, self.end(xid, decision, reply_when(decision))).await {
             Ok(status) => status,
             Err(_elapsed) => self.end_at_once(xid, decision).await,
-        }
+        };
+        Some(ended(decision, status?, &self.client.dialect))
     }
 
     /// Decides, unless it is decided, and waits for nothing that follows. Of a global whose votes
     /// are still to come nothing can be said.
-    async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
+    pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
         self.front.shared.engine.tell(vec![ending]).await.ok()?;
         self.standing_of(xid).await.filter(|status| *status != Status::Active)
@@ -139,15 +125,8 @@ impl Desk {
         if self.patience == Patience::None {
             return self.end_at_once(xid, decision).await;
         }
-        match self.ask_patiently(ending(xid, decision, reply_when)).await {
-            Ok(Reply::Status(status)) => Some(status),
-            Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
-            Ok(Reply::Rejected(Rejection::UnknownXid(_))) => Some(Status::Unknown),
-            other => {
-                tracing::warn!(xid = xid.0, ?decision, ?other, "a decision is not answered");
-                None
-            }
-        }
+        let answered = self.ask_patiently(ending(xid, decision, reply_when)).await;
+        status_of_end(xid, decision, answered)
     }
 
     async fn is_saga(&self, xid: Xid) -> Option<bool> {
@@ -175,23 +154,6 @@ impl Desk {
             }
         }
     }
-
-    fn phase_two_wait(&self) -> Duration {
-        self.front.shared.settings.phase_two_wait
-    }
-
-    fn dialect(&self) -> &Dialect {
-        &self.client.dialect
-    }
-}
-
-fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> What {
-    let (by, reason, rounds) = (DecidedBy::Client, Arc::from(""), Rounds::default());
-    What::End { xid, decision, by, reason, reply_when, rounds }
-}
-
-fn standing(status: Word) -> GlobalStanding {
-    GlobalStanding { result: Ok(()), status }
 }
 
 /// What is said of a global of which nothing is known, except to whoever decides it.

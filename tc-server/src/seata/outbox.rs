@@ -2,25 +2,50 @@
 //!
 //! BOUNDED: a client that does not read is cut off when the queue is full.
 
-use handfast_seata_wire::Family;
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::Message;
+use handfast_seata_wire::{Dialect, Encoding, Family, encode};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 
+use super::request::Asked;
+use crate::engine::Answered;
+
 /// Frames that leave in one write.
 const FRAMES_TOGETHER: usize = 256;
+
+/// What nearly every frame has room in.
+pub(super) const FRAME_BYTES: usize = 256;
+
+/// What is kept of the space for one write.
+const WRITE_BYTES_KEPT: usize = FRAMES_TOGETHER * FRAME_BYTES;
+
+/// How a request is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addressee {
+    pub(super) id: i32,
+    pub(super) encoding: Encoding,
+    pub(super) dialect: Dialect,
+}
+
+#[derive(Debug)]
+enum Queued {
+    Frame(Vec<u8>),
+    Reply { to: Addressee, asked: Asked, answered: Answered },
+}
 
 /// The outgoing queue of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
-    queue: Sender<Vec<u8>>,
+    queue: Sender<Queued>,
     overfull: CancellationToken,
 }
 
 /// Takes the queue's other end.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    queue: Receiver<Vec<u8>>,
+    queue: Receiver<Queued>,
 }
 
 impl Outbox {
@@ -30,13 +55,32 @@ impl Outbox {
         (outbox, Outgoing { queue: receiver })
     }
 
-    /// Queues a frame. What cannot be delivered is noticed by the connection's end.
+    /// Queues a frame.
     pub(super) fn put(&self, frame: Vec<u8>) {
-        if let Err(TrySendError::Full(_)) = self.queue.try_send(frame)
+        self.enqueue(Queued::Frame(frame));
+    }
+
+    /// Queues the answer to a request.
+    pub(super) fn answer(&self, to: Addressee, answer: &Message) {
+        let mut frame = Vec::with_capacity(FRAME_BYTES);
+        append(to, answer, &mut frame);
+        self.put(frame);
+    }
+
+    /// Queues what the engine has replied to a request; it is put in words when it leaves.
+    pub(super) fn reply(&self, to: Addressee, asked: Asked, answered: Answered) {
+        self.enqueue(Queued::Reply { to, asked, answered });
+    }
+
+    /// What cannot be delivered is noticed by the connection's end.
+    fn enqueue(&self, queued: Queued) {
+        if let Err(TrySendError::Full(_)) = self.queue.try_send(queued)
             && !self.overfull.is_cancelled()
         {
-            let queued = self.queue.max_capacity();
-            tracing::warn!(queued, "a Seata client does not read: cutting it off");
+            tracing::warn!(
+                queued = self.queue.max_capacity(),
+                "a Seata client does not read: cutting it off"
+            );
             self.overfull.cancel();
         }
     }
@@ -58,7 +102,7 @@ impl Outgoing {
         family: impl Fn() -> Family,
         finish: CancellationToken,
     ) -> std::io::Result<()> {
-        let mut frames = Vec::new();
+        let (mut frames, mut bytes) = (Vec::new(), Vec::new());
         loop {
             let together = match family() {
                 Family::Java => FRAMES_TOGETHER,
@@ -75,8 +119,30 @@ impl Outgoing {
             if taken == 0 {
                 return io.shutdown().await;
             }
-            io.write_all(&frames.concat()).await?;
-            frames.clear();
+            frames.drain(..).for_each(|frame| frame.append_to(&mut bytes));
+            io.write_all(&bytes).await?;
+            bytes.clear();
+            bytes.shrink_to(WRITE_BYTES_KEPT);
         }
+    }
+}
+
+impl Queued {
+    fn append_to(self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Frame(frame) => bytes.extend_from_slice(&frame),
+            Self::Reply { to, asked, answered } => {
+                if let Some(answer) = asked.answer(answered, &to.dialect) {
+                    append(to, &answer, bytes);
+                }
+            }
+        }
+    }
+}
+
+fn append(to: Addressee, answer: &Message, bytes: &mut Vec<u8>) {
+    let Addressee { id, encoding, dialect } = to;
+    if let Err(error) = encode(answer, MessageKind::Answer, id, encoding, &dialect, bytes) {
+        tracing::error!(code = error.code(), %error, "an answer cannot be written");
     }
 }

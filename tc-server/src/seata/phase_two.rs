@@ -11,10 +11,10 @@ use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType};
 
 use super::Front;
-use super::answer::SAGA;
 use super::calls::Asked;
 use super::client::Client;
-use super::outbox::Outbox;
+use super::outbox::{FRAME_BYTES, Outbox};
+use super::request::SAGA;
 use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 
 /// What a saga's client is told of the branch: it has one state machine a global.
@@ -136,7 +136,7 @@ impl Front {
             Decision::RollBack => Message::BranchRollback(end),
         };
         let (encoding, dialect) = (client.encoding, &client.dialect);
-        let mut frame = Vec::new();
+        let mut frame = Vec::with_capacity(FRAME_BYTES);
         match encode(&message, MessageKind::Request, id, encoding, dialect, &mut frame) {
             Ok(()) => outbox.put(frame),
             Err(error) => {
@@ -214,9 +214,11 @@ impl Front {
 
     async fn outcome(&self, asked: &Asked, answer: BranchEnded) -> PhaseTwoOutcome {
         use BranchStatus as S;
-        let error: Arc<str> = match &answer.result {
-            Ok(()) => format!("the client answered {:?}", answer.status).into(),
-            Err(failure) => cut(&failure.message).into(),
+        let error = || -> Arc<str> {
+            match &answer.result {
+                Ok(()) => format!("the client answered {:?}", answer.status).into(),
+                Err(failure) => cut(&failure.message).into(),
+            }
         };
         match (asked.decision, answer.status) {
             (Decision::Commit, S::PhaseTwoCommitted) if answer.result.is_ok() => {
@@ -235,13 +237,13 @@ impl Front {
             (Decision::Commit, S::PhaseTwoRollbacked | S::PhaseOneFailed)
                 if asked.branch == SAGA && answer.result.is_ok() =>
             {
-                tracing::warn!(xid = asked.xid.0, %error, "a saga to be committed is not");
+                tracing::warn!(xid = asked.xid.0, error = %error(), "a saga to be committed is not");
                 PhaseTwoOutcome::Done
             }
             (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable) => {
-                PhaseTwoOutcome::Refused { error, rows: Arc::from([]) }
+                PhaseTwoOutcome::Refused { error: error(), rows: Arc::from([]) }
             }
-            _ => PhaseTwoOutcome::Retryable { error },
+            _ => PhaseTwoOutcome::Retryable { error: error() },
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 use handfast_core::{BranchId, Decision, Effect, Mode, PhaseTwoOutcome, Resolution, What, Xid};
 use tokio::sync::Notify;
 
-use super::answer::SAGA;
+use super::request::SAGA;
 use super::resource::JDBC;
 use crate::dispatch::{Dispatcher, PhaseTwo};
 use crate::engine::EngineHandle;

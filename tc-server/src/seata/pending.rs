@@ -1,0 +1,160 @@
+//! The questions of one connection that the engine has and has not answered.
+//!
+//! What comes together is handed over together, and no task waits for any of it: a reply goes to
+//! the connection's queue. BOUNDED: the connection asks no more than it may have under way.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use handfast_core::{Correlation, Decision, What, Xid};
+use hashbrown::HashMap;
+
+use super::outbox::{Addressee, Outbox};
+use super::request::Asked;
+use crate::engine::{Answered, EngineError, EngineHandle, Mailbox};
+
+/// The questions. Dropping them gives up their places in the lock queues.
+#[derive(Debug)]
+pub(super) struct Pending {
+    engine: EngineHandle,
+    replies: Arc<Replies>,
+    mailbox: Arc<dyn Mailbox>,
+    /// Not handed over yet.
+    gathered: Vec<(Correlation, What)>,
+    /// Not before this there is a decision that has waited long enough.
+    next_overdue: Option<Instant>,
+}
+
+/// Where the engine's replies come in.
+#[derive(Debug)]
+struct Replies {
+    expected: Mutex<HashMap<Correlation, Expected>>,
+    outbox: Outbox,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    to: Addressee,
+    asked: Asked,
+    /// How long it waits for phase two.
+    until: Instant,
+}
+
+/// A decision that is to be brought to its answer in another way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) to: Addressee,
+    pub(super) xid: Xid,
+    pub(super) decision: Decision,
+}
+
+impl Pending {
+    pub(super) fn new(engine: EngineHandle, outbox: Outbox) -> Self {
+        let replies = Arc::new(Replies { expected: Mutex::default(), outbox });
+        let mailbox: Arc<dyn Mailbox> = Arc::<Replies>::clone(&replies);
+        Self { engine, replies, mailbox, gathered: Vec::new(), next_overdue: None }
+    }
+
+    /// How many there are, handed over or not.
+    pub(super) fn len(&self) -> usize {
+        self.replies.lock().len()
+    }
+
+    /// Notes a question, to be handed over with those that come with it. A decision waits until
+    /// then for its phase two.
+    pub(super) fn ask(&mut self, what: What, to: Addressee, asked: Asked, until: Instant) {
+        let correlation = self.engine.next_correlation();
+        self.replies.lock().insert(correlation, Expected { to, asked, until });
+        self.gathered.push((correlation, what));
+        if matches!(asked, Asked::End { .. }) {
+            self.next_overdue.get_or_insert(until);
+        }
+    }
+
+    /// Hands over what has been gathered, and gives back the decisions for which there is no room:
+    /// those cannot be refused.
+    pub(super) fn hand_over(&mut self) -> Vec<Ending> {
+        if self.gathered.is_empty() {
+            return Vec::new();
+        }
+        let gathered = std::mem::take(&mut self.gathered);
+        match self.engine.try_submit(&self.mailbox, gathered) {
+            Ok(()) => Vec::new(),
+            Err((reason, refused)) => {
+                refused.into_iter().filter_map(|it| self.refuse(it, reason)).collect()
+            }
+        }
+    }
+
+    fn refuse(&self, correlation: Correlation, reason: EngineError) -> Option<Ending> {
+        let expected = self.replies.lock().remove(&correlation)?;
+        let Expected { to, asked, .. } = expected;
+        match (asked, reason) {
+            (Asked::End { xid, decision }, EngineError::Busy) => Some(Ending { to, xid, decision }),
+            (_, reason) => {
+                self.replies.outbox.reply(to, asked, Err(reason));
+                None
+            }
+        }
+    }
+
+    /// When to look for decisions that have waited long enough.
+    pub(super) fn next_overdue(&self) -> Option<Instant> {
+        self.next_overdue
+    }
+
+    /// The decisions that have waited long enough for their phase two. They are expected no more.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Ending> {
+        if self.next_overdue.is_none_or(|next| now < next) {
+            return Vec::new();
+        }
+        let mut overdue = Vec::new();
+        self.next_overdue = None;
+        let mut expected = self.replies.lock();
+        expected.retain(|&correlation, it| match it.asked {
+            Asked::End { xid, decision } if it.until <= now => {
+                overdue.push((correlation, Ending { to: it.to, xid, decision }));
+                false
+            }
+            Asked::End { .. } => {
+                let earlier = self.next_overdue.map_or(it.until, |next| next.min(it.until));
+                self.next_overdue = Some(earlier);
+                true
+            }
+            Asked::Begin | Asked::Branch { .. } | Asked::Report => true,
+        });
+        drop(expected);
+        // In the order of asking, not of hashing.
+        overdue.sort_unstable_by_key(|&(correlation, _)| correlation);
+        self.engine.forget(overdue.iter().map(|&(correlation, _)| correlation));
+        overdue.into_iter().map(|(_, ending)| ending).collect()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let expected = std::mem::take(&mut *self.replies.lock());
+        let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
+        // In the order of asking, not of hashing: whose place goes first decides who is next.
+        abandoned.sort_unstable();
+        self.engine.forget(abandoned);
+    }
+}
+
+impl Replies {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Correlation, Expected>> {
+        self.expected.lock().expect("no holder of the replies' lock panics")
+    }
+}
+
+impl Mailbox for Replies {
+    fn put(&self, correlation: Correlation, answered: Answered) {
+        let expected = self.lock().remove(&correlation);
+        if let Some(Expected { to, asked, .. }) = expected {
+            self.outbox.reply(to, asked, answered);
+        }
+    }
+
+    /// The queue has woken its reader.
+    fn flush(&self) {}
+}
