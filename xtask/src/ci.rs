@@ -1,12 +1,11 @@
 //! Everything that a change must pass.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use crate::differential;
 use crate::interop;
 use crate::interrupt::Interrupts;
+use crate::program::Programs;
 use crate::services::Services;
 use crate::sim;
 use crate::test::{cargo, run_tests};
@@ -46,10 +45,12 @@ pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()
     if !skip_tests {
         run_tests(interrupts, &[])?;
     }
-    interop::run_clients(interrupts, &["--short".to_owned()])?;
-    sim::run_seeds(interrupts, &["--seeds".to_owned(), SEEDS.to_owned()])?;
-    differential::run_with_hook(interrupts, HOOK_CASES)?;
-    run_examples(interrupts)
+    let programs = Programs::build(interrupts)?;
+    interop::run_clients(interrupts, programs.command("handfast-interop")?, &["--short"])?;
+    sim::run_seeds(interrupts, programs.command("handfast-sim")?, &["--seeds", SEEDS])?;
+    run_examples(interrupts, programs)?;
+    // Last: it builds what stands on SQLite's driver anew.
+    differential::run_with_hook(interrupts, HOOK_CASES)
 }
 
 /// What one database needs must not lean on another's being there.
@@ -65,39 +66,35 @@ fn check_features(interrupts: &Interrupts) -> Result<()> {
 /// Runs the examples at their own small size: in AT mode on each database, and once with a
 /// coordinator that dies; in the other modes where they differ; as a choreography by each broker,
 /// with relays and consumers that die; the sale on each database. Their tests do the rest.
-fn run_examples(interrupts: &Interrupts) -> Result<()> {
+fn run_examples(interrupts: &Interrupts, programs: Programs) -> Result<()> {
     let services = Services::start(interrupts)?;
-    interrupts.run(&mut example("order-payment", &[]))?;
-    interrupts.run(&mut example("order-payment", &["--crash-coordinator", CRASHES]))?;
-    interrupts.run(&mut example("order-payment-tcc", &[]))?;
-    interrupts.run(&mut example("order-payment-saga", &[]))?;
-    interrupts.run(&mut example("order-payment-outbox", &[]))?;
+    let run = |name: &str, arguments: &[&str]| {
+        let mut example = programs.command(name)?;
+        interrupts.run(example.args(["--concurrency", "8"]).args(arguments))
+    };
+    run("order-payment", &[])?;
+    run("order-payment", &["--crash-coordinator", CRASHES])?;
+    run("order-payment-tcc", &[])?;
+    run("order-payment-saga", &[])?;
+    run("order-payment-outbox", &[])?;
     for broker in services.broker_urls()? {
         let killed = ["--broker", &broker, "--kill-workers", KILLS];
-        interrupts.run(&mut example("order-payment-outbox", &killed))?;
+        run("order-payment-outbox", &killed)?;
     }
-    interrupts.run(&mut example("flash-sale", &SALE))?;
-    interrupts.run(&mut recipes(&services.redis_url()?, &services.zookeeper_url()?))?;
+    run("flash-sale", &SALE)?;
+    run_recipes(interrupts, programs, &services)?;
     for url in services.sql_urls()? {
         let sale = [&SALE[..], &["--database", &url]].concat();
-        interrupts.run(&mut example("flash-sale", &sale))?;
-        interrupts.run(&mut example("order-payment", &["--database", &url]))?;
-        interrupts.run(&mut example("order-payment-xa", &["--database", &url]))?;
+        run("flash-sale", &sale)?;
+        run("order-payment", &["--database", &url])?;
+        run("order-payment-xa", &["--database", &url])?;
     }
     Ok(())
 }
 
 /// Recipes for locks that are wrong: they must fail, and ours must not.
-fn recipes(redis: &str, zookeeper: &str) -> Command {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "-p", "seed-defects", "--", "all", "--redis", redis]);
-    command.args(["--zookeeper", zookeeper]);
-    command
-}
-
-fn example(package: &str, arguments: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "-p", package, "--", "--concurrency", "8"]);
-    command.args(arguments);
-    command
+fn run_recipes(interrupts: &Interrupts, programs: Programs, services: &Services) -> Result<()> {
+    let mut recipes = programs.command("seed-defects")?;
+    recipes.args(["all", "--redis", &services.redis_url()?]);
+    interrupts.run(recipes.args(["--zookeeper", &services.zookeeper_url()?]))
 }

@@ -1,6 +1,8 @@
 //! The run of real Seata clients against the coordinator.
 
 use std::env;
+use std::ffi::OsStr;
+use std::process::Command;
 
 use anyhow::Result;
 use handfast_test_services::Kind;
@@ -44,16 +46,18 @@ const GO: Needed = Needed {
 };
 
 /// Installs tools and databases if need be, builds the coordinator, and runs `handfast-interop`.
-pub(crate) fn run_clients(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
+pub(crate) fn run_clients<T: AsRef<OsStr>>(
+    interrupts: &Interrupts,
+    mut clients: Command,
+    arguments: &[T],
+) -> Result<()> {
     install_missing(interrupts, &[JAVA, MAVEN, GO])?;
     services::install(interrupts, &Kind::SQL)?;
     let mut build = cargo();
     // As the tests of the workspace build it: after them there is nothing to build.
     build.args(["test", "--quiet", "--workspace", "--test", "seata", "--no-run"]);
     interrupts.run(&mut build)?;
-    let mut command = cargo();
-    command.args(["run", "--quiet", "-p", "handfast-interop", "--"]).args(arguments);
-    interrupts.run(&mut command)
+    interrupts.run(clients.args(arguments))
 }
 
 fn in_path(program: &str) -> bool {

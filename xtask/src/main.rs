@@ -13,6 +13,7 @@ mod libclang;
 mod mutations;
 mod optimize;
 mod pauses;
+mod program;
 mod say;
 mod services;
 mod sim;
@@ -102,9 +103,13 @@ fn run(task: Task) -> Result<()> {
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
-        Task::Sim { arguments } => sim::run_seeds(&interrupts, &arguments),
+        Task::Sim { arguments } => {
+            sim::run_seeds(&interrupts, program::package("handfast-sim"), &arguments)
+        }
         Task::Differential(options) => differential::run_statements(&interrupts, &options),
-        Task::Interop { arguments } => interop::run_clients(&interrupts, &arguments),
+        Task::Interop { arguments } => {
+            interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)
+        }
         Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
         Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
         Task::Optimize => optimize::build(&interrupts),
