@@ -8,6 +8,8 @@ use crate::error::WireError;
 /// text as an empty one.
 pub(crate) const SHORT_TEXT_BYTES_MAX: usize = 32_767;
 
+const ORDINARY_BODY_BYTES: usize = 256;
+
 /// Takes fields off the front of a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
@@ -94,6 +96,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// With room for a body of ordinary size: most are written without growing.
+    pub(crate) fn with_room() -> Self {
+        Self { bytes: Vec::with_capacity(ORDINARY_BODY_BYTES) }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }

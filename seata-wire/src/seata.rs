@@ -28,7 +28,7 @@ pub(crate) fn read(body: &[u8], dialect: &Dialect, limits: &Limits) -> Result<Me
 
 /// Writes a body.
 pub(crate) fn write(message: &Message, dialect: &Dialect) -> Result<Vec<u8>, WireError> {
-    let mut writer = Writer::default();
+    let mut writer = Writer::with_room();
     write_typed(message, &mut writer, dialect)?;
     Ok(writer.into_bytes())
 }
