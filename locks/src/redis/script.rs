@@ -24,12 +24,16 @@
 /// and nothing. Answers for each the fence, or 1 when it is free, or 0 with everything as it was:
 /// then it takes [`ASK`] or [`LEAVE`], which also tell what is wrong with a lock that fails here.
 pub(super) const SHORT: &str = r"
-local time = redis.call('TIME')
--- As in next_fence().
-local fence = time[1] * 1000000 + time[2]
-local counter_says = string.format('%.0f', fence)
+local fence, counter_says
+-- As next_fence(), once for all locks of the call.
+local function look_at_clock()
+  local time = redis.call('TIME')
+  fence = time[1] * 1000000 + time[2]
+  counter_says = string.format('%.0f', fence)
+end
 local function take(lock, counter, holder, lease)
   if not redis.call('SET', lock, holder, 'NX', 'PX', lease) then return 0 end
+  if not fence then look_at_clock() end
   local last = redis.call('GETSET', counter, counter_says) or '0'
   if (tonumber(last) or fence) < fence then return fence end
   redis.call('SET', counter, last)
