@@ -11,17 +11,17 @@ use handfast_seata_wire::value::{BranchType, ExceptionCode};
 
 use super::client::Client;
 use super::request::{
-    self, Asked, NO_APPLICATION, Step, Terms, begun_of, failed, machine, parse, refused, step_of,
+    self, NO_APPLICATION, Question, Step, Terms, begun_of, failed, machine, parse, refused, step_of,
 };
 use super::rows::rows;
 use super::{Front, SERVER_VERSION, Settings};
 use crate::engine::EngineError;
 
 /// What answers the requests of one client.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Desk {
     pub(super) front: Front,
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     pub(super) patience: Patience,
 }
 
@@ -50,8 +50,12 @@ impl Desk {
     /// The answer, if there is one.
     pub(super) async fn answer(&self, request: Message) -> Option<Message> {
         match step_of(request, &self.client, self.terms()) {
-            Step::Ask(_, Asked::End { xid, decision }) => self.end_within(xid, decision).await,
-            Step::Ask(what, asked) => asked.answer(self.ask(what).await, &self.client.dialect),
+            Step::Ask(_, Question::End { xid, decision }) => {
+                self.end_within(xid, decision, &self.client.dialect).await
+            }
+            Step::Ask(what, question) => {
+                question.answer(self.ask(what).await, &self.client.dialect)
+            }
             Step::Say(answer) => Some(answer),
             Step::Course(request) => self.answer_in_steps(request).await,
         }
@@ -72,7 +76,7 @@ impl Desk {
             Message::RegisterTm(_) => Some(Message::RegisterTmResult(in_a_merged_request())),
             Message::RegisterRm(_) => Some(Message::RegisterRmResult(in_a_merged_request())),
             Message::UnregisterRm(_) => Some(Message::UnregisterRmResult(in_a_merged_request())),
-            // One question each.
+            // One question each: they do not come here.
             Message::GlobalCommit(_)
             | Message::GlobalRollback(_)
             | Message::BranchRegister(_)

@@ -1,7 +1,8 @@
 //! One connection, from its first bytes to its end.
 //!
 //! Requests are worked on beside each other, since one that waits for a lock must hold up no other:
-//! those that are one question at the engine are handed to it together, others have a task each.
+//! those that are one question at the engine are handed to it together; others, and those whose
+//! answers leave in one frame, have a task.
 //! Registrations, heartbeats and phase-two answers are taken in order. BOUNDED: where too many are
 //! under way the next is worked on before anything else is read, and waits for nothing that is
 //! still to be read.
@@ -116,7 +117,8 @@ fn report(peer: SocketAddr, ended: &Ended, unwritten: Option<std::io::Error>) {
     }
 }
 
-fn lock(client: &Mutex<Client>) -> MutexGuard<'_, Client> {
+/// It is locked for moments only: the engine's task takes it to make calls.
+fn lock(client: &Mutex<Arc<Client>>) -> MutexGuard<'_, Arc<Client>> {
     client.lock().expect("no holder of a client's lock panics")
 }
 
@@ -126,10 +128,10 @@ struct Connection {
     front: Front,
     peer: SocketAddr,
     outbox: Outbox,
-    client: Arc<Mutex<Client>>,
+    client: Arc<Mutex<Arc<Client>>>,
     seat: Option<Seat>,
     pending: Pending,
-    /// What takes several questions. Dropping it gives up their places in the lock queues.
+    /// What has a task of its own. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
     /// Those of phase two that have come and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
@@ -138,13 +140,14 @@ struct Connection {
 impl Connection {
     fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
         let pending = Pending::new(front.shared.engine.clone(), outbox.clone());
-        let client = Arc::new(Mutex::new(Client::unknown(Dialect::default(), peer)));
+        let client = Arc::new(Mutex::new(Arc::new(Client::unknown(Dialect::default(), peer))));
         let (requests, answers) = (JoinSet::new(), Vec::new());
         Self { front, peer, outbox, client, seat: None, pending, requests, answers }
     }
 
     async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
         let Err(ended) = self.read_all(&mut io).await;
+        // What came before the end counts, although nobody is told of it.
         self.hand_over().await;
         ended
     }
@@ -154,7 +157,7 @@ impl Connection {
         let mut bytes = BytesMut::new();
         let first = async { greet(io, &mut bytes).await };
         let version = timeout(limit, first).await.map_err(|_elapsed| Ended::Silent)??;
-        lock(&self.client).dialect.frame = version;
+        self.update(|client| client.dialect.frame = version);
         match version {
             FrameVersion::V0 => self.read_frames_v0(io, bytes).await,
             FrameVersion::V1 | FrameVersion::V2 => self.read_frames(io, bytes).await,
@@ -201,7 +204,6 @@ impl Connection {
                 continue;
             };
             bytes.advance(length);
-            while self.requests.try_join_next().is_some() {}
             let Received { header, message, encoding } = frame.try_into()?;
             self.take_message(header, message, encoding).await;
         }
@@ -235,15 +237,18 @@ impl Connection {
 
     /// One frame. A body that cannot be read is refused alone, if its client can be told.
     async fn take(&mut self, frame: &Frame<'_>) -> Result<(), Ended> {
-        while self.requests.try_join_next().is_some() {}
-        let dialect = lock(&self.client).dialect;
+        let (dialect, known) = {
+            let client = lock(&self.client);
+            (client.dialect, client.encoding)
+        };
         let received = match decode(frame, &dialect, &self.front.shared.settings.limits) {
             Ok(received) => received,
             Err(error) => return self.refuse(frame, &dialect, error),
         };
         let Received { header, message, encoding } = received;
-        if header.kind != MessageKind::Ping && header.kind != MessageKind::Pong {
-            lock(&self.client).encoding = encoding;
+        let is_heartbeat = matches!(header.kind, MessageKind::Ping | MessageKind::Pong);
+        if encoding != known && !is_heartbeat {
+            self.update(|client| client.encoding = encoding);
         }
         self.take_message(header, message, encoding).await;
         Ok(())
@@ -289,18 +294,17 @@ impl Connection {
     }
 
     fn register_tm(&mut self, it: &Register, one_way: bool) -> Registered {
-        lock(&self.client).introduce(it, one_way);
+        self.update(|client| client.introduce(it, one_way));
         self.sit_down();
         Registered::accepted(SERVER_VERSION)
     }
 
     fn register_rm(&mut self, it: &RegisterResources) -> Registered {
         let max = self.front.shared.settings.resources_max;
-        let registered = {
-            let mut client = lock(&self.client);
+        let registered = self.update(|client| {
             client.introduce(&it.client, false);
             client.add_resources(it, max)
-        };
+        });
         let Some(resources) = registered else {
             let reason = format!("HF-SEATA-TOO-LARGE: more than {max} resources");
             return Registered::refused(SERVER_VERSION, &reason);
@@ -370,11 +374,12 @@ impl Connection {
         }
         let settings = &self.front.shared.settings;
         let terms = Patience::Configured.terms(settings);
-        let step = step_of(request, &lock(&self.client), terms);
+        let client = self.client();
+        let step = step_of(request, &client, terms);
         match step {
-            Step::Ask(what, asked) => {
-                let until = Instant::now() + settings.phase_two_wait;
-                self.pending.ask(what, to, asked, until);
+            Step::Ask(what, question) => {
+                let until = Instant::now().checked_add(settings.phase_two_wait);
+                self.pending.ask(what, to, question, until);
             }
             Step::Say(answer) => self.outbox.answer(to, &answer),
             Step::Course(request) => {
@@ -386,8 +391,11 @@ impl Connection {
     /// What has come together goes to the engine together.
     async fn hand_over(&mut self) {
         for Ending { to, xid, decision } in self.pending.hand_over() {
-            self.spawn(to, async move |desk: Desk| desk.end_within(xid, decision).await);
+            self.spawn(to, async move |desk: Desk| {
+                desk.end_within(xid, decision, &to.dialect).await
+            });
         }
+        self.end_overdue();
         if !self.answers.is_empty() {
             let by = Arc::clone(&lock(&self.client).id);
             self.front.answered(std::mem::take(&mut self.answers), &by).await;
@@ -404,13 +412,27 @@ impl Connection {
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&mut self) -> bool {
+        while self.requests.try_join_next().is_some() {}
         let under_way = self.pending.len() + self.requests.len();
         under_way < self.front.shared.settings.requests_max.max(1)
     }
 
     fn desk(&self, patience: Patience) -> Desk {
-        Desk { front: self.front.clone(), client: lock(&self.client).clone(), patience }
+        Desk { front: self.front.clone(), client: self.client(), patience }
+    }
+
+    /// As it is known now.
+    fn client(&self) -> Arc<Client> {
+        Arc::clone(&lock(&self.client))
+    }
+
+    /// Nobody else changes it, so that it is not locked for as long as this takes.
+    fn update<T>(&self, change: impl FnOnce(&mut Client) -> T) -> T {
+        let mut client = Client::clone(&self.client());
+        let changed = change(&mut client);
+        *lock(&self.client) = Arc::new(client);
+        changed
     }
 
     /// Works on a request beside the others.

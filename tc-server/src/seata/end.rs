@@ -8,6 +8,7 @@ use handfast_core::{
     Coordinator, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome, PhaseTwoOutcome, Reply,
     ReplyWhen, What, Xid,
 };
+use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding, Message};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
@@ -22,13 +23,18 @@ use crate::engine::EngineError;
 
 impl Desk {
     /// The answer to a decision. Phase two is not waited for longer than it may take.
-    pub(super) async fn end_within(&self, xid: Xid, decision: Decision) -> Option<Message> {
+    pub(super) async fn end_within(
+        &self,
+        xid: Xid,
+        decision: Decision,
+        dialect: &Dialect,
+    ) -> Option<Message> {
         let wait = self.front.shared.settings.phase_two_wait;
         let status = match timeout(wait, self.end(xid, decision, reply_when(decision))).await {
             Ok(status) => status,
             Err(_elapsed) => self.end_at_once(xid, decision).await,
         };
-        Some(ended(decision, status?, &self.client.dialect))
+        Some(ended(decision, status?, dialect))
     }
 
     /// Decides, unless it is decided, and waits for nothing that follows. Of a global whose votes

@@ -9,7 +9,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 
-use super::request::Asked;
+use super::request::Question;
 use crate::engine::Answered;
 
 /// Frames that leave in one write.
@@ -32,7 +32,7 @@ pub(super) struct Addressee {
 #[derive(Debug)]
 enum Queued {
     Frame(Vec<u8>),
-    Reply { to: Addressee, asked: Asked, answered: Answered },
+    Reply { to: Addressee, question: Question, answered: Answered },
 }
 
 /// The outgoing queue of one connection.
@@ -64,12 +64,14 @@ impl Outbox {
     pub(super) fn answer(&self, to: Addressee, answer: &Message) {
         let mut frame = Vec::with_capacity(FRAME_BYTES);
         append(to, answer, &mut frame);
-        self.put(frame);
+        if !frame.is_empty() {
+            self.put(frame);
+        }
     }
 
     /// Queues what the engine has replied to a request; it is put in words when it leaves.
-    pub(super) fn reply(&self, to: Addressee, asked: Asked, answered: Answered) {
-        self.enqueue(Queued::Reply { to, asked, answered });
+    pub(super) fn reply(&self, to: Addressee, question: Question, answered: Answered) {
+        self.enqueue(Queued::Reply { to, question, answered });
     }
 
     /// What cannot be delivered is noticed by the connection's end.
@@ -104,13 +106,9 @@ impl Outgoing {
     ) -> std::io::Result<()> {
         let (mut frames, mut bytes) = (Vec::new(), Vec::new());
         loop {
-            let together = match family() {
-                Family::Java => FRAMES_TOGETHER,
-                Family::Go => 1,
-            };
             let taken = tokio::select! {
                 biased;
-                taken = self.queue.recv_many(&mut frames, together) => taken,
+                taken = self.queue.recv_many(&mut frames, FRAMES_TOGETHER) => taken,
                 () = finish.cancelled(), if !self.queue.is_closed() => {
                     self.queue.close();
                     continue;
@@ -119,7 +117,14 @@ impl Outgoing {
             if taken == 0 {
                 return io.shutdown().await;
             }
-            frames.drain(..).for_each(|frame| frame.append_to(&mut bytes));
+            let apart = family() == Family::Go;
+            for frame in frames.drain(..) {
+                frame.append_to(&mut bytes);
+                if apart {
+                    io.write_all(&bytes).await?;
+                    bytes.clear();
+                }
+            }
             io.write_all(&bytes).await?;
             bytes.clear();
             bytes.shrink_to(WRITE_BYTES_KEPT);
@@ -131,8 +136,8 @@ impl Queued {
     fn append_to(self, bytes: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => bytes.extend_from_slice(&frame),
-            Self::Reply { to, asked, answered } => {
-                if let Some(answer) = asked.answer(answered, &to.dialect) {
+            Self::Reply { to, question, answered } => {
+                if let Some(answer) = question.answer(answered, &to.dialect) {
                     append(to, &answer, bytes);
                 }
             }

@@ -1,4 +1,4 @@
-//! The questions of one connection that the engine has and has not answered.
+//! The questions of one connection that are not answered yet, handed over or not.
 //!
 //! What comes together is handed over together, and no task waits for any of it: a reply goes to
 //! the connection's queue. BOUNDED: the connection asks no more than it may have under way.
@@ -10,7 +10,7 @@ use handfast_core::{Correlation, Decision, What, Xid};
 use hashbrown::HashMap;
 
 use super::outbox::{Addressee, Outbox};
-use super::request::Asked;
+use super::request::Question;
 use crate::engine::{Answered, EngineError, EngineHandle, Mailbox};
 
 /// The questions. Dropping them gives up their places in the lock queues.
@@ -35,9 +35,9 @@ struct Replies {
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     to: Addressee,
-    asked: Asked,
-    /// How long it waits for phase two.
-    until: Instant,
+    question: Question,
+    /// Until when a decision waits for its phase two, if there is an end to that.
+    until: Option<Instant>,
 }
 
 /// A decision that is to be brought to its answer in another way.
@@ -60,14 +60,21 @@ impl Pending {
         self.replies.lock().len()
     }
 
-    /// Notes a question, to be handed over with those that come with it. A decision waits until
-    /// then for its phase two.
-    pub(super) fn ask(&mut self, what: What, to: Addressee, asked: Asked, until: Instant) {
+    /// Notes a question, to be handed over with those that come with it. A decision waits for its
+    /// phase two until `until`.
+    pub(super) fn ask(
+        &mut self,
+        what: What,
+        to: Addressee,
+        question: Question,
+        until: Option<Instant>,
+    ) {
         let correlation = self.engine.next_correlation();
-        self.replies.lock().insert(correlation, Expected { to, asked, until });
+        self.replies.lock().insert(correlation, Expected { to, question, until });
         self.gathered.push((correlation, what));
-        if matches!(asked, Asked::End { .. }) {
-            self.next_overdue.get_or_insert(until);
+        if matches!(question, Question::End { .. }) {
+            // It is not earlier than those before it.
+            self.next_overdue = self.next_overdue.or(until);
         }
     }
 
@@ -88,11 +95,13 @@ impl Pending {
 
     fn refuse(&self, correlation: Correlation, reason: EngineError) -> Option<Ending> {
         let expected = self.replies.lock().remove(&correlation)?;
-        let Expected { to, asked, .. } = expected;
-        match (asked, reason) {
-            (Asked::End { xid, decision }, EngineError::Busy) => Some(Ending { to, xid, decision }),
+        let Expected { to, question, .. } = expected;
+        match (question, reason) {
+            (Question::End { xid, decision }, EngineError::Busy) => {
+                Some(Ending { to, xid, decision })
+            }
             (_, reason) => {
-                self.replies.outbox.reply(to, asked, Err(reason));
+                self.replies.outbox.reply(to, question, Err(reason));
                 None
             }
         }
@@ -104,26 +113,28 @@ impl Pending {
     }
 
     /// The decisions that have waited long enough for their phase two. They are expected no more.
+    /// What has been gathered must have been handed over: the engine cannot forget what it has yet
+    /// to be asked.
     pub(super) fn overdue(&mut self, now: Instant) -> Vec<Ending> {
+        debug_assert!(self.gathered.is_empty(), "handed over first");
         if self.next_overdue.is_none_or(|next| now < next) {
             return Vec::new();
         }
-        let mut overdue = Vec::new();
-        self.next_overdue = None;
+        let (mut overdue, mut next_overdue) = (Vec::new(), None);
         let mut expected = self.replies.lock();
-        expected.retain(|&correlation, it| match it.asked {
-            Asked::End { xid, decision } if it.until <= now => {
+        expected.retain(|&correlation, it| match it.question {
+            Question::End { xid, decision } if it.until.is_some_and(|until| until <= now) => {
                 overdue.push((correlation, Ending { to: it.to, xid, decision }));
                 false
             }
-            Asked::End { .. } => {
-                let earlier = self.next_overdue.map_or(it.until, |next| next.min(it.until));
-                self.next_overdue = Some(earlier);
+            Question::End { .. } => {
+                next_overdue = next_overdue.into_iter().chain(it.until).min();
                 true
             }
-            Asked::Begin | Asked::Branch { .. } | Asked::Report => true,
+            Question::Begin | Question::Branch { .. } | Question::Report => true,
         });
         drop(expected);
+        self.next_overdue = next_overdue;
         // In the order of asking, not of hashing.
         overdue.sort_unstable_by_key(|&(correlation, _)| correlation);
         self.engine.forget(overdue.iter().map(|&(correlation, _)| correlation));
@@ -150,8 +161,8 @@ impl Replies {
 impl Mailbox for Replies {
     fn put(&self, correlation: Correlation, answered: Answered) {
         let expected = self.lock().remove(&correlation);
-        if let Some(Expected { to, asked, .. }) = expected {
-            self.outbox.reply(to, asked, answered);
+        if let Some(Expected { to, question, .. }) = expected {
+            self.outbox.reply(to, question, answered);
         }
     }
 

@@ -29,12 +29,12 @@ const RECOVERY_MS_MIN: u64 = 60_000;
 pub(super) struct Sink {
     pub(super) front: Front,
     pub(super) outbox: Outbox,
-    pub(super) client: Arc<Mutex<Client>>,
+    pub(super) client: Arc<Mutex<Arc<Client>>>,
 }
 
 impl CallSink for Sink {
     fn put(&self, batch: CallBatch) {
-        let client = self.client.lock().expect("no holder of a client's lock panics").clone();
+        let client = Arc::clone(&self.client.lock().expect("no holder of a client's lock panics"));
         for call in batch.calls {
             let (xid, branch) = (call.xid.0, call.branch.0);
             match Owed::of(call) {
@@ -46,7 +46,7 @@ impl CallSink for Sink {
 }
 
 impl Sink {
-    fn call(&self, client: &Client, owed: Owed) {
+    fn call(&self, client: &Arc<Client>, owed: Owed) {
         match owed.kind {
             // Nothing is asked of the client: it has done what there is to do.
             _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
@@ -54,7 +54,7 @@ impl Sink {
             }
             BranchType::Saga => {
                 let (front, outbox) = (self.front.clone(), self.outbox.clone());
-                let client = client.clone();
+                let client = Arc::clone(client);
                 // It is told how the global stands, which must be asked for first.
                 tokio::spawn(async move {
                     let data = front.saga_data(&owed).await;

@@ -1,6 +1,7 @@
 //! What one request asks of the engine, and what the reply says to its client.
 //!
-//! Pure. Nearly every request is one question; those that take several are in `answer` and `end`.
+//! It asks nobody itself and waits for nothing. Nearly every request is one question; those that
+//! take several are in `answer` and `end`.
 
 use std::sync::Arc;
 
@@ -38,16 +39,16 @@ pub(super) const NO_APPLICATION: &str = "the client has not said of which applic
 #[derive(Debug)]
 pub(super) enum Step {
     /// It is this question.
-    Ask(What, Asked),
+    Ask(What, Question),
     /// It is answered without one.
     Say(Message),
     /// It takes several, or is none.
     Course(Message),
 }
 
-/// What was asked, as far as its answer depends on it.
+/// What is asked, as far as its answer depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Question {
     Begin,
     Branch { id: i64, is_saga: bool, holds_rows: bool },
     Report,
@@ -67,7 +68,7 @@ pub(super) struct Terms {
 pub(super) fn step_of(request: Message, client: &Client, terms: Terms) -> Step {
     match request {
         Message::GlobalBegin(it) if !it.name.starts_with(SAGA_NAME) => {
-            Step::Ask(beginning(it, client), Asked::Begin)
+            Step::Ask(beginning(it, client), Question::Begin)
         }
         Message::BranchRegister(it) => registering(&it, client, terms)
             .unwrap_or_else(|failure| Step::Say(registered(Err(failure)))),
@@ -78,7 +79,7 @@ pub(super) fn step_of(request: Message, client: &Client, terms: Terms) -> Step {
     }
 }
 
-impl Asked {
+impl Question {
     /// What the reply says; nothing where a wrong word would do harm, so that the client asks again.
     pub(super) fn answer(self, answered: Answered, dialect: &Dialect) -> Option<Message> {
         match self {
@@ -136,8 +137,8 @@ fn registering(it: &BranchRegister, client: &Client, terms: Terms) -> Result<Ste
         false => branch(BranchId(id.cast_unsigned()), it, client, terms)?,
     };
     let holds_rows = it.application_data.contains(OPENED_BY_APPLICATION);
-    let asked = Asked::Branch { id, is_saga, holds_rows };
-    Ok(Step::Ask(What::RegisterBranch { xid, branch, wait: terms.wait }, asked))
+    let question = Question::Branch { id, is_saga, holds_rows };
+    Ok(Step::Ask(What::RegisterBranch { xid, branch, wait: terms.wait }, question))
 }
 
 /// Why nobody could ever be asked to end the branch.
@@ -208,7 +209,7 @@ fn reporting(it: BranchReport) -> Step {
     let branch = BranchId(it.branch_id.cast_unsigned());
     let outcome = phase_one_outcome(it.status);
     let application_data = it.application_data.into_bytes().into();
-    Step::Ask(What::ReportBranch { xid, branch, outcome, application_data }, Asked::Report)
+    Step::Ask(What::ReportBranch { xid, branch, outcome, application_data }, Question::Report)
 }
 
 fn reported_of(answered: Answered) -> TxResult {
@@ -250,7 +251,7 @@ fn end(it: &GlobalEnd, decision: Decision) -> Step {
     let Some(xid) = parse(&it.xid) else {
         return Step::Say(standing_after(decision, Word::Finished));
     };
-    Step::Ask(ending(xid, decision, reply_when(decision)), Asked::End { xid, decision })
+    Step::Ask(ending(xid, decision, reply_when(decision)), Question::End { xid, decision })
 }
 
 /// Branches of AT have committed already when a commit is decided; the others are waited for, so

@@ -113,12 +113,17 @@ fn without_values(resource: &str) -> String {
     let mut starts: Vec<usize> = keys.filter_map(value).collect();
     starts.sort_unstable();
     let (mut kept, mut at) = (String::new(), 0);
+    let (mut seen, mut is_of_host) = (0, false);
     for start in starts {
+        let between = &resource[seen..start];
+        is_of_host =
+            between.rfind(['(', ')']).map_or(is_of_host, |it| between[it..].starts_with('('));
+        seen = start;
         // What is within a value is a part of it.
         if start >= at {
             kept.push_str(&resource[at..start]);
             kept.push_str(MASK);
-            at = start + value_bytes(&resource[..start], &resource[start..]);
+            at = start + value_bytes(is_of_host, &resource[start..]);
         }
     }
     kept + &resource[at..]
@@ -126,12 +131,11 @@ fn without_values(resource: &str) -> String {
 
 /// How long the value is at whose beginning the text is. In quotes a backslash hides the next. Of
 /// the parameters of one host, `(host=a,password=b)`, a value ends with its parameter.
-fn value_bytes(before: &str, text: &str) -> usize {
+fn value_bytes(is_of_host: bool, text: &str) -> usize {
     let close = match text.chars().next() {
         Some(quote @ ('\'' | '"')) => quote,
         Some('{') => '}',
         Some(_) | None => {
-            let is_of_host = before.rfind('(') > before.rfind(')');
             let ends = |it: char| {
                 it.is_whitespace() || "&;".contains(it) || is_of_host && ",|)".contains(it)
             };
