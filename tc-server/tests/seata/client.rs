@@ -205,6 +205,12 @@ impl Client {
         self.io.write_all(bytes).await.unwrap();
     }
 
+    /// Sends nothing more, and waits until the coordinator has ended the connection for that.
+    pub(crate) async fn hang_up(mut self) {
+        self.io.shutdown().await.unwrap();
+        while self.read().await.is_some() {}
+    }
+
     pub(crate) async fn answer_to(&mut self, id: i32) -> Message {
         let is_answer =
             |it: &Received| it.header.id == id && it.header.kind != MessageKind::Request;

@@ -1,5 +1,6 @@
 //! Lock conflicts and queries.
 
+use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalLockQueried, Message};
 use handfast_seata_wire::value::{BranchType, ExceptionCode, GlobalStatus};
 
@@ -18,6 +19,23 @@ async fn a_lock_that_is_let_go_in_time_is_no_conflict() {
         tokio::join!(holder.commit(&held), waiter.branch(&wanted, DATABASE, "T:1;"));
     assert_eq!(committed, GlobalStatus::Committed);
     assert!(granted > 0);
+}
+
+#[tokio::test]
+async fn who_is_gone_waits_for_no_lock() {
+    let server = start_with(|seata| seata.lock_wait_ms = 60_000).await;
+    let mut holder = Client::rm(&server, "2.3.0", DATABASE).await;
+    let mut waiter = Client::rm(&server, "2.3.0", DATABASE).await;
+    let (held, wanted) = (holder.begin(60_000).await, waiter.begin(60_000).await);
+    holder.branch(&held, DATABASE, "t:1").await;
+    let register = branch(&wanted, BranchType::At, DATABASE, "t:1");
+    waiter.send(&Message::BranchRegister(register), MessageKind::Request).await;
+    // It stands in the queue when what comes behind it is answered.
+    waiter.begin(60_000).await;
+    waiter.hang_up().await;
+    holder.commit(&held).await;
+    let next = holder.begin(60_000).await;
+    holder.branch(&next, DATABASE, "t:1").await;
 }
 
 #[tokio::test]
