@@ -151,3 +151,68 @@ fn append(to: Addressee, answer: &Message, bytes: &mut Vec<u8>) {
         tracing::error!(code = error.code(), %error, "an answer cannot be written");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    /// Remembers each write by itself.
+    #[derive(Clone, Debug, Default)]
+    struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl AsyncWrite for Writes {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.0.lock().unwrap().push(bytes.to_vec());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// What is written when a client says of which family it is while its writer waits.
+    async fn first_writes(family: Family) -> Vec<Vec<u8>> {
+        let (outbox, mut outgoing) = Outbox::new(8);
+        let (is_known, writes) = (AtomicBool::new(false), Writes::default());
+        let told = || if is_known.load(Ordering::Relaxed) { family } else { Family::Java };
+        let finish = CancellationToken::new();
+        let writing = outgoing.write_all(writes.clone(), told, finish.clone());
+        let telling = async {
+            tokio::task::yield_now().await;
+            is_known.store(true, Ordering::Relaxed);
+            outbox.put(b"registered".to_vec());
+            outbox.put(b"pong".to_vec());
+            finish.cancel();
+        };
+        let (written, ()) = tokio::join!(writing, telling);
+        written.unwrap();
+        let writes = writes.0.lock().unwrap();
+        writes.clone()
+    }
+
+    #[tokio::test]
+    async fn frames_leave_together() {
+        assert_eq!(first_writes(Family::Java).await, [b"registeredpong".to_vec()]);
+    }
+
+    /// Also the first ones.
+    #[tokio::test]
+    async fn frames_to_seata_go_leave_one_by_one() {
+        assert_eq!(first_writes(Family::Go).await, [b"registered".to_vec(), b"pong".to_vec()]);
+    }
+}
