@@ -7,6 +7,7 @@
 mod answer;
 mod calls;
 mod client;
+mod closing;
 mod connection;
 mod end;
 mod outbox;

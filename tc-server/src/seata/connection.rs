@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Desk, Patience};
 use super::client::Client;
+use super::closing::Ended;
 use super::outbox::{Addressee, Outbox};
 use super::pending::{Ending, Pending};
 use super::phase_two::Sink;
@@ -47,25 +48,6 @@ const READ_BYTES: usize = 8 * 1_024;
 
 /// How long a client may take to read what is left when its connection ends.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
-
-/// Why a connection ends.
-#[derive(Debug, thiserror::Error)]
-enum Ended {
-    #[error("the client closed it")]
-    ByClient,
-    #[error("the client was silent, or slow to finish a frame")]
-    Silent,
-    #[error("the client does not read")]
-    Overfull,
-    #[error("the coordinator is shutting down")]
-    Stopping,
-    #[error("it does not begin with a frame of Seata: {0:?}")]
-    Protocol(FirstBytes),
-    #[error("{0}")]
-    Wire(#[from] WireError),
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-}
 
 /// Serves a connection until either side ends it.
 pub(super) async fn converse(
@@ -99,22 +81,7 @@ pub(super) async fn converse(
         }
     };
     let (ended, written) = tokio::join!(reading, writing);
-    report(peer, &ended, written.err());
-}
-
-fn report(peer: SocketAddr, ended: &Ended, unwritten: Option<std::io::Error>) {
-    match ended {
-        Ended::Wire(error) => {
-            let code = error.code();
-            tracing::warn!(%peer, code, why = %ended, "a connection of a Seata client is closed");
-        }
-        Ended::Protocol(_) | Ended::Overfull => {
-            tracing::warn!(%peer, why = %ended, "a connection of a Seata client is closed");
-        }
-        Ended::ByClient | Ended::Silent | Ended::Stopping | Ended::Io(_) => {
-            tracing::debug!(%peer, why = %ended, ?unwritten, "a connection of a Seata client ended");
-        }
-    }
+    ended.report(peer, written.err());
 }
 
 /// It is locked for moments only: the engine's task takes it to make calls.

@@ -65,6 +65,7 @@ pub(super) struct Terms {
 }
 
 /// What the request of this client comes to.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others are told apart in `answer`")]
 pub(super) fn step_of(request: Message, client: &Client, terms: Terms) -> Step {
     match request {
         Message::GlobalBegin(it) if !it.name.starts_with(SAGA_NAME) => {
@@ -80,7 +81,7 @@ pub(super) fn step_of(request: Message, client: &Client, terms: Terms) -> Step {
 }
 
 impl Question {
-    /// What the reply says; nothing where a wrong word would do harm, so that the client asks again.
+    /// What the reply says; nothing where a wrong word would do harm: then the client asks again.
     pub(super) fn answer(self, answered: Answered, dialect: &Dialect) -> Option<Message> {
         match self {
             Self::Begin => Some(begun(begun_of(answered).map(|(_, text)| text))),

@@ -1,0 +1,43 @@
+//! Why a connection ends, and what is said of it.
+
+use std::net::SocketAddr;
+
+use handfast_seata_wire::WireError;
+use handfast_seata_wire::frame::FirstBytes;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("the client closed it")]
+    ByClient,
+    #[error("the client was silent, or slow to finish a frame")]
+    Silent,
+    #[error("the client does not read")]
+    Overfull,
+    #[error("the coordinator is shutting down")]
+    Stopping,
+    #[error("it does not begin with a frame of Seata: {0:?}")]
+    Protocol(FirstBytes),
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Ended {
+    /// Operators are told of what somebody may have to see to.
+    pub(super) fn report(&self, peer: SocketAddr, unwritten: Option<std::io::Error>) {
+        match self {
+            Self::Wire(error) => {
+                let code = error.code();
+                tracing::warn!(%peer, code, why = %self, "a connection of a Seata client is closed");
+            }
+            Self::Protocol(_) | Self::Overfull => {
+                tracing::warn!(%peer, why = %self, "a connection of a Seata client is closed");
+            }
+            Self::ByClient | Self::Silent | Self::Stopping | Self::Io(_) => {
+                tracing::debug!(%peer, why = %self, ?unwritten, "a connection of a Seata client ended");
+            }
+        }
+    }
+}
