@@ -35,7 +35,7 @@ struct Spread {
 
 /// One short run that nobody waits for.
 const SHORT: &[&str] =
-    &["--seconds", "2", "--warm-up", "0.1", "--runs", "1", "--idle-wait", "0", "--repeat-max", "0"];
+    &["--seconds", "1", "--warm-up", "0.1", "--runs", "1", "--idle-wait", "0", "--repeat-max", "0"];
 
 /// One at a time: together they would only wait for one another.
 static TURN: Mutex<()> = Mutex::new(());
