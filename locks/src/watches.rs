@@ -2,63 +2,89 @@
 //! in front of him have moved.
 //!
 //! A watch is kept by the client who listens; without one nobody watches, and whoever waits looks
-//! by himself at his next sign of life.
+//! by himself at his next sign of life. While his watch stands there is nothing to look for: what
+//! he saw when it was set is kept with it, and so a crowd costs the servers little.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::backend::Wake;
+use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::name::Token;
+
+/// How long a watch is relied on. Then whoever waits looks again and sets another one.
+const RELIED_ON: Duration = Duration::from_secs(30);
 
 /// Ends when looking again is worth while.
 type Sign = BoxFuture<'static, ()>;
 /// The same for a token, which is told; for none when nobody wants to know any more.
 type Watch = BoxFuture<'static, Option<Token>>;
 
-/// The watches of all clients of a backend.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    shared: Mutex<Shared>,
+/// The watches of all clients of a backend, each with what its owner saw when it was set.
+#[derive(Debug)]
+pub(crate) struct Watches<S> {
+    shared: Mutex<Shared<S>>,
 }
 
-#[derive(Debug, Default)]
-struct Shared {
+#[derive(Debug)]
+struct Shared<S> {
     /// Of each client who listens, the way to its watches.
     listeners: HashMap<u128, mpsc::UnboundedSender<Watch>>,
     /// Exactly the tokens with a watch that has not ended.
-    watched: HashMap<Token, AbortHandle>,
+    watched: HashMap<Token, Watched<S>>,
 }
 
-impl Watches {
-    /// Whether a watch of this token would be heard, and there is none.
-    pub(crate) fn are_wanted(&self, token: Token) -> bool {
+#[derive(Debug)]
+struct Watched<S> {
+    watch: AbortHandle,
+    set_at: Moment,
+    seen: S,
+}
+
+impl<S> Default for Watches<S> {
+    fn default() -> Self {
+        let shared = Shared { listeners: HashMap::new(), watched: HashMap::new() };
+        Self { shared: Mutex::new(shared) }
+    }
+}
+
+impl<S: Clone> Watches<S> {
+    /// Whether a watch of this token would be heard, and there is none to rely on.
+    pub(crate) fn are_wanted(&self, now: Moment, token: Token) -> bool {
         let shared = self.shared();
-        shared.listeners.contains_key(&token.client) && !shared.watched.contains_key(&token)
+        shared.listeners.contains_key(&token.client) && shared.relied_on(now, token).is_none()
     }
 
-    /// Watches for a sign. Another watch of the token ends.
-    pub(crate) fn watch(&self, token: Token, sign: Sign) {
+    /// What was seen when the watch of this token was set, if it stands: nothing that matters has
+    /// changed since.
+    pub(crate) fn seen(&self, now: Moment, token: Token) -> Option<S> {
+        self.shared().relied_on(now, token).cloned()
+    }
+
+    /// Watches for a sign, after something was seen. Another watch of the token ends.
+    pub(crate) fn watch(&self, now: Moment, token: Token, seen: S, sign: Sign) {
         let mut shared = self.shared();
         let Some(listener) = shared.listeners.get(&token.client) else { return };
-        let (handle, registration) = AbortHandle::new_pair();
+        let (watch, registration) = AbortHandle::new_pair();
         let sign = Abortable::new(sign, registration);
         // A listener that has just ended wakes all its waiters when it begins again.
         let _ = listener.send(sign.map(move |ended| ended.is_ok().then_some(token)).boxed());
-        if let Some(other) = shared.watched.insert(token, handle) {
-            other.abort();
+        if let Some(other) = shared.watched.insert(token, Watched { watch, set_at: now, seen }) {
+            other.watch.abort();
         }
     }
 
     /// Ends the watch of a token.
     pub(crate) fn forget(&self, token: Token) {
-        if let Some(handle) = self.shared().watched.remove(&token) {
-            handle.abort();
+        if let Some(watched) = self.shared().watched.remove(&token) {
+            watched.watch.abort();
         }
     }
 
@@ -89,19 +115,26 @@ impl Watches {
         }
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, Shared<S>> {
         // No step in here panics half-way.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl<S> Shared<S> {
+    fn relied_on(&self, now: Moment, token: Token) -> Option<&S> {
+        let watched = self.watched.get(&token)?;
+        (now < watched.set_at + RELIED_ON).then_some(&watched.seen)
+    }
+}
+
 /// A client listens for as long as this lives.
-struct Listening<'w> {
-    watches: &'w Watches,
+struct Listening<'w, S: Clone> {
+    watches: &'w Watches<S>,
     client: u128,
 }
 
-impl Drop for Listening<'_> {
+impl<S: Clone> Drop for Listening<'_, S> {
     fn drop(&mut self) {
         let mut shared = self.watches.shared();
         shared.listeners.remove(&self.client);
@@ -118,9 +151,10 @@ mod tests {
     use super::*;
 
     const TOKEN: Token = Token { client: 7, number: 1 };
+    const NOW: Moment = Moment::at(Duration::from_secs(100));
 
     /// A client that listens, and what it hears.
-    async fn listening(watches: &Arc<Watches>) -> mpsc::UnboundedReceiver<Wake> {
+    async fn listening(watches: &Arc<Watches<u32>>) -> mpsc::UnboundedReceiver<Wake> {
         let (wakes, mut woken) = mpsc::unbounded_channel();
         let watches = Arc::clone(watches);
         tokio::spawn(async move { watches.listen(TOKEN.client, &wakes).await.map(drop) });
@@ -131,13 +165,13 @@ mod tests {
     #[tokio::test]
     async fn whoever_watches_is_woken_once() {
         let watches = Arc::new(Watches::default());
-        assert!(!watches.are_wanted(TOKEN), "nobody listens");
+        assert!(!watches.are_wanted(NOW, TOKEN), "nobody listens");
         let mut woken = listening(&watches).await;
         for _ in 0..2 {
-            assert!(watches.are_wanted(TOKEN));
-            let (sign, seen) = oneshot::channel::<()>();
-            watches.watch(TOKEN, seen.map(drop).boxed());
-            assert!(!watches.are_wanted(TOKEN));
+            assert!(watches.are_wanted(NOW, TOKEN));
+            let (sign, signed) = oneshot::channel::<()>();
+            watches.watch(NOW, TOKEN, 1, signed.map(drop).boxed());
+            assert!(!watches.are_wanted(NOW, TOKEN));
             sign.send(()).unwrap();
             assert_eq!(woken.recv().await, Some(Wake::One(TOKEN)));
         }
@@ -147,16 +181,41 @@ mod tests {
     async fn whoever_forgets_is_not_woken() {
         let watches = Arc::new(Watches::default());
         let mut woken = listening(&watches).await;
-        let (first, seen) = oneshot::channel::<()>();
-        watches.watch(TOKEN, seen.map(drop).boxed());
+        let (first, signed) = oneshot::channel::<()>();
+        watches.watch(NOW, TOKEN, 1, signed.map(drop).boxed());
         watches.forget(TOKEN);
         let other = Token { number: 2, ..TOKEN };
-        let (second, seen) = oneshot::channel::<()>();
-        watches.watch(other, seen.map(drop).boxed());
+        let (second, signed) = oneshot::channel::<()>();
+        watches.watch(NOW, other, 1, signed.map(drop).boxed());
         // Its end of the first watch is gone, or goes; a sign of it would come first.
         let _ = first.send(());
         second.send(()).unwrap();
         assert_eq!(woken.recv().await, Some(Wake::One(other)));
-        assert!(watches.are_wanted(TOKEN));
+        assert!(watches.are_wanted(NOW, TOKEN));
+    }
+
+    #[tokio::test]
+    async fn what_was_seen_is_relied_on_for_a_while() {
+        let watches = Arc::new(Watches::default());
+        let mut woken = listening(&watches).await;
+        let set = |now, seen| {
+            let (sign, signed) = oneshot::channel::<()>();
+            watches.watch(now, TOKEN, seen, signed.map(drop).boxed());
+            sign
+        };
+        assert_eq!(watches.seen(NOW, TOKEN), None);
+        let first = set(NOW, 1);
+        let later = NOW + RELIED_ON;
+        let just_before = Moment::at(later.since_start() - Duration::from_millis(1));
+        assert_eq!(watches.seen(just_before, TOKEN), Some(1));
+        assert!(!watches.are_wanted(just_before, TOKEN));
+        assert_eq!(watches.seen(later, TOKEN), None);
+        assert!(watches.are_wanted(later, TOKEN), "another watch is set in its place");
+        let second = set(later, 2);
+        assert_eq!(watches.seen(later, TOKEN), Some(2));
+        let _ = first.send(());
+        second.send(()).unwrap();
+        assert_eq!(woken.recv().await, Some(Wake::One(TOKEN)));
+        assert_eq!(watches.seen(later, TOKEN), None, "what changed is looked at");
     }
 }

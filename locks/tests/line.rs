@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use handfast_locks::{
-    Answer, Ask, Backend, BackendError, EtcdLocks, Grade, Guard, Hold, Leave, Left, LockError,
-    Locks, Outcome, Place, Token, Wake, ZooKeeperLocks,
+    Answer, Ask, Backend, BackendError, EtcdLocks, Fence, Grade, Guard, Hold, Leave, Left,
+    LockError, Locks, Outcome, Place, Token, WAITER_ALIVE, Wake, ZooKeeperLocks,
 };
 use handfast_test_services::DatabaseServer;
 use tokio::sync::mpsc;
@@ -94,12 +94,13 @@ impl Watched {
     }
 }
 
-/// So many who wait, one behind the other; each that is served says its number and lets go.
+/// So many who wait, one behind the other; each that is served says its number and fence, and lets
+/// go.
 struct Crowd {
     watched: Arc<Watched>,
     holder: Guard,
     waiting: Vec<JoinHandle<()>>,
-    served: mpsc::UnboundedReceiver<usize>,
+    served: mpsc::UnboundedReceiver<(usize, Fence)>,
 }
 
 impl Crowd {
@@ -114,39 +115,55 @@ impl Crowd {
             let serves = serves.clone();
             waiting.push(tokio::spawn(async move {
                 let guard = locks.lock(&name).await.unwrap();
-                serves.send(number).unwrap();
+                serves.send((number, guard.fence())).unwrap();
                 assert_eq!(guard.release().await.unwrap(), Outcome::Released);
             }));
             while watched.waiting.lock().unwrap().len() <= number {
+                assert!(!waiting[number].is_finished(), "waiter {number} did not get into line");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         Self { watched, holder, waiting, served }
     }
+
+    /// Lets go; answers who are served then.
+    fn release(self) -> mpsc::UnboundedReceiver<(usize, Fence)> {
+        drop(self.holder);
+        self.served
+    }
 }
 
 async fn a_release_wakes_one(kind: Kind) {
-    let mut crowd = Crowd::gather(kind, MANY).await;
-    drop(crowd.holder);
+    let crowd = Crowd::gather(kind, MANY).await;
+    let watched = Arc::clone(&crowd.watched);
+    let mut served = crowd.release();
     for number in 0..MANY {
-        assert_eq!(crowd.served.recv().await, Some(number));
+        assert_eq!(served.recv().await.unwrap().0, number);
     }
-    let wakes = crowd.watched.wakes.load(Ordering::SeqCst);
+    let wakes = watched.wakes.load(Ordering::SeqCst);
     assert!(wakes <= MANY, "{wakes} wake-ups for {MANY} releases");
 }
 
 async fn the_order_holds_whoever_leaves(kind: Kind) {
-    let mut crowd = Crowd::gather(kind, WAITERS).await;
+    let crowd = Crowd::gather(kind, WAITERS).await;
     let leaving: HashSet<usize> =
         (0..WAITERS / 2).map(|_| rand::random_range(0..WAITERS)).collect();
     for number in &leaving {
         crowd.waiting[*number].abort();
     }
-    drop(crowd.holder);
+    let mut served = crowd.release();
     for number in (0..WAITERS).filter(|number| !leaving.contains(number)) {
-        let served = crowd.served.recv().await;
-        assert_eq!(served, Some(number), "without {leaving:?}");
+        assert_eq!(served.recv().await.unwrap().0, number, "without {leaving:?}");
     }
+}
+
+/// However long it takes: who waits is alive.
+async fn a_place_is_kept(kind: Kind) {
+    let crowd = Crowd::gather(kind, 1).await;
+    let later = crowd.watched.locks().lock(&fresh()).await.unwrap();
+    tokio::time::sleep(WAITER_ALIVE * 2).await;
+    let (_, fence) = crowd.release().recv().await.unwrap();
+    assert!(fence < later.fence(), "its place was made anew");
 }
 
 async fn connect(kind: handfast_test_services::Kind, urls: &[String]) -> Arc<dyn Backend> {
@@ -249,6 +266,16 @@ async fn a_release_wakes_one_on_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_one_on_zookeeper() {
     a_release_wakes_one(Kind::ZooKeeper).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_is_kept_on_etcd() {
+    a_place_is_kept(Kind::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_is_kept_on_zookeeper() {
+    a_place_is_kept(Kind::ZooKeeper).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

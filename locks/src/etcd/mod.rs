@@ -7,15 +7,18 @@
 //!
 //! Whoever waits watches the one in front, from the present on, and then looks again: a watch from
 //! the revision of an earlier look, as etcd's own recipe has it, is served every 100 ms only. The
-//! key of a holder who died goes with its lease and wakes the next one as a release does.
+//! key of a holder who died goes with its lease and wakes the next one as a release does. Until
+//! then a waiter's sign of life only keeps his lease alive (`signs.rs`).
 
 mod cluster;
 mod entry;
 mod handshake;
 mod options;
 mod pass;
+mod signs;
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,12 +32,14 @@ use self::cluster::{
 };
 use self::entry::{Entry, Text, barred, entries, key};
 pub use self::options::EtcdOptions;
+use self::signs::Signs;
 use crate::backend::{
     Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake,
 };
+use crate::clock::Moment;
 use crate::error::{BackendError, LockError};
 use crate::line::{self, Turn};
-use crate::name::Fence;
+use crate::name::{Fence, Holder};
 use crate::shell::within;
 use crate::watches::Watches;
 
@@ -70,7 +75,16 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct EtcdLocks {
     etcd: Cluster,
-    watches: Watches,
+    watches: Arc<Watches<Seen>>,
+    signs: Signs,
+}
+
+/// What somebody who waits saw when he set his watch.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// That of his own key.
+    lease: i64,
+    holder: Option<Holder>,
 }
 
 /// Those who stand in line, as far as they were looked at.
@@ -134,7 +148,9 @@ impl EtcdLocks {
         if let Err(error) = etcd.look_in().await {
             return Err(LockError::refused(reason(&endpoints, &options, error).await));
         }
-        Ok(Self { etcd, watches: Watches::default() })
+        let watches = Arc::default();
+        let signs = Signs::to(etcd.clone(), Arc::clone(&watches));
+        Ok(Self { etcd, watches, signs })
     }
 
     /// Looks at the line; none if the token is refused. Whoever wants all needs to know only who is
@@ -276,7 +292,7 @@ impl EtcdLocks {
         if self.etcd.keep_alive(&[own.lease]).await? != [true] {
             return Ok(None);
         }
-        let is_watching = !self.watches.are_wanted(ask.token);
+        let is_watching = !self.watches.are_wanted(Moment::now(), ask.token);
         if is_watching || self.watch(ask, line, own, other).await? {
             return Ok(Some(line.busy()));
         }
@@ -310,10 +326,12 @@ impl EtcdLocks {
                 (all(&range), line.entries.clone(), range, Changes::Deletions)
             }
         };
+        let set_at = Moment::now();
         let watched = self.etcd.watch(watched, changes).await?;
         let is_unchanged = Entry::read_all(&self.etcd.run(vec![look]).await?.found(0))? == before;
         if is_unchanged {
-            self.watches.watch(ask.token, watched.changed().boxed());
+            let seen = Seen { lease: own.lease, holder: line.holder() };
+            self.watches.watch(set_at, ask.token, seen, watched.changed().boxed());
         }
         Ok(is_unchanged)
     }
@@ -342,9 +360,12 @@ impl Line {
         }
     }
 
+    fn holder(&self) -> Option<Holder> {
+        self.entries.first().and_then(Entry::holder)
+    }
+
     fn busy(&self) -> Answer {
-        let holder = self.entries.first().and_then(Entry::holder);
-        Answer::Busy { holder, look_again: WAITER_BEAT }
+        Answer::Busy { holder: self.holder(), look_again: WAITER_BEAT }
     }
 
     /// The fence for one whose turn it is, if it is not that of his own key: that of those who hold
@@ -374,6 +395,11 @@ impl Backend for EtcdLocks {
     }
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+        if let Some(Seen { lease, holder }) = self.watches.seen(Moment::now(), ask.token)
+            && self.signs.give(ask.token, lease)
+        {
+            return Ok(Answer::Busy { holder, look_again: WAITER_BEAT });
+        }
         // Who asks for the first time finds the lock free, more often than not.
         let mut line = (ask.place != Place::Keep).then(Line::default);
         for _ in 0..LOOKS_MAX {

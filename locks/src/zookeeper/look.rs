@@ -110,14 +110,17 @@ impl Look<'_> {
         }
     }
 
-    pub(super) async fn busy(&self) -> Result<Answer, BackendError> {
-        let first = self.line.iter().find(|stand| stand.token != self.ask.token);
-        let holder = match first {
-            Some(first) => holder(self.client, first).await?,
-            None => None,
-        };
-        Ok(Answer::Busy { holder, look_again: WAITER_BEAT })
+    /// Who holds the lock, or is about to.
+    pub(super) async fn holder(&self) -> Result<Option<Holder>, BackendError> {
+        match self.line.iter().find(|stand| stand.token != self.ask.token) {
+            Some(first) => holder(self.client, first).await,
+            None => Ok(None),
+        }
     }
+}
+
+pub(super) fn busy(holder: Option<Holder>) -> Answer {
+    Answer::Busy { holder, look_again: WAITER_BEAT }
 }
 
 /// What a node says, and how often that has changed; none if it is gone.

@@ -27,7 +27,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use self::kept::{Found, Kept, Node};
 use self::link::{Link, failed};
-use self::look::{Look, holder};
+use self::look::{Look, busy, holder};
 pub use self::options::ZooKeeperOptions;
 use self::stand::{LOCKS, Stand, Text, folder, prefix};
 use crate::backend::{
@@ -36,7 +36,7 @@ use crate::backend::{
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError};
 use crate::line::{self, Turn};
-use crate::name::{Fence, LockName, Token};
+use crate::name::{Fence, Holder, LockName, Token};
 use crate::shell::within;
 use crate::watches::Watches;
 
@@ -76,7 +76,8 @@ pub struct ZooKeeperLocks {
 struct Inner {
     link: Link,
     kept: Mutex<Kept>,
-    watches: Watches,
+    /// Each with who was seen holding the lock.
+    watches: Watches<Option<Holder>>,
 }
 
 impl ZooKeeperLocks {
@@ -195,7 +196,7 @@ impl Inner {
             look.check_parts(&ahead)?;
             let is_free = line::turn(&ahead, look.ask.share) == Turn::Now;
             if !is_free && look.ask.place == Place::None {
-                return look.busy().await.map(Some);
+                return Ok(Some(busy(look.holder().await?)));
             }
             self.join(look.client, look.ask).await?;
             return Ok(None);
@@ -276,17 +277,19 @@ impl Inner {
         other: Option<usize>,
     ) -> Result<Option<Answer>, BackendError> {
         look.check_parts(ahead)?;
-        let token = look.ask.token;
-        self.kept().waits(Moment::now(), token);
-        if look.ask.place != Place::None && self.watches.are_wanted(token) {
+        let (token, now) = (look.ask.token, Moment::now());
+        self.kept().waits(now, token);
+        let holder = look.holder().await?;
+        if look.ask.place != Place::None && self.watches.are_wanted(now, token) {
             let watcher = match other {
                 Some(other) => look.watch_one(other).await?,
                 None => look.watch_all().await?,
             };
             let Some(watcher) = watcher else { return Ok(None) };
-            self.watches.watch(token, watcher.changed().map(drop).boxed());
+            let sign = watcher.changed().map(drop).boxed();
+            self.watches.watch(now, token, holder.clone(), sign);
         }
-        look.busy().await.map(Some)
+        Ok(Some(busy(holder)))
     }
 
     /// A try leaves nothing behind: somebody was faster.
@@ -333,6 +336,12 @@ impl Backend for ZooKeeperLocks {
             Found::Barred => return nobody(WAITER_BEAT),
             Found::Ending => return nobody(LOOK_SOON),
             Found::Nothing | Found::Earlier => {}
+        }
+        let now = Moment::now();
+        if let Some(holder) = self.inner.watches.seen(now, ask.token) {
+            // It is the session that keeps his node alive.
+            self.inner.kept().waits(now, ask.token);
+            return Ok(busy(holder));
         }
         let client = self.inner.link.client().await?;
         if found == Found::Nothing && ask.place != Place::None {
