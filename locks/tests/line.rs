@@ -85,7 +85,10 @@ impl Backend for Watched {
 
 impl Watched {
     async fn over(kind: Kind) -> Arc<Self> {
-        let backend = Stage::new(kind).await.backend;
+        Self::of(Stage::new(kind).await.backend)
+    }
+
+    fn of(backend: Arc<dyn Backend>) -> Arc<Self> {
         Arc::new(Self { backend, waiting: Mutex::default(), wakes: AtomicUsize::new(0) })
     }
 
@@ -246,6 +249,26 @@ async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
         members = blocking(move || members[at].restart().map(|()| members)).await;
     }
     pair.ends_in_order().await;
+}
+
+/// A member that is cut off from the others would hear of no release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_alone_ends_its_watches_on_etcd() {
+    const ETCD: handfast_test_services::Kind = handfast_test_services::Kind::Etcd;
+    let start = move || DatabaseServer::cluster(ETCD, &handfast_test_services::Place::new()?);
+    let members = blocking(start).await;
+    let watched = Watched::of(connect(ETCD, &[members[0].url()]).await);
+    let pair = Pair::over(Arc::clone(&watched) as _).await;
+    while watched.waiting.lock().unwrap().is_empty() {
+        assert!(!pair.waiting.is_finished(), "who waits did not get into line");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    members[1..].iter().for_each(DatabaseServer::pause);
+    while watched.wakes.load(Ordering::SeqCst) == 0 {
+        assert!(!pair.waiting.is_finished(), "who waits has given up without a word");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    members[1..].iter().for_each(DatabaseServer::go_on);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

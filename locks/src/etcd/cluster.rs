@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
+use tonic::metadata::MetadataValue;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::api::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::api::kv_client::KvClient;
 use super::api::lease_client::LeaseClient;
 use super::api::range_request::{SortOrder, SortTarget};
-use super::api::request_op::Request;
+use super::api::request_op::Request as Operation;
 use super::api::response_op::Response;
 use super::api::watch_client::WatchClient;
 use super::api::watch_create_request::FilterType;
@@ -25,6 +26,10 @@ use super::api::{
 use super::options::User;
 use super::pass::{Pass, Passes, Service, failed, is_outdated};
 use crate::error::BackendError;
+
+/// Asks a member to end a stream when it knows no leader, as etcd's own clients do by
+/// `WithRequireLeader`.
+const REQUIRES_LEADER: &str = "hasleader";
 
 /// A cluster, by the addresses of some of its members. Each request goes to one that is connected.
 #[derive(Clone, Debug)]
@@ -153,7 +158,8 @@ impl Cluster {
     }
 
     /// Watches from this moment on, which it is when this returns. A watch from an earlier
-    /// revision, as etcd's own recipe has it, gets its events in slices of 100 ms.
+    /// revision, as etcd's own recipe has it, gets its events in slices of 100 ms. A member that is
+    /// cut off from the others ends it: it would hear of nothing.
     pub(super) async fn watch(
         &self,
         range: Range,
@@ -168,6 +174,8 @@ impl Cluster {
         let watch = |service: Service| {
             // The end of the requests would be the end of the watch.
             let requests = stream::iter([create.clone()]).chain(stream::pending());
+            let mut requests = Request::new(requests);
+            requests.metadata_mut().insert(REQUIRES_LEADER, MetadataValue::from_static("true"));
             async move {
                 let events = WatchClient::new(service).watch(requests).await?;
                 let mut watched = Watched { events: events.into_inner() };
@@ -249,13 +257,13 @@ fn compare(
 }
 
 pub(super) fn put(key: Vec<u8>, value: String, lease: i64) -> RequestOp {
-    step(Request::RequestPut(PutRequest { key, value: value.into_bytes(), lease }))
+    step(Operation::RequestPut(PutRequest { key, value: value.into_bytes(), lease }))
 }
 
 /// Finds what it deletes.
 pub(super) fn delete(key: Vec<u8>) -> RequestOp {
     let range_end = Vec::new();
-    step(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: true }))
+    step(Operation::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: true }))
 }
 
 /// All keys of a range, whoever was made first at first.
@@ -274,7 +282,7 @@ pub(super) fn last_before(range: &Range, revision: i64) -> RequestOp {
 }
 
 fn read(range: &Range, order: SortOrder, limit: i64, max_create_revision: i64) -> RequestOp {
-    step(Request::RequestRange(RangeRequest {
+    step(Operation::RequestRange(RangeRequest {
         key: range.from.clone(),
         range_end: range.to.clone(),
         limit,
@@ -284,7 +292,7 @@ fn read(range: &Range, order: SortOrder, limit: i64, max_create_revision: i64) -
     }))
 }
 
-fn step(request: Request) -> RequestOp {
+fn step(request: Operation) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
