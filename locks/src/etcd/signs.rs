@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::Seen;
 use super::cluster::Cluster;
@@ -42,12 +41,9 @@ impl Signs {
         Self(given)
     }
 
-    /// Answers whether there was room for it.
+    /// Answers whether it will be passed on: without room, its owner looks by himself.
     pub(super) fn give(&self, token: Token, lease: i64) -> bool {
-        match self.0.try_send(Sign { token, lease }) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Closed(_)) => false,
-        }
+        self.0.try_send(Sign { token, lease }).is_ok()
     }
 }
 
