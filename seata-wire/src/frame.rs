@@ -128,14 +128,20 @@ pub fn split<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Piece<'a>, WireErro
     let kind = MessageKind::from_byte(kind)
         .ok_or(WireError::DamagedFrame { what: "there is no such kind of message" })?;
     let header = Header { version, kind, serializer, compressor, id: i32::from_be_bytes(*id) };
-    // Neither a head map nor a body can begin with these bytes: a key of that length is negative,
-    // and there is no such type of message. Its lengths must not be believed, or the frame seems
-    // incomplete and swallows what follows.
-    if kind == MessageKind::Answer && rest.starts_with(&MAGIC) {
-        return Ok(Piece::HeaderOnly(header.id));
-    }
     let whole = u32::from_be_bytes([f0, f1, f2, f3]) as usize;
     let head_length = usize::from(u16::from_be_bytes([h0, h1]));
+    if kind == MessageKind::Answer {
+        // Its lengths must not be believed yet: a large one makes it seem incomplete, so that it
+        // swallows what follows. There is no answer without a body, and neither a head map nor a
+        // body begins with these bytes: a key of that length is negative, and there is no such type
+        // of message.
+        if whole <= HEADER_BYTES || rest.starts_with(&MAGIC) {
+            return Ok(Piece::HeaderOnly(header.id));
+        }
+        if rest.len() < MAGIC.len() {
+            return Ok(Piece::Incomplete);
+        }
+    }
     check_lengths(whole, head_length, limits)?;
     let Some(bytes) = bytes.get(..whole) else { return Ok(Piece::Incomplete) };
     let (head, body) = bytes.split_at(head_length);
@@ -220,5 +226,14 @@ mod tests {
         assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::HeaderOnly(2)));
         bytes[9] = 0;
         assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::Incomplete), "a request is none");
+        // Lengths of a heartbeat, and of nothing: there is no body to wait for.
+        for (whole, head) in [(16, 16), (0, 0)] {
+            let bytes = header(1, whole, head);
+            assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::HeaderOnly(2)));
+        }
+        let mut bytes = header(1, u32::MAX, 16);
+        assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::Incomplete), "it may be none");
+        bytes.extend([0, 20]);
+        assert_eq!(split(&bytes, &Limits::default()).unwrap_err().code(), "HF-SEATA-TOO-LARGE");
     }
 }

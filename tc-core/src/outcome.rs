@@ -395,6 +395,9 @@ pub enum Rejection {
 }
 
 impl Rejection {
+    /// What [`Rejection::LimitReached`] names where there is no room for another one who waits.
+    pub const WAITING_REQUESTS: &'static str = "waiting requests";
+
     /// The stable name of the refusal, as listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {

@@ -98,7 +98,11 @@ impl Coordinator {
         };
         match (to, rolling_back) {
             (Some(to), None) if wait.timeout_ms > 0 => {
-                check_limit("waiting requests", self.waits.len() + 1, self.limits.waiters_max)?;
+                check_limit(
+                    Rejection::WAITING_REQUESTS,
+                    self.waits.len() + 1,
+                    self.limits.waiters_max,
+                )?;
                 Ok(to)
             }
             (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),

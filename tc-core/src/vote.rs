@@ -68,7 +68,11 @@ impl Coordinator {
     ) -> Answer {
         let Commit { to, rounds, by, reason, reply_when } = commit;
         if to.is_some() {
-            check_limit("waiting requests", self.waits.len() + 1, self.limits.waiters_max)?;
+            check_limit(
+                Rejection::WAITING_REQUESTS,
+                self.waits.len() + 1,
+                self.limits.waiters_max,
+            )?;
         }
         if let Entry::Vacant(place) = self.votings.entry(xid) {
             let question = match rounds {

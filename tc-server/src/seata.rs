@@ -22,7 +22,7 @@ mod uncalled;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_core::Limits;
+use handfast_core::{Limits, Timestamp};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -84,13 +84,16 @@ struct Shared {
     dispatcher: Dispatcher,
     calls: Calls,
     settings: Settings,
+    /// Since when clients can register.
+    since: Timestamp,
 }
 
 impl Front {
     /// A front end before this engine and dispatcher, without connections.
     #[must_use]
     pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
-        let shared = Shared { engine, dispatcher, calls: Calls::default(), settings };
+        let since = dispatcher.now();
+        let shared = Shared { engine, dispatcher, calls: Calls::default(), settings, since };
         Self { shared: Arc::new(shared) }
     }
 

@@ -124,7 +124,7 @@ impl Coordinator {
         };
         self.refuse_behind_a_rollback(&wanted)?;
         let waiting = self.waits.len() + self.leases.waiting();
-        check_limit("waiting requests", waiting + 1, self.limits.waiters_max)?;
+        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, self.limits.waiters_max)?;
         let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
         let turn = Turn { reply_to, wanted, since: now, queued_at: now, deadline };
         let id = self.leases.line_up(turn);

@@ -175,13 +175,7 @@ impl EngineHandle {
     /// When the engine has stopped or is stopping; what was to be told is then told again by
     /// whoever owes it (EFFECTS-REPEAT).
     pub async fn tell(&self, whats: Vec<What>) -> Result<(), EngineError> {
-        let mut work: Vec<Work> = whats
-            .into_iter()
-            .map(|what| Work::Request {
-                request: Request { reply_to: None, what },
-                destination: None,
-            })
-            .collect();
+        let mut work: Vec<Work> = whats.into_iter().map(Work::told).collect();
         loop {
             match self.shared.inbox.submit(work) {
                 Ok(()) => return Ok(()),
@@ -190,6 +184,18 @@ impl EngineHandle {
             }
             self.room().await;
         }
+    }
+
+    /// Waits for room in the engine's queue, and then tells it what `count` makes of answers, at
+    /// once: whoever goes away while he waits has counted none.
+    ///
+    /// # Errors
+    ///
+    /// As [`EngineHandle::tell`].
+    pub async fn tell_counted(&self, count: impl FnOnce() -> Vec<What>) -> Result<(), EngineError> {
+        self.room().await;
+        let whats = count();
+        if whats.is_empty() { Ok(()) } else { self.shared.inbox.let_in(whats) }
     }
 
     /// Waits until the engine's queue has room, or nothing is let in any more. Whoever comes first
@@ -214,5 +220,36 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.inbox.forget(self.correlation.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures::FutureExt;
+    use handfast_core::What;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_goes_away_while_the_queue_is_full_has_counted_nothing() {
+        let inbox = Arc::new(Inbox::new(1));
+        let handle = EngineHandle::new(Arc::clone(&inbox));
+        handle.tell(vec![What::Tick]).await.unwrap();
+        let counted = Cell::new(0);
+        let count = || {
+            counted.set(counted.get() + 1);
+            vec![What::Tick, What::Tick]
+        };
+        assert_eq!(handle.tell_counted(count).now_or_never(), None, "there is no room");
+        assert_eq!(counted.get(), 0);
+        assert_eq!(inbox.take_now(8).len(), 1);
+        assert_eq!(handle.tell_counted(count).now_or_never(), Some(Ok(())));
+        assert_eq!(
+            (counted.get(), inbox.take_now(8).len()),
+            (1, 2),
+            "more than there was room for"
+        );
     }
 }

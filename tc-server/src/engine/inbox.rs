@@ -2,7 +2,8 @@
 //!
 //! One lock and at most one wake-up a submission, however many requests it carries; the engine
 //! takes everything at once. BOUNDED: requests past the capacity are handed back. Notices that a
-//! requester is gone are let in past it: there is at most one for each request that was let in.
+//! requester is gone are let in past it: there is at most one for each request that was let in; and
+//! what was told to somebody who found room: at most one message of each connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,6 +29,11 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// What has no reply.
+    pub(crate) fn told(what: What) -> Self {
+        Self::Request { request: Request { reply_to: None, what }, destination: None }
+    }
+
     /// Under what the reply is waited for.
     pub(crate) fn reply_to(&self) -> Option<Correlation> {
         match self {
@@ -91,17 +97,23 @@ impl Inbox {
         if refused.is_empty() { Ok(()) } else { Err((EngineError::Busy, refused)) }
     }
 
+    /// Queues what has no reply, also past the capacity, unless nothing is let in.
+    pub(crate) fn let_in(&self, whats: Vec<What>) -> Result<(), EngineError> {
+        let mut state = self.lock();
+        if let Some(reason) = state.refuses() {
+            return Err(reason);
+        }
+        state.queue.extend(whats.into_iter().map(Work::told));
+        drop(state);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
     /// Queues notices that these requests are no longer waited for.
     pub(crate) fn forget(&self, waiting: impl IntoIterator<Item = Correlation>) {
-        let mut state = self.lock();
-        if state.refuses().is_none() {
-            state.queue.extend(waiting.into_iter().map(|waiting| Work::Request {
-                request: Request { reply_to: None, what: What::Forget { waiting } },
-                destination: None,
-            }));
-            drop(state);
-            self.arrived.notify_one();
-        }
+        let notices = waiting.into_iter().map(|waiting| What::Forget { waiting });
+        // Nobody is left to wait where nothing is let in.
+        let _ = self.let_in(notices.collect());
     }
 
     /// Waits until a submission would find room, or the inbox is closed.

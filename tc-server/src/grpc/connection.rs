@@ -244,17 +244,17 @@ impl Connection {
             self.front.shared.engine.submit(&self.mailbox, requests);
         }
         if let (false, Some(seat)) = (answers.is_empty(), &self.seat) {
-            self.front.tell(seat.outcomes(answers)).await;
+            self.front.tell(|| seat.outcomes(answers)).await;
         }
     }
 }
 
 impl Front {
-    /// Tells the core what was answered. When the engine ends, the answers are lost with it, and
-    /// the calls are owed again by the next leader (EFFECTS-REPEAT).
-    pub(super) async fn tell(&self, answers: Vec<Answer>) {
-        let whats = answers.into_iter().map(Answer::into_what).collect();
-        if let Err(error) = self.shared.engine.tell(whats).await {
+    /// Tells the core which answers count, as the dispatcher says. When the engine ends, they are
+    /// lost with it, and the calls are owed again by the next leader (EFFECTS-REPEAT).
+    pub(super) async fn tell(&self, count: impl FnOnce() -> Vec<Answer>) {
+        let whats = || count().into_iter().map(Answer::into_what).collect();
+        if let Err(error) = self.shared.engine.tell_counted(whats).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }

@@ -126,7 +126,7 @@ impl Coordinator for Front {
             .client_id(&client_id)
             .and_then(|()| bounds.answers(outcome.unwrap_or_default()))
             .map_err(|error| status_of_request(&error))?;
-        self.tell(self.shared.dispatcher.outcomes(&client_id, answers)).await;
+        self.tell(|| self.shared.dispatcher.outcomes(&client_id, answers)).await;
         Ok(Response::new(wire::FinishPhaseTwoReply {}))
     }
 }

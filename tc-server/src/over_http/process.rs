@@ -70,10 +70,12 @@ impl Process {
         let outcome = self.ask(&call).await;
         let Call { xid, branch, ask, .. } = call;
         let answer = Answer { xid, branch, ask, outcome };
-        let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
-        let whats = counted.into_iter().map(Answer::into_what).collect();
+        let counted = || {
+            let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
+            counted.into_iter().map(Answer::into_what).collect()
+        };
         // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
-        if let Err(error) = self.engine.tell(whats).await {
+        if let Err(error) = self.engine.tell_counted(counted).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }

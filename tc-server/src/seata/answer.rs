@@ -155,9 +155,11 @@ impl Desk {
         }
         match reply {
             Ok(Reply::Unlocked) => Ok(true),
-            Ok(Reply::Rejected(Rejection::RowLocked { .. } | Rejection::Deadlock { .. })) => {
-                Ok(false)
-            }
+            Ok(Reply::Rejected(
+                Rejection::RowLocked { .. }
+                | Rejection::Deadlock { .. }
+                | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. },
+            )) => Ok(false),
             other => Err(refused(other, ExceptionCode::LockableCheckFailed)),
         }
     }

@@ -1,7 +1,8 @@
 //! Phase-two calls that clients have and have not answered.
 //!
-//! One table for all connections: a client may answer on another one than it was asked on.
-//! BOUNDED: at most one call a branch, and old ones go when the table grows.
+//! One table for all connections: a client may answer on another one than it was asked on, and
+//! after somebody else was asked the same. BOUNDED: the dispatcher asks a branch again after its
+//! time limit only, and old calls go when the table grows.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use handfast_core::{BranchId, Decision, Xid};
 use handfast_seata_wire::message::BranchEnded;
 use hashbrown::HashMap;
 
-/// How long an answer is waited for at least. The dispatcher asks again much earlier, under another
-/// id.
+/// How long an answer counts at least. The dispatcher asks again much earlier, under another id;
+/// without this, an action that takes longer than that would never be done.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// A table that is smaller is not worth sweeping.
@@ -40,23 +41,18 @@ pub(super) struct Calls {
 struct State {
     id_last: i32,
     by_id: HashMap<i32, (Instant, Asked)>,
-    latest: HashMap<(Xid, BranchId), i32>,
     /// At this size it is looked for calls that nobody will answer.
     sweep_at: usize,
 }
 
 impl Calls {
-    /// Notes a call and gives back its id. An earlier call of the branch is not waited for any
-    /// more.
+    /// Notes a call and gives back its id.
     pub(super) fn ask(&self, asked: Asked) -> i32 {
         let now = Instant::now();
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         state.sweep(now);
         state.id_last = state.id_last.wrapping_add(1) & i32::MAX;
         let id = state.id_last;
-        if let Some(earlier) = state.latest.insert((asked.xid, asked.branch), id) {
-            state.by_id.remove(&earlier);
-        }
         state.by_id.insert(id, (now, asked));
         id
     }
@@ -69,7 +65,7 @@ impl Calls {
         if (&asked.xid_text, asked.branch_id) != (&answer.xid, answer.branch_id) {
             return None;
         }
-        state.forget(id)
+        state.by_id.remove(&id).map(|(_, asked)| asked)
     }
 }
 
@@ -81,18 +77,7 @@ impl State {
             return;
         }
         self.by_id.retain(|_, (since, _)| now - *since < KEPT);
-        let by_id = &self.by_id;
-        self.latest.retain(|_, id| by_id.contains_key(id));
-        self.sweep_at = by_id.len() * 2;
-    }
-
-    fn forget(&mut self, id: i32) -> Option<Asked> {
-        let (_, asked) = self.by_id.remove(&id)?;
-        let key = (asked.xid, asked.branch);
-        if self.latest.get(&key) == Some(&id) {
-            self.latest.remove(&key);
-        }
-        Some(asked)
+        self.sweep_at = self.by_id.len() * 2;
     }
 }
 
@@ -135,12 +120,26 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_has_one_call() {
+    fn an_answer_counts_after_another_process_was_asked() {
         let calls = Calls::default();
         let (first, second) = (calls.ask(asked(3)), calls.ask(asked(3)));
-        assert!(calls.take(first, &answer(3)).is_none());
+        assert!(calls.take(first, &answer(3)).is_some());
         assert!(calls.take(second, &answer(3)).is_some());
-        let state = calls.state.lock().unwrap();
-        assert!(state.by_id.is_empty() && state.latest.is_empty());
+        assert!(calls.state.lock().unwrap().by_id.is_empty());
+    }
+
+    #[test]
+    fn calls_that_nobody_answers_go() {
+        let calls = Calls::default();
+        let now = Instant::now();
+        for branch in 0..SWEEP_AT_MIN as u64 {
+            calls.ask(asked(branch));
+        }
+        let mut state = calls.state.lock().unwrap();
+        state.sweep(now);
+        assert_eq!(state.by_id.len(), SWEEP_AT_MIN, "an answer may come");
+        state.sweep_at = 0;
+        state.sweep(now + KEPT + KEPT);
+        assert!(state.by_id.is_empty());
     }
 }

@@ -50,12 +50,13 @@ impl Client {
         }
     }
 
-    /// Takes a registration in. `one_way` is how seata-go sends its first.
+    /// Takes a registration in: the first, and that which only seata-go sends, `one_way`. It says
+    /// who seata-go is, and may come after the one of its resources.
     pub(super) fn introduce(&mut self, register: &Register, one_way: bool) {
-        if std::mem::replace(&mut self.is_registered, true) {
+        let is_go = one_way && register.version == GO_VERSION && register.extra_data.is_empty();
+        if std::mem::replace(&mut self.is_registered, true) && !is_go {
             return;
         }
-        let is_go = one_way && register.version == GO_VERSION && register.extra_data.is_empty();
         let family = if is_go { Family::Go } else { Family::Java };
         let name = if is_go { "seata-go" } else { "seata" };
         self.application = register.application_id.as_str().into();
@@ -141,4 +142,34 @@ fn distinct(resources: &RegisterResources, max: usize) -> Option<HashSet<&str>> 
 fn label_of(kind: BranchType, id: &str, name: &Arc<str>) -> Option<Arc<str>> {
     let is_masked = matches!(kind, BranchType::At | BranchType::Xa);
     (is_masked || !may_hold_password(id)).then(|| Arc::clone(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn introduced(registrations: &[(&str, bool)]) -> Client {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 4_000));
+        let mut client = Client::unknown(Dialect::default(), peer);
+        for &(version, one_way) in registrations {
+            let register = Register { version: version.to_owned(), ..Register::default() };
+            client.introduce(&register, one_way);
+        }
+        client
+    }
+
+    /// Each of its connections sends both, whichever is first.
+    #[test]
+    fn seata_go_is_known_by_its_own_registration_wherever_it_comes() {
+        let go = (GO_VERSION, true);
+        for registrations in [&[go][..], &[("1.5.2", false), go], &[go, ("1.5.2", false)]] {
+            let client = introduced(registrations);
+            assert_eq!(client.dialect.family, Family::Go, "{registrations:?}");
+            assert_eq!(&*client.agent, "seata-go 1.1.0");
+        }
+        for registrations in [&[("1.5.2", false)][..], &[("1.5.2", false), ("2.3.0", false)]] {
+            let client = introduced(registrations);
+            assert_eq!((client.dialect.family, &*client.agent), (Family::Java, "seata 1.5.2"));
+        }
+    }
 }

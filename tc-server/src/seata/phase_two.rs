@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use handfast_core::{
-    Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, What, XidText,
+    Decision, Mode, PhaseTwoOutcome, Reply, Resolution, RollbackReason, Timestamp, What, XidText,
 };
 use handfast_seata_wire::encode;
 use handfast_seata_wire::frame::MessageKind;
@@ -20,8 +20,8 @@ use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 /// What a saga's client is told of the branch: it has one state machine a global.
 const SAGA_BRANCH_ID: i64 = -1;
 
-/// A resource that does not know an XA branch may find it after this long, at least, past the
-/// global's deadline.
+/// A resource that does not know an XA branch may find it for this long, at least, past the
+/// global's deadline, and past the start of a coordinator that was away meanwhile.
 const RECOVERY_MS_MIN: u64 = 60_000;
 
 /// Where a connection receives its calls.
@@ -180,27 +180,33 @@ impl Front {
     }
 
     /// Records answers, each beside whom was asked.
-    async fn settle(&self, mut answers: Vec<(Arc<str>, Answer)>, by: &str) {
-        let mut whats = Vec::with_capacity(answers.len());
+    async fn settle(&self, answers: Vec<(Arc<str>, Answer)>, by: &str) {
+        if answers.is_empty() {
+            return;
+        }
+        let whats = || self.counted(answers, by).into_iter().map(Answer::into_what).collect();
+        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        if let Err(error) = self.shared.engine.tell_counted(whats).await {
+            tracing::debug!(%error, "phase-two answers not recorded");
+        }
+    }
+
+    /// The answers that count.
+    fn counted(&self, mut answers: Vec<(Arc<str>, Answer)>, by: &str) -> Vec<Answer> {
+        let mut counted = Vec::with_capacity(answers.len());
         while let Some((asked, _)) = answers.first() {
             let asked = Arc::clone(asked);
             let (of_one, rest): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|(other, _)| *other == asked);
             let of_one = of_one.into_iter().map(|(_, answer)| answer).collect();
-            whats.extend(self.counted(&asked, by, of_one).into_iter().map(Answer::into_what));
+            counted.extend(self.counted_of(&asked, by, of_one));
             answers = rest;
         }
-        if whats.is_empty() {
-            return;
-        }
-        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
-        if let Err(error) = self.shared.engine.tell(whats).await {
-            tracing::debug!(%error, "phase-two answers not recorded");
-        }
+        counted
     }
 
-    /// The answers that count: as those of the client that was asked, or of the one that answers.
-    fn counted(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
+    /// Those that count as of the client that was asked, or of the one that answers.
+    fn counted_of(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
         let dispatcher = &self.shared.dispatcher;
         if asked == by {
             return dispatcher.outcomes(asked, answers);
@@ -256,13 +262,34 @@ impl Front {
             Some((record.begun_at, record.deadline))
         });
         let Ok(Some((begun_at, deadline))) = times.await else { return false };
-        let timeout_ms = deadline.0.saturating_sub(begun_at.0);
-        let until = deadline.after_ms(timeout_ms.max(RECOVERY_MS_MIN));
-        self.shared.dispatcher.now() >= until
+        self.shared.dispatcher.now() >= recovery_ends(begun_at, deadline, self.shared.since)
     }
+}
+
+/// Until when an XA branch may be found. Where one process alone can end it, such as on MariaDB,
+/// that one must have had the time to register `since` the coordinator started.
+fn recovery_ends(begun_at: Timestamp, deadline: Timestamp, since: Timestamp) -> Timestamp {
+    let timeout_ms = deadline.0.saturating_sub(begun_at.0);
+    let of_the_global = deadline.after_ms(timeout_ms.max(RECOVERY_MS_MIN));
+    of_the_global.max(since.after_ms(RECOVERY_MS_MIN))
 }
 
 /// Messages for people are bounded.
 fn cut(text: &str) -> String {
     text.chars().take(500).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_branch_is_given_up_neither_before_its_time_nor_right_after_a_start() {
+        let ends = |begun_at, deadline, since| {
+            recovery_ends(Timestamp(begun_at), Timestamp(deadline), Timestamp(since)).0
+        };
+        assert_eq!(ends(1_000, 31_000, 0), 91_000);
+        assert_eq!(ends(1_000, 91_000, 0), 181_000, "a long time limit is waited for again");
+        assert_eq!(ends(1_000, 31_000, 500_000), 560_000, "whoever has it may register yet");
+    }
 }

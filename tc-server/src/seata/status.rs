@@ -77,7 +77,12 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         {
             ExceptionCode::LockKeyConflictFailFast
         }
-        Rejection::RowLocked { .. } | Rejection::Deadlock { .. } => ExceptionCode::LockKeyConflict,
+        // Where there is no room to wait, a client's own way of waiting is as good.
+        Rejection::RowLocked { .. }
+        | Rejection::Deadlock { .. }
+        | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. } => {
+            ExceptionCode::LockKeyConflict
+        }
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
         // What is about native sagas, which its clients cannot ask for, is never an answer to them.
         Rejection::AlreadyDecided { .. }
@@ -110,6 +115,13 @@ pub(super) fn code_of_key(why: &BadLockKey) -> ExceptionCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_those_who_wait_is_a_conflict_and_no_other_limit_is() {
+        let limit = |what| code_of(&Rejection::LimitReached { what, max: 1 }, true);
+        assert_eq!(limit(Rejection::WAITING_REQUESTS), ExceptionCode::LockKeyConflict);
+        assert_eq!(limit("branches of a global"), ExceptionCode::FailedToAddBranch);
+    }
 
     #[test]
     fn a_commit_that_was_rolled_back_is_never_taken_for_one() {

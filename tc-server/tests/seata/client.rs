@@ -30,17 +30,19 @@ pub(crate) async fn start() -> RunningServer {
 }
 
 pub(crate) async fn start_with(change: impl FnOnce(&mut SeataConfig)) -> RunningServer {
-    let mut config = Config { limits: Limits::default(), ..Config::tiny() };
-    config.seata.enabled = true;
-    change(&mut config.seata);
-    Server::start(config).await.unwrap()
+    start_as(|config| change(&mut config.seata)).await
 }
 
 /// Starts a coordinator that keeps what it knows in this directory.
 pub(crate) async fn start_at(data_dir: &Path) -> RunningServer {
+    let data_dir = data_dir.to_owned();
+    start_as(|config| (config.store, config.data_dir) = (StoreKind::Embedded, data_dir)).await
+}
+
+pub(crate) async fn start_as(change: impl FnOnce(&mut Config)) -> RunningServer {
     let mut config = Config { limits: Limits::default(), ..Config::tiny() };
     config.seata.enabled = true;
-    (config.store, config.data_dir) = (StoreKind::Embedded, data_dir.to_owned());
+    change(&mut config);
     Server::start(config).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
 
-use crate::client::{Client, branch, end, page, start, start_at, start_with};
+use crate::client::{Client, branch, end, page, start, start_as, start_at, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -58,6 +58,23 @@ async fn an_answer_may_come_on_another_connection() {
     tm.answer_commit(id, &end, BranchStatus::PhaseTwoCommitted).await;
     tm.answer_commit(id, &end, BranchStatus::PhaseTwoCommitted).await;
     tm.reaches(&xid, GlobalStatus::Committed).await;
+}
+
+/// An action that takes longer than an answer is waited for would never be done otherwise.
+#[tokio::test]
+async fn an_answer_counts_although_another_process_has_been_asked() {
+    let server = start_as(|config| config.dispatch.answer_timeout_ms = 50).await;
+    let mut first = Client::rm(&server, "2.3.0", "deduct").await;
+    let xid = first.begin(60_000).await;
+    first.register_branch(branch(&xid, BranchType::Tcc, "deduct", "")).await.result.unwrap();
+    let commit = first.send(&Message::GlobalCommit(end(&xid)), MessageKind::Request).await;
+    let (id, call) = first.called().await;
+    let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+    let mut second = Client::rm(&server, "2.3.0", "deduct").await;
+    second.called().await;
+    first.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted).await;
+    let Message::GlobalCommitResult(ended) = first.answer_to(commit).await else { panic!() };
+    assert_eq!(ended.status, GlobalStatus::Committed);
 }
 
 #[tokio::test]
