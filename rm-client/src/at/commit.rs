@@ -14,6 +14,7 @@
 //! before COMMIT also because PostgreSQL answers COMMIT of a failed transaction with a silent
 //! ROLLBACK, and this INSERT is what notices.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -183,11 +184,14 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         let Part::Branch(branch) = &self.part else { return Ok(()) };
         // Never waits here: what was read is read, and only a repeated read sees what a holder
         // that rolls back puts back.
-        let (xid, rows) = (branch.xid.as_str(), &self.work.awaited);
+        let (xid, rows) = (branch.xid.as_str(), mem::take(&mut self.work.awaited));
         crash_point("before-check");
-        check_locks(&self.shared, xid, rows, Duration::ZERO, HOLDING_LOCKS).await?;
-        self.work.awaited = Locks::default();
-        Ok(())
+        let checked = check_locks(&self.shared, xid, &rows, Duration::ZERO, HOLDING_LOCKS).await;
+        if checked.is_err() {
+            // Whoever read does not get to see them, and may go on without.
+            self.work.unseen = rows;
+        }
+        Ok(checked?)
     }
 }
 
@@ -203,7 +207,7 @@ impl<DB: AtDatabase> Ending<DB> {
     /// After an error of the database the local transaction is rolled back.
     async fn commit(self, mut local: Local<'_, DB>, branch: &Branch) -> Result<(), sqlx::Error> {
         let call = match self {
-            Self::Commit => return local.commit().await,
+            Self::Commit => return local.commit().await.map_err(in_doubt::<DB>),
             Self::WithUndoRow(call) => call,
         };
         let Err(error) = local.commit_by(call).await else { return Ok(()) };
@@ -218,6 +222,13 @@ impl<DB: AtDatabase> Ending<DB> {
             Err(unknown) => Err(sqlx::Error::Protocol(format!("{error}; then {unknown}"))),
         }
     }
+}
+
+/// An error that does not say that the database has rolled back is none of the database's: a proxy
+/// that has lost the server behind it answers as one.
+fn in_doubt<DB: Backend>(error: sqlx::Error) -> sqlx::Error {
+    let is_told = error.as_database_error().is_none_or(DB::tells_rollback);
+    if is_told { error } else { sqlx::Error::Protocol(error.to_string()) }
 }
 
 /// Whether a branch's undo row is there when whatever is open has been rolled back.

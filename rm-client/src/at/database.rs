@@ -11,6 +11,7 @@ use std::time::Duration;
 use either::Either;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool, Transaction};
 
@@ -34,6 +35,9 @@ pub struct LoadedTable<DB: Backend> {
     pub(crate) table: Table,
     /// One for each column.
     pub(crate) types: Vec<DB::ColumnType>,
+    /// Its name in lock keys. Rows of a PostgreSQL partition are those of the whole, by whichever
+    /// name they are written.
+    pub(crate) lock_name: String,
 }
 
 /// What a table's description is for.
@@ -185,6 +189,10 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
 
     /// Whether an error means that the local transaction is over, whatever was to follow.
     fn ends_transaction(error: &sqlx::Error) -> bool;
+
+    /// Whether an answer to COMMIT says that the database has rolled back. Where that is not known
+    /// for certain, as where it is a proxy that answers, it does not.
+    fn tells_rollback(error: &(dyn DatabaseError + 'static)) -> bool;
 
     /// Whether an error means that the statement and the table do not agree about its columns.
     fn is_schema_mismatch(error: &sqlx::Error) -> bool;

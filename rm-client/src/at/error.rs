@@ -72,6 +72,19 @@ pub enum AtError {
         /// How many rows were changed.
         changed: u64,
     },
+    /// An UPDATE that assigns what a query says changes so many rows that they would have to be
+    /// named in several statements, of which the later ones would see what the first have changed.
+    /// Nothing was changed.
+    #[error(
+        "an UPDATE that assigns what a query says would change {rows} rows, and names at most \
+         {rows_max}: read the value first, or change fewer rows at a time"
+    )]
+    TooManyRows {
+        /// How many rows.
+        rows: usize,
+        /// The limit.
+        rows_max: usize,
+    },
     /// An earlier statement was cut off between its change and its undo item, by a dropped future
     /// or an error. The local transaction can only be rolled back.
     #[error(
@@ -209,6 +222,7 @@ impl AtError {
             Self::RowsDiffer { .. } => "HF-AT-ROWS-DIFFER",
             Self::HalfRecorded => "HF-AT-HALF-RECORDED",
             Self::Ended => "HF-AT-ENDED",
+            Self::TooManyRows { .. } => "HF-AT-TOO-MANY-ROWS",
             Self::UndoTooLarge { .. } => "HF-AT-UNDO-TOO-LARGE",
             Self::GlobalFinished { .. } => "HF-AT-GLOBAL-FINISHED",
             Self::CommitUnknown { .. } => "HF-AT-COMMIT-UNKNOWN",

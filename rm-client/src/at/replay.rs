@@ -183,7 +183,7 @@ impl<DB: AtDatabase> Attempts<DB> {
     /// gone; done, if the failure is the caller's to see.
     async fn give_up(&mut self, local: AtTransaction<'_, DB>) -> Result<Attempt, sqlx::Error> {
         let repeatable = local.work.repeatable || local.work.stale_tables;
-        let awaited = local.work.awaited.clone();
+        let unseen = local.work.unseen.clone();
         if !(repeatable && self.may_repeat()) {
             // Reports the branch as failed where the coordinator knows of it.
             local.rollback().await?;
@@ -191,7 +191,7 @@ impl<DB: AtDatabase> Attempts<DB> {
         }
         let AtTransaction { local: inner, .. } = local;
         inner.rollback().await?;
-        self.wait_for(&awaited).await?;
+        self.wait_for(&unseen).await?;
         Ok(Attempt::Again)
     }
 

@@ -42,13 +42,25 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     shared: &Arc<Shared<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Restored, sqlx::Error> {
-    let mut connection = shared.pool.acquire().await?;
-    let result = on_connection::<DB>(&mut connection, shared, branch).await;
-    if result.is_err() {
-        // What the session is set to is not certain any more.
-        connection.close_on_drop();
-    }
+    let mut session = Session { connection: shared.pool.acquire().await?, is_as_it_was: false };
+    let result = on_connection::<DB>(&mut session.connection, shared, branch).await;
+    session.is_as_it_was = result.is_ok();
     result
+}
+
+/// A connection that is set to other modes and another time zone while rows are put back.
+struct Session<DB: AtDatabase> {
+    connection: PoolConnection<DB>,
+    is_as_it_was: bool,
+}
+
+impl<DB: AtDatabase> Drop for Session<DB> {
+    /// Also when the rollback is cut off.
+    fn drop(&mut self) {
+        if !self.is_as_it_was {
+            self.connection.close_on_drop();
+        }
+    }
 }
 
 async fn on_connection<DB: AtDatabase>(

@@ -12,8 +12,11 @@ use crate::fence::is_conflict;
 pub(crate) struct Work {
     items: Vec<UndoItem>,
     locks: Locks,
-    /// Rows that a globally committed read found locked: to be waited for, never taken.
+    /// Rows that a globally committed read has read and the coordinator has not been asked about:
+    /// nobody else may hold them, and they are never taken.
     pub(crate) awaited: Locks,
+    /// Those of the last such read that was refused.
+    pub(crate) unseen: Locks,
     /// Set while a change has no undo item yet; commit refuses while it is set.
     pub(crate) half_recorded: bool,
     /// The database has ended the transaction by itself.
@@ -62,7 +65,7 @@ impl Work {
         mode: Mode,
         keys: impl IntoIterator<Item = Box<[u8]>>,
     ) {
-        self.locks.add(&lock_table::<DB>(loaded), mode, keys);
+        self.locks.add(&loaded.lock_name, mode, keys);
     }
 
     /// Notes rows that may not be read before their holders are finished.
@@ -71,7 +74,7 @@ impl Work {
         loaded: &LoadedTable<DB>,
         keys: impl IntoIterator<Item = Box<[u8]>>,
     ) {
-        self.awaited.add(&lock_table::<DB>(loaded), Mode::Shared, keys);
+        self.awaited.add(&loaded.lock_name, Mode::Shared, keys);
     }
 
     /// Records a change of existing rows. Rows that did not change need no undo, but stay locked:
@@ -185,9 +188,4 @@ fn database_name(number: u64) -> String {
 /// Columns that the database changes by itself: what stands there later proves no foreign hand.
 pub(crate) fn maintained<DB: Backend>(loaded: &LoadedTable<DB>, columns: &[usize]) -> Vec<usize> {
     columns.iter().copied().filter(|index| loaded.table.columns[*index].on_update).collect()
-}
-
-/// The table in lock keys, as the catalogue spells it.
-pub(crate) fn lock_table<DB: Backend>(loaded: &LoadedTable<DB>) -> String {
-    loaded.table.full_name()
 }

@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     /// Says that the next COMMIT was interrupted when it has happened, as MariaDB does where the
     /// interruption comes between COMMIT and the end of its call.
     Interrupt,
+    /// Says as PgBouncer does that the server is lost when the next COMMIT has happened.
+    LoseServer,
     /// Takes connections and drops them.
     Down,
 }
@@ -125,6 +127,9 @@ impl std::fmt::Debug for CommitWire {
 /// An error of MariaDB: length, number of the packet, what it is, 1317, its SQLSTATE.
 const INTERRUPTED: &[u8] = b"\x12\0\0\x01\xff\x25\x05#70100interrupt";
 
+/// An error of PostgreSQL's protocol: its length, how bad it is, its SQLSTATE, its text.
+const SERVER_LOST: &[u8] = b"E\0\0\0\x30SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0";
+
 async fn carry(
     client: TcpStream,
     server: TcpStream,
@@ -142,14 +147,18 @@ async fn carry(
                 let request = &asked[..read];
                 match due(&fault, request, commit) {
                     Fault::LoseCommit => return,
-                    fault @ (Fault::LoseAnswer | Fault::Interrupt) => {
+                    fault @ (Fault::LoseAnswer | Fault::Interrupt | Fault::LoseServer) => {
                         to_server.write_all(request).await.unwrap();
                         // It has answered, so it has committed.
                         let _answer_bytes = from_server.read(&mut answered).await.unwrap();
-                        if fault == Fault::LoseAnswer {
-                            return;
+                        match fault {
+                            Fault::Interrupt => to_client.write_all(INTERRUPTED).await,
+                            Fault::LoseServer => {
+                                to_client.write_all(SERVER_LOST).await.unwrap();
+                                return;
+                            }
+                            _ => return,
                         }
-                        to_client.write_all(INTERRUPTED).await
                     }
                     Fault::None | Fault::Down => to_server.write_all(request).await,
                 }

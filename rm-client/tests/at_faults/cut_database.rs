@@ -92,6 +92,12 @@ async fn an_unknown_commit_only_rolls_back<DB: Killable>(fault: Fault) {
     scene.assert_clean(&before, 0).await;
 }
 
+/// It answers as a database does that has rolled back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_loses_the_server_leaves_a_commit_unknown() {
+    an_unknown_commit_only_rolls_back::<Postgres>(Fault::LoseServer).await;
+}
+
 /// The call that brings the undo row and COMMIT can fail when it has committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_was_interrupted_too_late_is_one() {

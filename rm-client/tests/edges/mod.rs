@@ -5,6 +5,7 @@ mod found;
 mod merged;
 mod names;
 mod reviewed;
+mod reviewed_later;
 mod savepoints;
 mod schema;
 mod sessions;

@@ -90,7 +90,8 @@ pub(super) async fn load_table(
         schema: full[0].clone(),
         name: full[1].clone(),
     };
-    Ok(Some(LoadedTable { table, types }))
+    let lock_name = table.full_name();
+    Ok(Some(LoadedTable { table, types, lock_name }))
 }
 
 fn text(row: &MySqlRow, index: usize) -> Result<String, sqlx::Error> {

@@ -2,10 +2,12 @@
 
 mod catalogue;
 
+use std::borrow::Cow;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use sqlx::encode::IsNull;
-use sqlx::error::{BoxDynError, UnexpectedNullError};
+use sqlx::error::{BoxDynError, DatabaseError, UnexpectedNullError};
 use sqlx::mysql::{MySqlArguments, MySqlRow, MySqlTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{
@@ -128,6 +130,14 @@ impl Backend for MySql {
         // A deadlock, a full lock table and a snapshot that is too old take the whole transaction
         // back, a lock wait timeout may.
         number.is_some_and(|error| matches!(error.number(), 1020 | 1205 | 1206 | 1213))
+    }
+
+    fn tells_rollback(error: &(dyn DatabaseError + 'static)) -> bool {
+        // Constraints, and deadlocks with other members of a cluster.
+        let is_told = |code: Cow<'_, str>| ["23", "40"].iter().any(|class| code.starts_with(class));
+        let number = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>();
+        error.code().is_some_and(is_told)
+            || number.is_some_and(|error| matches!(error.number(), 1020 | 1205 | 1206))
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {

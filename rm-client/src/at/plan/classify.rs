@@ -108,7 +108,9 @@ pub(super) fn opening(text: &Text) -> String {
 
 /// EXPLAIN runs nothing, EXPLAIN ANALYZE runs what it explains.
 fn explain(text: &Text) -> Result<Class, Refusal> {
-    let analyzes = text.lexemes.iter().any(|lexeme| lexeme.keyword() == Keyword::ANALYZE);
+    // PostgreSQL spells it in two ways, and takes an option in quotes.
+    let is_it = |word: &str| ["analyze", "analyse"].iter().any(|it| word.eq_ignore_ascii_case(it));
+    let analyzes = text.lexemes.iter().filter_map(Lexeme::word).any(is_it);
     if analyzes && text.lexemes.iter().any(may_write) {
         return Err(Refusal::ExplainAnalyze);
     }

@@ -1,6 +1,9 @@
 //! The image queries that reuse a statement's own clauses.
 
+use std::ops::Range;
+
 use sha2::{Digest, Sha256};
+use sqlparser::keywords::Keyword;
 
 use super::{
     Arguments, Dialect, KeyedQuery, Query, Table, clauses::Clauses, key, placeholder, quote,
@@ -156,6 +159,11 @@ pub(super) fn rewritten(text: &Text, table: &Table, end: usize, returning: &str)
     Query { text: written, arguments: Arguments::AsBound }
 }
 
+/// Whether a query is among these words; SELECT is no column's name without quotes.
+fn has_query(text: &Text, tokens: Range<usize>) -> bool {
+    text.lexemes[tokens].iter().any(|lexeme| lexeme.keyword() == Keyword::SELECT)
+}
+
 /// The change by key: the user's clauses up to the condition, then the keys of the imaged rows.
 pub(super) fn by_key(
     text: &Text,
@@ -187,11 +195,12 @@ pub(super) fn by_key(
             .map(|&key| quote::identifier(dialect, &table.columns[key].name))
             .collect(),
         arguments,
+        at_once: has_query(text, clauses.assignments.clone()),
         dialect,
     }
 }
 
-fn swallow_in(text: &Text, tokens: std::ops::Range<usize>) -> Vec<String> {
+fn swallow_in(text: &Text, tokens: Range<usize>) -> Vec<String> {
     placeholder::swallow(text.dialect, text.arguments(tokens).len())
 }
 

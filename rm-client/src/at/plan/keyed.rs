@@ -57,15 +57,20 @@ impl KeyedQuery {
         }
     }
 
+    /// Whether one query must name all rows.
+    pub fn is_at_once(&self) -> bool {
+        self.at_once
+    }
+
     /// How many rows one query may name: what the database's limit on arguments leaves, and never
-    /// more than 1,000.
+    /// more than 1,000 where others can follow.
     pub fn rows_max(&self) -> usize {
         let limit = match self.dialect {
             Dialect::Postgres | Dialect::Sqlite => 32_766,
             Dialect::MySql => 65_535,
         };
         let left = usize::saturating_sub(limit, self.arguments) / self.key.len().max(1);
-        left.clamp(1, ROWS_MAX)
+        if self.at_once { left.max(1) } else { left.clamp(1, ROWS_MAX) }
     }
 }
 

@@ -64,6 +64,9 @@ pub struct KeyedQuery {
     pub(super) key: Vec<String>,
     /// How many arguments the user bound, which come before the key cells.
     pub(super) arguments: usize,
+    /// Whether what is assigned comes from a query, which in a second change of the same statement
+    /// would see the first.
+    pub(super) at_once: bool,
     pub(super) dialect: super::Dialect,
 }
 

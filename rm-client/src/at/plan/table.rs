@@ -212,7 +212,7 @@ impl Table {
         (0..self.columns.len()).filter(imaged).collect()
     }
 
-    /// `schema.name`, for error texts.
+    /// `schema.name`, for error texts and lock keys.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }

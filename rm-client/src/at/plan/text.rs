@@ -56,6 +56,14 @@ impl Lexeme {
         Keyword::NoKeyword
     }
 
+    /// The word that this is, in quotes or not.
+    pub(super) fn word(&self) -> Option<&str> {
+        match &self.token.token {
+            Token::Word(word) => Some(&word.value),
+            _ => None,
+        }
+    }
+
     /// Whether this is the unquoted word `word` (given in upper case).
     pub(super) fn is_word(&self, word: &str) -> bool {
         matches!(&self.token.token, Token::Word(own)

@@ -16,8 +16,10 @@ const RELATION: &str = "\
            c.relpersistence::text, \
            c.relkind <> 'p' AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid), \
            EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid AND r.rulename <> '_RETURN'), \
-           row_security_active(c.oid) \
+           row_security_active(c.oid), whole_schema.nspname::text || '.' || whole.relname::text \
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+    JOIN pg_class whole ON whole.oid = COALESCE(pg_partition_root(c.oid)::oid, c.oid) \
+    JOIN pg_namespace whole_schema ON whole_schema.oid = whole.relnamespace \
     WHERE c.oid = to_regclass($1)";
 
 /// A domain is shown as the type that it is made of, at the bottom of however many domains.
@@ -98,7 +100,8 @@ pub(super) async fn load_table(
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
     };
-    Ok(Some(LoadedTable { table, types }))
+    let lock_name = relation.try_get(8)?;
+    Ok(Some(LoadedTable { table, types, lock_name }))
 }
 
 fn quote(name: &str) -> String {

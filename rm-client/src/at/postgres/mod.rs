@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use sqlx::encode::IsNull;
-use sqlx::error::BoxDynError;
+use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{
@@ -107,6 +107,13 @@ impl Backend for Postgres {
         // The server itself refuses everything after a failed statement, until a savepoint is
         // rolled back to; so only a broken connection counts.
         error.as_database_error().is_none()
+    }
+
+    fn tells_rollback(error: &(dyn DatabaseError + 'static)) -> bool {
+        let code = error.code().unwrap_or_default();
+        // A connection, resources, an operator or the system at fault; statement_completion_unknown.
+        let in_doubt = ["08", "53", "57", "58", "XX", "40003"];
+        !code.is_empty() && !in_doubt.iter().any(|class| code.starts_with(class))
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {

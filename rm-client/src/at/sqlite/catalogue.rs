@@ -63,7 +63,8 @@ pub(super) async fn load_table(
         schema: full[1].clone(),
     };
     let types = vec![SqliteColumn; table.columns.len()];
-    Ok(Some(LoadedTable { table, types }))
+    let lock_name = table.full_name();
+    Ok(Some(LoadedTable { table, types, lock_name }))
 }
 
 fn text(row: &SqliteRow, index: usize) -> Result<String, sqlx::Error> {

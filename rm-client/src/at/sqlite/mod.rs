@@ -4,6 +4,7 @@ mod catalogue;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use sqlx::error::DatabaseError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{
@@ -112,6 +113,10 @@ impl Backend for Sqlite {
         // The low byte is the primary code. Out of memory, interrupted, IO error, corrupt, full:
         // SQLite rolls the whole transaction back.
         matches!(code & 0xff, 7 | 9 | 10 | 11 | 13)
+    }
+
+    fn tells_rollback(_: &(dyn DatabaseError + 'static)) -> bool {
+        true
     }
 
     fn is_schema_mismatch(error: &sqlx::Error) -> bool {

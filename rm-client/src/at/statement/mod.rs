@@ -95,7 +95,14 @@ impl<DB: Backend> Run<'_, DB> {
         match &result {
             Ok(_) => {}
             Err(error) if DB::ends_transaction(error) => return result,
-            Err(_) => self.control("ROLLBACK TO SAVEPOINT").await?,
+            Err(_) => {
+                if self.control("ROLLBACK TO SAVEPOINT").await.is_err() {
+                    // The statement has rolled back all, as SQLite's RAISE(ROLLBACK) does, and the
+                    // savepoint with it. Whatever else it may be, nothing more belongs to this.
+                    self.work.ended = true;
+                    return result;
+                }
+            }
         }
         self.control("RELEASE SAVEPOINT").await?;
         result
@@ -132,6 +139,10 @@ impl<DB: Backend> Run<'_, DB> {
     ) -> Result<Steps<DB>, sqlx::Error> {
         if before.is_empty() {
             return Ok(vec![Either::Left(<DB as Database>::QueryResult::default())]);
+        }
+        if keyed.is_at_once() && before.len() > keyed.rows_max() {
+            let (rows, rows_max) = (before.len(), keyed.rows_max());
+            return Err(AtError::TooManyRows { rows, rows_max }.into());
         }
         let mut steps = Steps::<DB>::new();
         let mut total = <DB as Database>::QueryResult::default();

@@ -54,6 +54,7 @@ impl<DB: Backend> Run<'_, DB> {
                 Ok(by_key(after))
             }
             UpsertAfter::Probed { generated, found } => {
+                self.require_found(plan, before, steps)?;
                 let mut after = self.probe(plan).await?;
                 let probed: Image = before.values().cloned().collect();
                 after.extend(by_key(self.read_again(&probed, &plan.columns).await?));
@@ -99,6 +100,25 @@ impl<DB: Backend> Run<'_, DB> {
             return Err(self.rows_differ("upsert", returned, affected::<DB>(steps)).into());
         }
         Ok(after)
+    }
+
+    /// REPLACE counts the rows that it removes and those that it puts in. If it has removed more
+    /// than were found before, it has met rows that no probe looks for: a value is stored as
+    /// another one than was offered, such as a time without its fraction.
+    fn require_found(
+        &self,
+        plan: &Upsert,
+        before: &Rows,
+        steps: &Steps<DB>,
+    ) -> Result<(), AtError> {
+        let (UpsertKind::Replace, Some(offered)) = (plan.kind, plan.rows) else { return Ok(()) };
+        // Each row offered but the first may also meet one that was offered before it.
+        let most = (2 * offered).saturating_sub(1) + before.len();
+        let counted = affected::<DB>(steps);
+        if counted <= most as u64 {
+            return Ok(());
+        }
+        Err(self.rows_differ("REPLACE", most as u64, counted))
     }
 
     /// Holds the rows found after the statement against what it offered and counted.
