@@ -81,8 +81,11 @@ async fn a_thousand_bad_streams_harm_nobody() {
 async fn the_header_of_an_answer_without_its_body_is_stepped_over() {
     let server = start().await;
     let mut client = Client::tm(&server, "2.3.0").await;
+    let mut other = Client::tm(&server, "2.3.0").await;
     for [whole, head] in [[0x42, 16], [16, 16], [0, 0]] {
         client.send_bytes(&[0xDA, 0xDA, 1, 0, 0, 0, whole, 0, head, 1, 1, 0, 0, 0, 0, 2]).await;
+        // Meanwhile it is read, without what comes next.
+        assert_eq!(other.ask(Message::Ping).await, Message::Pong);
         assert_eq!(client.ask(Message::Ping).await, Message::Pong, "length {whole}");
     }
 }
