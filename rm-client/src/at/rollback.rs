@@ -42,19 +42,19 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     shared: &Arc<Shared<DB>>,
     branch: &PhaseTwoBranch,
 ) -> Result<Restored, sqlx::Error> {
-    let mut session = Session { connection: shared.pool.acquire().await?, is_as_it_was: false };
-    let result = on_connection::<DB>(&mut session.connection, shared, branch).await;
-    session.is_as_it_was = result.is_ok();
+    let mut restoring = Restoring { connection: shared.pool.acquire().await?, is_as_it_was: false };
+    let result = on_connection::<DB>(&mut restoring.connection, shared, branch).await;
+    restoring.is_as_it_was = result.is_ok();
     result
 }
 
 /// A connection that is set to other modes and another time zone while rows are put back.
-struct Session<DB: AtDatabase> {
+struct Restoring<DB: AtDatabase> {
     connection: PoolConnection<DB>,
     is_as_it_was: bool,
 }
 
-impl<DB: AtDatabase> Drop for Session<DB> {
+impl<DB: AtDatabase> Drop for Restoring<DB> {
     /// Also when the rollback is cut off.
     fn drop(&mut self) {
         if !self.is_as_it_was {

@@ -157,7 +157,10 @@ async fn carry(
                                 to_client.write_all(SERVER_LOST).await.unwrap();
                                 return;
                             }
-                            _ => return,
+                            Fault::LoseAnswer
+                            | Fault::None
+                            | Fault::LoseCommit
+                            | Fault::Down => return,
                         }
                     }
                     Fault::None | Fault::Down => to_server.write_all(request).await,

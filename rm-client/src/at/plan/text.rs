@@ -58,10 +58,8 @@ impl Lexeme {
 
     /// The word that this is, in quotes or not.
     pub(super) fn word(&self) -> Option<&str> {
-        match &self.token.token {
-            Token::Word(word) => Some(&word.value),
-            _ => None,
-        }
+        let Token::Word(word) = &self.token.token else { return None };
+        Some(&word.value)
     }
 
     /// Whether this is the unquoted word `word` (given in upper case).

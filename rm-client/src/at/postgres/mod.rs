@@ -111,7 +111,7 @@ impl Backend for Postgres {
 
     fn tells_rollback(error: &(dyn DatabaseError + 'static)) -> bool {
         let code = error.code().unwrap_or_default();
-        // A connection, resources, an operator or the system at fault; statement_completion_unknown.
+        // Connections, resources, operators and the system; statement_completion_unknown.
         let in_doubt = ["08", "53", "57", "58", "XX", "40003"];
         !code.is_empty() && !in_doubt.iter().any(|class| code.starts_with(class))
     }
