@@ -194,8 +194,7 @@ impl EngineHandle {
     /// As [`EngineHandle::tell`].
     pub async fn tell_counted(&self, count: impl FnOnce() -> Vec<What>) -> Result<(), EngineError> {
         self.room().await;
-        let whats = count();
-        if whats.is_empty() { Ok(()) } else { self.shared.inbox.let_in(whats) }
+        self.shared.inbox.let_in(count())
     }
 
     /// Waits until the engine's queue has room, or nothing is let in any more. Whoever comes first

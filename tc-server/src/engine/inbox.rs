@@ -97,8 +97,12 @@ impl Inbox {
         if refused.is_empty() { Ok(()) } else { Err((EngineError::Busy, refused)) }
     }
 
-    /// Queues what has no reply, also past the capacity, unless nothing is let in.
+    /// Queues what has no reply, also past the capacity, unless nothing is let in. Of nothing the
+    /// engine hears nothing.
     pub(crate) fn let_in(&self, whats: Vec<What>) -> Result<(), EngineError> {
+        if whats.is_empty() {
+            return Ok(());
+        }
         let mut state = self.lock();
         if let Some(reason) = state.refuses() {
             return Err(reason);
