@@ -72,22 +72,24 @@ pub(crate) async fn measure<DB: BenchDatabase>(
             let times = (measure.warm_up(), measure.length());
             let run = async |which: usize| ways(scene, ALL_WAYS[which], rows, clients, times).await;
             let mut found = measure.rows(&names, run).await?;
-            compare(&mut found, hold_us);
+            compare(&mut found, hold_us, measure.length());
             measured.extend(found);
         }
     }
     Ok(measured)
 }
 
-/// The queues' rows beside their bound and beside polling.
-fn compare(rows: &mut [Row], hold_us: f64) {
+/// The queues' rows beside their bound and beside polling, which counts as having made one in a run
+/// where it made nothing.
+fn compare(rows: &mut [Row], hold_us: f64, run: Duration) {
     let speeds: Vec<f64> = rows.iter().map(|row| row.per_second.median).collect();
     let [_, _, hold, back] = speeds[..] else { return };
+    let one = run.as_secs_f64().recip();
     for (row, queue) in rows.iter_mut().zip(&speeds).take(2) {
         row.set_figure("hold time µs, one client", hold_us);
         row.set_figure("share of 1 / hold time", queue * hold_us / 1e6);
-        row.set_figure("times polling, holding", queue / hold);
-        row.set_figure("times polling, rolled back", queue / back);
+        row.set_figure("times polling, holding", queue / hold.max(one));
+        row.set_figure("times polling, rolled back", queue / back.max(one));
     }
 }
 
@@ -257,11 +259,13 @@ mod tests {
             let per_second = crate::statistics::Spread { median, ..Default::default() };
             Row { per_second, ..Row::default() }
         };
-        let mut rows = [row(1_000.0), row(900.0), row(100.0), row(500.0)];
-        compare(&mut rows, 800.0);
+        let mut rows = [row(1_000.0), row(0.0), row(100.0), row(0.0)];
+        compare(&mut rows, 800.0, Duration::from_secs(2));
         let figure = |name| rows[0].figure(name).unwrap();
         assert!((figure("share of 1 / hold time") - 0.8).abs() < 1e-9);
         assert!((figure("times polling, holding") - 10.0).abs() < 1e-9);
-        assert!((figure("times polling, rolled back") - 2.0).abs() < 1e-9);
+        let one_in_two_seconds = 1_000.0 / 0.5;
+        assert!((figure("times polling, rolled back") - one_in_two_seconds).abs() < 1e-9);
+        assert_eq!(rows[1].figure("times polling, rolled back"), Some(0.0));
     }
 }
