@@ -129,6 +129,16 @@ impl Coordinator {
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
+    /// Says what time it is where the coordinator goes on after it was loaded: to be called before
+    /// anything is decided. Numbers are drawn from where the clock stands on. Leases last as long
+    /// from here on as their holders may rely on them, however far the clock has jumped since they
+    /// were granted, and beyond the longest that they may be held, as with etcd's leases after an
+    /// election.
+    pub fn resume(&mut self, now: Timestamp) {
+        self.numbers.begin(now);
+        self.leases.begin_anew(now);
+    }
+
     fn restore(
         &mut self,
         epoch: Epoch,

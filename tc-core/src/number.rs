@@ -2,14 +2,45 @@
 //!
 //! All are the epoch of the leadership followed by a counter that starts again with each epoch, so
 //! they grow across restarts and leaders without a write of their own.
+//!
+//! Epoch and counter begin where the clock stands, if nothing that is stored says that they are
+//! further: after the loss of all that is stored, or the return of a backup, no number is drawn
+//! again that others still remember (decision 0014).
 
-use crate::{Epoch, FencingToken, LeaseId, Rejection, Xid};
+use crate::{Epoch, FencingToken, LeaseId, Rejection, Timestamp, Xid};
 
 /// Bits of the counter below the epoch.
 pub(crate) const COUNTER_BITS: u32 = 40;
 const COUNTER_MAX: u64 = (1 << COUNTER_BITS) - 1;
 /// The last epoch that leaves room for the counter.
 pub(crate) const EPOCH_MAX: u64 = u64::MAX >> COUNTER_BITS;
+
+/// When 2026 began, in milliseconds of the Unix epoch.
+const CLOCK_BEGINS_MS: u64 = 1_767_225_600_000;
+const MINUTE_MS: u64 = 60_000;
+/// Until 2041: numbers of this epoch fit into 64 bits with a sign, as columns of databases and
+/// Seata's clients have them. From then on epochs are counted.
+const EPOCH_OF_CLOCK_MAX: u64 = (1 << 23) - 1;
+/// More numbers than are drawn in a millisecond, and a sixteenth of the counter in a minute.
+const NUMBERS_A_MS: u64 = 1 << 20;
+
+impl Epoch {
+    /// The epoch that begins at this time at the earliest: one a minute.
+    #[must_use]
+    pub fn of_clock(now: Timestamp) -> Self {
+        Self((since_clock_begins(now) / MINUTE_MS).min(EPOCH_OF_CLOCK_MAX))
+    }
+
+    /// The one after this.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+fn since_clock_begins(now: Timestamp) -> u64 {
+    now.0.saturating_sub(CLOCK_BEGINS_MS)
+}
 
 /// Draws numbers within one epoch.
 #[derive(Clone, Debug)]
@@ -24,6 +55,13 @@ impl Numbers {
     /// `epoch` is at most [`EPOCH_MAX`].
     pub(crate) fn new(epoch: Epoch) -> Self {
         Self { epoch, xids: 0, tokens: 0, leases: 0 }
+    }
+
+    /// Counts from where the clock stands within its minute: of two that begin in the same one and
+    /// know nothing of each other, the later draws greater numbers.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        let counted = since_clock_begins(now) % MINUTE_MS * NUMBERS_A_MS;
+        (self.xids, self.tokens, self.leases) = (counted, counted, counted);
     }
 
     pub(crate) fn xid(&mut self) -> Result<Xid, Rejection> {
@@ -58,5 +96,20 @@ mod tests {
         assert!(matches!(earlier.xid(), Err(Rejection::LimitReached { .. })));
         let first = Numbers::new(Epoch(2)).xid().expect("a fresh counter");
         assert!(first > last);
+    }
+
+    #[test]
+    fn whoever_has_forgotten_all_draws_greater_numbers_later() {
+        let first = |now_ms| {
+            let now = Timestamp(now_ms);
+            let mut numbers = Numbers::new(Epoch::of_clock(now));
+            numbers.begin(now);
+            numbers.xid().expect("there are many")
+        };
+        let times = [0, 1, 59_999, 60_000, 15 * 365 * 24 * 3_600_000];
+        let drawn = times.map(|ms| first(CLOCK_BEGINS_MS + ms));
+        assert!(drawn.is_sorted_by(|one, next| next.0 - one.0 >= NUMBERS_A_MS), "{drawn:?}");
+        assert!(first(u64::MAX).0 < 1 << 63, "it has a sign elsewhere");
+        assert_eq!(first(0), Xid(1), "a clock that was never set");
     }
 }

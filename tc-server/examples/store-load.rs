@@ -50,7 +50,7 @@ impl Engine for Embedded {
 
     fn open(directory: &Path) -> Result<Self> {
         let store = EmbeddedStore::open(directory)?;
-        let (epoch, _) = block_on(store.lead())?;
+        let (epoch, _) = block_on(store.lead(Epoch(0)))?;
         Ok(Self { store, epoch })
     }
 
@@ -59,7 +59,7 @@ impl Engine for Embedded {
     }
 
     fn count(&self) -> Result<usize> {
-        Ok(block_on(self.store.lead())?.1.len())
+        Ok(block_on(self.store.lead(Epoch(0)))?.1.len())
     }
 }
 

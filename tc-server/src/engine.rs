@@ -210,7 +210,8 @@ enum Woken {
 
 impl Running {
     async fn lead(&self) -> Result<Term, EngineFailure> {
-        let (epoch, records) = self.store.lead().await?;
+        let at_least = Epoch::of_clock(self.clock.now());
+        let (epoch, records) = self.store.lead(at_least).await?;
         crash_point("after-lead");
         let count = records.len();
         let address = Arc::clone(&self.settings.address);

@@ -24,9 +24,10 @@ pub use memory::MemoryStore;
 
 /// Durable records with one writer.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Becomes the one writer: fences every earlier one, makes the grown epoch durable, then
-    /// returns the records. A replicated store waits here until leadership is gained.
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
+    /// Becomes the one writer: fences every earlier one, makes an epoch durable that is later than
+    /// every earlier one and no earlier than `at_least`, then returns the records. A replicated
+    /// store waits here until leadership is gained.
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
 
     /// Makes the batch durable, atomically, or reports why it may not be. After an error the caller
     /// must drop what it has decided since `lead`.

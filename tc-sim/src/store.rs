@@ -91,14 +91,14 @@ impl SimStore {
         Self { world, disk, server }
     }
 
-    async fn gain_leadership(&self) -> Result<(Epoch, Vec<Record>), StoreError> {
+    async fn gain_leadership(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
         while self.disk.leader() != self.server {
             self.world.sleep(50 * MS).await;
         }
         self.world.sleep(self.world.between(MS, 20 * MS)).await;
         let (epoch, stored) = {
             let mut state = self.disk.lock();
-            state.epoch.0 += 1;
+            state.epoch = state.epoch.next().max(at_least);
             (state.epoch, state.records.clone())
         };
         self.world.log(Owner::Server(self.server), || format!("leads under epoch {}", epoch.0));
@@ -214,8 +214,8 @@ fn brief(batch: &[Change]) -> String {
 }
 
 impl Store for SimStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
-        self.gain_leadership().boxed()
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.gain_leadership(at_least).boxed()
     }
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -437,12 +437,18 @@ impl Ticket {
         settings: &Settings,
         out: &mut Vec<Effect>,
     ) {
+        let own = self.hold(settings).token;
         let Phase::Held(held) = &mut self.phase else { return };
         if held.downgrade != Downgrade::Sent {
             return;
         }
         match answer {
             Ok(Answer::Granted { fence, .. }) if *fence == held.fence => {
+                held.downgrade = Downgrade::None;
+                out.push(Effect::Downgraded { number: self.number });
+            }
+            // It is known, and the lease ends as before: longer it may not be held.
+            Ok(Answer::Busy { holder: Some(holder), .. }) if holder.token == own => {
                 held.downgrade = Downgrade::None;
                 out.push(Effect::Downgraded { number: self.number });
             }

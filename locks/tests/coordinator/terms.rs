@@ -39,3 +39,19 @@ async fn a_lock_is_not_held_beyond_the_limit_of_the_coordinator() {
     assert_eq!(guard.lost().await, Lost::Taken);
     assert!(waiting.await.unwrap().fence() > guard.fence());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_lease_may_not_grow_becomes_a_reader() {
+    let tc = Tc::start().await;
+    let lease = Duration::from_secs(4);
+    let backend = connect(&tc).await.locks().hold_max(lease);
+    let locks = Locks::over(backend).lease(lease).start().unwrap();
+    let guard = locks.lock("job").await.unwrap();
+    // Another lease's length would end after the limit.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let guard = guard.downgrade().await.unwrap();
+    let other = over(connect(&tc).await.locks()).start().unwrap();
+    let beside = other.try_lock_shared("job").await.unwrap();
+    assert_eq!(beside.fence(), guard.fence());
+    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+}

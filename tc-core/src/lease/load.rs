@@ -2,11 +2,11 @@
 //! been written stops the load.
 
 use super::record::{LeaseRecord, LockShare};
+use crate::Epoch;
 use crate::coordinator::Coordinator;
 use crate::global::Phase;
 use crate::load::LoadError;
 use crate::number::COUNTER_BITS;
-use crate::{Epoch, Timestamp};
 
 impl Coordinator {
     /// Comes after the globals, which own leases.
@@ -29,13 +29,5 @@ impl Coordinator {
         record.label = self.names.text(&record.label);
         self.leases.add(record);
         Ok(())
-    }
-
-    /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Leases last as long from here on as their holders may rely on them,
-    /// however far the clock has jumped since they were granted, and beyond the longest that they
-    /// may be held, as with etcd's leases after an election.
-    pub fn resume(&mut self, now: Timestamp) {
-        self.leases.lengthen(now);
     }
 }

@@ -2,7 +2,8 @@
 //! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
-//! all that are before it in the queue, in which those who hold some of the lock come first.
+//! all that are before it in the queue, in which those who hold some of the lock come first. Of
+//! one before it that belongs to no global it waits for those whom that one waits for.
 //! Permits are left out: whoever waits for one waits for any of their holders, which closes no
 //! circle before all of them wait.
 
@@ -105,11 +106,15 @@ impl Coordinator {
     fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
         let Some(turn) = self.leases.turn(id) else { return Vec::new() };
         let NewLease { name, share, xid, .. } = &turn.wanted;
-        let excludes = |other| *share == LockShare::All || other == LockShare::All;
-        let holders = self.leases.held(name).filter(|lease| excludes(lease.share));
-        let holders = holders.filter_map(|lease| lease.xid);
         let ahead = self.leases.queue(name).take_while(|(other, _)| *other != id);
-        let ahead = ahead.filter_map(|(_, turn)| turn.wanted.xid);
+        let ahead: Vec<&NewLease> = ahead.map(|(_, turn)| &turn.wanted).collect();
+        let strangers = ahead.iter().filter(|wanted| wanted.xid.is_none());
+        let mut wanted = strangers.map(|wanted| wanted.share).chain([*share]);
+        let is_shared = wanted.all(|share| share != LockShare::All);
+        let holders = self.leases.held(name);
+        let holders = holders.filter(|lease| !is_shared || lease.share == LockShare::All);
+        let holders = holders.filter_map(|lease| lease.xid);
+        let ahead = ahead.into_iter().filter_map(|wanted| wanted.xid);
         holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
     }
 

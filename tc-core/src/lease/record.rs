@@ -121,6 +121,19 @@ impl LeaseRecord {
         may
     }
 
+    /// Ends as if its last renewal were of now, whatever the clock has done since: it is no shorter
+    /// for a clock that has jumped, and no longer for one that was set back.
+    pub(super) fn begin_anew(&mut self, now: Timestamp) {
+        if self.lease_ms == 0 {
+            return;
+        }
+        self.ends_at = now.after_ms(self.lease_ms);
+        self.hold_until = self.hold_until.map(|until| {
+            let hold_ms_max = until.0.saturating_sub(self.granted_at.0);
+            until.min(now.after_ms(hold_ms_max)).max(self.ends_at)
+        });
+    }
+
     pub(super) fn held_by(&self) -> LockHeld {
         LockHeld { token: self.token, label: self.label.clone() }
     }

@@ -192,11 +192,11 @@ impl Leases {
         Some(result)
     }
 
-    /// No lease ends before its last renewal would, were it of now.
-    pub(super) fn lengthen(&mut self, now: Timestamp) {
+    /// Gives each lease its whole length anew.
+    pub(crate) fn begin_anew(&mut self, now: Timestamp) {
         let ids: Vec<LeaseId> = self.leases.keys().copied().collect();
         for id in ids {
-            self.change(id, |it| it.ends_at = it.ends_at.max(now.after_ms(it.lease_ms)));
+            self.change(id, |lease| lease.begin_anew(now));
         }
     }
 

@@ -41,7 +41,7 @@ pub struct EmbeddedStore {
 
 /// What the writer is asked, and where the answer goes.
 enum Job {
-    Lead(oneshot::Sender<Result<(Epoch, Vec<Record>), StoreError>>),
+    Lead { at_least: Epoch, done: oneshot::Sender<Result<(Epoch, Vec<Record>), StoreError>> },
     Commit { epoch: Epoch, batch: Vec<Change>, done: oneshot::Sender<Result<(), StoreError>> },
 }
 
@@ -96,8 +96,8 @@ impl fmt::Debug for EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
-        self.ask(Job::Lead).boxed()
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.ask(move |done| Job::Lead { at_least, done }).boxed()
     }
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -144,13 +144,13 @@ impl Writer {
     fn run(&mut self, job: Job) {
         // Whoever asked may be gone: a server that is dropped does not wait for its store.
         match job {
-            Job::Lead(done) => drop(done.send(self.lead())),
+            Job::Lead { at_least, done } => drop(done.send(self.lead(at_least))),
             Job::Commit { epoch, batch, done } => drop(done.send(self.commit(epoch, &batch))),
         }
     }
 
-    fn lead(&mut self) -> Result<(Epoch, Vec<Record>), StoreError> {
-        let epoch = Epoch(self.epoch.0 + 1);
+    fn lead(&mut self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
+        let epoch = self.epoch.next().max(at_least);
         self.attempt(|writer| {
             writer.carry_over()?;
             writer.records.set_epoch(epoch).map_err(io_error)

@@ -54,9 +54,9 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
         let mut state = self.lock();
-        state.epoch.0 += 1;
+        state.epoch = state.epoch.next().max(at_least);
         ready(Ok((state.epoch, state.records.values().cloned().collect()))).boxed()
     }
 

@@ -47,7 +47,7 @@ fn dirty() -> TransactionDetail {
     };
     TransactionDetail {
         transaction: Transaction {
-            xid: "127.0.0.1:7091:1099511627777".to_owned(),
+            xid: "127.0.0.1:7091:513339988905033729".to_owned(),
             application: "order-service".to_owned(),
             name: "place-order".to_owned(),
             status: Status::NeedsOperator,

@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 struct HangingStore;
 
 impl Store for HangingStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+    fn lead(&self, _: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
         ready(Ok((Epoch(1), Vec::new()))).boxed()
     }
 

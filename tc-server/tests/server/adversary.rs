@@ -141,8 +141,8 @@ async fn a_connection_has_so_many_streams_and_the_next_one_waits() {
 struct Broken(MemoryStore);
 
 impl Store for Broken {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
-        self.0.lead()
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.0.lead(at_least)
     }
 
     fn commit(&self, _: Epoch, _: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {

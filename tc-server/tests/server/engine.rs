@@ -38,8 +38,8 @@ impl HeldStore {
 }
 
 impl Store for HeldStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
-        self.memory.lead()
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.memory.lead(at_least)
     }
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
@@ -268,29 +268,59 @@ fn release(number: u64) -> What {
 }
 
 /// The clock of the next process may be far ahead of that of the one before, which had counted from
-/// its own start: its holder's lease is no shorter for that.
+/// its own start, or have been set back: its holder's lease is no shorter and no longer for that.
 #[tokio::test]
 async fn a_lease_outlives_a_clock_that_jumps_over_a_restart() {
-    let store = Arc::new(MemoryStore::new());
+    for (granted_at, started_at) in [(0, 600_000), (600_000, 0)] {
+        let store = Arc::new(MemoryStore::new());
+        let clock = Arc::new(SetClock::default());
+        let start = async |at| {
+            clock.0.store(at, Ordering::Relaxed);
+            let (store, clock) =
+                (Arc::<MemoryStore>::clone(&store), Arc::<SetClock>::clone(&clock));
+            let noted = Arc::new(Noted::default());
+            Engine::start(store, clock, Settings::new("tc"), noted).await.unwrap()
+        };
+        let first = start(granted_at).await;
+        let granted = first.handle.call(acquire(1)).await.unwrap();
+        assert!(matches!(granted, Reply::LockGranted { .. }), "{granted:?}");
+        first.handle.stop();
+        first.ended.await.unwrap().unwrap();
+        for after in [0, 29_999, 30_000] {
+            let next = start(started_at).await;
+            clock.0.store(started_at + after, Ordering::Relaxed);
+            let answer = next.handle.call(acquire_now(2)).await.unwrap();
+            let is_granted = matches!(answer, Reply::LockGranted { .. });
+            assert_eq!(is_granted, after == 30_000, "after {after}: {answer:?}");
+            next.handle.stop();
+            next.ended.await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Others remember its numbers: fences of steps, prepared branches, resources behind a lock.
+#[tokio::test]
+async fn a_coordinator_that_has_lost_all_draws_no_number_again() {
     let clock = Arc::new(SetClock::default());
-    let start = || {
-        let (store, clock) = (Arc::<MemoryStore>::clone(&store), Arc::<SetClock>::clone(&clock));
-        Engine::start(store, clock, Settings::new("tc"), Arc::new(Noted::default()))
+    let start = async |at_ms| {
+        clock.0.store(at_ms, Ordering::Relaxed);
+        let (store, noted) = (Arc::new(MemoryStore::new()), Arc::new(Noted::default()));
+        let clock = Arc::<SetClock>::clone(&clock);
+        Engine::start(store, clock, Settings::new("tc"), noted).await.unwrap()
     };
-    let first = start().await.unwrap();
-    let granted = first.handle.call(acquire(1)).await.unwrap();
-    assert!(matches!(granted, Reply::LockGranted { .. }), "{granted:?}");
-    first.handle.stop();
-    first.ended.await.unwrap().unwrap();
-    for at in [600_000, 629_999, 630_000] {
-        clock.0.store(600_000, Ordering::Relaxed);
-        let next = start().await.unwrap();
-        clock.0.store(at, Ordering::Relaxed);
-        let answer = next.handle.call(acquire_now(2)).await.unwrap();
-        let is_granted = matches!(answer, Reply::LockGranted { .. });
-        assert_eq!(is_granted, at == 630_000, "at {at}: {answer:?}");
-        next.handle.stop();
-        next.ended.await.unwrap().unwrap();
+    let mut last = None;
+    // In the same minute, and in the next one.
+    for at_ms in [1_800_000_000_000, 1_800_000_000_001, 1_800_000_060_000] {
+        let engine = start(at_ms).await;
+        let Reply::LockGranted { fence, .. } = engine.handle.call(acquire(1)).await.unwrap() else {
+            panic!("the lock is free")
+        };
+        let drawn = (begin(&engine.handle).await, fence);
+        let is_later = last.is_none_or(|(xid, fence)| drawn.0 > xid && drawn.1 > fence);
+        assert!(is_later, "{drawn:?} after {last:?}");
+        last = Some(drawn);
+        engine.handle.stop();
+        engine.ended.await.unwrap().unwrap();
     }
 }
 

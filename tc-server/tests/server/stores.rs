@@ -66,7 +66,7 @@ fn sorted(mut records: Vec<Record>) -> Vec<Record> {
 }
 
 async fn the_newest_leader_writes_and_finds_all_records(store: &dyn Store) {
-    let (first, none) = store.lead().await.unwrap();
+    let (first, none) = store.lead(Epoch(0)).await.unwrap();
     assert!(none.is_empty());
     let (kept, deleted) = (records(1, 2), records(2, 1));
     store.commit(first, puts(&kept)).await.unwrap();
@@ -74,12 +74,14 @@ async fn the_newest_leader_writes_and_finds_all_records(store: &dyn Store) {
     let deletes = deleted.iter().map(|record| Change::Delete(record.key())).collect();
     store.commit(first, deletes).await.unwrap();
 
-    let (second, found) = store.lead().await.unwrap();
+    let (second, found) = store.lead(Epoch(0)).await.unwrap();
     assert!(second > first);
     assert_eq!(sorted(found), sorted(kept.clone()));
+    let (third, _) = store.lead(Epoch(second.0 + 5)).await.unwrap();
+    assert_eq!(third.0, second.0 + 5, "no earlier than the clock says");
     let late = store.commit(first, puts(&records(3, 1))).await;
     assert!(matches!(late, Err(StoreError::LostLeadership)), "{late:?}");
-    assert_eq!(sorted(store.lead().await.unwrap().1), sorted(kept));
+    assert_eq!(sorted(store.lead(Epoch(0)).await.unwrap().1), sorted(kept));
 }
 
 #[tokio::test]
@@ -101,7 +103,7 @@ async fn a_reopened_store_has_a_greater_epoch_and_the_same_records() {
     let mut expected = Vec::new();
     for number in 1..=3 {
         let store = EmbeddedStore::open(directory.path()).unwrap();
-        let (epoch, found) = store.lead().await.unwrap();
+        let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
         assert!(epoch > last);
         assert_eq!(sorted(found), sorted(expected.clone()));
         store.commit(epoch, puts(&records(number, 1))).await.unwrap();
@@ -116,10 +118,10 @@ async fn a_reopened_store_has_a_greater_epoch_and_the_same_records() {
 async fn the_journal_and_the_records_are_one_store() {
     let directory = tempfile::tempdir().unwrap();
     let model = MemoryStore::new();
-    let (in_memory, _) = model.lead().await.unwrap();
+    let (in_memory, _) = model.lead(Epoch(0)).await.unwrap();
     for (start, segment_bytes) in [SMALL, SMALL, 2 * SMALL, SMALL].into_iter().enumerate() {
         let store = EmbeddedStore::open_with(directory.path(), segment_bytes).unwrap();
-        let (epoch, found) = store.lead().await.unwrap();
+        let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
         assert_eq!(sorted(found), sorted(model.records()));
         for batch in 0..100 {
             let number = 100 * start as u64 + batch;
@@ -140,7 +142,7 @@ async fn the_journal_and_the_records_are_one_store() {
 async fn a_damaged_journal_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    let (epoch, _) = store.lead().await.unwrap();
+    let (epoch, _) = store.lead(Epoch(0)).await.unwrap();
     for number in 1..=3 {
         store.commit(epoch, puts(&records(number, 1))).await.unwrap();
     }
@@ -160,7 +162,7 @@ async fn a_damaged_journal_is_refused() {
     assert!(error.to_string().contains("journal-0 is missing"), "{error}");
     std::fs::write(&segment, &sound).unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    assert_eq!(store.lead().await.unwrap().1.len(), 6);
+    assert_eq!(store.lead(Epoch(0)).await.unwrap().1.len(), 6);
 }
 
 /// What was written before there was a journal is found, and from then on there is one.
@@ -178,12 +180,12 @@ async fn a_directory_without_a_journal_gets_one() {
         database.persist(fjall::PersistMode::SyncAll).unwrap();
     }
     let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
-    let (epoch, found) = store.lead().await.unwrap();
+    let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
     assert_eq!((epoch, sorted(found)), (Epoch(8), sorted(old)));
     store.commit(epoch, puts(&records(2, 0))).await.unwrap();
     drop(store);
     let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
-    assert_eq!(store.lead().await.unwrap().1.len(), 4);
+    assert_eq!(store.lead(Epoch(0)).await.unwrap().1.len(), 4);
 }
 
 #[test]
@@ -215,14 +217,14 @@ fn a_directory_that_cannot_be_made_is_an_error() {
 async fn a_record_of_a_later_version_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    let (epoch, _) = store.lead().await.unwrap();
+    let (epoch, _) = store.lead(Epoch(0)).await.unwrap();
     store.commit(epoch, puts(&records(1, 0))).await.unwrap();
     drop(store);
     // A start carries the journal over into the records.
     drop(EmbeddedStore::open(directory.path()).unwrap());
     rewrite(&directory.path().join("records"));
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    let error = store.lead().await.unwrap_err();
+    let error = store.lead(Epoch(0)).await.unwrap_err();
     assert_eq!(error.code(), "HF-TC-RECORD-UNREADABLE");
 }
 
@@ -260,7 +262,7 @@ async fn a_killed_process_loses_nothing_acknowledged() {
 
 async fn check_recovered(directory: &Path, acknowledged: u64) {
     let store = EmbeddedStore::open_with(directory, SMALL).unwrap();
-    let found = sorted(store.lead().await.unwrap().1);
+    let found = sorted(store.lead(Epoch(0)).await.unwrap().1);
     let batches = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
     assert!(batches >= acknowledged, "{batches} of {acknowledged}");
     let expected = (1..=batches).flat_map(|number| records(number, 5)).collect();
@@ -305,7 +307,7 @@ async fn child_writes_until_it_is_killed() {
 
 async fn write_for_ever(directory: &Path) -> Result<(), StoreError> {
     let store = EmbeddedStore::open_with(directory, SMALL)?;
-    let (epoch, found) = store.lead().await?;
+    let (epoch, found) = store.lead(Epoch(0)).await?;
     let first = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;
     for number in first + 1.. {
         if let Err(error) = store.commit(epoch, puts(&records(number, 5))).await {
