@@ -19,7 +19,8 @@ use crate::xid::Xid;
 ///
 /// Cheap to clone; all clones share one stream, which is kept up in the background: when it breaks,
 /// it is made again, and requests that had no answer are sent again under the same ids. When the
-/// last clone is dropped the stream is closed.
+/// last clone is dropped the stream is closed, unless a resource, an action or a participant was
+/// registered: then phase two is served until [`close`](Self::close).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), handfast::Error> {

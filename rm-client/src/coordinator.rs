@@ -167,8 +167,8 @@ impl Coordinator {
         self.link.tell("end", Ask::End(request))
     }
 
-    /// Reports how phase one of a branch ended, and waits for nothing: a decision that this process
-    /// asks for later comes after it.
+    /// Reports how phase one of a branch ended, and waits for nothing: a commit that this process
+    /// asks for later does not leave before the report is answered.
     ///
     /// # Errors
     /// When the request cannot be queued.

@@ -357,6 +357,25 @@ async fn a_commit_that_never_arrived_is_unknown_and_not_rolled_back_either() {
     assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Active);
 }
 
+/// Whoever waited for it has gone; its rows would stay locked until the global's time is over.
+#[tokio::test]
+async fn a_rollback_that_was_dropped_before_it_arrived_is_asked_for_again() {
+    let tc = Tc::start().await;
+    let wire = Wire::to(tc.address()).await;
+    let handfast = Handfast::connect(wire.endpoint())
+        .back_off(Duration::from_millis(1), Duration::from_millis(20))
+        .await
+        .unwrap();
+    let global = handfast.transaction("t").begin().await.unwrap();
+    let xid = global.xid().clone();
+    wire.swallow_requests();
+    let gone = tokio::time::timeout(Duration::from_millis(50), global.rollback("gone")).await;
+    assert!(gone.is_err(), "nobody answers");
+    wire.mend();
+    await_status(&connect(&tc).await, &xid, GlobalStatus::RolledBack(RollbackReason::Requested))
+        .await;
+}
+
 #[tokio::test]
 async fn a_lost_answer_is_asked_for_again_on_the_next_connection() {
     let tc = Tc::start().await;

@@ -81,6 +81,11 @@ pub enum Event {
     },
     /// Work for a resource of this process.
     PhaseTwo(PhaseTwoCall),
-    /// The coordinator does not accept a resource.
-    ResourcesRefused(v1::Rejection),
+    /// The coordinator does not accept a resource, which is left.
+    ResourceRefused {
+        /// Which one.
+        resource: v1::Resource,
+        /// Why.
+        refusal: v1::Rejection,
+    },
 }

@@ -10,6 +10,8 @@ mod lanes;
 mod outbox;
 mod protocol;
 mod releases;
+mod reports;
+mod resources;
 mod shell;
 
 pub(crate) use dial::Dialler;

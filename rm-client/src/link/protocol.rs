@@ -33,6 +33,8 @@ use rand::{RngExt, SeedableRng};
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::outbox::Outbox;
 use super::releases::Releases;
+use super::reports::Reports;
+use super::resources::Resources;
 use crate::error::Error;
 
 /// Refusals that ask for another coordinator.
@@ -99,11 +101,8 @@ pub struct Protocol {
     held: BTreeSet<RequestId>,
     resume_at: Option<Moment>,
     releases: Releases,
-    resources: Vec<Resource>,
-    /// How many of `resources` this connection knows of.
-    announced: usize,
-    /// Unanswered `RegisterResources` of this connection.
-    announcements: BTreeSet<RequestId>,
+    reports: Reports,
+    resources: Resources,
     hello: Option<RequestId>,
     events: VecDeque<Event>,
 }
@@ -128,9 +127,8 @@ impl Protocol {
             held: BTreeSet::new(),
             resume_at: None,
             releases: Releases::default(),
-            resources: Vec::new(),
-            announced: 0,
-            announcements: BTreeSet::new(),
+            reports: Reports::default(),
+            resources: Resources::default(),
             hello: None,
             events: VecDeque::new(),
         }
@@ -149,14 +147,18 @@ impl Protocol {
         if self.state == State::Closed {
             return Err(Error::Closed);
         }
-        if self.requests.len() >= self.settings.requests_max {
+        // A report is owed, and there is none without a branch that was under way.
+        let is_report = matches!(ask, Ask::ReportBranch(_));
+        if self.requests.len() >= self.settings.requests_max && !is_report {
             return Err(Error::QueueFull { max: self.settings.requests_max });
         }
         Outbox::check_size(&ask)?;
         let id = self.fresh_id();
+        if self.reports.lets_pass(id, &ask) {
+            self.outbox.push_request(id);
+        }
         self.requests.insert(id, Pending { name, ask, deadline, sent: false });
         self.deadlines.insert((deadline, id));
-        self.outbox.push_request(id);
         Ok(id)
     }
 
@@ -167,10 +169,7 @@ impl Protocol {
 
     /// Makes this process an RM of a resource, on this connection and on every later one.
     pub fn register_resource(&mut self, resource: Resource) {
-        let known = |known: &Resource| known.id == resource.id && known.mode == resource.mode;
-        if !self.resources.iter().any(known) {
-            self.resources.push(resource);
-        }
+        self.resources.add(resource);
     }
 
     /// Takes outcomes of phase two. Unsent ones wait for the next connection; one that was sent and
@@ -257,6 +256,7 @@ impl Protocol {
             self.events.push_back(Event::Complete { id, result: Err(Error::Closed) });
         }
         self.deadlines.clear();
+        self.reports = Reports::default();
         self.held.clear();
         self.resume_at = None;
         self.outbox.clear();
@@ -284,7 +284,7 @@ impl Protocol {
     pub fn wants_to_send(&self) -> bool {
         match self.state {
             State::Greeting { .. } => self.hello.is_none(),
-            State::Ready => self.announced < self.resources.len() || !self.outbox.is_empty(),
+            State::Ready => self.resources.wait() || !self.outbox.is_empty(),
             State::Apart { .. } | State::Dialling { .. } | State::Closed => false,
         }
     }
@@ -315,15 +315,15 @@ impl Protocol {
             Some(Answer::Hello(hello)) => self.greeted(hello),
             Some(Answer::PhaseTwo(call)) => self.events.push_back(Event::PhaseTwo(call)),
             Some(Answer::GoAway(notice)) => self.go_away(now, notice),
-            Some(Answer::RegisterResources(_)) => {
-                self.announcements.remove(&id);
-            }
+            Some(Answer::RegisterResources(_)) => self.resources.accept(id),
             Some(Answer::Rejected(refusal)) if self.hello == Some(id) => {
                 let reason = format!("{} ({})", refusal.message, refusal.code);
                 self.hang_up(now, Failure::Passing(reason.into()));
             }
-            Some(Answer::Rejected(refusal)) if self.announcements.remove(&id) => {
-                self.events.push_back(Event::ResourcesRefused(refusal));
+            Some(Answer::Rejected(refusal)) if self.resources.are_asked(id) => {
+                if let Some(resource) = self.resources.refuse(id) {
+                    self.events.push_back(Event::ResourceRefused { resource, refusal });
+                }
             }
             Some(Answer::Rejected(refusal)) if ELSEWHERE.contains(&refusal.code.as_str()) => {
                 self.hang_up(now, Failure::Passing(refusal.message.into()));
@@ -372,8 +372,7 @@ impl Protocol {
     fn dial(&mut self, now: Moment) {
         self.connection.0 += 1;
         self.hello = None;
-        self.announced = 0;
-        self.announcements.clear();
+        self.resources.start_over();
         self.state = State::Dialling { give_up_at: now.after(self.settings.connect_timeout) };
         let (connection, endpoint) = (self.connection, self.endpoint);
         self.events.push_back(Event::Dial { connection, endpoint });
@@ -393,7 +392,8 @@ impl Protocol {
         self.state = State::Apart { dial_at: retry_at };
         self.resume();
         self.release_again(now);
-        self.outbox.requeue(self.requests.keys().copied());
+        let requests = self.requests.keys().copied();
+        self.outbox.requeue(requests.filter(|id| !self.reports.keep_back(*id)));
         self.events.push_back(Event::Parted { failure, retry_at });
     }
 
@@ -424,30 +424,31 @@ impl Protocol {
     fn greet(&mut self) -> v1::ClientMessage {
         let id = self.fresh_id();
         self.hello = Some(id);
-        self.announced = self.resources.len();
         let hello = v1::Hello {
             client_id: self.settings.client_id.clone(),
             application: self.settings.application.clone(),
             agent: concat!("handfast-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
-            resources: self.resources.clone(),
+            resources: self.resources.accepted(),
         };
         v1::ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
     }
 
     /// The resources that this connection does not know of yet.
     fn announce(&mut self) -> Option<v1::ClientMessage> {
-        let resources = self.resources[self.announced..].to_vec();
-        if resources.is_empty() {
+        if !self.resources.wait() {
             return None;
         }
-        self.announced = self.resources.len();
         let id = self.fresh_id();
-        self.announcements.insert(id);
+        let resources = self.resources.announce(id);
         let body = Ask::RegisterResources(v1::RegisterResources { resources });
         Some(v1::ClientMessage { id: id.0, body: Some(body) })
     }
 
     fn expire(&mut self, id: RequestId) {
+        // Sent now, they would be carried out as if nothing had been reported.
+        for behind in self.reports.behind(id) {
+            self.expire(behind);
+        }
         let pending = self.requests.get(&id).expect("deadlines are exactly those of the requests");
         let error = if pending.sent {
             Error::Unanswered { request: pending.name }
@@ -487,6 +488,9 @@ impl Protocol {
         self.deadlines.remove(&(pending.deadline, id));
         self.outbox.remove_request(id);
         self.held.remove(&id);
+        for freed in self.reports.end(id) {
+            self.outbox.push_request(freed);
+        }
         Some(pending)
     }
 

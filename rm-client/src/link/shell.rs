@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{ClientFrame, Resource, ServerFrame};
+use handfast_proto::v1::{self, ClientFrame, Resource, ServerFrame};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, yield_now};
@@ -269,8 +269,9 @@ impl Shared {
                     steps.protocol.finished(outcomes);
                 }
             }
-            Event::ResourcesRefused(refusal) => {
-                tracing::error!(code = refusal.code, refusal.message, "resources refused");
+            Event::ResourceRefused { resource, refusal } => {
+                let v1::Rejection { code, message, .. } = refusal;
+                tracing::error!(resource = resource.id, code, message, "resource refused");
             }
         }
     }

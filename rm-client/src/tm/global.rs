@@ -188,8 +188,9 @@ impl Global {
         wait: Duration,
     ) -> Result<GlobalStatus, Error> {
         // Before the first await: from here on the outcome may be unknown, and a dropped future
-        // must not ask for the opposite.
-        self.decided = true;
+        // must not ask for the opposite. A rollback that is dropped may not have been sent: it is
+        // asked for again.
+        self.decided |= decision == Decision::Commit;
         let request = EndRequest {
             xid: self.context.xid.as_str().to_owned(),
             decision: decision.into(),
@@ -197,7 +198,9 @@ impl Global {
             reason: reason.to_owned(),
             can_commit_first: self.can_commit_first,
         };
-        match self.handfast.coordinator().end(request, wait).await {
+        let ended = self.handfast.coordinator().end(request, wait).await;
+        self.decided = true;
+        match ended {
             Ok(reply) => Ok(GlobalStatus::from_wire(reply.status(), reply.rollback_reason())),
             Err(Error::Rejected(rejection)) => match rejection.detail() {
                 RejectionDetail::AlreadyDecided { status } => Ok(*status),

@@ -254,8 +254,8 @@ impl ClientProcess {
                 }
             }
             Event::PhaseTwo(call) => self.put_in_lane(call),
-            Event::ResourcesRefused(refusal) => {
-                self.world.violate("total", format!("resources refused: {}", refusal.message));
+            Event::ResourceRefused { refusal, .. } => {
+                self.world.violate("total", format!("resource refused: {}", refusal.message));
             }
         }
     }

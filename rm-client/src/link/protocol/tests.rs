@@ -44,12 +44,25 @@ impl Driven {
     }
 
     /// Takes the transport up and lets the coordinator greet.
-    fn greet(&mut self) {
+    fn greet(&mut self) -> v1::Hello {
         let connection = self.protocol.connection;
         self.protocol.connected(connection);
-        let hello = self.frame();
-        assert!(matches!(hello[..], [(_, Some(Ask::Hello(_)))]), "{hello:?}");
-        self.answer(hello[0].0, Answer::Hello(v1::HelloReply::default()));
+        let mut hello = self.frame();
+        let Some((id, Some(Ask::Hello(said)))) = hello.pop() else { panic!("{hello:?}") };
+        assert!(hello.is_empty(), "it goes alone: {hello:?}");
+        self.answer(id, Answer::Hello(v1::HelloReply::default()));
+        said
+    }
+
+    /// The next frame, which is an announcement alone.
+    fn announcement(&mut self) -> (u64, Vec<Resource>) {
+        let frame = self.frame();
+        let [(id, Some(Ask::RegisterResources(said)))] = &frame[..] else { panic!("{frame:?}") };
+        (*id, said.resources.clone())
+    }
+
+    fn submit(&mut self, ask: Ask) -> RequestId {
+        self.protocol.submit("a request", ask, self.now.after(DEADLINE)).expect("it is taken")
     }
 
     fn begin(&mut self) -> RequestId {
@@ -376,33 +389,103 @@ fn resources_are_announced_once_per_connection() {
     let mut driven = Driven::new(&["a"]);
     driven.protocol.register_resource(resource("early"));
     driven.protocol.register_resource(resource("early"));
-    driven.protocol.connected(driven.protocol.connection);
-    let hello = driven.frame();
-    let Some(Ask::Hello(said)) = &hello[0].1 else { unreachable!("the first message is Hello") };
-    assert_eq!(said.resources, [resource("early")]);
-    driven.protocol.register_resource(resource("meanwhile"));
-    driven.answer(hello[0].0, Answer::Hello(v1::HelloReply::default()));
+    assert!(driven.greet().resources.is_empty(), "nobody has accepted any");
     driven.protocol.register_resource(resource("later"));
-    let said = driven.frame();
-    let expected =
-        v1::RegisterResources { resources: vec![resource("meanwhile"), resource("later")] };
-    assert_eq!(said[0].1, Some(Ask::RegisterResources(expected)));
+    let (id, announced) = driven.announcement();
+    assert_eq!(announced, [resource("early"), resource("later")]);
     assert!(driven.frame().is_empty());
+    driven.answer(id, Answer::RegisterResources(v1::RegisterResourcesReply::default()));
+    driven.protocol.register_resource(resource("unanswered"));
+    driven.protocol.register_resource(resource("early"));
+    assert_eq!(driven.announcement().1, [resource("unanswered")]);
     driven.lose();
     driven.sleep();
-    driven.protocol.connected(driven.protocol.connection);
-    let hello = driven.frame();
-    let Some(Ask::Hello(said)) = &hello[0].1 else { unreachable!("the first message is Hello") };
-    assert_eq!(said.resources.len(), 3);
+    assert_eq!(driven.greet().resources, [resource("early"), resource("later")]);
+    assert_eq!(driven.announcement().1, [resource("unanswered")]);
+}
+
+/// `Hello` would be refused with it, at every attempt to connect.
+#[test]
+fn a_refused_resource_is_told_and_left() {
+    let mut driven = Driven::ready();
+    for id in ["one", "bad", "two"] {
+        driven.protocol.register_resource(resource(id));
+    }
+    let (id, announced) = driven.announcement();
+    assert_eq!(announced.len(), 3);
+    driven.answer(id, Answer::Rejected(v1::Rejection::default()));
+    for expected in ["one", "bad", "two"] {
+        let (id, announced) = driven.announcement();
+        assert_eq!(announced, [resource(expected)]);
+        let answer = match expected {
+            "bad" => Answer::Rejected(v1::Rejection::default()),
+            _ => Answer::RegisterResources(v1::RegisterResourcesReply::default()),
+        };
+        driven.answer(id, answer);
+    }
+    let refused = |event: &Event| match event {
+        Event::ResourceRefused { resource, .. } => Some(resource.id.clone()),
+        _ => None,
+    };
+    assert_eq!(Vec::from_iter(driven.other.iter().filter_map(refused)), ["bad"]);
+    driven.lose();
+    driven.sleep();
+    assert_eq!(driven.greet().resources, [resource("one"), resource("two")]);
+    assert!(driven.frame().is_empty());
+}
+
+fn report(xid: &str) -> Ask {
+    Ask::ReportBranch(v1::ReportBranchRequest { xid: xid.to_owned(), ..Default::default() })
+}
+
+fn end(xid: &str, decision: v1::Decision) -> Ask {
+    let (xid, decision) = (xid.to_owned(), decision.into());
+    Ask::End(v1::EndRequest { xid, decision, ..Default::default() })
 }
 
 #[test]
-fn a_refused_resource_is_told() {
+fn a_commit_does_not_overtake_a_report() {
     let mut driven = Driven::ready();
-    driven.protocol.register_resource(resource("other"));
-    let id = driven.sent_ids()[0];
-    driven.answer(id, Answer::Rejected(v1::Rejection::default()));
-    assert!(driven.other.iter().any(|event| matches!(event, Event::ResourcesRefused(_))));
+    let report = driven.submit(report("x:1"));
+    assert_eq!(driven.sent_ids(), [report.0]);
+    let commit = driven.submit(end("x:1", v1::Decision::Commit));
+    let rollback = driven.submit(end("x:1", v1::Decision::RollBack));
+    let other = driven.submit(end("x:2", v1::Decision::Commit));
+    assert_eq!(driven.sent_ids(), [rollback.0, other.0]);
+    // Busy, and then a connection that breaks.
+    let busy = v1::Rejection { code: LATER.to_owned(), ..Default::default() };
+    driven.answer(report.0, Answer::Rejected(busy));
+    assert!(driven.frame().is_empty());
+    driven.sleep();
+    assert_eq!(driven.sent_ids(), [report.0]);
+    driven.lose();
+    driven.sleep();
+    driven.greet();
+    assert_eq!(driven.sent_ids(), [report.0, rollback.0, other.0]);
+    driven.answer(report.0, Answer::ReportBranch(v1::ReportBranchReply::default()));
+    assert_eq!(driven.sent_ids(), [commit.0]);
+}
+
+#[test]
+fn a_commit_ends_with_a_report_that_is_never_answered() {
+    let mut driven = Driven::ready();
+    driven.lose();
+    driven.submit(report("x:1"));
+    driven.now = driven.now.after(DEADLINE / 2);
+    let commit = driven.submit(end("x:1", v1::Decision::Commit));
+    driven.now = driven.now.after(DEADLINE / 2);
+    driven.tick();
+    assert_eq!(driven.ended(commit), [Err("HF-TM-UNREACHABLE".to_owned())]);
+    driven.greet();
+    assert!(driven.frame().is_empty());
+}
+
+/// A branch is in doubt whether or not there is room to say so.
+#[test]
+fn a_report_is_taken_where_requests_are_not() {
+    let mut driven = Driven::ready();
+    while driven.try_begin().is_ok() {}
+    driven.submit(report("x:1"));
 }
 
 fn outcome(branch_id: u64) -> BranchOutcome {
