@@ -23,17 +23,15 @@ pub(super) struct Reports {
 impl Reports {
     /// Takes note of a request. Whether it may be sent.
     pub(super) fn lets_pass(&mut self, id: RequestId, ask: &Ask) -> bool {
-        match ask {
-            Ask::ReportBranch(report) => {
-                self.unanswered.insert(id, report.xid.clone());
-                true
-            }
-            Ask::End(end) if end.decision() == Decision::Commit && self.is_doubtful(&end.xid) => {
-                self.behind.insert(id, end.xid.clone());
-                false
-            }
-            _ => true,
+        if let Ask::ReportBranch(report) = ask {
+            self.unanswered.insert(id, report.xid.clone());
         }
+        let Ask::End(end) = ask else { return true };
+        let is_behind = end.decision() == Decision::Commit && self.is_doubtful(&end.xid);
+        if is_behind {
+            self.behind.insert(id, end.xid.clone());
+        }
+        !is_behind
     }
 
     /// Whether a request may not be sent yet.

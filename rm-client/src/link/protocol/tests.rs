@@ -417,15 +417,16 @@ fn a_refused_resource_is_told_and_left() {
     for expected in ["one", "bad", "two"] {
         let (id, announced) = driven.announcement();
         assert_eq!(announced, [resource(expected)]);
-        let answer = match expected {
-            "bad" => Answer::Rejected(v1::Rejection::default()),
-            _ => Answer::RegisterResources(v1::RegisterResourcesReply::default()),
+        let answer = if expected == "bad" {
+            Answer::Rejected(v1::Rejection::default())
+        } else {
+            Answer::RegisterResources(v1::RegisterResourcesReply::default())
         };
         driven.answer(id, answer);
     }
-    let refused = |event: &Event| match event {
-        Event::ResourceRefused { resource, .. } => Some(resource.id.clone()),
-        _ => None,
+    let refused = |event: &Event| {
+        let Event::ResourceRefused { resource, .. } = event else { return None };
+        Some(resource.id.clone())
     };
     assert_eq!(Vec::from_iter(driven.other.iter().filter_map(refused)), ["bad"]);
     driven.lose();
