@@ -110,7 +110,7 @@ async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiE
         | Reply::Reported
         | Reply::Unlocked
         | Reply::Status(_)
-        | Reply::Operated
+        | Reply::Operated(_)
         | Reply::Saga(_)
         | Reply::LockGranted { .. }
         | Reply::LockBusy { .. }
