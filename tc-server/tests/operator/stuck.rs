@@ -111,6 +111,24 @@ async fn metrics_are_answered_while_the_store_hangs() {
     told.abort();
 }
 
+// A coordinator that was only busy looked like one that had lost its lead.
+#[tokio::test]
+async fn a_coordinator_that_is_busy_leads() {
+    let settings = Settings { queue_max: 1, ..Settings::new("tc") };
+    let (engine, admin) = start(Arc::new(HangingStore), settings, AuditLog::to_log()).await;
+    assert!(scrape(&admin).await.contains("\nhandfast_leading 1\n"));
+    loop {
+        // The engine runs on this thread, so that the queue is full when the scrape begins.
+        while engine.tell(vec![What::Tick]).now_or_never().is_some() {}
+        let metrics = scrape(&admin).await;
+        assert!(metrics.contains("\nhandfast_leading 1\n"), "{metrics}");
+        // Other tests of this process share the gauges.
+        if metrics.contains("\nhandfast_answering 0\n") {
+            break;
+        }
+    }
+}
+
 // Recorded as refused, and answered so, was a decision that everyone else had to carry out.
 #[tokio::test]
 async fn an_action_that_was_carried_out_is_answered_so_by_a_coordinator_that_stops() {
