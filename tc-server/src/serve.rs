@@ -400,7 +400,7 @@ impl RunningServer {
         self.front.go_away("the coordinator is shutting down").await;
         self.engine.stop();
         let drained = self.drain(limit).await;
-        self.front.close();
+        self.front.close_all().await;
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
         let seata_closed = match &mut self.seata {
