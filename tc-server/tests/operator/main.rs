@@ -20,6 +20,8 @@ mod documents;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
 mod hanging;
 #[cfg(test)]
 mod named_locks;

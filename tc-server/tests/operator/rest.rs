@@ -227,7 +227,7 @@ async fn a_request_that_never_ends_is_ended() {
     config.admin.request_timeout_ms = 50;
     let (server, _admin, _application) = start_with(config).await;
     let mut slow = TcpStream::connect(server.admin_address).await.unwrap();
-    let head = "POST /api/v1/transactions/1/commit HTTP/1.1\r\nhost: tc\r\n\
+    let head = "POST /api/v1/transactions/1/commit HTTP/1.1\r\nhost: localhost\r\n\
                 content-type: application/json\r\ncontent-length: 10\r\n\r\n";
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
