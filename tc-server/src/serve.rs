@@ -4,6 +4,7 @@
 //! The binary and tests use the same door: [`Server::start`] gives a [`RunningServer`] with the
 //! addresses that it listens on.
 
+mod attended;
 pub(crate) mod ports;
 mod prompt;
 pub(crate) mod works;
