@@ -32,7 +32,7 @@ use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
 };
-use crate::store::{MemoryStore, Store, StoreError};
+use crate::store::{self, MemoryStore, Store, StoreError};
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use works::{Works, open_directory};
 
@@ -247,7 +247,7 @@ fn open_audit(config: &Config) -> Result<AuditLog, StartError> {
 }
 
 fn make_data_dir(directory: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(directory)
+    store::make_directory(directory)
         .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
 }
 
