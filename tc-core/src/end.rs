@@ -32,7 +32,17 @@ impl Coordinator {
         }
         let phase = phase_after(decision, by, global.rollback_only);
         self.decide_global(now, xid, phase, &event_text(phase, by, reason), out);
-        Ok(self.status(xid))
+        Ok(self.status_decided(xid, phase))
+    }
+
+    /// How a global stands that has just been decided.
+    pub(crate) fn status_decided(&self, xid: Xid, phase: Phase) -> GlobalStatus {
+        let status = self.status(xid);
+        match phase {
+            Phase::Active => status,
+            Phase::Committing => status.or_if_forgotten(GlobalStatus::Committed),
+            Phase::RollingBack(reason) => status.or_if_forgotten(GlobalStatus::RolledBack(reason)),
+        }
     }
 
     /// The same decision again is answered as the first time.

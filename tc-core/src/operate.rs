@@ -31,7 +31,7 @@ impl Coordinator {
                 self.resolve(now, xid, branch, resolution, operator, out)?;
             }
         }
-        Ok(Some(Reply::Operated))
+        Ok(Some(Reply::Operated(self.status(xid))))
     }
 
     fn check_applicable(&self, xid: Xid, action: OperatorAction) -> Result<(), Rejection> {

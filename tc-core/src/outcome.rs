@@ -135,8 +135,8 @@ pub enum Reply {
     Unlocked,
     /// To `End` and `GetStatus`.
     Status(GlobalStatus),
-    /// To `Operate`.
-    Operated,
+    /// To `Operate`: carried out, and how the global stands after it.
+    Operated(GlobalStatus),
     /// To what is asked about a saga, or of one.
     Saga(Box<SagaRecord>),
     /// To `AcquireLock`: held from here on.
@@ -220,6 +220,11 @@ pub enum StatusKind {
 }
 
 impl GlobalStatus {
+    /// A history without room forgets at once what has ended: then it ended like this.
+    pub(crate) fn or_if_forgotten(self, end: Self) -> Self {
+        if self == Self::Unknown { end } else { self }
+    }
+
     /// The status without its reason.
     #[must_use]
     pub fn kind(self) -> StatusKind {

@@ -166,7 +166,7 @@ impl Coordinator {
         phase: Phase,
         out: &mut Outcome,
     ) {
-        let status = self.status(xid);
+        let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
             self.waits.forget_votes(to);
             let reply = if answers_a_commit(phase) {

@@ -161,9 +161,9 @@ pub struct AdminConfig {
     /// Connections at a time; a further one is closed at once. Too few: one script keeps others
     /// out. Too many: the process runs out of file descriptors, which the store needs too.
     pub connections_max: usize,
-    /// How long a client may be silent before the header of a request is complete, in
-    /// milliseconds; then it is let go. Too short: pooled connections break between requests. Too
-    /// long: clients that say nothing keep the others out.
+    /// How long a client may be silent before the header of a request is complete, and how long it
+    /// may read nothing of an answer, in milliseconds; then it is let go. Too short: pooled
+    /// connections break between requests. Too long: clients that say nothing keep the others out.
     pub silence_timeout_ms: u64,
 }
 

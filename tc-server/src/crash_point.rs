@@ -1,8 +1,10 @@
-//! Named places at which a test can end the coordinator, to see what the next one makes of it.
+//! Named places at which a test can end the coordinator, to see what the next one makes of it, or
+//! have it hang.
 //!
 //! Compiled in with the feature `crash-points` only, and then asleep unless the environment
 //! variable `TC_CRASH_POINT` names a place: `before-effects` ends the process at the first pass,
-//! `before-effects:7` at the seventh.
+//! `before-effects:7` at the seventh. `TC_HANG_POINT` names a place in the same way, at which the
+//! thread stands still for ever: on a thread of the store's that is a disk that hangs.
 //!
 //! | place | what a crash leaves behind there |
 //! | --- | --- |
@@ -20,27 +22,52 @@
 //! | `after-outcome` | an answer to phase two, taken off the books and not told to the engine |
 
 /// Ends the process here if the environment asks for it, as a crash would: nothing is flushed,
-/// dropped or closed.
+/// dropped or closed. Or hangs, as a disk may.
 #[cfg(feature = "crash-points")]
 pub(crate) fn crash_point(name: &str) {
     use std::sync::LazyLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
 
-    static ASKED: LazyLock<Option<(String, u64)>> = LazyLock::new(|| {
-        let asked = std::env::var("TC_CRASH_POINT").ok()?;
-        let (name, pass) = asked.split_once(':').unwrap_or((&asked, "1"));
-        Some((name.to_owned(), pass.parse().expect("a pass is a number")))
-    });
-    static PASSED: AtomicU64 = AtomicU64::new(0);
+    static CRASH: LazyLock<Asked> = LazyLock::new(|| Asked::in_environment("TC_CRASH_POINT"));
+    static HANG: LazyLock<Asked> = LazyLock::new(|| Asked::in_environment("TC_HANG_POINT"));
 
-    if let Some((asked, pass)) = &*ASKED
-        && asked == name
-        && PASSED.fetch_add(1, Ordering::Relaxed) + 1 == *pass
-    {
+    if CRASH.is_reached(name) {
         // Time for whatever may have left too early to arrive: on the store's thread this is a disk
         // that takes long.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
         std::process::abort();
+    }
+    if HANG.is_reached(name) {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// What the environment asks for: a place, and at which pass of it.
+#[cfg(feature = "crash-points")]
+#[derive(Debug)]
+struct Asked {
+    place: Option<(String, u64)>,
+    passed: std::sync::atomic::AtomicU64,
+}
+
+#[cfg(feature = "crash-points")]
+impl Asked {
+    fn in_environment(variable: &str) -> Self {
+        let place = std::env::var(variable).ok().map(|asked| {
+            let (name, pass) = asked.split_once(':').unwrap_or((&asked, "1"));
+            (name.to_owned(), pass.parse().expect("a pass is a number"))
+        });
+        Self { place, passed: std::sync::atomic::AtomicU64::new(0) }
+    }
+
+    fn is_reached(&self, name: &str) -> bool {
+        let Some((_, pass)) = self.place.as_ref().filter(|(asked, _)| asked == name) else {
+            return false;
+        };
+        self.passed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 == *pass
     }
 }
 

@@ -264,7 +264,7 @@ impl RunningServer {
         self.front.go_away("the coordinator is shutting down").await;
         self.works.engine.handle.stop();
         let ended = self.engine_ended().await;
-        self.front.close();
+        self.front.close_all().await;
         self.port.close_all().await;
         Ok(ended?)
     }

@@ -40,6 +40,9 @@ pub use fuzz::fuzz_frame;
 
 const SERVICE: &str = "handfast.v1.Coordinator";
 
+/// The server as a whole, and its service.
+const HEALTH_OF: [&str; 2] = ["", SERVICE];
+
 /// What is written to a client's stream.
 pub type Outbound = BoxStream<'static, Result<wire::ServerFrame, Status>>;
 
@@ -59,6 +62,8 @@ struct Shared {
     outboxes: Mutex<Vec<Weak<Outbox>>>,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
+    /// Whether the last word on the health has been said.
+    health_told: tokio::sync::Mutex<bool>,
 }
 
 impl Front {
@@ -81,6 +86,7 @@ impl Front {
             outboxes: Mutex::default(),
             going_away: AtomicBool::new(false),
             health: tonic_health::server::HealthReporter::new(),
+            health_told: tokio::sync::Mutex::new(false),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -127,6 +133,18 @@ impl Front {
     /// Ends every connection when what is queued for it is written.
     pub fn close(&self) {
         self.each_outbox(Outbox::finish);
+    }
+
+    /// As [`Front::close`], and ends the streams of those who watch the health, once they have been
+    /// told that the server does not serve: they would keep their connections open for ever.
+    pub async fn close_all(&self) {
+        self.close();
+        let mut told = self.shared.health_told.lock().await;
+        *told = true;
+        let mut health = self.shared.health.clone();
+        for service in HEALTH_OF {
+            health.clear_service_status(service).await;
+        }
     }
 
     /// One client's stream, without a transport: who reads it, to be run, and what is written to
@@ -184,7 +202,11 @@ impl Front {
     }
 
     async fn set_health(&self, status: ServingStatus) {
-        for service in ["", SERVICE] {
+        let told = self.shared.health_told.lock().await;
+        if *told {
+            return;
+        }
+        for service in HEALTH_OF {
             self.shared.health.set_service_status(service, status).await;
         }
     }

@@ -4,6 +4,7 @@
 //! The binary and tests use the same door: [`Server::start`] gives a [`RunningServer`] with the
 //! addresses that it listens on.
 
+mod attended;
 pub(crate) mod ports;
 mod prompt;
 pub(crate) mod works;
@@ -31,7 +32,7 @@ use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
 };
-use crate::store::{MemoryStore, Store, StoreError};
+use crate::store::{self, MemoryStore, Store, StoreError};
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use works::{Works, open_directory};
 
@@ -53,6 +54,8 @@ pub struct RunningServer {
     engine: EngineHandle,
     /// Until it has been waited for.
     engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
+    /// Until it is closed.
+    store: Option<Arc<dyn Store>>,
     front: Front,
     readiness: Readiness,
     access: Access,
@@ -244,7 +247,7 @@ fn open_audit(config: &Config) -> Result<AuditLog, StartError> {
 }
 
 fn make_data_dir(directory: &Path) -> Result<(), StartError> {
-    std::fs::create_dir_all(directory)
+    store::make_directory(directory)
         .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
 }
 
@@ -292,7 +295,7 @@ fn serve(
     let Doors { access, audit, grpc, grpc_address, admin, admin_address, seata } = doors;
     let seata_address = seata.as_ref().map(|(_, address)| *address);
     tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
-    let Works { dispatcher, background, engine, over_http, seats } = works;
+    let Works { dispatcher, background, engine, store, over_http, seats } = works;
     let Engine { handle, standing, ended } = engine;
     let readiness = Readiness::new(standing.clone());
     let bounds = bounds(config);
@@ -326,6 +329,7 @@ fn serve(
         seata_address,
         engine: handle,
         engine_ended: Some(ended),
+        store: Some(store),
         front,
         readiness,
         grpc: serve_grpc(grpc, routes, access.clone(), grpc_silence_limit),
@@ -400,28 +404,28 @@ impl RunningServer {
         self.front.go_away("the coordinator is shutting down").await;
         self.engine.stop();
         let drained = self.drain(limit).await;
-        self.front.close();
+        let store = works::close(self.store.take());
+        self.front.close_all().await;
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
         let seata_closed = match &mut self.seata {
             Some(seata) => seata.close(limit).await,
             None => true,
         };
-        let all = drained? && grpc_closed && admin_closed && seata_closed;
+        let store_closed = timeout_at(limit, store).await.is_ok();
+        let all = drained? && grpc_closed && admin_closed && seata_closed && store_closed;
         let ended = if all { Ended::Drained } else { Ended::CutShort };
         tracing::info!(?ended, "shut down");
         Ok(ended)
     }
 
-    /// Whether the engine has answered everything within the limit.
+    /// Whether the engine has answered everything within the limit. If not it is left as it is: to
+    /// drop it may mean to wait for a disk that hangs.
     async fn drain(&mut self, limit: Instant) -> Result<bool, EngineFailure> {
         let Some(engine) = &mut self.engine_ended else { return Ok(true) };
         match timeout_at(limit, &mut *engine).await {
             Ok(ended) => works::ended(ended).map(|()| true),
-            Err(_elapsed) => {
-                engine.abort();
-                Ok(false)
-            }
+            Err(_elapsed) => Ok(false),
         }
     }
 }

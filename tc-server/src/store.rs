@@ -19,6 +19,7 @@ use futures::future::{BoxFuture, FutureExt, pending, ready};
 use handfast_core::{Change, Epoch, Record};
 
 pub use directory::DirectoryLock;
+pub(crate) use directory::make as make_directory;
 pub use embedded::{EmbeddedStore, SEGMENT_BYTES};
 pub use memory::MemoryStore;
 

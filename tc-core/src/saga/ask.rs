@@ -158,7 +158,7 @@ impl Coordinator {
             }
         }
         self.put_saga(xid, out);
-        Ok(Some(Reply::Operated))
+        Ok(Some(Reply::Operated(self.status(xid))))
     }
 
     fn pause_saga(
@@ -216,11 +216,13 @@ impl Coordinator {
             }
         };
         let name = saga.definition.path(SagaPart::Step(step));
+        let end = saga.end_ahead();
         self.sagas.change(xid, |saga| saga.finish(now, step, ended));
         out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
         self.go_on(now, xid, out);
-        Ok(Some(Reply::Operated))
+        let status = self.status(xid).or_if_forgotten(end);
+        Ok(Some(Reply::Operated(status)))
     }
 
     /// What the sagas owe, for a server that has just taken the lead.
@@ -242,6 +244,16 @@ impl Coordinator {
 impl SagaRecord {
     /// As a global would stand that is where the saga is. One that needs an operator says so in
     /// both directions, which a global does on its way back alone.
+    /// How it ends in the direction in which it goes.
+    fn end_ahead(&self) -> GlobalStatus {
+        match self.state {
+            SagaState::Running | SagaState::Completed(_) => GlobalStatus::Committed,
+            SagaState::Compensating(cause) | SagaState::Compensated(cause, _) => {
+                GlobalStatus::RolledBack(reason_of(cause))
+            }
+        }
+    }
+
     pub(crate) fn global_status(&self) -> GlobalStatus {
         let reason = match self.state {
             SagaState::Running | SagaState::Completed(_) => RollbackReason::Requested,

@@ -209,7 +209,7 @@ fn note(setup: &Setup, asker: Option<Correlation>, out: &Outcome) {
             | Reply::Reported
             | Reply::Unlocked
             | Reply::Status(_)
-            | Reply::Operated
+            | Reply::Operated(_)
             | Reply::Saga(_)
             | Reply::LockGranted { .. }
             | Reply::LockBusy { .. }

@@ -15,7 +15,7 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Reported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
         Reply::Status(status) => format!("is {status}"),
-        Reply::Operated => "operated".to_owned(),
+        Reply::Operated(_) => "operated".to_owned(),
         Reply::Saga(saga) => format!("is {}", super::saga::heading(saga)),
         Reply::LockGranted { fence, waited_ms: 0 } => format!("holds, fence {}", token(*fence)),
         Reply::LockGranted { fence, waited_ms } => {

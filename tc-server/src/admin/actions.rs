@@ -3,15 +3,20 @@
 //! An action runs on a task of its own, so that a caller who hangs up, or a request that takes too
 //! long, leaves no action without its outcome in the audit log.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, Rounds, What, Xid};
+use handfast_core::{
+    Coordinator, DecidedBy, Decision, OperatorAction, Reply, ReplyWhen, Rounds, What, Xid, XidText,
+};
 
 use super::caller::Operator;
 use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
 use super::read::{self, Body, Path, Reason};
 use super::{AdminState, ApiError, view};
 use crate::audit::{Action, Stage};
+use crate::engine::EngineError;
 
 /// Reasons are kept up to this length.
 const REASON_BYTES_MAX: usize = 1_024;
@@ -187,10 +192,15 @@ pub(super) async fn record_answered<T>(
     })
 }
 
+/// Carries it out. From the engine's reply on it is carried out, whatever becomes of the coordinator
+/// and of the transaction: nothing that can fail is asked after it.
 async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
+    let name = name(state, xid).await?;
     match state.engine().call(what).await? {
-        Reply::Status(_) | Reply::Operated => {}
-        Reply::Rejected(rejection) => return Err(rejection.into()),
+        Reply::Status(status) | Reply::Operated(status) => {
+            Ok(ActionReply { xid: name, status: view::status(status) })
+        }
+        Reply::Rejected(rejection) => Err(rejection.into()),
         reply @ (Reply::Begun { .. }
         | Reply::Registered { .. }
         | Reply::Reported
@@ -201,11 +211,16 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
         | Reply::LockFreed
         | Reply::LockNotHeld { .. }
         | Reply::LockBroken { .. }
-        | Reply::Unlocked) => return Err(ApiError::Unforeseen(format!("{reply:?}"))),
+        | Reply::Unlocked) => Err(ApiError::Unforeseen(format!("{reply:?}"))),
     }
-    let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;
-    // A global without branches is finished at once, and a full history may forget it at once.
-    let global = global.ok_or(handfast_core::Rejection::UnknownXid(xid))?;
-    let transaction = view::whole(&global, state.now());
-    Ok(ActionReply { xid: transaction.xid, status: transaction.status })
+}
+
+/// The transaction's XID as text, with the address under which it was begun.
+async fn name(state: &AdminState, xid: Xid) -> Result<String, EngineError> {
+    let look = move |coordinator: &Coordinator| {
+        coordinator.global(xid).map(|global| Arc::clone(&global.record.address))
+    };
+    let address = state.engine().view(look).await?;
+    let address = address.as_deref().unwrap_or(&state.about().advertised_address);
+    Ok(XidText { address, xid }.to_string())
 }

@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::AdminState;
 use super::caller::Viewer;
+use crate::engine::EngineError;
 use crate::metrics;
 
 /// A healthy engine answers within milliseconds; Prometheus gives up after ten seconds.
@@ -26,14 +27,15 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
-/// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs, and
-/// while the coordinator does not lead, the gauges of what it holds stay as they were last seen.
+/// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs or
+/// its queue is full, and while the coordinator does not lead, the gauges of what it holds stay as they were last seen.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
     let counts = state.engine().view(|coordinator| coordinator.counts());
     match tokio::time::timeout(COUNTS_WITHIN, counts).await {
         Ok(Ok(counts)) => metrics::set_gauges(&counts),
-        Ok(Err(_not_leading)) => metrics::set_not_leading(),
-        Err(_elapsed) => metrics::set_stuck(),
+        Ok(Err(EngineError::NotLeading | EngineError::Stopping)) => metrics::set_not_leading(),
+        // Too much to do is no loss of the lead.
+        Ok(Err(EngineError::Busy)) | Err(_) => metrics::set_stuck(),
     }
     metrics::recorder().render()
 }

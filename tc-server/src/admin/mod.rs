@@ -17,6 +17,7 @@ mod bounds;
 mod caller;
 mod cursor;
 mod discovery;
+mod foreign;
 mod health;
 mod key;
 mod list;
@@ -59,6 +60,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics));
     api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
+        .route_layer(middleware::from_fn_with_state(state.clone(), foreign::keep_out))
         .merge(health)
         .merge(discovery::router())
         .fallback(problem::no_route)

@@ -12,7 +12,7 @@ use super::model::{
 };
 use super::named_lock_view::named_lock;
 use super::read::{Body, Query};
-use super::{AdminState, ApiError};
+use super::{AdminState, ApiError, cursor};
 use crate::audit::Action;
 
 /// Lists named locks that are held or waited for, with their leases, in the order of their names.
@@ -31,12 +31,12 @@ pub(super) async fn list(
 ) -> Result<Json<NamedLockPage>, ApiError> {
     let items_max = state.page_items(query.limit);
     let bounds = PageBounds { items_max, ..PageBounds::NONE };
-    let after = query.cursor;
+    let after = query.cursor.as_deref().map(cursor::read_name).transpose()?;
     let look = move |coordinator: &Coordinator| coordinator.named_locks(after.as_deref(), bounds);
     let page = state.engine().view(look).await?;
     let now = state.now();
     let items = page.items.iter().map(|lock| named_lock(lock, now)).collect();
-    Ok(Json(NamedLockPage { items, next: page.next.map(|name| name.as_ref().to_owned()) }))
+    Ok(Json(NamedLockPage { items, next: page.next.map(|name| cursor::write_name(&name)) }))
 }
 
 /// Shows who holds a named lock and who waits for it.
@@ -110,7 +110,7 @@ async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiE
         | Reply::Reported
         | Reply::Unlocked
         | Reply::Status(_)
-        | Reply::Operated
+        | Reply::Operated(_)
         | Reply::Saga(_)
         | Reply::LockGranted { .. }
         | Reply::LockBusy { .. }

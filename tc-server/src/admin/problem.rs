@@ -20,6 +20,15 @@ pub enum ApiError {
     /// The caller may not.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// A web page of another site has a browser act.
+    #[error("a web page of another site asks for this")]
+    ForeignPage,
+    /// A web page that passes for one of this machine has a browser ask.
+    #[error(
+        "`{0}` is no name of this coordinator: ask under a loopback address or localhost, or set \
+         `security.tokens`"
+    )]
+    ForeignHost(String),
     /// The coordinator understood and refuses.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -76,6 +85,8 @@ impl ApiError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Access(error) => error.code(),
+            Self::ForeignPage => "HF-ADM-FOREIGN-PAGE",
+            Self::ForeignHost(_) => "HF-ADM-FOREIGN-HOST",
             Self::Rejected(rejection) => rejection.code(),
             Self::Engine(error) => error.code(),
             Self::BadRequest(_) => "HF-ADM-BAD-REQUEST",
@@ -94,7 +105,9 @@ impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Access(AccessError::Unauthenticated) => StatusCode::UNAUTHORIZED,
-            Self::Access(AccessError::Forbidden { .. }) => StatusCode::FORBIDDEN,
+            Self::Access(AccessError::Forbidden { .. })
+            | Self::ForeignPage
+            | Self::ForeignHost(_) => StatusCode::FORBIDDEN,
             Self::Rejected(rejection) => rejection_status(rejection),
             Self::Engine(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,

@@ -36,7 +36,7 @@ fn transaction(
     branch_count: usize,
     now: Timestamp,
 ) -> model::Transaction {
-    let (status, rollback_reason) = status(global_status);
+    let (status, rollback_reason) = status_and_reason(global_status);
     model::Transaction {
         xid: XidText { address: &record.address, xid: record.xid }.to_string(),
         application: record.application.to_string(),
@@ -53,7 +53,11 @@ fn transaction(
     }
 }
 
-fn status(status: GlobalStatus) -> (model::Status, Option<model::RollbackReason>) {
+pub(super) fn status(status: GlobalStatus) -> model::Status {
+    status_and_reason(status).0
+}
+
+fn status_and_reason(status: GlobalStatus) -> (model::Status, Option<model::RollbackReason>) {
     match status {
         GlobalStatus::Active => (model::Status::Active, None),
         GlobalStatus::Committing => (model::Status::Committing, None),
@@ -62,7 +66,7 @@ fn status(status: GlobalStatus) -> (model::Status, Option<model::RollbackReason>
         GlobalStatus::RolledBack(why) => (model::Status::RolledBack, Some(reason(why))),
         GlobalStatus::NeedsOperator(why) => (model::Status::NeedsOperator, Some(reason(why))),
         GlobalStatus::Unknown => {
-            unreachable!("a global that the coordinator shows is known to it")
+            unreachable!("a global that is shown or has been acted on is known")
         }
     }
 }

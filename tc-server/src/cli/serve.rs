@@ -26,9 +26,9 @@ pub(super) fn run(flags: ConfigFlags) -> Result<(), CliFailure> {
         .build()
         .map_err(|error| failed(&error))?;
     let ended = runtime.block_on(serve(config));
-    // A thread that hangs in the store must not hold up the end: what it has not synced was not
-    // acknowledged (DURABLE-FIRST).
-    runtime.shutdown_background();
+    // Neither a thread that hangs in the store nor a task that would wait for it when it is dropped
+    // must hold up the end: what is not synced was not acknowledged (DURABLE-FIRST).
+    std::mem::forget(runtime);
     ended
 }
 
@@ -40,7 +40,13 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
     let mut reload = ReloadSignal::listen(&config).map_err(|error| {
         CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
     })?;
-    let mut server = Server::start(config).await?;
+    let mut server = tokio::select! {
+        server = Server::start(config) => server?,
+        () = stop.received() => {
+            tracing::info!("stopped while starting");
+            return Ok(());
+        }
+    };
     loop {
         tokio::select! {
             failure = server.failed() => {

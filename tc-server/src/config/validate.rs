@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tokio::sync::Semaphore;
 use tracing_subscriber::EnvFilter;
 
 use super::{Config, HttpParticipant, Problem, Source};
@@ -104,6 +105,10 @@ impl Config {
                 "`http.timeout_ms` ({timeout_ms}) is above `dispatch.answer_timeout_ms` \
                  ({patience_ms})"
             ));
+        }
+        let calls_most = Semaphore::MAX_PERMITS;
+        if self.http.calls_max > calls_most {
+            messages.push(format!("`http.calls_max` must be at most {calls_most}"));
         }
         let mut prefixes = Vec::new();
         for HttpParticipant { prefix, secret_file } in &self.http.participants {

@@ -49,7 +49,7 @@ pub(super) fn body(asked: Asked, answered: Answered) -> Body {
         (Ok(Reply::LocksRenewed { held }), _) => Body::RenewLocks(wire::RenewLocksReply { held }),
         (Ok(Reply::LockFreed), _) => Body::ReleaseLock(lock::freed()),
         (Ok(Reply::LockNotHeld { current }), _) => Body::ReleaseLock(lock::not_held(current)),
-        (Ok(Reply::Operated | Reply::LockBroken { .. }), _) => {
+        (Ok(Reply::Operated(_) | Reply::LockBroken { .. }), _) => {
             unreachable!("no operator's action comes over this API")
         }
     }

@@ -75,7 +75,7 @@ impl Caller {
             .no_proxy()
             .build()?;
         let served = participants.into_iter().map(|participant| {
-            let tries = Semaphore::new(calls_max);
+            let tries = Semaphore::new(calls_max.min(Semaphore::MAX_PERMITS));
             Served { participant, http: http.clone(), tries }
         });
         let served = served.collect();

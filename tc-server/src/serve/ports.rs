@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use super::attended::Attended;
 use super::prompt::Prompt;
 use crate::accept::Acceptor;
 use crate::seata;
@@ -88,7 +89,7 @@ pub(crate) fn serve_grpc(
 }
 
 /// Takes the admin port into service. A client that is silent for longer than the limit, before
-/// or between requests, is let go.
+/// or between requests, is let go, and so is one that reads nothing of an answer for as long.
 pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit: Duration) -> Port {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
@@ -128,7 +129,10 @@ async fn converse(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(silence_limit)
-        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Attended::new(io, silence_limit)),
+            TowerToHyperService::new(router),
+        );
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

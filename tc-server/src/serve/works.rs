@@ -21,6 +21,9 @@ pub(crate) struct Works {
     /// until it is aborted.
     pub(crate) background: JoinHandle<()>,
     pub(crate) engine: Engine,
+    /// The engine's, held here as well: its end must not wait for the store's, on a thread that has
+    /// clients and signals to listen to.
+    pub(crate) store: Arc<dyn Store>,
     /// Calls participants over HTTP.
     pub(crate) over_http: Caller,
     /// Where it takes its calls.
@@ -39,13 +42,13 @@ impl Works {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
         let uncalled = Arc::new(Uncalled::before(dispatcher.clone()));
         let phase_two: Arc<dyn PhaseTwo> = Arc::<Uncalled>::clone(&uncalled);
-        let engine = Engine::start(store, clock, settings, phase_two).await?;
+        let engine = Engine::start(Arc::clone(&store), clock, settings, phase_two).await?;
         let handle = engine.handle.clone();
         let background = tokio::spawn(async move {
             tokio::join!(timer, uncalled.tell(&handle));
         });
         let seats = over_http.connect(&dispatcher, &engine.handle);
-        Ok(Self { dispatcher, background, engine, over_http, seats })
+        Ok(Self { dispatcher, background, engine, store, over_http, seats })
     }
 
     /// Ends without waiting for anything.
@@ -68,6 +71,12 @@ pub(crate) async fn open_directory(
         // The storage engine may panic where the disk is full: that is its way to fail.
         Err(error) => Err(StoreError::Open { directory, source: io::Error::other(error) }),
     }
+}
+
+/// Lets go of a store, which waits for the disk, on a thread where nobody minds. What is not waited
+/// for any more goes on; nothing that was acknowledged depends on it.
+pub(crate) fn close(store: Option<Arc<dyn Store>>) -> JoinHandle<()> {
+    tokio::task::spawn_blocking(move || drop(store))
 }
 
 /// How the engine's task ended. A panic is a broken invariant: the state that met it is dropped

@@ -56,7 +56,7 @@ impl DirectoryLock {
 }
 
 /// Makes the directory and those above it, so that they are still there after a power cut.
-fn make(directory: &Path) -> io::Result<()> {
+pub(crate) fn make(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());
     }

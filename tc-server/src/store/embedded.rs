@@ -13,8 +13,10 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::{Change, Epoch, Record};
@@ -31,12 +33,18 @@ use crate::crash_point::crash_point;
 /// The size of a segment of the journal unless told otherwise, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
+/// How long the end of the store waits for its writer, which may be carrying over a segment. Whoever
+/// cannot wait drops the store on a thread of its own.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
 /// The store of one machine.
 pub struct EmbeddedStore {
     directory: PathBuf,
     /// `None` only while dropping.
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<thread::JoinHandle<()>>,
+    /// Disconnected when the writer has let go of the directory. Locked only while dropping.
+    ended: Mutex<mpsc::Receiver<()>>,
 }
 
 /// What the writer is asked, and where the answer goes.
@@ -63,16 +71,21 @@ impl EmbeddedStore {
     /// As [`EmbeddedStore::open`].
     pub fn open_with(directory: &Path, segment_bytes: u64) -> Result<Self, StoreError> {
         let lock = DirectoryLock::take(directory)?;
-        let mut writer = Writer::open(lock, segment_bytes)?;
+        let writer = Writer::open(lock, segment_bytes)?;
         let (jobs, asked) = mpsc::channel();
+        let (running, ended) = mpsc::channel();
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(move || {
+            // Dropped in reverse order, also by a panic: the word of the end comes last.
+            let _running: mpsc::Sender<()> = running;
+            let mut writer = writer;
             while let Ok(job) = asked.recv() {
                 writer.run(job);
             }
         });
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
         let writer = Some(spawned.map_err(failed)?);
-        Ok(Self { directory: directory.to_owned(), jobs: Some(jobs), writer })
+        let ended = Mutex::new(ended);
+        Ok(Self { directory: directory.to_owned(), jobs: Some(jobs), writer, ended })
     }
 
     async fn ask<T>(
@@ -107,9 +120,15 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     /// Waits for the writer, so that the directory is free when this returns. If the storage engine
-    /// panicked, as it may on a full disk, whoever asked has been told that the write failed.
+    /// panicked, as it may on a full disk, whoever asked has been told that the write failed. A
+    /// writer that hangs is left alone, and keeps the directory.
     fn drop(&mut self) {
         self.jobs = None;
+        let ended = self.ended.get_mut().expect("nobody else locks it");
+        if ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            tracing::error!(directory = %self.directory.display(), "the disk hangs: not waiting");
+            return;
+        }
         if let Some(Err(_)) = self.writer.take().map(thread::JoinHandle::join) {
             tracing::error!(directory = %self.directory.display(), "the store's thread panicked");
         }

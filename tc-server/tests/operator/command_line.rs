@@ -11,7 +11,7 @@ use crate::port::{Admin, TokensFile, roomy, start};
 use crate::serving::handfast;
 
 /// Runs one command while the coordinator inside the test goes on.
-async fn run(server: SocketAddr, arguments: &str) -> Output {
+pub(crate) async fn run(server: SocketAddr, arguments: &str) -> Output {
     let mut command = handfast(&arguments.split(' ').collect::<Vec<_>>());
     command.env("HANDFAST_SERVER", format!("http://{server}"));
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()

@@ -172,6 +172,17 @@ fn the_manual_lists_every_key_with_its_default() {
     }
 }
 
+// The start panicked.
+#[test]
+fn calls_are_no_more_than_can_be_counted() {
+    let most = tokio::sync::Semaphore::MAX_PERMITS;
+    let calls_max = |calls: usize| vec![flag("http.calls_max", &calls.to_string())];
+    assert!(Config::load(None, [], calls_max(most)).is_ok());
+    let listed = problems("", &[], calls_max(most + 1));
+    let problem = format!("`http.calls_max` must be at most {most}");
+    assert!(listed.contains(&problem), "{listed}");
+}
+
 #[test]
 fn participants_over_http_are_checked() {
     let listed = problems(

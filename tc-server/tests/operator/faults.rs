@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use handfast_server::admin::model::ServerStatus;
 use handfast_server::serve::Server;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tonic::Code;
 
 use crate::application::{Application, registration};
@@ -110,6 +110,23 @@ async fn a_client_that_says_nothing_is_let_go() {
     said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
     let answer = said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;
     assert!(answer.ends_with("\r\n\r\nok\n"), "kept alive, then let go: {answer}");
+}
+
+// Such clients kept all others out, probes too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_no_answer_is_let_go() {
+    let mut config = roomy();
+    config.admin.connections_max = 1;
+    config.admin.silence_timeout_ms = 200;
+    let server = Server::start(config).await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut unread = socket.connect(server.admin_address).await.unwrap();
+    // Their answers are more than the system takes without a reader.
+    let ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
+    unread.write_all(&ask).await.unwrap();
+    while said_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    drop(unread);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,10 @@ mod documents;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod foreign;
+#[cfg(test)]
+mod hanging;
+#[cfg(test)]
 mod named_locks;
 #[cfg(test)]
 mod port;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tonic::Streaming;
 
 use crate::application::Application;
+use crate::command_line::run;
 use crate::port::{roomy, start, start_with};
 
 /// One stream of one client.
@@ -152,4 +153,61 @@ async fn an_operator_ends_a_lease_and_that_is_recorded() {
     assert_eq!(told(&lines[1])[1..3], ["\"answered\"", "\"done\""]);
     assert_eq!(told(&lines[3])[1..3], ["\"answered\"", "\"HF-TC-LOCK-NOT-HELD\""]);
     assert_eq!(lines.len(), 4, "what cannot be read is no action: {text}");
+}
+
+/// Names that mean something to a shell, to a URL, to a terminal, or to options.
+const ODD_NAMES: [&str; 5] = ["\u{1b}[2Jx", "a b", "it's \"quoted\"", "--limit", "é&x=1#?%"];
+
+async fn hold_odd_names(application: &mut Application) -> Client {
+    let mut client = Client::connect(application).await;
+    for (number, name) in (2..).zip(ODD_NAMES) {
+        client.acquire(number, name, 0, 0);
+        client.granted().await;
+    }
+    client
+}
+
+fn odd_names_sorted() -> Vec<&'static str> {
+    let mut names = ODD_NAMES.to_vec();
+    names.sort_unstable();
+    names
+}
+
+// The cursor was the last lock's name, as its client had chosen it.
+#[tokio::test]
+async fn pages_of_named_locks_go_on_whatever_the_names_are() {
+    let (_server, admin, mut application) = start().await;
+    let _client = hold_odd_names(&mut application).await;
+    let mut listed = Vec::new();
+    let mut path = "/api/v1/named-locks?limit=1".to_owned();
+    loop {
+        let page: NamedLockPage = admin.get(&path).await;
+        listed.extend(page.items.into_iter().map(|lock| lock.name));
+        let Some(next) = page.next else { break };
+        assert!(next.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{next}");
+        path = format!("/api/v1/named-locks?limit=1&cursor={next}");
+    }
+    assert_eq!(listed, odd_names_sorted());
+    let problem = admin.problem(Method::GET, "/api/v1/named-locks?cursor=pool", None).await;
+    assert_eq!(problem, (400, "HF-ADM-BAD-REQUEST".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_pages_through_named_locks_whatever_the_names_are() {
+    let (server, _admin, mut application) = start().await;
+    let _client = hold_odd_names(&mut application).await;
+    let mut shown = Vec::new();
+    let mut arguments = "lease ls --limit 1".to_owned();
+    loop {
+        let output = run(server.admin_address, &arguments).await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        let lock = text.lines().nth(1).unwrap();
+        shown.push(lock.split("  job-").next().unwrap().trim().to_owned());
+        let Some((_, cursor)) = text.split_once("\nmore: --cursor ") else { break };
+        arguments = format!("lease ls --limit 1 --cursor {}", cursor.trim_end());
+    }
+    let escaped = odd_names_sorted().into_iter().map(|name| name.replace('\u{1b}', "\\u{1b}"));
+    assert_eq!(shown, escaped.collect::<Vec<_>>());
 }

@@ -141,6 +141,27 @@ async fn an_operator_decides_pauses_and_retries() {
     assert_eq!(refused, (409, "HF-TC-ALREADY-DECIDED".to_owned()));
 }
 
+// Answered as unknown, and recorded so, was a decision that had been carried out.
+#[tokio::test]
+async fn a_decision_about_what_is_forgotten_at_once_is_answered() {
+    let mut config = roomy();
+    config.limits.history_max = 0;
+    let (_server, admin, mut application) = start_with(config).await;
+    for (action, becomes) in [("commit", "committed"), ("rollback", "rolled_back")] {
+        let xid = application.begin("place-order").await;
+        let (status, body) =
+            admin.post(&format!("/api/v1/transactions/{xid}/{action}"), None).await;
+        assert_eq!((status, &*body), (StatusCode::OK, &*reply(&xid, becomes)));
+        let path = format!("/api/v1/transactions/{xid}");
+        let problem = admin.problem(Method::GET, &path, None).await;
+        assert_eq!(problem, (404, "HF-TC-UNKNOWN-XID".to_owned()));
+    }
+}
+
+fn reply(xid: &str, status: &str) -> String {
+    format!(r#"{{"xid":"{xid}","status":"{status}"}}"#)
+}
+
 #[tokio::test]
 async fn resources_and_processes_are_those_that_are_connected() {
     let (_server, admin, application) = start().await;
@@ -206,7 +227,7 @@ async fn a_request_that_never_ends_is_ended() {
     config.admin.request_timeout_ms = 50;
     let (server, _admin, _application) = start_with(config).await;
     let mut slow = TcpStream::connect(server.admin_address).await.unwrap();
-    let head = "POST /api/v1/transactions/1/commit HTTP/1.1\r\nhost: tc\r\n\
+    let head = "POST /api/v1/transactions/1/commit HTTP/1.1\r\nhost: localhost\r\n\
                 content-type: application/json\r\ncontent-length: 10\r\n\r\n";
     slow.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 12];

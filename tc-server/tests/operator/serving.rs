@@ -49,6 +49,16 @@ impl Coordinator {
         Self::spawn(limited)
     }
 
+    /// As [`Self::start`], with a disk that hangs at the first batch.
+    #[cfg(feature = "crash-points")]
+    pub(crate) fn start_on_hanging_disk(arguments: &[&str]) -> Self {
+        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+        let all = [&ports[..], &["--log-format", "json"], arguments].concat();
+        let mut command = handfast(&all);
+        command.env("TC_HANG_POINT", "before-write");
+        Self::spawn(command)
+    }
+
     fn spawn(mut command: Command) -> Self {
         let mut running = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut log = BufReader::new(running.0.stderr.take().unwrap());

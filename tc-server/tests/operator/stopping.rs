@@ -9,7 +9,11 @@ use handfast_server::admin::model::ServerStatus;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::application::{Application, registration};
 use crate::port::Admin;
@@ -82,6 +86,36 @@ async fn everyone_who_waits_is_told_that_the_coordinator_stops() {
         assert_eq!(refusal.metadata().get("handfast-code").unwrap(), "HF-TC-STOPPING");
     }
     assert_eq!(refused_as_stopping(stream).await, (0..STREAMED).collect());
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+// Such a stream held up every stop until the limit, and the process said that it was cut short.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_the_health_is_told_and_let_go() {
+    let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
+    let coordinator = Coordinator::start(&arguments);
+    let application = Application::connect(coordinator.grpc).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", coordinator.grpc)).unwrap();
+    let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+    let mut watches = Vec::new();
+    for service in ["", "handfast.v1.Coordinator"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let mut watch = health.watch(request).await.unwrap().into_inner();
+        let serving = watch.message().await.unwrap().unwrap().status();
+        assert_eq!(serving, ServingStatus::Serving, "{service}");
+        watches.push(watch);
+    }
+    coordinator.signal("-TERM");
+    for mut watch in watches {
+        let mut told = Vec::new();
+        while let Some(answer) = watch.message().await.expect("a clean end") {
+            told.push(answer.status());
+        }
+        assert!(told.contains(&ServingStatus::NotServing), "{told:?}");
+        assert!(!told.contains(&ServingStatus::Serving), "{told:?}");
+    }
+    drop(application);
     let (code, log) = coordinator.wait();
     assert_eq!(code, Some(0), "{log}");
 }

@@ -1,11 +1,11 @@
-//! A store that hangs: what an operator sees meanwhile.
+//! A store that hangs: what an operator sees meanwhile, and afterwards.
 
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use futures::future::{BoxFuture, FutureExt as _, pending, ready};
 use handfast_core::{
-    BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, Reply, What,
+    BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, Reply, What, Xid,
 };
 use handfast_server::admin::{self, About, AdminState, Readiness};
 use handfast_server::audit::AuditLog;
@@ -16,6 +16,7 @@ use handfast_server::engine::{Engine, EngineHandle, Settings};
 use handfast_server::security::Access;
 use handfast_server::store::{Store, StoreError};
 use http::{Request, StatusCode};
+use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
 /// Nothing is ever written.
@@ -32,29 +33,54 @@ impl Store for HangingStore {
     }
 }
 
-async fn start() -> (EngineHandle, axum::Router) {
+/// Writes when it is let.
+#[derive(Debug, Default)]
+struct SlowStore {
+    asked: Notify,
+    let_go: Notify,
+}
+
+impl Store for SlowStore {
+    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        ready(Ok((Epoch(1), Vec::new()))).boxed()
+    }
+
+    fn commit(&self, _: Epoch, _: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.asked.notify_one();
+        self.let_go.notified().map(Ok).boxed()
+    }
+}
+
+async fn start(
+    store: Arc<dyn Store>,
+    settings: Settings,
+    audit: AuditLog,
+) -> (EngineHandle, axum::Router) {
     let clock = Arc::new(WallClock::start());
-    let settings = dispatch::Settings::default();
-    let (dispatcher, _timer) = Dispatcher::start(Arc::<WallClock>::clone(&clock), settings, 1);
+    let dispatch = dispatch::Settings::default();
+    let (dispatcher, _timer) = Dispatcher::start(Arc::<WallClock>::clone(&clock), dispatch, 1);
     let phase_two = Arc::new(dispatcher.clone());
-    let store = Arc::new(HangingStore);
-    let engine =
-        Engine::start(store, Arc::<WallClock>::clone(&clock), Settings::new("tc"), phase_two);
+    let engine = Engine::start(store, Arc::<WallClock>::clone(&clock), settings, phase_two);
     let Engine { handle, standing, .. } = engine.await.unwrap();
     let (store, advertised_address) = ("hanging", "tc".to_owned());
     let about = About { store, advertised_address, started_at: clock.now(), seata: None };
-    let doors = (Access::Open, AuditLog::to_log());
+    let doors = (Access::Open, audit);
     let config = AdminConfig { request_timeout_ms: 3_600_000, ..AdminConfig::default() };
     let readiness = Readiness::new(standing);
     let state = AdminState::new(handle.clone(), dispatcher, clock, doors, readiness, config, about);
     (handle, admin::router(state))
 }
 
-/// Registers a branch, which no store acknowledges.
-async fn register(engine: &EngineHandle) {
+async fn begin(engine: &EngineHandle) -> Xid {
     let begin =
         What::Begin { application: "a".into(), name: "place-order".into(), timeout_ms: None };
     let Ok(Reply::Begun { xid, .. }) = engine.call(begin).await else { panic!("not begun") };
+    xid
+}
+
+/// Registers a branch, which no store acknowledges.
+async fn register(engine: &EngineHandle) {
+    let xid = begin(engine).await;
     let branch = NewBranch {
         id: BranchId(1),
         resource: "sqlite:stock".into(),
@@ -66,19 +92,61 @@ async fn register(engine: &EngineHandle) {
     engine.tell(vec![What::RegisterBranch { xid, branch, wait }]).await.unwrap();
 }
 
+async fn scrape(admin: &axum::Router) -> String {
+    let request = Request::get("/metrics").body(Body::empty()).unwrap();
+    let response = admin.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
 // Metrics that hang with the store tell nobody that it hangs.
 #[tokio::test]
 async fn metrics_are_answered_while_the_store_hangs() {
-    let (engine, admin) = start().await;
-    let scrape = async || {
-        let request = Request::get("/metrics").body(Body::empty()).unwrap();
-        let response = admin.clone().oneshot(request).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        String::from_utf8(body.to_vec()).unwrap()
-    };
+    let (engine, admin) =
+        start(Arc::new(HangingStore), Settings::new("tc"), AuditLog::to_log()).await;
     let told = tokio::spawn(async move { register(&engine).await });
     // The first scrapes may come before the batch that hangs.
-    while !scrape().await.contains("\nhandfast_answering 0\n") {}
+    while !scrape(&admin).await.contains("\nhandfast_answering 0\n") {}
     told.abort();
+}
+
+// A coordinator that was only busy looked like one that had lost its lead.
+#[tokio::test]
+async fn a_coordinator_that_is_busy_leads() {
+    let settings = Settings { queue_max: 1, ..Settings::new("tc") };
+    let (engine, admin) = start(Arc::new(HangingStore), settings, AuditLog::to_log()).await;
+    assert!(scrape(&admin).await.contains("\nhandfast_leading 1\n"));
+    loop {
+        // The engine runs on this thread, so that the queue is full when the scrape begins.
+        while engine.tell(vec![What::Tick]).now_or_never().is_some() {}
+        let metrics = scrape(&admin).await;
+        assert!(metrics.contains("\nhandfast_leading 1\n"), "{metrics}");
+        // Other tests of this process share the gauges.
+        if metrics.contains("\nhandfast_answering 0\n") {
+            break;
+        }
+    }
+}
+
+// Recorded as refused, and answered so, was a decision that everyone else had to carry out.
+#[tokio::test]
+async fn an_action_that_was_carried_out_is_answered_so_by_a_coordinator_that_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let audit = AuditLog::open(&path).unwrap();
+    let store = Arc::new(SlowStore::default());
+    let (engine, admin) = start(Arc::<SlowStore>::clone(&store), Settings::new("tc"), audit).await;
+    let Xid(number) = begin(&engine).await;
+    let request = Request::post(format!("/api/v1/transactions/{number}/commit"));
+    let asked = tokio::spawn(admin.oneshot(request.body(Body::empty()).unwrap()));
+    store.asked.notified().await;
+    engine.stop();
+    store.let_go.notify_one();
+    let response = asked.await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    assert_eq!(body, format!(r#"{{"xid":"tc:{number}","status":"committed"}}"#));
+    let recorded = std::fs::read_to_string(&path).unwrap();
+    assert!(recorded.lines().next_back().unwrap().contains(r#""outcome":"done""#), "{recorded}");
 }

@@ -259,13 +259,11 @@ async fn health_follows_the_coordinator() {
         }
     }
     let stopping = tokio::spawn(server.stop());
-    loop {
-        let status = watched.message().await.unwrap().unwrap().status();
-        if status == ServingStatus::NotServing {
-            break;
-        }
+    let mut last = ServingStatus::Serving;
+    while let Some(told) = watched.message().await.expect("a clean end") {
+        last = told.status();
     }
-    drop((watched, health));
+    assert_eq!(last, ServingStatus::NotServing);
     stopping.await.unwrap().unwrap();
 }
 

@@ -143,5 +143,5 @@ fn text(table: &Table) -> String {
 
 /// Where the list goes on.
 fn more(next: Option<&str>) -> String {
-    next.map(|cursor| format!("\nmore: --cursor {cursor}")).unwrap_or_default()
+    next.map(|cursor| format!("\nmore: --cursor {}", printable(cursor))).unwrap_or_default()
 }

@@ -1,0 +1,72 @@
+//! The end of a coordinator whose disk hangs. The places at which it hangs are compiled in when the
+//! tests of the workspace are built.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::serving::{Coordinator, handfast};
+
+/// A coordinator that has begun to write a batch, and never will have written it.
+#[cfg(feature = "crash-points")]
+async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
+    let arguments = ["--data-dir", data_dir.to_str().unwrap(), "--set", limit];
+    let coordinator = Coordinator::start_on_hanging_disk(&arguments);
+    let mut application = crate::application::Application::connect(coordinator.grpc).await;
+    let xid = application.begin("place-order").await;
+    tokio::spawn(async move { application.register(&xid, 7, "2:42").await });
+    let admin = crate::port::Admin::new(&format!("http://{}", coordinator.admin), None);
+    let metrics = async || admin.send(http::Method::GET, "/metrics", None).await.1;
+    while !metrics().await.contains("\nhandfast_answering 0\n") {}
+    coordinator
+}
+
+// The process waited for the disk for ever, and heard no further signal.
+#[cfg(feature = "crash-points")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_coordinator_whose_disk_hangs_ends_at_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let coordinator = hanging(directory.path(), "shutdown_limit_ms=200").await;
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+    assert!(log.contains("error[HF-CLI-CUT-SHORT]"), "{log}");
+}
+
+#[cfg(feature = "crash-points")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_a_coordinator_whose_disk_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut coordinator = hanging(directory.path(), "shutdown_limit_ms=3600000").await;
+    coordinator.signal("-TERM");
+    coordinator.read_until("shutting down");
+    coordinator.signal("-TERM");
+    let (code, log) = coordinator.wait();
+    assert_eq!(code, Some(9), "{log}");
+}
+
+/// A file whose bytes never come.
+fn put_in_place_of(file: &Path) {
+    std::fs::remove_file(file).unwrap();
+    assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+}
+
+// Until it had started it heard no signal at all.
+#[test]
+fn a_coordinator_that_cannot_get_on_with_its_start_can_be_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--data-dir", directory.path().to_str().unwrap()];
+    let coordinator = Coordinator::start(&arguments);
+    coordinator.signal("-TERM");
+    assert_eq!(coordinator.wait().0, Some(0));
+    let journal = directory.path().join("journal-0");
+    put_in_place_of(&journal);
+    let mut command = handfast(&["serve", "--grpc-listen", "127.0.0.1:0"]);
+    command.args(["--admin-listen", "127.0.0.1:0"]).args(arguments).stderr(Stdio::piped());
+    let starting = command.spawn().unwrap();
+    // Returns when the coordinator has begun to read, and then there is nothing to be read.
+    let _unwritten = std::fs::OpenOptions::new().write(true).open(&journal).unwrap();
+    let stop = Command::new("kill").args(["-TERM", &starting.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    let ended = starting.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+}
