@@ -373,4 +373,8 @@ async fn a_lease_is_shorter_than_its_session() {
     let refused = over(Arc::new(short)).start().unwrap().lock(&fresh()).await;
     let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains("a lease of 20000 ms"), "{source}");
+    for endless in [Duration::from_secs(3601), Duration::MAX] {
+        let refused = ZooKeeperLocks::connect(&cluster, endless).await;
+        assert!(matches!(refused, Err(LockError::Settings { .. })), "{refused:?}");
+    }
 }

@@ -33,6 +33,7 @@ use self::stand::{LOCKS, Stand, Text, folder, prefix};
 use crate::backend::{
     Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_BEAT, Wake,
 };
+use crate::client::LEASE_MAX;
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError};
 use crate::line::{self, Turn};
@@ -87,7 +88,7 @@ impl ZooKeeperLocks {
     ///
     /// # Errors
     /// [`LockError::Refused`] with what the cluster says, also if that is nothing for 5 s, and if
-    /// it ends sessions too early.
+    /// it ends sessions too early; [`LockError::Settings`] for leases above an hour.
     pub async fn connect(cluster: &str, lease_max: Duration) -> Result<Self, LockError> {
         Self::connect_with(ZooKeeperOptions::new(cluster, lease_max)).await
     }
@@ -98,6 +99,10 @@ impl ZooKeeperLocks {
     /// Those of [`connect`](Self::connect); [`LockError::Denied`] if the locks belong to another
     /// user, and [`LockError::Refused`] if they belong to everybody.
     pub async fn connect_with(options: ZooKeeperOptions) -> Result<Self, LockError> {
+        if options.lease_max > LEASE_MAX {
+            let reason = "a lease lasts an hour at most";
+            return Err(LockError::Settings { reason });
+        }
         let link = Link::new(options);
         within(ANSWER_MAX, link.open_folder()).await.map_err(LockError::refused)?;
         let (kept, watches) = (Mutex::default(), Watches::default());
