@@ -80,6 +80,10 @@ macro_rules! sql_shares {
                         Ok(Answer::granted(Fence::new(fence)))
                     }
                     Verdict::Busy => {
+                        if ask.place == Place::Join {
+                            let dead = sqlx::query(FORGET_DEAD).bind(name);
+                            dead.execute(&mut *connection).await.map_err(explain)?;
+                        }
                         let seen = look(connection, name, &token).await.map_err(explain)?;
                         Ok(seen.answer(Self::POLL))
                     }

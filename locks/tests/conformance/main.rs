@@ -12,6 +12,7 @@ mod lease;
 mod leaving;
 mod mutual;
 mod owner;
+mod queue;
 mod reply;
 mod segmented;
 mod several;
@@ -135,6 +136,14 @@ mod with_shares {
             all_agree_on_the_number_of_permits
             whoever_waits_for_a_part_leaves_nothing;
         }
+    }
+}
+
+/// Backends that keep their queue in a table.
+mod in_tables {
+    on_backends! {
+        [postgres Postgres, mysql MySql, sqlite Sqlite]
+        { queue: whoever_frees_a_lock_stands_in_no_queue; }
     }
 }
 
