@@ -352,8 +352,9 @@ impl Backend for ZooKeeperLocks {
         if found == Found::Nothing && ask.place != Place::None {
             // Its place in line is wanted whatever the line is like.
             self.inner.join(&client, ask).await?;
-        } else if found == Found::Earlier && self.inner.node(ask.token).is_none() {
-            // Its node may be there: it must not be made twice.
+        } else if found == Found::Earlier {
+            // Its node may be there: it must not be made twice. Or it is there no more, and only a
+            // server that is cut off from the leader still has it.
             catch_up(&client).await?;
         }
         let answer = self.inner.answer(&client, ask).await?;
@@ -366,6 +367,8 @@ impl Backend for ZooKeeperLocks {
     async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
         let client = self.inner.link.client().await?;
         let session = client.session_id().0;
+        // A server that is cut off answers for a while, and the leader ends the session meanwhile.
+        catch_up(&client).await?;
         let renew = holds.iter().map(async |hold| {
             let Some(path) = self.inner.kept().held_by(Moment::now(), hold, session) else {
                 return Ok(false);
@@ -425,7 +428,8 @@ async fn make_folders(client: &Client, name: &LockName, acls: Acls<'static>) -> 
     }
 }
 
-/// From here on, what was written before is seen, also by a server that is behind.
+/// From here on, what was written before is seen, also by a server that is behind. The leader
+/// answers: it fails where he is not reached.
 async fn catch_up(client: &Client) -> Result<(), BackendError> {
     client.sync(LOCKS).await.map_err(failed)
 }
