@@ -164,7 +164,8 @@ macro_rules! sql_backend {
                 let name = leave.hold.name.as_str();
                 let token = leave.hold.token.to_string();
                 if leave.is_doubtful {
-                    sqlx::query(BAR).bind(name).bind(&token).execute(&mut *connection).await?;
+                    let bar = sqlx::query(BAR).bind(name).bind(mark(leave.hold.token));
+                    bar.execute(&mut *connection).await?;
                 }
                 let freed = sqlx::query(FREE).bind(name).bind(&token);
                 let freed = freed.execute(&mut *connection).await?.rows_affected() == 1;

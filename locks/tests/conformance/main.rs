@@ -93,6 +93,7 @@ on_backends! {
         every_request_may_be_sent_twice
         asking_twice_is_answered_alike
         a_request_that_arrives_after_its_end_is_refused
+        requests_that_arrive_after_several_ends_are_refused
         a_request_that_arrives_after_a_lost_lock_was_given_up_is_refused
         a_try_without_an_answer_leaves_nothing;
     start:
