@@ -22,7 +22,7 @@ use crate::shell::{Message, Shell};
 /// The shortest lease: what is left of a shorter one between renewals is eaten by the network.
 const LEASE_MIN: Duration = Duration::from_millis(200);
 /// The longest: a holder that died blocks the others this long.
-const LEASE_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(3600);
 
 /// Locks over one backend. Clones are the same client.
 ///
@@ -98,7 +98,8 @@ impl Locks {
     /// Waits for a lock for a limited time.
     ///
     /// # Errors
-    /// [`LockError::TimedOut`], which names the holder; and those of [`lock`](Self::lock).
+    /// [`LockError::TimedOut`], which names the holder; [`LockError::Unavailable`] if the last answer
+    /// was a failure; and those of [`lock`](Self::lock).
     pub async fn lock_timeout(&self, name: &str, limit: Duration) -> Result<Guard, LockError> {
         let limit = Moment::now() + limit;
         self.acquire(LockName::new(name)?, Patience::Until(limit)).await

@@ -7,6 +7,9 @@
 use std::ops::Add;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
 /// A point in time on this machine, since it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
@@ -66,5 +69,52 @@ pub(crate) async fn sleep_until(then: Moment) {
             return;
         }
         tokio::time::sleep(left.min(SLICE)).await;
+    }
+}
+
+/// Rings at a time at the latest. It may ring early: what it is set to is never put off, since each
+/// setting may wake the runtime's driver, and times that move away are mostly never reached.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    set: Option<(Moment, BoxFuture<'static, ()>)>,
+}
+
+impl Alarm {
+    /// It rings by then, if there is a time.
+    pub(crate) fn set(&mut self, then: Option<Moment>) {
+        let Some(then) = then else { return };
+        if self.set.as_ref().is_none_or(|(at, _)| then < *at) {
+            self.set = Some((then, sleep_until(then).boxed()));
+        }
+    }
+
+    /// Waits until it rings, once; for ever if it is not set.
+    pub(crate) async fn rings(&mut self) {
+        match &mut self.set {
+            Some((_, sleep)) => sleep.await,
+            None => std::future::pending().await,
+        }
+        self.set = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_the_earliest_time_that_it_was_set_to() {
+        let (now, mut alarm) = (Moment::now(), Alarm::default());
+        for then in [Some(now + FAR), Some(now), Some(now + FAR), None] {
+            alarm.set(then);
+        }
+        alarm.rings().await;
+        assert!(alarm.rings().now_or_never().is_none(), "it rings once");
+        alarm.set(Some(now + FAR));
+        assert!(alarm.rings().now_or_never().is_none());
+        alarm.set(Some(now));
+        alarm.rings().await;
     }
 }

@@ -82,7 +82,7 @@ impl ReentrantLocks {
         let patience = Patience::Until(Moment::now() + limit);
         let asking = self.acquire(name.clone(), patience);
         // The same owner may be asking for it elsewhere, with more patience.
-        match tokio::time::timeout(limit + SLACK, asking).await {
+        match tokio::time::timeout(limit.saturating_add(SLACK), asking).await {
             Ok(answer) => answer,
             Err(_elapsed) => Err(LockError::TimedOut { name, holder: None }),
         }
@@ -143,5 +143,18 @@ const PLACES_KEPT: usize = 1024;
 impl fmt::Debug for ReentrantLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReentrantLocks").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Locks, Memory};
+
+    #[tokio::test]
+    async fn an_owner_may_wait_for_as_long_as_there_is_time() {
+        let owner = Locks::over(Memory::new()).start().unwrap().reentrant("owner");
+        let guard = owner.lock_timeout("a", Duration::MAX).await.unwrap();
+        assert!(guard.is_held());
     }
 }

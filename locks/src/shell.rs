@@ -13,7 +13,7 @@ use futures::{FutureExt, TryFutureExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
-use crate::clock::{Moment, sleep_until};
+use crate::clock::{Alarm, Moment};
 use crate::error::{BackendError, LockError, Lost, Outcome};
 use crate::figures::Figures;
 use crate::guard::{Held, Standing};
@@ -118,8 +118,9 @@ impl Shell {
         let (wakes, mut woken) = mpsc::unbounded_channel();
         let (backend, figures) = (Arc::clone(&self.backend), self.figures.clone());
         let mut listening = listen(backend, figures, self.settings.client, wakes).boxed();
-        let mut is_open = true;
+        let (mut is_open, mut alarm) = (true, Alarm::default());
         while is_open || !self.machine.is_idle() {
+            alarm.set(self.machine.next_deadline());
             tokio::select! {
                 message = self.inbox.recv(), if is_open => match message {
                     Some(message) => self.take(message),
@@ -127,7 +128,8 @@ impl Shell {
                 },
                 Some(event) = self.calls.next(), if !self.calls.is_empty() => self.answered(event),
                 Some(wake) = woken.recv() => self.decide(Event::Woken(wake)),
-                () = at(self.machine.next_deadline()) => self.decide(Event::Tick),
+                // The machine looks at the time itself, so an early one does nothing.
+                () = alarm.rings() => self.decide(Event::Tick),
                 () = &mut listening => {}
             }
             self.take_more();
@@ -319,13 +321,6 @@ pub(crate) async fn within<T>(
     tokio::task::unconstrained(tokio::time::timeout(limit, call))
         .unwrap_or_else(|_elapsed| Err(BackendError::unanswered()))
         .await
-}
-
-async fn at(deadline: Option<Moment>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Listens for ever. A connection that fails costs wake-ups; whoever waits looks by himself then.

@@ -9,6 +9,8 @@ mod stage;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -251,6 +253,63 @@ async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
     pair.ends_in_order().await;
 }
 
+/// Whether a member of ZooKeeper follows another one, by its own word.
+fn follows(member: &DatabaseServer) -> anyhow::Result<bool> {
+    let mut connection = TcpStream::connect(member.address())?;
+    connection.write_all(b"srvr")?;
+    let mut about = String::new();
+    connection.read_to_string(&mut about)?;
+    Ok(about.contains("Mode: follower"))
+}
+
+/// It answers what it knows for as long as it hopes for the leader, who ends its sessions
+/// meanwhile: two held a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_alone_keeps_no_lock_on_zookeeper() {
+    const ZOOKEEPER: handfast_test_services::Kind = handfast_test_services::Kind::ZooKeeper;
+    let start = move || {
+        let mut members =
+            DatabaseServer::cluster(ZOOKEEPER, &handfast_test_services::Place::new()?)?;
+        loop {
+            for at in 0..members.len() {
+                if follows(&members[at])? {
+                    return Ok((members.swap_remove(at), members));
+                }
+            }
+        }
+    };
+    let (follower, others) = blocking(start).await;
+    // In two sessions: a member answers requests of one in their order.
+    let [holding, waiting] =
+        [connect(ZOOKEEPER, &[follower.url()]).await, connect(ZOOKEEPER, &[follower.url()]).await];
+    let [held, first] = ["orders/1", "orders/2"].map(hold);
+    let next = hold("orders/2");
+    for (backend, hold) in [(&holding, &held), (&waiting, &first)] {
+        let answer = backend.ask(&ask(hold, Place::None)).await.unwrap();
+        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+    }
+    let waits = waiting.ask(&ask(&next, Place::Join)).await.unwrap();
+    assert!(matches!(waits, Answer::Busy { .. }), "{waits:?}");
+    let leave = Leave { hold: first, is_doubtful: false, is_alone: false };
+    assert_eq!(waiting.leave(&leave).await.unwrap(), Left::Freed);
+
+    others.iter().for_each(DatabaseServer::pause);
+    let held = [held];
+    let keep = ask(&next, Place::Keep);
+    let (renewed, granted) = tokio::join!(holding.renew(&held, LEASE), waiting.ask(&keep));
+    assert!(renewed.is_err(), "{renewed:?}");
+    assert!(granted.is_err(), "{granted:?}");
+
+    others.iter().for_each(DatabaseServer::go_on);
+    let renewed = loop {
+        if let Ok(renewed) = holding.renew(&held, LEASE).await {
+            break renewed;
+        }
+    };
+    assert_eq!(renewed, [true]);
+    while !matches!(waiting.ask(&keep).await, Ok(Answer::Granted { .. })) {}
+}
+
 /// A member that is cut off from the others would hear of no release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_is_alone_ends_its_watches_on_etcd() {
@@ -373,4 +432,8 @@ async fn a_lease_is_shorter_than_its_session() {
     let refused = over(Arc::new(short)).start().unwrap().lock(&fresh()).await;
     let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains("a lease of 20000 ms"), "{source}");
+    for endless in [Duration::from_secs(3601), Duration::MAX] {
+        let refused = ZooKeeperLocks::connect(&cluster, endless).await;
+        assert!(matches!(refused, Err(LockError::Settings { .. })), "{refused:?}");
+    }
 }

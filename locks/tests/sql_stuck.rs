@@ -1,5 +1,5 @@
 //! What becomes of locks in SQL tables when a row stays locked, or an answer never comes: it costs
-//! what depends on it, and nothing else.
+//! what depends on it, and nothing else. And of the rows of those who died.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -44,6 +44,7 @@ on_every_server!(
     requests_for_a_row_that_stays_locked_make_room_for_others,
     requests_that_were_cut_off_keep_no_connection,
     a_process_that_stands_still_in_a_transaction_frees_its_row,
+    dead_waiters_are_removed_by_those_who_wait_for_a_part,
 );
 
 #[derive(Clone, Copy)]
@@ -84,6 +85,38 @@ impl Server {
                 session.execute("BEGIN").await.unwrap();
                 assert_eq!(session.fetch_all(freeze).await.unwrap().len(), 1);
                 Box::new(session)
+            }
+        }
+    }
+
+    /// The row of a waiter who died long ago.
+    async fn bury(self, url: &str, name: &str) {
+        let row = format!(
+            "INSERT INTO distributed_lock_waiter (name, token, alive_until) \
+             VALUES ('{name}', 'dead', '2001-01-01 00:00:00')"
+        );
+        match self {
+            Self::Postgres => {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                connection.execute(AssertSqlSafe(row)).await.unwrap();
+            }
+            Self::MySql => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                connection.execute(AssertSqlSafe(row)).await.unwrap();
+            }
+        }
+    }
+
+    async fn has_dead_waiters(self, url: &str) -> bool {
+        const DEAD: &str = "SELECT token FROM distributed_lock_waiter WHERE token = 'dead'";
+        match self {
+            Self::Postgres => {
+                let mut connection = PgConnection::connect(url).await.unwrap();
+                !connection.fetch_all(DEAD).await.unwrap().is_empty()
+            }
+            Self::MySql => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                !connection.fetch_all(DEAD).await.unwrap().is_empty()
             }
         }
     }
@@ -189,4 +222,16 @@ async fn a_process_that_stands_still_in_a_transaction_frees_its_row(server: Serv
         }
     };
     tokio::time::timeout(PATIENCE, taken).await.expect("its row is free in the end");
+}
+
+/// A lock that nobody takes as a whole kept them for ever.
+async fn dead_waiters_are_removed_by_those_who_wait_for_a_part(server: Server) {
+    let (url, name) = (server.database().await, fresh());
+    let backend = server.backend(&url).await;
+    let permit = |place| Ask { share: Share::One { of: 1 }, ..ask(&hold(&name), place) };
+    assert!(is_granted(&*backend, &permit(Place::None)).await);
+    server.bury(&url, &name).await;
+    assert!(server.has_dead_waiters(&url).await);
+    assert!(!is_granted(&*backend, &permit(Place::Join)).await);
+    assert!(!server.has_dead_waiters(&url).await);
 }

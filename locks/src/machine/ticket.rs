@@ -29,6 +29,8 @@ pub(super) struct Ticket {
     /// Requests that failed in a row, and since when.
     failures: u32,
     failing_since: Moment,
+    /// Why the last request for it failed, until one is answered.
+    trouble: Option<BackendError>,
     /// Who held the lock when it was last asked for.
     holder: Option<Holder>,
     phase: Phase,
@@ -75,6 +77,7 @@ impl Ticket {
             is_doubtful: false,
             failures: 0,
             failing_since: now,
+            trouble: None,
             holder: None,
             phase,
         }
@@ -140,7 +143,7 @@ impl Ticket {
                 true
             }
             Ok(Answer::Busy { holder, look_again }) => {
-                self.failures = 0;
+                (self.failures, self.trouble) = (0, None);
                 self.holder = holder;
                 let look = if is_woken { None } else { Some(now + look_again) };
                 self.busy(now, look, is_wanted, settings, out)
@@ -173,7 +176,7 @@ impl Ticket {
             self.ask(now, settings, out);
             return;
         }
-        self.failures = 0;
+        (self.failures, self.trouble) = (0, None);
         let renew_at = since + settings.lease / 3;
         let (renewing, downgrade) = (None, Downgrade::None);
         let held = Held { fence, end_at, until, renew_at, renewing, downgrade };
@@ -231,6 +234,7 @@ impl Ticket {
         } else if gives_up {
             Some(LockError::Unavailable { name, source: error })
         } else {
+            self.trouble = Some(error);
             self.phase = Phase::Waiting { ask_at: now + settings.pause(self.failures) };
             return true;
         };
@@ -342,9 +346,13 @@ impl Ticket {
         true
     }
 
-    fn time_out(&self, out: &mut Vec<Effect>) {
+    /// A backend that fails is no holder who takes his time.
+    fn time_out(&mut self, out: &mut Vec<Effect>) {
         let (name, holder) = (self.name.clone(), self.holder.clone());
-        let why = LockError::TimedOut { name, holder };
+        let why = match self.trouble.take() {
+            Some(source) => LockError::Unavailable { name, source },
+            None => LockError::TimedOut { name, holder },
+        };
         out.push(Effect::Refused { number: self.number, why });
     }
 

@@ -217,7 +217,7 @@ async fn call(
     }
     let answers: Result<Vec<i64>, RedisError> =
         node::run(&mut connection, &script, &call_of(&script, &requests)).await;
-    let is_alive = !answers.as_ref().is_err_and(RedisError::is_unrecoverable_error);
+    let is_alive = !answers.as_ref().is_err_and(node::is_dead);
     match answers {
         Ok(answers) if answers.len() == requests.len() => {
             for (request, answer) in requests.into_iter().zip(answers) {

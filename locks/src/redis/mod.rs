@@ -25,7 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use self::node::{Agreed, Node, Row};
+use self::node::{ANSWER_WITHIN, Agreed, Node, Row};
 use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, Wake};
 use crate::error::{BackendError, LockError};
 use crate::name::Fence;
@@ -48,7 +48,7 @@ impl RedisLocks {
     /// that have no expiry.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let refused = |source| LockError::Refused { source };
-        let node = Node::new(url, Duration::ZERO).map_err(refused)?;
+        let node = Node::new(url, Duration::ZERO, ANSWER_WITHIN).map_err(refused)?;
         node.check().await.map_err(refused)?;
         Ok(Self { node })
     }

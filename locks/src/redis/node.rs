@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::try_join_all;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
+use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, RedisWrite, Script,
-    ServerErrorKind,
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
+    RedisWrite, Script, ServerErrorKind, Value,
 };
 use tokio::sync::{Mutex, mpsc};
 
@@ -19,13 +20,20 @@ use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, 
 use crate::clock::Moment;
 use crate::error::BackendError;
 use crate::name::{LockName, Token};
+use crate::shell::within;
 
 /// How long a token stays barred: longer than any request of it can be under way.
 pub(super) const BARRED: Duration = Duration::from_secs(60);
 
 /// How long an answer is waited for before the request is sent again: longer than a busy server
 /// thinks, and no longer than a waiter is silent. A majority does not wait for a server that hangs.
-const ANSWER_WITHIN: Duration = WAITER_BEAT;
+pub(super) const ANSWER_WITHIN: Duration = WAITER_BEAT;
+
+/// How long a connection may carry nothing of what was sent, and how often a silent one is tried.
+const SILENT_MAX: Duration = Duration::from_secs(5);
+const TRIED_EVERY: Duration = Duration::from_secs(1);
+/// How often the server is asked whether it still has those who listen.
+const SIGN_EVERY: Duration = Duration::from_secs(5);
 
 /// How many leases one call renews: the server does nothing else meanwhile.
 const RENEWED_TOGETHER: usize = 256;
@@ -63,6 +71,8 @@ pub(super) struct Node {
     link: Mutex<Option<Link>>,
     /// For how long after its start a server may have forgotten what it had granted.
     settling: Duration,
+    /// A connection that says nothing for longer is of no use.
+    answer_within: Duration,
     short: Script,
     ask: Script,
     renew: Script,
@@ -80,11 +90,17 @@ struct Link {
 }
 
 impl Node {
-    pub(super) fn new(url: &str, settling: Duration) -> Result<Self, BackendError> {
+    pub(super) fn new(
+        url: &str,
+        settling: Duration,
+        answer_within: Duration,
+    ) -> Result<Self, BackendError> {
+        let info = url.into_connection_info().map_err(failed)?;
         Ok(Self {
-            client: Client::open(url).map_err(failed)?,
+            client: Client::open(info.set_tcp_settings(tcp_settings())).map_err(failed)?,
             link: Mutex::new(None),
             settling,
+            answer_within,
             short: Script::new(script::SHORT),
             ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
@@ -103,7 +119,7 @@ impl Node {
         if let Some(link) = &*kept {
             return Ok(link.clone());
         }
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.answer_within));
         let connect = self.client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connect.await.map_err(failed)?;
         let about: String =
@@ -137,7 +153,7 @@ impl Node {
         link: &Link,
         answer: Result<T, RedisError>,
     ) -> Result<T, BackendError> {
-        if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+        if answer.as_ref().is_err_and(is_dead) {
             self.unlink(link).await;
         }
         answer.map_err(failed)
@@ -147,9 +163,12 @@ impl Node {
         &self,
         script: &Script,
         call: &Cmd,
+        limit: Duration,
     ) -> Result<(T, Moment), BackendError> {
         let link = self.link().await?;
-        let answer = run(&mut link.connection.clone(), script, call).await;
+        let mut connection = link.connection.clone();
+        let answer = tokio::time::timeout(limit, run(&mut connection, script, call)).await;
+        let answer = answer.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()));
         Ok((self.outcome(&link, answer).await?, link.settled_at))
     }
 
@@ -190,7 +209,7 @@ impl Node {
             Share::One { of } => call.arg(of),
         };
         call.arg(CHANNEL);
-        self.call(&self.ask, &call).await
+        self.call(&self.ask, &call, noticed_within(ask.lease)).await
     }
 
     pub(super) async fn renew(
@@ -213,7 +232,7 @@ impl Node {
         for hold in holds {
             call.write_arg_fmt(hold.token);
         }
-        let (held, _): (Vec<i64>, _) = self.call(&self.renew, &call).await?;
+        let (held, _): (Vec<i64>, _) = self.call(&self.renew, &call, noticed_within(lease)).await?;
         Ok(held.into_iter().map(|held| held == 1).collect())
     }
 
@@ -221,7 +240,7 @@ impl Node {
         let mut call = call_of(&self.leave, &leave.hold.name, &PARTS);
         call.write_arg_fmt(leave.hold.token);
         call.arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED)).arg(CHANNEL);
-        Ok(self.call(&self.leave, &call).await?.0)
+        Ok(self.call(&self.leave, &call, ANSWER_WITHIN).await?.0)
     }
 
     pub(super) async fn listen(
@@ -229,21 +248,67 @@ impl Node {
         client: u128,
         wakes: &mpsc::UnboundedSender<Wake>,
     ) -> Result<Infallible, BackendError> {
-        let mut subscription = self.client.get_async_pubsub().await.map_err(failed)?;
-        subscription.subscribe(format!("{CHANNEL}{client:032x}")).await.map_err(failed)?;
+        let subscribe = async {
+            let (mut sink, messages) = self.client.get_async_pubsub().await?.split();
+            sink.subscribe(format!("{CHANNEL}{client:032x}")).await?;
+            Ok((sink, messages))
+        };
+        let (sink, messages) =
+            within(ANSWER_WITHIN, async { subscribe.await.map_err(failed) }).await?;
         // Whoever was next before may have been called already.
         let _ = wakes.send(Wake::All);
-        let mut messages = subscription.on_message();
-        while let Some(message) = messages.next().await {
-            let token: String = message.get_payload().unwrap_or_default();
-            if let Some(token) = Token::parse(&token) {
-                // The receiver ends with the one who called this.
-                let _ = wakes.send(Wake::One(token));
-            }
+        tokio::select! {
+            error = pass_on(messages, wakes) => Err(error),
+            error = ask_for_signs(sink) => Err(error),
         }
-        let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        Err(BackendError::passing("the listening connection was lost", error))
     }
+}
+
+/// Passes on what a subscription hears, until its connection ends.
+async fn pass_on(mut messages: PubSubStream, wakes: &mpsc::UnboundedSender<Wake>) -> BackendError {
+    while let Some(message) = messages.next().await {
+        let token: String = message.get_payload().unwrap_or_default();
+        if let Some(token) = Token::parse(&token) {
+            // The receiver ends with the one who called this.
+            let _ = wakes.send(Wake::One(token));
+        }
+    }
+    let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    BackendError::passing("the listening connection was lost", error)
+}
+
+/// Asks the server for signs of life, until there is none: nothing else is sent to it there, so a
+/// connection that fell silent would be listened to for ever.
+async fn ask_for_signs(mut sink: PubSubSink) -> BackendError {
+    loop {
+        tokio::time::sleep(SIGN_EVERY).await;
+        match within(ANSWER_WITHIN, async { Ok(sink.ping::<Value>().await) }).await {
+            Ok(Err(error)) if is_dead(&error) => return failed(error),
+            // A refusal is a sign as well.
+            Ok(_) => {}
+            Err(silence) => return silence,
+        }
+    }
+}
+
+/// A host that is gone without a word is noticed by the system.
+fn tcp_settings() -> TcpSettings {
+    let keepalive = socket2::TcpKeepalive::new().with_time(SILENT_MAX).with_interval(TRIED_EVERY);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(SILENT_MAX);
+    settings
+}
+
+/// Whether a connection is of no use after that. One that does not answer in time may never: it is
+/// silent, and not broken, when a host or a firewall has forgotten it.
+pub(super) fn is_dead(error: &RedisError) -> bool {
+    error.is_unrecoverable_error() || error.is_timeout()
+}
+
+/// When the silence about a lease is noticed here: before whoever waits gives up, after a third.
+fn noticed_within(lease: Duration) -> Duration {
+    ANSWER_WITHIN.min(lease / 4)
 }
 
 /// A line such as `name:value` of what a server says about itself.

@@ -164,14 +164,20 @@ macro_rules! sql_backend {
                 let name = leave.hold.name.as_str();
                 let token = leave.hold.token.to_string();
                 if leave.is_doubtful {
-                    sqlx::query(BAR).bind(name).bind(&token).execute(&mut *connection).await?;
+                    let bar = sqlx::query(BAR).bind(name).bind(mark(leave.hold.token));
+                    bar.execute(&mut *connection).await?;
                 }
                 let freed = sqlx::query(FREE).bind(name).bind(&token);
                 let freed = freed.execute(&mut *connection).await?.rows_affected() == 1;
-                let left = if freed || free_part(connection, name, &token).await? {
+                let freed = freed || free_part(connection, name, &token).await?;
+                // A request that was cut off after it had taken the lock has left it in the queue.
+                // It would be called, and those behind it would wait for it.
+                if !(freed && leave.is_alone) {
+                    forget(connection, name, &token).await?;
+                }
+                let left = if freed {
                     Left::Freed
                 } else {
-                    forget(connection, name, &token).await?;
                     Left::NotHeld { current: look(connection, name, &token).await?.holder() }
                 };
                 wake(connection, name).await?;

@@ -10,6 +10,7 @@
 //! protects is durable.
 
 mod backend;
+mod barred;
 #[cfg(feature = "postgres")]
 mod calls;
 #[cfg(feature = "mysql")]

@@ -8,6 +8,7 @@ use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, Row};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::barred::mark;
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
@@ -78,14 +79,15 @@ const TAKE: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at) \
     VALUES (?, ?, ?, LAST_INSERT_ID(1), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND) \
     ON DUPLICATE KEY UPDATE \
-      fence = IF(barred = VALUES(owner), fence + LAST_INSERT_ID(0), \
+      fence = IF(LOCATE(?, barred) > 0, fence + LAST_INSERT_ID(0), \
         IF(owner = VALUES(owner), LAST_INSERT_ID(fence), \
           IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND ? = 0, \
             LAST_INSERT_ID(fence + 1), fence + LAST_INSERT_ID(0)))), \
-      owner = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND barred <> VALUES(owner) \
+      owner = IF((owner = '' OR expires_at <= UTC_TIMESTAMP(6)) AND LOCATE(?, barred) = 0 \
             AND ? = 0, VALUES(owner), owner), \
-      label = IF(owner = VALUES(owner) AND barred <> owner, VALUES(label), label), \
-      expires_at = IF(owner = VALUES(owner) AND barred <> owner, VALUES(expires_at), expires_at)";
+      label = IF(owner = VALUES(owner) AND LOCATE(?, barred) = 0, VALUES(label), label), \
+      expires_at = IF(owner = VALUES(owner) AND LOCATE(?, barred) = 0, VALUES(expires_at), \
+        expires_at)";
 
 /// How many wait longer. Asked before the lock is: on this database a statement that takes a lock
 /// cannot look at another table at the same time.
@@ -121,7 +123,8 @@ const FREE: &str = "UPDATE distributed_lock \
 const BAR: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
     VALUES (?, '', '', 0, UTC_TIMESTAMP(6), ?) \
-    ON DUPLICATE KEY UPDATE barred = VALUES(barred)";
+    ON DUPLICATE KEY UPDATE barred = IF(LOCATE(VALUES(barred), barred) > 0, barred, \
+      LEFT(CONCAT(VALUES(barred), barred), 60))";
 
 const BEGIN: &str = "START TRANSACTION";
 
@@ -169,7 +172,9 @@ async fn take(
     let ahead: i64 = ahead.fetch_one(&mut *connection).await?;
     let lease = i64::try_from(ask.lease.as_micros()).unwrap_or(i64::MAX);
     let take = sqlx::query(TAKE).bind(name).bind(token).bind(&*ask.label).bind(lease);
-    let taken = take.bind(ahead).bind(ahead).execute(connection).await?.last_insert_id();
+    let mark = mark(ask.token);
+    let take = take.bind(&mark).bind(ahead).bind(&mark).bind(ahead).bind(&mark).bind(&mark);
+    let taken = take.execute(connection).await?.last_insert_id();
     Ok(i64::try_from(taken).ok().filter(|fence| *fence > 0))
 }
 

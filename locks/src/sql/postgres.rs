@@ -8,6 +8,7 @@ use sqlx::{Executor, PgConnection, PgPool, Postgres, Row};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::barred::mark;
 use super::calls::Calls;
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
@@ -75,7 +76,7 @@ const TAKE: &str = "\
       fence = CASE WHEN d.owner = EXCLUDED.owner THEN d.fence ELSE d.fence + 1 END, \
       owner = EXCLUDED.owner, label = EXCLUDED.label, \
       expires_at = clock_timestamp() + make_interval(secs => $4) \
-    WHERE d.barred <> EXCLUDED.owner AND (d.owner = EXCLUDED.owner OR \
+    WHERE strpos(d.barred, $5) = 0 AND (d.owner = EXCLUDED.owner OR \
       ((d.owner = '' OR d.expires_at <= clock_timestamp()) AND NOT EXISTS ( \
         SELECT 1 FROM distributed_lock_waiter w \
         WHERE w.name = $1 AND w.alive_until > clock_timestamp() AND w.token <> $2 \
@@ -107,9 +108,10 @@ const FREE: &str = "UPDATE distributed_lock \
     WHERE name = $1 AND owner = $2 AND expires_at > clock_timestamp()";
 
 const BAR: &str = "\
-    INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
+    INSERT INTO distributed_lock AS d (name, owner, label, fence, expires_at, barred) \
     VALUES ($1, '', '', 0, clock_timestamp(), $2) \
-    ON CONFLICT (name) DO UPDATE SET barred = EXCLUDED.barred";
+    ON CONFLICT (name) DO UPDATE SET barred = CASE WHEN strpos(d.barred, EXCLUDED.barred) > 0 \
+      THEN d.barred ELSE left(EXCLUDED.barred || d.barred, 60) END";
 
 /// In a statement after the lock is free: whoever joined the queue before that is seen, whoever
 /// joins it after that finds the lock free.
@@ -163,7 +165,8 @@ async fn take(
     token: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
     let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&*ask.label);
-    take.bind(ask.lease.as_secs_f64()).fetch_optional(connection).await
+    let take = take.bind(ask.lease.as_secs_f64()).bind(mark(ask.token));
+    take.fetch_optional(connection).await
 }
 
 async fn renew(

@@ -13,6 +13,7 @@ pub(super) struct Standing {
     pub(super) owner: String,
     pub(super) fence: i64,
     pub(super) is_live: bool,
+    /// Marks of tokens.
     pub(super) barred: String,
     /// Parts that have not ended: token, and of how many.
     pub(super) shares: Vec<(String, i64)>,
@@ -33,9 +34,6 @@ pub(super) enum Verdict {
 
 impl Standing {
     pub(super) fn verdict(&self, token: &str, of: u32) -> Verdict {
-        if self.barred == token {
-            return Verdict::Busy;
-        }
         let is_shared = self.owner == SHARED;
         let has_part = is_shared && self.shares.iter().any(|(holder, _)| holder == token);
         if self.owner == token || has_part {
@@ -80,6 +78,10 @@ macro_rules! sql_shares {
                         Ok(Answer::granted(Fence::new(fence)))
                     }
                     Verdict::Busy => {
+                        if ask.place == Place::Join {
+                            let dead = sqlx::query(FORGET_DEAD).bind(name);
+                            dead.execute(&mut *connection).await.map_err(explain)?;
+                        }
                         let seen = look(connection, name, &token).await.map_err(explain)?;
                         Ok(seen.answer(Self::POLL))
                     }
@@ -103,7 +105,11 @@ macro_rules! sql_shares {
                 return Ok(Verdict::Busy);
             };
             standing.ahead = look(&mut turn, name, token).await?.ahead;
-            let verdict = standing.verdict(token, of);
+            let verdict = if standing.barred.contains(&mark(ask.token)) {
+                Verdict::Busy
+            } else {
+                standing.verdict(token, of)
+            };
             match verdict {
                 Verdict::Part { fence } => {
                     let put = sqlx::query(PUT_SHARE).bind(name).bind(token).bind(&*ask.label);
@@ -224,7 +230,5 @@ mod tests {
         assert_eq!(standing("me", &[]).verdict("me", 2), Verdict::Part { fence: 7 });
         let queued = Standing { ahead: 1, ..standing(SHARED, &[]) };
         assert_eq!(queued.verdict("me", 2), Verdict::Busy);
-        let barred = Standing { barred: "me".to_owned(), ..standing("", &[]) };
-        assert_eq!(barred.verdict("me", 2), Verdict::Busy);
     }
 }

@@ -8,6 +8,7 @@ use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::barred::mark;
 use super::shares::{SHARED, Standing, Verdict, sql_shares};
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
 use crate::error::{BackendError, LockError};
@@ -66,7 +67,7 @@ const TAKE: &str = "\
     ON CONFLICT (name) DO UPDATE SET \
       fence = CASE WHEN owner = excluded.owner THEN fence ELSE fence + 1 END, \
       owner = excluded.owner, label = excluded.label, expires_at = excluded.expires_at \
-    WHERE barred <> excluded.owner AND (owner = excluded.owner OR \
+    WHERE instr(barred, ?5) = 0 AND (owner = excluded.owner OR \
       ((owner = '' OR expires_at <= unixepoch('subsec')) AND NOT EXISTS ( \
         SELECT 1 FROM distributed_lock_waiter w \
         WHERE w.name = ?1 AND w.alive_until > unixepoch('subsec') AND w.token <> ?2 \
@@ -99,7 +100,8 @@ const FREE: &str = "UPDATE distributed_lock \
 const BAR: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at, barred) \
     VALUES (?1, '', '', 0, unixepoch('subsec'), ?2) \
-    ON CONFLICT (name) DO UPDATE SET barred = excluded.barred";
+    ON CONFLICT (name) DO UPDATE SET barred = CASE WHEN instr(barred, excluded.barred) > 0 \
+      THEN barred ELSE substr(excluded.barred || barred, 1, 60) END";
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
@@ -142,7 +144,8 @@ async fn take(
     token: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
     let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&*ask.label);
-    take.bind(ask.lease.as_secs_f64()).fetch_optional(connection).await
+    let take = take.bind(ask.lease.as_secs_f64()).bind(mark(ask.token));
+    take.fetch_optional(connection).await
 }
 
 async fn renew(

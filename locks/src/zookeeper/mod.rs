@@ -33,6 +33,7 @@ use self::stand::{LOCKS, Stand, Text, folder, prefix};
 use crate::backend::{
     Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, WAITER_BEAT, Wake,
 };
+use crate::client::LEASE_MAX;
 use crate::clock::Moment;
 use crate::error::{BackendError, LockError};
 use crate::line::{self, Turn};
@@ -87,7 +88,7 @@ impl ZooKeeperLocks {
     ///
     /// # Errors
     /// [`LockError::Refused`] with what the cluster says, also if that is nothing for 5 s, and if
-    /// it ends sessions too early.
+    /// it ends sessions too early; [`LockError::Settings`] for leases above an hour.
     pub async fn connect(cluster: &str, lease_max: Duration) -> Result<Self, LockError> {
         Self::connect_with(ZooKeeperOptions::new(cluster, lease_max)).await
     }
@@ -98,6 +99,10 @@ impl ZooKeeperLocks {
     /// Those of [`connect`](Self::connect); [`LockError::Denied`] if the locks belong to another
     /// user, and [`LockError::Refused`] if they belong to everybody.
     pub async fn connect_with(options: ZooKeeperOptions) -> Result<Self, LockError> {
+        if options.lease_max > LEASE_MAX {
+            let reason = "a lease lasts an hour at most";
+            return Err(LockError::Settings { reason });
+        }
         let link = Link::new(options);
         within(ANSWER_MAX, link.open_folder()).await.map_err(LockError::refused)?;
         let (kept, watches) = (Mutex::default(), Watches::default());
@@ -347,8 +352,9 @@ impl Backend for ZooKeeperLocks {
         if found == Found::Nothing && ask.place != Place::None {
             // Its place in line is wanted whatever the line is like.
             self.inner.join(&client, ask).await?;
-        } else if found == Found::Earlier && self.inner.node(ask.token).is_none() {
-            // Its node may be there: it must not be made twice.
+        } else if found == Found::Earlier {
+            // Its node may be there: it must not be made twice. Or it is there no more, and only a
+            // server that is cut off from the leader still has it.
             catch_up(&client).await?;
         }
         let answer = self.inner.answer(&client, ask).await?;
@@ -361,6 +367,8 @@ impl Backend for ZooKeeperLocks {
     async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
         let client = self.inner.link.client().await?;
         let session = client.session_id().0;
+        // A server that is cut off answers for a while, and the leader ends the session meanwhile.
+        catch_up(&client).await?;
         let renew = holds.iter().map(async |hold| {
             let Some(path) = self.inner.kept().held_by(Moment::now(), hold, session) else {
                 return Ok(false);
@@ -420,7 +428,8 @@ async fn make_folders(client: &Client, name: &LockName, acls: Acls<'static>) -> 
     }
 }
 
-/// From here on, what was written before is seen, also by a server that is behind.
+/// From here on, what was written before is seen, also by a server that is behind. The leader
+/// answers: it fails where he is not reached.
 async fn catch_up(client: &Client) -> Result<(), BackendError> {
     client.sync(LOCKS).await.map_err(failed)
 }

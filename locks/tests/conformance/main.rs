@@ -12,6 +12,7 @@ mod lease;
 mod leaving;
 mod mutual;
 mod owner;
+mod queue;
 mod reply;
 mod segmented;
 mod several;
@@ -92,6 +93,7 @@ on_backends! {
         every_request_may_be_sent_twice
         asking_twice_is_answered_alike
         a_request_that_arrives_after_its_end_is_refused
+        requests_that_arrive_after_several_ends_are_refused
         a_request_that_arrives_after_a_lost_lock_was_given_up_is_refused
         a_try_without_an_answer_leaves_nothing;
     start:
@@ -135,6 +137,14 @@ mod with_shares {
             all_agree_on_the_number_of_permits
             whoever_waits_for_a_part_leaves_nothing;
         }
+    }
+}
+
+/// Backends that keep their queue in a table.
+mod in_tables {
+    on_backends! {
+        [postgres Postgres, mysql MySql, sqlite Sqlite]
+        { queue: whoever_frees_a_lock_stands_in_no_queue; }
     }
 }
 

@@ -61,6 +61,24 @@ pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stag
     assert!(stage.locks().try_lock(&name).await.is_ok());
 }
 
+/// One end must not make another one forgotten.
+pub(crate) async fn requests_that_arrive_after_several_ends_are_refused(stage: &Stage) {
+    let name = fresh();
+    let late = [(); 6].map(|()| hold(&name));
+    for hold in &late {
+        let leave = Leave { hold: hold.clone(), is_doubtful: true, is_alone: false };
+        // It may be sent twice.
+        for _ in 0..2 {
+            stage.backend.leave(&leave).await.unwrap();
+        }
+    }
+    for hold in &late {
+        let answer = stage.backend.ask(&ask(hold, Place::None)).await.unwrap();
+        assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
+    }
+    assert!(stage.locks().try_lock(&name).await.is_ok());
+}
+
 pub(crate) async fn a_request_that_arrives_after_a_lost_lock_was_given_up_is_refused(
     stage: &Stage,
 ) {

@@ -6,6 +6,7 @@
 //! and by what a guard would say, never by the machines' state. Then the faults stop, and all must
 //! come to an end. That he sees what he should is shown by the patches `locks-*` in `mutations/`.
 
+mod patience;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

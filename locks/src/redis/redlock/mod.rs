@@ -68,14 +68,15 @@ impl RedlockLocks {
         lease_max: Duration,
     ) -> Result<Self, LockError> {
         let refused = |source| LockError::Refused { source };
-        let nodes = urls.into_iter().map(|url| Node::new(url.as_ref(), lease_max).map(Arc::new));
+        let node = |url: U| Node::new(url.as_ref(), lease_max, patience(lease_max)).map(Arc::new);
+        let nodes = urls.into_iter().map(node);
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>().map_err(refused)?;
         if nodes.len() < NODES_MIN {
             let message = "Redlock needs three servers at least";
             return Err(LockError::Refused { source: BackendError::lasting(message) });
         }
         let locks = Self { nodes, lease_max };
-        let checks = locks.nodes.iter().map(|node| within(locks.patience(), node.check()));
+        let checks = locks.nodes.iter().map(|node| within(locks.limit(), node.check()));
         let checked = join_all(checks).await;
         let reached = checked.iter().filter(|checked| checked.is_ok()).count();
         let failed = checked.into_iter().filter_map(Result::err);
@@ -96,7 +97,7 @@ impl RedlockLocks {
     /// [`LockError::Refused`] if a majority of them cannot be reached.
     pub async fn settled(&self) -> Result<(), LockError> {
         loop {
-            let checks = self.nodes.iter().map(|node| within(self.patience(), node.check()));
+            let checks = self.nodes.iter().map(|node| within(self.limit(), node.check()));
             let (mut settled, mut failed) = (Vec::new(), Vec::new());
             for checked in join_all(checks).await {
                 match checked {
@@ -121,8 +122,10 @@ impl RedlockLocks {
         self.nodes.len() / 2 + 1
     }
 
-    fn patience(&self) -> Duration {
-        (self.lease_max / 10).clamp(PATIENCE_MIN, PATIENCE_MAX)
+    /// For a request of which no answer comes, and for one that has to connect first: a connection
+    /// that does not answer is left before that.
+    fn limit(&self) -> Duration {
+        patience(self.lease_max) * 5 / 4
     }
 
     fn no_quorum(&self, votes: usize, why: Vec<BackendError>) -> BackendError {
@@ -138,7 +141,7 @@ impl RedlockLocks {
         let ask_one = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
-                let (row, settled_at) = within(self.patience(), node.ask(ask, agreed)).await?;
+                let (row, settled_at) = within(self.limit(), node.ask(ask, agreed)).await?;
                 if Moment::now() < settled_at {
                     let left = settled_at.left(Moment::now()).as_secs_f32();
                     let message = format!("started lately, votes in {left:.1} s");
@@ -170,7 +173,7 @@ impl RedlockLocks {
     async fn give_back(&self, ask: &Ask) {
         let hold = Hold { name: ask.name.clone(), token: ask.token };
         let leave = Leave { hold, is_doubtful: false, is_alone: false };
-        let given = self.nodes.iter().map(|node| within(self.patience(), node.leave(&leave)));
+        let given = self.nodes.iter().map(|node| within(self.limit(), node.leave(&leave)));
         join_all(given).await;
     }
 
@@ -183,10 +186,10 @@ impl RedlockLocks {
         answers: mpsc::UnboundedSender<Result<Row, BackendError>>,
     ) {
         let (node, leave) = (Arc::clone(node), leave.clone());
-        let (patience, end) = (self.patience(), Moment::now() + self.lease_max);
+        let (limit, end) = (self.limit(), Moment::now() + self.lease_max);
         tokio::spawn(async move {
             loop {
-                let answer = within(patience, node.leave(&leave)).await;
+                let answer = within(limit, node.leave(&leave)).await;
                 let is_told = answer.is_ok();
                 // Whoever asked has enough answers, or repeats the request himself.
                 let _ = answers.send(answer);
@@ -252,7 +255,7 @@ impl Backend for RedlockLocks {
     async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
         let renew = |node: &Arc<Node>| {
             let node = Arc::clone(node);
-            async move { within(self.patience(), node.renew(holds, lease)).await }
+            async move { within(self.limit(), node.renew(holds, lease)).await }
         };
         let mut answers: FuturesUnordered<_> = self.nodes.iter().map(renew).collect();
         let (mut counts, mut votes, mut failed) = (vec![0; holds.len()], 0, Vec::new());
@@ -344,6 +347,11 @@ async fn listen(node: &Node, client: u128, wakes: &mpsc::UnboundedSender<Wake>) 
         tracing::warn!(%error, "wake-ups of one Redis server are interrupted");
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// How long a node may take to answer.
+fn patience(lease_max: Duration) -> Duration {
+    (lease_max / 10).clamp(PATIENCE_MIN, PATIENCE_MAX)
 }
 
 fn pause() -> Duration {
