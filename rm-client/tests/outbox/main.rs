@@ -14,4 +14,5 @@ mod order;
 mod relays;
 mod scene;
 mod silent;
+mod starved;
 mod streams;
