@@ -16,3 +16,4 @@ mod scene;
 mod silent;
 mod starved;
 mod streams;
+mod wired;
