@@ -18,6 +18,7 @@
 
 mod decide;
 mod error;
+pub(crate) mod lent;
 mod local;
 mod purge;
 #[cfg(feature = "redis")]

@@ -8,6 +8,7 @@ use sqlx::Pool;
 
 use super::decide::State;
 use super::error::FenceError;
+use super::lent::Lent;
 use super::table::{explain, now};
 use crate::at::{AtDatabase, Backend, Dialect, execute, rows};
 
@@ -44,7 +45,7 @@ pub async fn purge<DB: AtDatabase>(
     older_than: Duration,
     rows_max: u64,
 ) -> Result<u64, FenceError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = Lent::of(pool).await?;
     let (mut removed, mut conflicts) = (0, 0);
     while removed < rows_max {
         let batch = BATCH_MAX.min(rows_max - removed);
@@ -65,6 +66,7 @@ pub async fn purge<DB: AtDatabase>(
             Err(error) => return Err(error),
         }
     }
+    connection.end();
     Ok(removed)
 }
 

@@ -7,6 +7,7 @@ use sqlx::Pool;
 use super::Fence;
 use super::decide::State;
 use super::error::FenceError;
+use super::lent::Lent;
 use super::table::explain;
 use crate::at::{AtDatabase, Backend, Dialect, rows};
 use crate::xid::Xid;
@@ -35,13 +36,15 @@ pub(crate) async fn tried<DB: AtDatabase>(
     after: &Place,
     rows_max: usize,
 ) -> Result<Page, FenceError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = Lent::of(pool).await?;
     let (mut fences, mut next) = (Vec::new(), None);
     let mut arguments = DB::Arguments::default();
     DB::bind_text(&mut arguments, &after.xid);
     DB::bind_number(&mut arguments, after.branch);
     let found = rows::<DB>(&mut connection, text::<DB>(rows_max), arguments).await;
-    for row in found.map_err(explain::<DB>)? {
+    let found = found.map_err(explain::<DB>)?;
+    connection.end();
+    for row in found {
         let xid = DB::text(&row, 0)?.unwrap_or_default();
         let branch = DB::number(&row, 1)?.unwrap_or_default();
         let action = DB::text(&row, 2)?.unwrap_or_default();

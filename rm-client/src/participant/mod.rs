@@ -18,6 +18,7 @@ mod vote;
 
 use std::fmt;
 use std::future;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,6 +43,12 @@ pub trait Participant: Send + Sync + 'static {
     /// Why it could not answer this time. It is asked again: a `prepare` until the global's time is
     /// over, a decision for ever.
     type Error: fmt::Display + Send;
+
+    /// How long one answer may take, 20 seconds unless set. Then it is cut off where it waits and
+    /// asked for again, as after a crash. Too short: slow ones never end. Too long: one that hangs
+    /// keeps others waiting, and longer than the coordinator's `dispatch.answer_timeout_ms` is
+    /// asked for again before it has ended.
+    const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     /// Could the branch prepare? Takes and holds nothing, and promises nothing: the answer saves
     /// the others from preparing in vain.

@@ -6,6 +6,7 @@
 //! its `prepare` came late.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +16,16 @@ use tokio::time::Instant;
 
 use super::resource::Shared;
 use super::{Branch, Participant, ParticipantError};
+use crate::limit;
 use crate::status::GlobalStatus;
 use crate::twophase::{Sweep, Swept, of_sweep};
 use crate::xid::Xid;
 
 /// How many branches are settled at a time; those that are make room for others (BOUNDED).
 const BRANCHES_MAX: usize = 1_000;
+
+/// How long one settling may take, at the timer. Each answer of the participant has its own limit.
+const SETTLE_MAX: Duration = Duration::from_secs(300);
 
 /// The pace and the memory of asking.
 #[derive(Debug)]
@@ -42,10 +47,13 @@ pub(super) fn start<P: Participant>(shared: &Arc<Shared<P>>) {
     let (asking, every) = (Arc::downgrade(shared), shared.settler.every);
     tokio::spawn(async move {
         while let Some(shared) = asking.upgrade() {
-            if let Err(error) = settle(&shared).await {
-                tracing::warn!(
-                    participant = shared.name, %error, "not settled, to be tried again"
-                );
+            let participant = &shared.name;
+            match tokio::time::timeout(SETTLE_MAX, settle(&shared)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(participant, %error, "not settled, to be tried again");
+                }
+                Err(_) => tracing::warn!(participant, "settling took too long, to be tried again"),
             }
             drop(shared);
             tokio::time::sleep(every).await;
@@ -57,10 +65,9 @@ pub(super) fn start<P: Participant>(shared: &Arc<Shared<P>>) {
 pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, ParticipantError> {
     let mut unknown_since = shared.settler.unknown_since.lock().await;
     let participant = &shared.participant;
-    let mut prepared = participant
-        .prepared()
+    let mut prepared = answer::<P, _, _>(participant.prepared())
         .await
-        .map_err(|error| ParticipantError::Participant { reason: error.to_string() })?;
+        .map_err(|reason| ParticipantError::Participant { reason })?;
     prepared.truncate(BRANCHES_MAX);
     let is_there = |(xid, id): &(Xid, u64)| {
         prepared.iter().any(|branch| branch.xid == *xid && branch.id == *id)
@@ -70,9 +77,11 @@ pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, 
     for branch in &prepared {
         let decided = judge(shared, &mut unknown_since, branch).await?;
         let is_ended = match decided {
-            Sweep::Finish(Decision::Commit) => is_done(branch, participant.commit(branch).await),
+            Sweep::Finish(Decision::Commit) => {
+                is_done(branch, answer::<P, _, _>(participant.commit(branch)).await)
+            }
             Sweep::Finish(Decision::RollBack) => {
-                is_done(branch, participant.roll_back(branch).await)
+                is_done(branch, answer::<P, _, _>(participant.roll_back(branch)).await)
             }
             Sweep::Finish(Decision::Unspecified) | Sweep::Leave => false,
         };
@@ -104,8 +113,16 @@ async fn judge<P: Participant>(
     Ok(of_sweep(status, unknown_for, shared.settler.orphan_after))
 }
 
+/// What a participant answers within its limit, or why it does not.
+async fn answer<P: Participant, T, E: Display>(
+    asked: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    let answered = limit::within(P::TIME_LIMIT, asked).await;
+    answered.map_err(|cut_off| cut_off.to_string())?.map_err(|error| error.to_string())
+}
+
 /// Whether a decision is carried out; what is in the way is logged.
-fn is_done<Input, E: std::fmt::Display>(branch: &Branch<Input>, ended: Result<(), E>) -> bool {
+fn is_done<Input>(branch: &Branch<Input>, ended: Result<(), String>) -> bool {
     if let Err(error) = &ended {
         tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "decision not carried out");
     }

@@ -15,6 +15,7 @@ use super::resource::Shared;
 use super::{Branch, Participant, Vote};
 use crate::at::crash_point::crash_point;
 use crate::coordinator::PhaseTwo;
+use crate::limit;
 use crate::xid::Xid;
 
 /// How many branches of one call are asked at a time.
@@ -30,33 +31,44 @@ impl<P: Participant> Voter<P> {
         Self { shared }
     }
 
+    /// One that hangs or panics delays its own branch alone. Cutting it off is as safe as a crash,
+    /// which a participant must survive: it is asked again.
     async fn answer(&self, ask: Ask, branch: &PhaseTwoBranch) -> Outcome {
-        let participant = &self.shared.participant;
         let branch = match read::<P>(branch) {
             Ok(branch) => branch,
             Err(error) => return Outcome::Retryable(Retryable { error }),
         };
+        let answered = limit::within(P::TIME_LIMIT, self.ask(ask, &branch)).await;
+        answered.unwrap_or_else(|cut_off| {
+            let (xid, branch, participant) = (&branch.xid, branch.id, &self.shared.name);
+            tracing::warn!(%xid, branch, participant, ?ask, %cut_off, "to be asked again");
+            Outcome::Retryable(Retryable { error: format!("the participant {cut_off}") })
+        })
+    }
+
+    async fn ask(&self, ask: Ask, branch: &Branch<P::Input>) -> Outcome {
+        let participant = &self.shared.participant;
         match ask {
-            Ask::CanCommit => voted(participant.can_commit(&branch).await),
+            Ask::CanCommit => voted(participant.can_commit(branch).await),
             Ask::Prepare => {
                 crash_point("participant-before-prepare");
-                let prepared = participant.prepare(&branch).await;
+                let prepared = participant.prepare(branch).await;
                 crash_point("participant-after-prepare");
                 voted(prepared)
             }
             Ask::Commit => {
                 crash_point("participant-before-commit");
-                let committed = participant.commit(&branch).await;
+                let committed = participant.commit(branch).await;
                 crash_point("participant-after-commit");
                 done(committed)
             }
-            Ask::RollBack => done(participant.roll_back(&branch).await),
+            Ask::RollBack => done(participant.roll_back(branch).await),
         }
     }
 }
 
 /// What a call asks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Ask {
     CanCommit,
     Prepare,

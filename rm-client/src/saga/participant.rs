@@ -38,6 +38,8 @@ pub struct Participant<DB: AtDatabase> {
 /// What carries out the calls.
 pub(super) struct Steps<DB: AtDatabase> {
     pub(super) pool: Pool<DB>,
+    pub(super) settle_every: Duration,
+    pub(super) settle_max: Duration,
     actions: BTreeMap<String, Arc<dyn Erased<DB>>>,
 }
 
@@ -49,10 +51,11 @@ impl Handfast {
         resource: impl Into<String>,
         pool: Pool<DB>,
     ) -> Participant<DB> {
+        let (settle_every, settle_max) = (settle::SETTLE_EVERY, settle::SETTLE_MAX);
         Participant {
             coordinator: self.coordinator().clone(),
             resource: resource.into(),
-            steps: Steps { pool, actions: BTreeMap::new() },
+            steps: Steps { pool, settle_every, settle_max, actions: BTreeMap::new() },
         }
     }
 }
@@ -65,9 +68,25 @@ impl<DB: AtDatabase> Participant<DB> {
         self
     }
 
+    /// How often fences of steps whose saga has ended are settled; every 5 minutes unless set. Too
+    /// short: the database and the coordinator are asked for nothing. Too long: the coordinator has
+    /// forgotten the saga, and the fence stays.
+    pub fn settle_every(mut self, every: Duration) -> Self {
+        self.steps.settle_every = every.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long that may take; 5 minutes unless set. Then it is cut off, and left to the next time.
+    /// Too short: many fences are never all settled. Too long: a database that answers no more
+    /// delays it.
+    pub fn settle_max(mut self, limit: Duration) -> Self {
+        self.steps.settle_max = limit.max(Duration::from_millis(1));
+        self
+    }
+
     /// Takes part from here on, and again after every reconnect, for as long as a clone of the
-    /// connection lives. Fences of steps whose saga has ended are settled meanwhile, every five
-    /// minutes, and removed a week later.
+    /// connection lives. Fences of steps whose saga has ended are settled meanwhile, and removed a
+    /// week later.
     pub fn register(self) {
         let resource = v1::Resource {
             id: self.resource,

@@ -27,12 +27,15 @@ use crate::at::AtDatabase;
 use crate::connect::Handfast;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
+use crate::fence::lent::Lent;
 use crate::fence::tried::{Place, tried};
 use crate::fence::{Fence, FenceError, Operation, Pass, purge};
 use crate::xid::Xid;
 
 /// How often a participant settles: several times before the coordinator forgets a saga.
-const SETTLE_EVERY: Duration = Duration::from_secs(300);
+pub(super) const SETTLE_EVERY: Duration = Duration::from_secs(300);
+/// How long that may take: a database that went away without a word never answers.
+pub(super) const SETTLE_MAX: Duration = Duration::from_secs(300);
 /// How long the fence of a settled step is kept: longer than a call can be under way.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Rows that one sweep removes at most.
@@ -100,11 +103,16 @@ pub(super) fn start<DB: AtDatabase>(coordinator: &Coordinator, steps: &Arc<Steps
     let (connection, steps) = (coordinator.downgrade(), Arc::downgrade(steps));
     coordinator.spawn(async move {
         while let (Some(coordinator), Some(steps)) = (connection.upgrade(), steps.upgrade()) {
-            if let Err(error) = sweep(&coordinator, &steps.pool).await {
-                tracing::warn!(%error, "fences of steps left to the next sweep");
+            let every = steps.settle_every;
+            match tokio::time::timeout(steps.settle_max, sweep(&coordinator, &steps.pool)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "fences of steps left to the next sweep");
+                }
+                Err(_) => tracing::warn!("a sweep of fences took too long, left to the next one"),
             }
             drop((coordinator, steps));
-            tokio::time::sleep(SETTLE_EVERY).await;
+            tokio::time::sleep(every).await;
         }
     });
 }
@@ -174,7 +182,8 @@ async fn confirm<DB: AtDatabase>(pool: &Pool<DB>, fences: &[&Fence]) -> Result<u
         return Ok(0);
     }
     let mut confirmed = 0;
-    let mut local = DB::begin(pool).await?;
+    let mut connection = Lent::of(pool).await?;
+    let mut local = DB::begin_on(&mut connection).await?;
     for fence in fences {
         match fence.enter(&mut local, Operation::Confirm).await {
             Ok(Pass::Run) => confirmed += 1,
@@ -188,5 +197,6 @@ async fn confirm<DB: AtDatabase>(pool: &Pool<DB>, fences: &[&Fence]) -> Result<u
         }
     }
     local.commit().await?;
+    connection.end();
     Ok(confirmed)
 }

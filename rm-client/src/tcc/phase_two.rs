@@ -28,6 +28,8 @@ use crate::xid::Xid;
 const AT_A_TIME: usize = 8;
 /// How often rows of finished branches are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
+/// How long that may take: a database that went away without a word never answers.
+const SWEEP_MAX: Duration = Duration::from_secs(300);
 /// How long the fence of a finished branch is kept: longer than anybody repeats an operation.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Rows that one sweep removes at most.
@@ -144,8 +146,13 @@ impl<T: Tcc> TccPhaseTwo<T> {
         *sweep_due = Instant::now() + SWEEP_EVERY;
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
-            if let Err(error) = purge(&shared.pool, KEPT, SWEPT_MAX).await {
-                tracing::warn!(%error, resource = shared.name, "fences left to the next sweep");
+            let resource = &shared.name;
+            match tokio::time::timeout(SWEEP_MAX, purge(&shared.pool, KEPT, SWEPT_MAX)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, resource, "fences left to the next sweep");
+                }
+                Err(_) => tracing::warn!(resource, "a sweep of fences took too long"),
             }
         });
     }

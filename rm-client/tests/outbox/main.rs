@@ -14,4 +14,6 @@ mod order;
 mod relays;
 mod scene;
 mod silent;
+mod starved;
 mod streams;
+mod wired;

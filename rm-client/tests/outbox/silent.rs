@@ -1,17 +1,16 @@
 //! A database that takes what it is sent and never answers: its host has vanished behind a proxy,
 //! or in the middle of a statement. No connection breaks, so that nothing but a limit ends it.
 
-use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
 use handfast::outbox::{Broker, Consumer, InProcess};
 use handfast_test_services::Wire;
-use sqlx::{ConnectOptions, MySql, Pool, Postgres};
+use sqlx::{MySql, Postgres};
 
 use crate::inbox::Effect;
 use crate::scene::{PATIENCE, Scene, TOPIC, event, start, until};
 use crate::streams::effect;
+use crate::wired::{Wired, wire_to};
 
 macro_rules! on_every_server {
     ($($name:ident),* $(,)?) => {
@@ -25,33 +24,6 @@ on_every_server!(
     a_relay_goes_on_after_a_silence,
     an_effect_is_tried_again_after_a_silence,
 );
-
-/// A database that can be reached by a wire.
-trait Wired: Effect {
-    /// Keeps the wire readable.
-    const NO_TLS: &'static str;
-}
-
-impl Wired for Postgres {
-    const NO_TLS: &'static str = "disable";
-}
-
-impl Wired for MySql {
-    const NO_TLS: &'static str = "disabled";
-}
-
-/// A wire to the server of a pool, which falls silent at these bytes, and a pool onto the same
-/// database through it.
-async fn wire_to<DB: Wired>(pool: &Pool<DB>, at: &'static [u8]) -> (Arc<Wire>, Pool<DB>) {
-    let mut url = pool.connect_options().to_url_lossy();
-    let host = url.host_str().expect("the test servers are reached by TCP").to_owned();
-    let port = url.port().expect("the test servers choose their ports");
-    let wire = Wire::to(host, port, at, NonZeroUsize::MIN).unwrap();
-    url.set_host(Some("127.0.0.1")).unwrap();
-    url.set_port(Some(wire.address().port())).unwrap();
-    url.query_pairs_mut().append_pair("ssl-mode", DB::NO_TLS);
-    (wire, Pool::connect(url.as_str()).await.unwrap())
-}
 
 /// Waits until somebody waits for an answer.
 async fn fallen_silent(wire: &Wire) {
@@ -82,7 +54,7 @@ async fn a_relay_goes_on_after_a_silence<DB: Wired>() {
     relay.stop().await;
 }
 
-async fn an_effect_is_tried_again_after_a_silence<DB: Wired>() {
+async fn an_effect_is_tried_again_after_a_silence<DB: Wired + Effect>() {
     let scene = Scene::<DB>::new().await;
     let table = "CREATE TABLE seen (n INT NOT NULL, payload VARCHAR(20) NOT NULL)";
     DB::raw(scene.pool(), table).await.unwrap();

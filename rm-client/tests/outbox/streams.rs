@@ -110,6 +110,32 @@ async fn an_event_whose_read_was_dropped_comes_before_what_follows() {
     }
 }
 
+/// A server that had lost its data, or a stream that somebody had deleted: there was no group any
+/// more, and every read was refused until the process started again.
+#[tokio::test]
+async fn a_group_that_is_lost_is_made_again() {
+    let prefix = fresh_prefix();
+    let broker = connect(&prefix).await;
+    let mut events = broker.subscribe(TOPIC, "payments", "one", IDLE).await.unwrap();
+    broker.publish(&event("1", "a")).await.unwrap();
+    let delivery = events.next().await.unwrap();
+    events.acknowledge(&delivery).await.unwrap();
+    let client = redis::Client::open(std::env::var("HANDFAST_TEST_REDIS").unwrap()).unwrap();
+    let mut server = client.get_multiplexed_async_connection().await.unwrap();
+    let stream = format!("{prefix}{TOPIC}");
+    redis::cmd("DEL").arg(&stream).exec_async(&mut server).await.unwrap();
+    // What is there before the group is made again is not lost to it.
+    let (b, c) = (event("1", "b"), event("1", "c"));
+    for sent in [&b, &c] {
+        broker.publish(sent).await.unwrap();
+    }
+    for expected in [b, c] {
+        let delivery = events.next().await.unwrap();
+        assert_eq!(delivery.event, expected);
+        events.acknowledge(&delivery).await.unwrap();
+    }
+}
+
 /// Notes the event, with its place.
 pub(crate) fn effect<'l, DB: Effect>(
     local: &'l mut sqlx::Transaction<'_, DB>,

@@ -14,5 +14,6 @@ mod client;
 #[path = "../at_faults/coordinator.rs"]
 #[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod coordinator;
+mod hanging;
 mod killed;
 mod vault;

@@ -9,3 +9,5 @@ mod course;
 mod killed;
 mod scene;
 mod settled;
+#[path = "../outbox/wired.rs"]
+mod wired;

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use handfast::Xid;
 use handfast::fence::{Fence, FenceError, Fenced, Operation, purge};
 use handfast::saga::{Saga, SagaStatus, SagaStep};
-use sqlx::Pool;
+use sqlx::pool::PoolOptions;
+use sqlx::{MySql, Pool, Postgres};
 
 use crate::at::{Stage, on_every_database};
 use crate::scene::{
     Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
     take_part,
 };
+use crate::wired::{Wired, wire_to};
 
 on_every_database!(
     fences_of_ended_sagas_go,
@@ -129,6 +132,42 @@ async fn settling_beside_sagas_gets_in_nobodys_way<DB: Writes>() {
         () = all_end => {}
         () = settling => {}
     }
+}
+
+/// A database that took the sweep's statement and never answered: no connection broke, and the
+/// participant swept no more.
+async fn fences_go_on_being_settled_after_a_silence<DB: Wired + Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    let good = start(&stage, "good", five_steps("", Behaviour::Good)).await;
+    assert_eq!(good.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
+    let (wire, pool) = wire_to(&stage.pool, b"ORDER BY xid, branch_id").await;
+    // With one connection, a sweep that is cut off must not keep it.
+    let options = pool.connect_options().as_ref().clone();
+    let pool = PoolOptions::<DB>::new().max_connections(1).connect_with(options).await.unwrap();
+    let sweeper = stage.handfast.saga_participant("sweeper", pool);
+    let sweeper = sweeper.settle_every(Duration::from_millis(1));
+    sweeper.settle_max(Duration::from_secs(1)).register();
+    let patience = |what| tokio::time::timeout(PATIENCE, what);
+    let silent = async {
+        while !wire.is_silent() {
+            tokio::task::yield_now().await;
+        }
+    };
+    patience(silent.boxed()).await.expect("a sweep begins");
+    wire.answer_newcomers();
+    let settled = async { while standing(&stage, good.xid()).await != [CONFIRMED; 5] {} };
+    patience(settled.boxed()).await.expect("a later sweep settles");
+}
+
+#[tokio::test]
+async fn fences_go_on_being_settled_after_a_silence_of_postgres() {
+    fences_go_on_being_settled_after_a_silence::<Postgres>().await;
+}
+
+#[tokio::test]
+async fn fences_go_on_being_settled_after_a_silence_of_mysql() {
+    fences_go_on_being_settled_after_a_silence::<MySql>().await;
 }
 
 async fn run<DB: Writes>(

@@ -69,12 +69,7 @@ impl RedisStreams {
     ) -> Result<RedisSubscription, OutboxError> {
         let stream = format!("{}{topic}", self.prefix);
         let mut connection = steady_connection(&self.client).await.map_err(unavailable)?;
-        let mut command = redis::cmd("XGROUP");
-        command.arg("CREATE").arg(&stream).arg(group).arg("0").arg("MKSTREAM");
-        match command.query_async::<()>(&mut connection).await {
-            Err(error) if error.code() != Some("BUSYGROUP") => return Err(unavailable(error)),
-            Ok(()) | Err(_) => {}
-        }
+        make_group(&mut connection, &stream, group).await.map_err(unavailable)?;
         Ok(RedisSubscription {
             connection,
             topic: topic.to_owned(),
@@ -94,6 +89,20 @@ async fn steady_connection(client: &redis::Client) -> Result<ConnectionManager, 
         .set_connection_timeout(Some(ANSWER_MAX))
         .set_number_of_retries(1);
     client.get_connection_manager_with_config(config).await
+}
+
+/// Makes a group that reads a stream from its beginning, unless there is one, and the stream.
+async fn make_group(
+    connection: &mut ConnectionManager,
+    stream: &str,
+    group: &str,
+) -> Result<(), RedisError> {
+    let mut command = redis::cmd("XGROUP");
+    command.arg("CREATE").arg(stream).arg(group).arg("0").arg("MKSTREAM");
+    match command.query_async::<()>(connection).await {
+        Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 impl Broker for RedisStreams {
@@ -152,8 +161,24 @@ impl fmt::Debug for RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// The next entry: our own unacknowledged ones first, then those of the dead, then new ones.
+    /// The next entry. A server that has lost its data has lost the group with it, and so has one
+    /// whose stream was deleted: it is made again.
     async fn entry(&mut self) -> Result<StreamId, RedisError> {
+        loop {
+            match self.entry_of_group().await {
+                Err(error) if error.code() == Some("NOGROUP") => {
+                    let (stream, group) = (&self.stream, &self.group);
+                    tracing::warn!(stream, group, "the group is lost, and made again");
+                    make_group(&mut self.connection, stream, group).await?;
+                    self.own_pending = true;
+                }
+                found => return found,
+            }
+        }
+    }
+
+    /// Our own unacknowledged ones first, then those of the dead, then new ones.
+    async fn entry_of_group(&mut self) -> Result<StreamId, RedisError> {
         loop {
             if self.own_pending
                 && let Some(entry) = self.read("0", None).await?

@@ -4,7 +4,8 @@
 //! next attempt. What another transaction has locked is skipped, and the rest of its key with it.
 //!
 //! MySQL: the look reads uncommitted rows on purpose. An event of a running writer is seen and,
-//! being locked, not claimed: later events of its key wait for it, other keys go on.
+//! being locked, not claimed: later events of its key wait for it, other keys go on. Where most of
+//! what a look has found is locked, there is another one behind it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,6 +21,9 @@ use crate::at::{AtDatabase, Captured, Dialect};
 /// Held events that one look releases at most (BOUNDED).
 const RELEASE_MAX: i64 = 1_000;
 
+/// Looks of one claim, each behind what the one before has found (BOUNDED).
+const LOOKS_MAX: usize = 16;
+
 /// A claim to be made.
 pub(super) struct Claim<'a> {
     pub(super) relay: &'a str,
@@ -27,8 +31,17 @@ pub(super) struct Claim<'a> {
     pub(super) token: String,
     pub(super) lanes: &'a [i64],
     pub(super) horizon: i64,
+    /// Events up to this number are passed over, and those of their keys with them.
+    pub(super) after: i64,
     pub(super) batch: u32,
     pub(super) lease: Duration,
+}
+
+/// What has been claimed.
+pub(super) struct Taken {
+    pub(super) events: Vec<Claimed>,
+    /// Up to which number has been looked; `None`: to the end.
+    pub(super) up_to: Option<i64>,
 }
 
 /// An event that this relay may publish.
@@ -70,44 +83,79 @@ impl Claim<'_> {
     pub(super) async fn take<DB: AtDatabase>(
         &self,
         connection: &mut PoolConnection<DB>,
-    ) -> Result<Vec<Claimed>, OutboxError> {
+    ) -> Result<Taken, OutboxError> {
         let now_ms = now_ms::<DB>(connection).await?;
-        isolate::<DB>(connection, "READ UNCOMMITTED").await?;
-        let candidates = self.look::<DB>(connection, now_ms).await.map_err(explain::<DB>)?;
-        if candidates.is_empty() {
-            return Ok(Vec::new());
+        let batch = self.batch as usize;
+        let (mut events, mut after) = (Vec::new(), self.after);
+        for _ in 0..LOOKS_MAX {
+            let rows_max = batch - events.len();
+            isolate::<DB>(connection, "READ UNCOMMITTED").await?;
+            let candidates = self.look::<DB>(connection, now_ms, after, rows_max).await;
+            let candidates = candidates.map_err(explain::<DB>)?;
+            let Some((last, _)) = candidates.last() else {
+                return Ok(Taken { events, up_to: None });
+            };
+            after = *last;
+            let Some(taken) = self.claim::<DB>(connection, &candidates).await? else {
+                return Ok(Taken { events, up_to: None });
+            };
+            events.extend(taken);
+            if candidates.len() < rows_max {
+                return Ok(Taken { events, up_to: None });
+            }
+            // Enough to do: the next round looks from the start.
+            if events.len() * 2 >= batch {
+                break;
+            }
         }
-        isolate::<DB>(connection, "READ COMMITTED").await?;
-        let mut local = DB::begin_on(connection).await?;
-        let mut locked = lock::<DB>(&mut local, &candidates).await?;
-        let taken = in_order(&candidates, |seq| locked.contains_key(&seq));
-        if taken.is_empty() || !self.write::<DB>(&mut local, &taken).await? {
-            local.rollback().await?;
-            return Ok(Vec::new());
-        }
-        local.commit().await?;
-        Ok(taken.iter().filter_map(|seq| locked.remove(seq)).collect())
+        Ok(Taken { events, up_to: Some(after) })
     }
 
-    /// What could be claimed: number and key of each event. All rows are held against one moment:
-    /// an event that becomes due during the look would let later ones of its key pass.
+    /// Claims those of them that nobody has locked. `None`: a lane belongs to another relay
+    /// meanwhile.
+    async fn claim<DB: AtDatabase>(
+        &self,
+        connection: &mut PoolConnection<DB>,
+        candidates: &[(i64, i64)],
+    ) -> Result<Option<Vec<Claimed>>, OutboxError> {
+        isolate::<DB>(connection, "READ COMMITTED").await?;
+        let mut local = DB::begin_on(connection).await?;
+        let mut locked = lock::<DB>(&mut local, candidates).await?;
+        let taken = in_order(candidates, |seq| locked.contains_key(&seq));
+        let is_ours = taken.is_empty() || self.write::<DB>(&mut local, &taken).await?;
+        if taken.is_empty() || !is_ours {
+            local.rollback().await?;
+            return Ok(is_ours.then(Vec::new));
+        }
+        local.commit().await?;
+        Ok(Some(taken.iter().filter_map(|seq| locked.remove(seq)).collect()))
+    }
+
+    /// What could be claimed behind a number: number and key of each event. All rows are held
+    /// against one moment: an event that becomes due during the look would let later ones of its
+    /// key pass.
     async fn look<DB: AtDatabase>(
         &self,
         connection: &mut DB::Connection,
         now_ms: i64,
+        after: i64,
+        rows_max: usize,
     ) -> Result<Vec<(i64, i64)>, sqlx::Error> {
         let (seq, key) = (DB::as_number("e.seq"), DB::as_number("e.key_hash"));
         let query =
             Query::<DB>::new(&format!("SELECT {seq}, {key} FROM event_outbox e WHERE e.lane IN "));
-        let query = query.numbers(self.lanes).sql(" AND e.status = 1 AND e.seq <= ");
-        let query = query.number(self.horizon).sql(" AND e.next_at_ms <= ").number(now_ms);
+        let query = query.numbers(self.lanes).sql(" AND e.status = 1 AND e.seq > ").number(after);
+        let query = query.sql(" AND e.seq <= ").number(self.horizon);
+        let query = query.sql(" AND e.next_at_ms <= ").number(now_ms);
         let query = query.sql(
             " AND NOT EXISTS (SELECT 1 FROM event_outbox p WHERE p.key_hash = e.key_hash \
              AND p.seq < e.seq AND p.status IN (0, 1, 4) \
              AND (p.status <> 1 OR p.next_at_ms > ",
         );
-        let query = query.number(now_ms).sql(")) ORDER BY e.seq LIMIT ");
-        let found = query.number(i64::from(self.batch)).rows(connection).await?;
+        let query = query.number(now_ms).sql(" OR p.seq <= ").number(after);
+        let query = query.sql(")) ORDER BY e.seq LIMIT ");
+        let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+        let found = query.number(rows_max).rows(connection).await?;
         found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, number_of::<DB>(row, 1)?))).collect()
     }
 

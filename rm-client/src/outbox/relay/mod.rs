@@ -15,6 +15,7 @@
 mod claim;
 mod horizon;
 mod lanes;
+mod passed;
 mod publish;
 mod settle;
 mod wait;
@@ -33,8 +34,10 @@ use sqlx::pool::PoolConnection;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
+use self::claim::Claimed;
 use self::horizon::Horizon;
 use self::lanes::Lanes;
+use self::passed::Passed;
 use self::publish::Fate;
 use self::wait::Wait;
 use super::broker::Broker;
@@ -192,7 +195,9 @@ pub enum Round {
     Busy,
     /// There was nothing to do.
     Idle,
-    /// The broker does not serve.
+    /// Nothing of what there was could be published; behind it there may be what can be.
+    Passed,
+    /// Broker or database do not serve.
     Unavailable,
 }
 
@@ -201,6 +206,7 @@ struct Running<DB: AtDatabase> {
     relay: Relay<DB>,
     lanes: Lanes,
     horizon: Horizon,
+    passed: Passed,
     wait: Wait,
     doorbell: Option<BoxStream<'static, ()>>,
     /// The relay's own, never given back: it would leave a level of isolation to the next user.
@@ -216,6 +222,7 @@ impl<DB: AtDatabase> Running<DB> {
         Self {
             lanes: Lanes::new(name, settings.lease),
             horizon: Horizon::default(),
+            passed: Passed::default(),
             wait: Wait::new(settings.idle_max),
             doorbell: None,
             connection: None,
@@ -246,7 +253,10 @@ impl<DB: AtDatabase> Running<DB> {
         let limit = self.relay.settings.lease.max(ROUND_MAX);
         let silent = |_elapsed| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()).into());
         match timeout(limit, self.round()).await.unwrap_or_else(silent) {
-            Ok(round) => Ok(self.wait.after(round)),
+            Ok(round) => {
+                let pause = self.wait.after(round);
+                Ok(self.passed.pause_max(Instant::now()).unwrap_or(pause).min(pause))
+            }
             Err(error @ OutboxError::TableMissing { .. }) => Err(error),
             Err(error) => {
                 tracing::warn!(%error, code = error.code(), "relay round failed, to be repeated");
@@ -281,7 +291,11 @@ impl<DB: AtDatabase> Running<DB> {
             self.listen().await;
         }
         self.purge_if_due(connection).await?;
-        let Some(deadline) = self.lanes.deadline() else { return Ok(Round::Idle) };
+        let Some(deadline) = self.lanes.deadline() else {
+            // What is passed over is another relay's.
+            self.passed = Passed::default();
+            return Ok(Round::Idle);
+        };
         let horizon = self.horizon.advance::<DB>(connection).await?;
         claim::release_held(connection, self.lanes.held()).await?;
         self.batches += 1;
@@ -290,23 +304,51 @@ impl<DB: AtDatabase> Running<DB> {
             token: format!("{}#{}", self.lanes.name(), self.batches),
             lanes: self.lanes.held(),
             horizon,
+            after: self.passed.begin(Instant::now()),
             batch: self.relay.settings.batch,
             lease: self.relay.settings.lease,
         };
-        let claimed = claim.take(connection).await?;
-        if claimed.is_empty() {
-            return Ok(Round::Idle);
+        let taken = claim.take(connection).await?;
+        if taken.events.is_empty() {
+            return Ok(self.none_to_publish(taken.up_to));
         }
+        self.publish(connection, &claim.token, &taken.events, deadline).await
+    }
+
+    /// Everything up to this number is locked, or the end is reached.
+    fn none_to_publish(&mut self, up_to: Option<i64>) -> Round {
+        let Some(seq) = up_to else {
+            self.passed.rest();
+            return Round::Idle;
+        };
+        self.passed.pass(seq, Instant::now());
+        Round::Passed
+    }
+
+    async fn publish(
+        &mut self,
+        connection: &mut PoolConnection<DB>,
+        token: &str,
+        claimed: &[Claimed],
+        deadline: Instant,
+    ) -> Result<Round, OutboxError> {
         crash_point("before-publish");
-        let fates = publish::publish(&*self.relay.broker, &claimed, deadline).await;
+        let fates = publish::publish(&*self.relay.broker, claimed, deadline).await;
         crash_point("after-publish");
-        settle::settle::<DB>(connection, &self.relay.settings, &claim.token, &claimed, &fates)
-            .await?;
+        settle::settle::<DB>(connection, &self.relay.settings, token, claimed, &fates).await?;
         let unavailable = fates.iter().find_map(Fate::unavailable);
         if let Some(reason) = unavailable {
             tracing::warn!(reason, "broker does not serve, events wait");
         }
-        Ok(if unavailable.is_some() { Round::Unavailable } else { Round::Busy })
+        // One that serves nothing may be away altogether: it is asked for the same only after a
+        // pause, but for the rest it is asked.
+        if unavailable.is_some() && !fates.contains(&Fate::Published) {
+            let last = claimed.iter().map(|claimed| claimed.seq).max().unwrap_or_default();
+            self.passed.pass(last, Instant::now());
+            return Ok(Round::Passed);
+        }
+        self.passed.rest();
+        Ok(Round::Busy)
     }
 
     async fn purge_if_due(&mut self, connection: &mut DB::Connection) -> Result<(), OutboxError> {

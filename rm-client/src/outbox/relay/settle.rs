@@ -10,6 +10,7 @@ use super::super::query::Query;
 use super::Settings;
 use super::claim::Claimed;
 use super::publish::Fate;
+use super::wait::UNAVAILABLE_MAX;
 use crate::at::AtDatabase;
 
 /// What of a broker's reason is kept.
@@ -22,10 +23,13 @@ pub(super) async fn settle<DB: AtDatabase>(
     claimed: &[Claimed],
     fates: &[Fate],
 ) -> Result<(), OutboxError> {
-    let (mut published, mut waiting) = (Vec::new(), Vec::new());
+    let (mut published, mut waiting, mut paused) = (Vec::new(), Vec::new(), Vec::new());
+    // Others are served, so that this one waits alone, and its key with it.
+    let is_served = fates.contains(&Fate::Published);
     for (claimed, fate) in claimed.iter().zip(fates) {
         match fate {
             Fate::Published => published.push(claimed.seq),
+            Fate::Unavailable(_) if is_served => paused.push(claimed.seq),
             Fate::Behind | Fate::Unavailable(_) => waiting.push(claimed.seq),
             Fate::Refused(reason) => {
                 refuse::<DB>(connection, settings, token, claimed, reason).await?;
@@ -39,12 +43,40 @@ pub(super) async fn settle<DB: AtDatabase>(
         let query = query.text(token).sql(" AND seq IN ").numbers(&published);
         query.execute(connection).await?;
     }
-    if !waiting.is_empty() {
-        let query = Query::<DB>::new("UPDATE event_outbox SET claimed_by = NULL, claimed_until_ms");
-        let query = query.sql(" = NULL WHERE status = 1 AND claimed_by = ").text(token);
-        query.sql(" AND seq IN ").numbers(&waiting).execute(connection).await?;
+    for (seqs, pause) in [(waiting, Pause::None), (paused, Pause::ByAge)] {
+        if !seqs.is_empty() {
+            let query = Query::<DB>::new("UPDATE event_outbox SET claimed_by = NULL");
+            let query = pause.write(query.sql(", claimed_until_ms = NULL"));
+            let query = query.sql(" WHERE status = 1 AND claimed_by = ").text(token);
+            query.sql(" AND seq IN ").numbers(&seqs).execute(connection).await?;
+        }
     }
     Ok(())
+}
+
+/// When an event that goes back is tried again.
+#[derive(Clone, Copy)]
+enum Pause {
+    None,
+    /// After half of its age, so that the pauses grow; no attempt is counted.
+    ByAge,
+}
+
+impl Pause {
+    fn write<DB: AtDatabase>(self, query: Query<DB>) -> Query<DB> {
+        match self {
+            Self::None => query,
+            Self::ByAge => {
+                let pause_ms_max =
+                    i64::try_from(UNAVAILABLE_MAX.as_millis()).unwrap_or(i64::MAX >> 2);
+                let query = query.sql(", next_at_ms = ").now().sql(" + CASE WHEN ").now();
+                let query =
+                    query.sql(" - created_at_ms < ").number(pause_ms_max * 2).sql(" THEN (");
+                let query = query.now().sql(" - created_at_ms) / 2 ELSE ").number(pause_ms_max);
+                query.sql(" END")
+            }
+        }
+    }
 }
 
 /// The event is to be tried again later, or it is parked.

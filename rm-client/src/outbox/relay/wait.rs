@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::Round;
 
-const SHORTEST: Duration = Duration::from_millis(2);
+pub(super) const SHORTEST: Duration = Duration::from_millis(2);
 /// Between two attempts to reach a broker or database that does not serve.
-const UNAVAILABLE_MAX: Duration = Duration::from_secs(5);
+pub(super) const UNAVAILABLE_MAX: Duration = Duration::from_secs(5);
 
 /// The pauses so far.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ impl Wait {
         let longest = match round {
             Round::Busy => Duration::ZERO,
             Round::Idle => self.idle_max,
+            Round::Passed => self.idle_max.min(UNAVAILABLE_MAX),
             Round::Unavailable => UNAVAILABLE_MAX,
         };
         self.pause = (self.pause * 2).clamp(SHORTEST.min(longest), longest);

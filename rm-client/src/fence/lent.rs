@@ -1,0 +1,48 @@
+//! A connection for work that may be cut off in the middle.
+//!
+//! One that waits for an answer is of no use to the pool, which would keep a place for it: as long
+//! as it asks whether it still answers, which may be for ever.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Database, Pool};
+
+/// Closed when it is dropped before [`Lent::end`].
+pub(crate) struct Lent<DB: Database> {
+    connection: PoolConnection<DB>,
+    is_over: bool,
+}
+
+impl<DB: Database> Lent<DB> {
+    pub(crate) async fn of(pool: &Pool<DB>) -> Result<Self, sqlx::Error> {
+        Ok(Self { connection: pool.acquire().await?, is_over: false })
+    }
+
+    /// Gives the connection back: everything has its answer.
+    pub(crate) fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<DB: Database> Deref for Lent<DB> {
+    type Target = PoolConnection<DB>;
+
+    fn deref(&self) -> &PoolConnection<DB> {
+        &self.connection
+    }
+}
+
+impl<DB: Database> DerefMut for Lent<DB> {
+    fn deref_mut(&mut self) -> &mut PoolConnection<DB> {
+        &mut self.connection
+    }
+}
+
+impl<DB: Database> Drop for Lent<DB> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.close_on_drop();
+        }
+    }
+}
