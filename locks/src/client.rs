@@ -98,8 +98,8 @@ impl Locks {
     /// Waits for a lock for a limited time.
     ///
     /// # Errors
-    /// [`LockError::TimedOut`], which names the holder; [`LockError::Unavailable`] if the last answer
-    /// was a failure; and those of [`lock`](Self::lock).
+    /// [`LockError::TimedOut`], which names the holder; [`LockError::Unavailable`] if the last
+    /// answer was a failure; and those of [`lock`](Self::lock).
     pub async fn lock_timeout(&self, name: &str, limit: Duration) -> Result<Guard, LockError> {
         let limit = Moment::now() + limit;
         self.acquire(LockName::new(name)?, Patience::Until(limit)).await

@@ -44,8 +44,8 @@ pub enum LockError {
         /// The token that came too late.
         fence: Fence,
     },
-    /// The backend could not be reached, or did not answer in time, and the caller's patience or the
-    /// client's ended over it.
+    /// The backend could not be reached, or did not answer in time, and the caller's patience or
+    /// the client's ended over it.
     #[error("the backend of lock {name} is not available")]
     Unavailable {
         /// Which lock.

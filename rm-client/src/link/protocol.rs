@@ -435,10 +435,7 @@ impl Protocol {
 
     /// The resources that this connection does not know of yet.
     fn announce(&mut self) -> Option<v1::ClientMessage> {
-        if !self.resources.wait() {
-            return None;
-        }
-        let id = self.fresh_id();
+        let id = self.resources.wait().then(|| self.fresh_id())?;
         let resources = self.resources.announce(id);
         let body = Ask::RegisterResources(v1::RegisterResources { resources });
         Some(v1::ClientMessage { id: id.0, body: Some(body) })

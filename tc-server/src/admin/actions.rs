@@ -192,8 +192,8 @@ pub(super) async fn record_answered<T>(
     })
 }
 
-/// Carries it out. From the engine's reply on it is carried out, whatever becomes of the coordinator
-/// and of the transaction: nothing that can fail is asked after it.
+/// Carries it out. From the engine's reply on it is carried out, whatever becomes of the
+/// coordinator and of the transaction: nothing that can fail is asked after it.
 async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
     let name = name(state, xid).await?;
     match state.engine().call(what).await? {

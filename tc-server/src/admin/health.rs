@@ -28,7 +28,8 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
 }
 
 /// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs or
-/// its queue is full, and while the coordinator does not lead, the gauges of what it holds stay as they were last seen.
+/// its queue is full, and while the coordinator does not lead, the gauges of what it holds stay as
+/// they were last seen.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
     let counts = state.engine().view(|coordinator| coordinator.counts());
     match tokio::time::timeout(COUNTS_WITHIN, counts).await {

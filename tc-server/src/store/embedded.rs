@@ -33,8 +33,8 @@ use crate::crash_point::crash_point;
 /// The size of a segment of the journal unless told otherwise, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// How long the end of the store waits for its writer, which may be carrying over a segment. Whoever
-/// cannot wait drops the store on a thread of its own.
+/// How long the end of the store waits for its writer, which may be carrying over a segment.
+/// Whoever cannot wait drops the store on a thread of its own.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The store of one machine.
