@@ -40,13 +40,7 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
     let mut reload = ReloadSignal::listen(&config).map_err(|error| {
         CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
     })?;
-    let mut server = tokio::select! {
-        server = Server::start(config) => server?,
-        () = stop.received() => {
-            tracing::info!("stopped while starting");
-            return Ok(());
-        }
-    };
+    let Some(mut server) = start(config, &mut stop).await? else { return Ok(()) };
     loop {
         tokio::select! {
             failure = server.failed() => {
@@ -58,6 +52,24 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
             }
             () = stop.received() => return shut_down(server, stop).await,
             () = reload.received() => reload_tokens(&server),
+        }
+    }
+}
+
+/// The started server, unless a signal comes first. The start is a task of its own, which is left
+/// as it is then: dropped half-way, it might wait for a disk that hangs.
+async fn start(config: Config, stop: &mut StopSignal) -> Result<Option<RunningServer>, CliFailure> {
+    tokio::select! {
+        started = tokio::spawn(Server::start(config)) => match started {
+            Ok(server) => Ok(Some(server?)),
+            Err(error) => {
+                let error = error.to_string();
+                Err(CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error))
+            }
+        },
+        () = stop.received() => {
+            tracing::info!("stopped while starting");
+            Ok(None)
         }
     }
 }

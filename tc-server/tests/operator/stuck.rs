@@ -41,7 +41,7 @@ struct SlowStore {
 }
 
 impl Store for SlowStore {
-    fn lead(&self) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+    fn lead(&self, _: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
         ready(Ok((Epoch(1), Vec::new()))).boxed()
     }
 
