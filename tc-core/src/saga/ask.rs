@@ -242,8 +242,6 @@ impl Coordinator {
 }
 
 impl SagaRecord {
-    /// As a global would stand that is where the saga is. One that needs an operator says so in
-    /// both directions, which a global does on its way back alone.
     /// How it ends in the direction in which it goes.
     fn end_ahead(&self) -> GlobalStatus {
         match self.state {
@@ -254,6 +252,8 @@ impl SagaRecord {
         }
     }
 
+    /// As a global would stand that is where the saga is. One that needs an operator says so in
+    /// both directions, which a global does on its way back alone.
     pub(crate) fn global_status(&self) -> GlobalStatus {
         let reason = match self.state {
             SagaState::Running | SagaState::Completed(_) => RollbackReason::Requested,
