@@ -7,10 +7,12 @@
 #[expect(dead_code, reason = "it serves the other tests too")]
 mod stage;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_locks::{Answer, Ask, Backend, Hold, Leave, Left, Place, PostgresLocks, Share, Wake};
+use handfast_test_services::Wire;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -22,7 +24,8 @@ const CLIENTS: usize = 40;
 /// After this long a test that waits has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a connection that listens has said last.
-const LISTENING: &str = "datname = current_database() AND query LIKE 'LISTEN%'";
+const LISTENING: &str = "datname = current_database() AND (query LIKE 'LISTEN%' \
+                         OR query LIKE 'SELECT ''handfast locks listen%')";
 
 /// A client that listens, and waits for a lock of its own.
 struct Client {
@@ -120,6 +123,28 @@ async fn a_connection_that_listened_is_followed() {
         client.hears(Wake::All).await;
         client.is_called(&backend).await;
     }
+}
+
+/// Who listens says nothing himself, and would listen to it for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_listened_and_fell_silent_is_followed() {
+    let url = postgres().await;
+    let (head, database) = url.rsplit_once('/').unwrap();
+    let (head, port) = head.rsplit_once(':').unwrap();
+    let (user, host) = head.rsplit_once(['@', '/']).unwrap();
+    let (port, user) = (port.parse().unwrap(), &head[..=user.len()]);
+    let wire = Wire::to(host.to_owned(), port, b"test/whisper", NonZeroUsize::MIN).unwrap();
+    let url = format!("{user}{}/{database}?ssl-mode=disable", wire.address());
+    let backend = Arc::new(PostgresLocks::connect(&url).await.unwrap());
+    let mut clients = clients(&backend, 2).await;
+    let whisper = ask(&hold("test/whisper"), Place::None);
+    assert!(tokio::time::timeout(PATIENCE, backend.ask(&whisper)).await.unwrap().is_err());
+    wire.answer_newcomers();
+    let listened = clients.remove(0);
+    let ended = tokio::time::timeout(PATIENCE, listened.listening).await;
+    ended.expect("its silence is noticed").unwrap();
+    clients[0].hears(Wake::All).await;
+    clients[0].is_called(&backend).await;
 }
 
 async fn is_granted(backend: &PostgresLocks, ask: Ask) -> bool {

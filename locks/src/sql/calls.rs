@@ -7,15 +7,24 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+use sqlx::{Executor, PgPool};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
 
 use super::backend::explain;
 use crate::backend::Wake;
 use crate::error::BackendError;
 use crate::name::Token;
+use crate::shell::within;
+
+/// How long nothing may be heard before the server is asked for a sign of life, and how long that
+/// may take: a connection that fell silent would be listened to for ever.
+const SIGN_EVERY: Duration = Duration::from_secs(5);
+const SIGN_WITHIN: Duration = Duration::from_secs(5);
+const SIGN: &str = "SELECT 'handfast locks listen'";
 
 /// Those who listen.
 #[derive(Debug, Default)]
@@ -47,13 +56,18 @@ impl Calls {
         listener.eager_reconnect(false);
         let mut heard = HashSet::new();
         loop {
-            self.follow(&mut listener, &mut heard).await.map_err(explain)?;
+            let follow = self.follow(&mut listener, &mut heard);
+            within(SIGN_WITHIN, async { follow.await.map_err(explain) }).await?;
             tokio::select! {
                 call = listener.try_recv() => match call.map_err(explain)? {
                     Some(call) => self.pass_on(call.payload()),
                     None => return Err(cut_off()),
                 },
                 () = self.changed.notified() => {}
+                () = sleep(SIGN_EVERY) => {
+                    within(SIGN_WITHIN, async { listener.execute(SIGN).await.map_err(explain) })
+                        .await?;
+                }
             }
         }
     }
