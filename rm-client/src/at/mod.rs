@@ -3,6 +3,7 @@
 //! Each write is planned before it runs, its rows are read before and after (the images), and the
 //! images go into `undo_log` in the same local transaction. `plan` decides how, from text alone.
 
+mod begin;
 pub(crate) mod captured;
 mod catalogue;
 mod commit;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::begin::begin;
 use super::captured::Captured;
 use super::database::{AtDatabase, Steps};
 use super::error::AtError;
@@ -103,7 +104,7 @@ impl<DB: AtDatabase> AtTransaction<'static, DB> {
         part: Part,
     ) -> Result<Self, sqlx::Error> {
         let local = match &part {
-            Part::Plain => Local::Driven(shared.pool.begin().await?),
+            Part::Plain => Local::Driven(begin(&shared.pool).await?),
             Part::Branch(_) if shared.merges => Local::merged(shared.pool.acquire().await?),
             Part::Checked | Part::Branch(_) => Local::Driven(DB::begin(&shared.pool).await?),
         };

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
+use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code, on_every_database};
 
-on_every_database!(a_refused_read_does_not_fail_what_comes_after_it);
+on_every_database!(
+    a_refused_read_does_not_fail_what_comes_after_it,
+    a_begin_that_nobody_waits_for_leaves_nothing_open,
+);
 
 /// The rows of a refused read were checked again with each later statement, which had then run, and
 /// was told to have failed.
@@ -31,6 +36,28 @@ async fn a_refused_read_does_not_fail_what_comes_after_it<DB: TestDatabase>() {
     stage.roll_back(writer).await;
     let left = stage.dump("stock", &["n"]).await;
     assert_eq!(left, [[Some("1".to_owned())], [Some("2".to_owned())]]);
+}
+
+/// Its connection went back to the pool inside a transaction, in which others worked from then on.
+async fn a_begin_that_nobody_waits_for_leaves_nothing_open<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&["CREATE TABLE stock (id INTEGER PRIMARY KEY)"]).await;
+    let options = (*stage.pool.connect_options()).clone();
+    let one = PoolOptions::<DB>::new().max_connections(1).test_before_acquire(false);
+    let pool = one.connect_with(options).await.unwrap();
+    let resource = stage.handfast.at(pool.clone()).await.unwrap();
+    let global = stage.begin().await;
+    for id in 1..=20 {
+        // Its BEGIN is under way then, and mostly not answered yet.
+        if id % 2 == 0 {
+            drop(resource.begin().now_or_never());
+        } else {
+            drop(global.scope(resource.begin()).now_or_never());
+        }
+        DB::raw(&pool, &format!("INSERT INTO stock VALUES ({id})")).await.unwrap();
+        let kept = stage.value(&format!("SELECT id FROM stock WHERE id = {id}")).await;
+        assert_eq!(kept, Some(id.to_string()), "others see it at once");
+    }
+    stage.roll_back(global).await;
 }
 
 /// A value is stored without its fraction, so that no probe found the row that it meets.

@@ -14,6 +14,7 @@ use sqlx::{
     Connection, Decode, Encode, MySql, MySqlConnection, Pool, Row, Transaction, Type, TypeInfo,
 };
 
+use super::begin::begin;
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
@@ -74,7 +75,7 @@ impl Backend for MySql {
     backend_basics!();
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        pool.begin().boxed()
+        begin(pool).boxed()
     }
 
     fn begin_on(

@@ -14,6 +14,7 @@ use sqlx::postgres::{
 };
 use sqlx::{Connection, Encode, PgConnection, Pool, Postgres, Row, Transaction, Type, ValueRef};
 
+use super::begin::begin;
 use super::captured::Captured;
 use super::database::{Backend, Identity, LoadedTable, Purpose, Steps, backend_basics, rows};
 use super::error::AtError;
@@ -58,7 +59,7 @@ impl Backend for Postgres {
     backend_basics!();
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        pool.begin().boxed()
+        begin(pool).boxed()
     }
 
     fn begin_on(
