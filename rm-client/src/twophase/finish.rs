@@ -76,14 +76,14 @@ impl<DB: XaDatabase> Finisher<DB> {
         Finished { verdict: of_phase_two(decision, answer, trace), said }
     }
 
-    /// The branch's own session if it is held here, else the one used last, else one of the pool.
+    /// The branch's own session if it is held here, else the one used last, else another one.
     async fn session(&mut self, name: &BranchName) -> Result<Lease<DB>, sqlx::Error> {
         if let Some(held) = self.shared.held.take(name) {
             return Ok(held);
         }
         match self.session.take() {
             Some(session) => Ok(session),
-            None => Lease::acquire(&self.shared.pool).await,
+            None => self.shared.session_for_decisions().await,
         }
     }
 }

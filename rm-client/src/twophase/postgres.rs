@@ -15,9 +15,11 @@ use super::verdict::{Answer, Trace};
 use crate::at::database::{Backend, Steps, rows};
 
 /// Also tells whether the transaction can still be prepared: PREPARE TRANSACTION of a failed one is
-/// answered like a success, by a silent ROLLBACK, and this query fails in its place. Only a
-/// transaction that has written, or locked a row, has a number.
-const DEED: &str = "SELECT pg_current_xact_id_if_assigned()::text";
+/// answered like a success, by a silent ROLLBACK, and this query fails in its place. It gives the
+/// transaction a number, which one that has notified others without writing has not.
+const DEED: &str = "SELECT pg_current_xact_id()::text";
+/// Of one that looks as if it had only read. Has it written, or locked a row, it has a number.
+const DEED_OF_READS: &str = "SELECT pg_current_xact_id_if_assigned()::text";
 const TRACE: &str = "SELECT pg_xact_status($1::text::xid8)";
 const PREPARED: &str = "SELECT gid FROM pg_prepared_xacts \
     WHERE database = current_database() AND starts_with(gid, $1) ORDER BY prepared LIMIT $2";
@@ -50,10 +52,11 @@ impl TwoPhase for Postgres {
     fn deed(
         connection: &mut PgConnection,
         _: Option<i64>,
-        _: bool,
+        only_reads: bool,
     ) -> BoxFuture<'_, Result<Deed, sqlx::Error>> {
-        async {
-            let found = rows::<Self>(connection, DEED.to_owned(), PgArguments::default()).await?;
+        async move {
+            let deed = if only_reads { DEED_OF_READS } else { DEED };
+            let found = rows::<Self>(connection, deed.to_owned(), PgArguments::default()).await?;
             let row = found.first().ok_or(sqlx::Error::RowNotFound)?;
             let number = Self::text(row, 0)?;
             Ok(number.map_or(Deed::ReadOnly, |number| Deed::Wrote(Some(number))))

@@ -13,6 +13,7 @@ use sqlx::{Database, Pool};
 use super::database::{Sessions, XaDatabase};
 use super::error::XaError;
 use super::hold::Held;
+use super::lease::Lease;
 use super::name::{BranchName, Node};
 use super::phase_two::XaPhaseTwo;
 use super::sweep::{self, Sweeper, Swept};
@@ -22,6 +23,9 @@ use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
 use crate::xid::Xid;
+
+/// How long the connection aside is kept without use.
+const ASIDE_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one
 /// that the database itself prepares and then commits or rolls back.
@@ -50,6 +54,8 @@ pub struct XaResource<DB: XaDatabase> {
 #[derive(Debug)]
 pub(super) struct Shared<DB: XaDatabase> {
     pub(super) pool: Pool<DB>,
+    /// One connection, made where the pool has none left.
+    aside: Pool<DB>,
     pub(super) coordinator: Coordinator,
     pub(super) identity: Identity,
     pub(super) node: Node,
@@ -58,7 +64,23 @@ pub(super) struct Shared<DB: XaDatabase> {
     pub(super) sweeper: Sweeper,
 }
 
+/// As the pool makes them, but one, and not for long after it was of use.
+fn aside<DB: Database>(pool: &Pool<DB>) -> Pool<DB> {
+    let options = pool.options().clone().min_connections(0).max_connections(1);
+    let options = options.idle_timeout(ASIDE_IDLE_MAX);
+    options.connect_lazy_with(pool.connect_options().as_ref().clone())
+}
+
 impl<DB: XaDatabase> Shared<DB> {
+    /// A session to carry out decisions in. Where all of the pool's are in use, perhaps by those
+    /// who wait for the very rows that the decision frees, it is one aside.
+    pub(super) async fn session_for_decisions(&self) -> Result<Lease<DB>, sqlx::Error> {
+        let pool = &self.pool;
+        let is_used_up =
+            pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
+        Lease::acquire(if is_used_up { &self.aside } else { pool }).await
+    }
+
     /// Names a branch: positive and 63 bits, drawn so that no two processes draw the same.
     pub(super) fn name_branch(&self, xid: Xid) -> BranchName {
         let branch = (rand::random::<u64>() >> 1).max(1);
@@ -156,6 +178,7 @@ impl<DB: XaDatabase> Xa<DB> {
         // each other from ever being finished.
         let held_max = usize::try_from(self.pool.options().get_max_connections() / 2);
         let shared = Arc::new(Shared {
+            aside: aside(&self.pool),
             pool: self.pool,
             coordinator: self.coordinator,
             identity,

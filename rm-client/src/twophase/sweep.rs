@@ -85,9 +85,10 @@ pub(super) fn start<DB: XaDatabase>(shared: &Arc<Shared<DB>>) {
 /// One sweep.
 pub(super) async fn sweep<DB: XaDatabase>(shared: &Arc<Shared<DB>>) -> Result<Swept, XaError> {
     let mut unknown_since = shared.sweeper.unknown_since.lock().await;
-    let mut connection = shared.pool.acquire().await?;
-    let found = DB::prepared(&mut connection, &shared.node, BRANCHES_MAX).await?;
-    drop(connection);
+    let mut session = shared.session_for_decisions().await?;
+    let found = DB::prepared(&mut session, &shared.node, BRANCHES_MAX).await?;
+    session.mark_clean();
+    drop(session);
     unknown_since.retain(|name, _| found.contains(name));
     let mut finisher = Finisher::new(Arc::clone(shared));
     let mut swept = Swept::default();

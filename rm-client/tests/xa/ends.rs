@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use handfast::{GlobalStatus, RollbackReason};
+use handfast::{Global, GlobalStatus, RollbackReason};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 
@@ -22,6 +22,7 @@ on_both!(
     the_forms_are_those_of_at_mode,
     a_text_cannot_end_the_branch,
     the_pool_is_not_left_half_done,
+    the_pool_may_be_full_of_those_who_wait,
 );
 
 async fn a_commit_commits_what_was_prepared<DB: XaTestDatabase>() {
@@ -229,6 +230,33 @@ async fn the_pool_is_not_left_half_done<DB: XaTestDatabase>() {
         DB::raw(&narrow, "BEGIN").await.unwrap();
         DB::raw(&narrow, "ROLLBACK").await.unwrap();
     }
+}
+
+/// They wait for what the decision frees, so that it must not wait for one of their connections.
+async fn the_pool_may_be_full_of_those_who_wait<DB: XaTestDatabase>() {
+    let scene = Scene::<DB>::new().await;
+    let options = scene.pool.connect_options().as_ref().clone();
+    let narrow = PoolOptions::<DB>::new().max_connections(2).connect_with(options).await.unwrap();
+    let resource = scene.handfast.xa(narrow.clone()).node(&scene.node);
+    let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
+    let (first, second, third) = (scene.begin().await, scene.begin().await, scene.begin().await);
+    branch(&resource, &first, DEBIT).await.unwrap();
+    let waits = async |global: Global| {
+        branch(&resource, &global, DEBIT).await.unwrap();
+        let xid = global.xid().clone();
+        global.commit().await.unwrap();
+        scene.until_committed(&xid).await;
+    };
+    let decides = async {
+        while narrow.size() < 2 || narrow.num_idle() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let xid = first.xid().clone();
+        first.commit().await.unwrap();
+        scene.until_committed(&xid).await;
+    };
+    tokio::join!(waits(second), waits(third), decides);
+    scene.assert_clean([970, 1000]).await;
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ async fn what_postgres_refuses_at_prepare_is_rolled_back() {
     for (sql, expected) in [
         ("INSERT INTO child VALUES (7)", "23503"),
         ("CREATE TEMPORARY TABLE mine (id BIGINT)", "0A000"),
+        // It has no number before.
+        ("NOTIFY somebody", "0A000"),
     ] {
         let global = scene.begin().await;
         let error = branch(&resource, &global, sql).await.unwrap_err();
