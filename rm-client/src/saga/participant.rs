@@ -280,7 +280,11 @@ async fn run_action<DB: AtDatabase>(
 ) -> Result<Vec<u8>, StepError> {
     let output = action.act(local, input, call).await?;
     // With the work, so that an attempt that finds it done can tell what it gave.
-    fence.leave(local, &output).await?;
+    if let Err(error) = fence.leave(local, &output).await {
+        // It would be as large the next time.
+        let is_lasting = matches!(error, FenceError::ContextTooLarge { .. });
+        return Err(if is_lasting { StepError::refuse(error.to_string()) } else { error.into() });
+    }
     crash_point("in-step-before-commit");
     Ok(output)
 }

@@ -14,6 +14,7 @@ use crate::scene::{
 on_every_database!(
     steps_run_in_their_order_and_hand_on_what_they_give,
     each_step_that_refuses_takes_the_saga_back,
+    a_result_above_the_limit_takes_the_saga_back,
     a_step_that_fails_is_tried_again,
     attempts_that_are_used_up_take_the_saga_back,
     a_compensation_that_refuses_waits_for_a_person,
@@ -58,6 +59,19 @@ async fn each_step_that_refuses_takes_the_saga_back<DB: Writes>() {
     assert_eq!(report.status(), SagaStatus::NeedsOperator);
     assert_eq!(report.step("ship").unwrap().error(), "on purpose");
     assert_eq!(saga.cancel("no").await.unwrap_err().code(), "HF-TC-PAST-PIVOT");
+}
+
+/// It was tried again for ever, and would have been as large each time.
+async fn a_result_above_the_limit_takes_the_saga_back<DB: Writes>() {
+    let stage = scene::<DB>().await;
+    take_part(&stage.handfast, &stage.pool);
+    for gives in ["charge", "pay"] {
+        let saga = start(&stage, gives, five_steps(gives, Behaviour::GivesTooMuch)).await;
+        let report = saga.ended(PATIENCE).await.unwrap();
+        assert_eq!(report.status(), SagaStatus::Compensated);
+        assert!(report.cause().contains("70002 bytes"), "{}", report.cause());
+        assert_all_taken_back(&stage, gives).await;
+    }
 }
 
 async fn a_step_that_fails_is_tried_again<DB: Writes>() {

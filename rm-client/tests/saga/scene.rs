@@ -54,6 +54,8 @@ pub(crate) enum Behaviour {
     Refuses,
     /// The action fails so many times, over all sagas.
     Fails(u32),
+    /// What the action gives is above the limit.
+    GivesTooMuch,
     /// The compensation refuses.
     Sticks,
 }
@@ -80,6 +82,7 @@ impl<DB: Writes> SagaAction<DB> for Trace {
             Behaviour::Fails(times) if self.failed.fetch_add(1, Ordering::SeqCst) < times => {
                 return Err(StepError::fail("for a while"));
             }
+            Behaviour::GivesTooMuch => return Ok("x".repeat(70_000)),
             Behaviour::Good | Behaviour::Fails(_) | Behaviour::Sticks => {}
         }
         if call.step() == "ship" {
