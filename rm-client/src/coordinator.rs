@@ -103,21 +103,6 @@ impl Coordinator {
         Ok(reply)
     }
 
-    /// Reports how phase one of a branch ended.
-    ///
-    /// # Errors
-    /// As [`ask`](Self::ask).
-    pub(crate) async fn report_branch(
-        &self,
-        request: v1::ReportBranchRequest,
-    ) -> Result<v1::ReportBranchReply, Error> {
-        let answer = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await?;
-        let Answer::ReportBranch(reply) = answer else {
-            return Err(unexpected("report_branch", &answer));
-        };
-        Ok(reply)
-    }
-
     /// Waits until no other global holds the rows; takes nothing.
     ///
     /// # Errors
@@ -167,6 +152,24 @@ impl Coordinator {
         self.link.tell("end", Ask::End(request))
     }
 
+    /// Reports what phase one of a branch that failed has come to. One that gets no answer in time
+    /// is told once more: a commit that this process asks for later waits for that.
+    pub(crate) async fn report_outcome(
+        &self,
+        xid: &Xid,
+        branch_id: u64,
+        outcome: v1::PhaseOneOutcome,
+    ) {
+        let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
+        let Err(error) = self.ask("report_branch", report, Duration::ZERO).await else { return };
+        // Who asks gets an error too, and ignores it if the global commits all the same.
+        tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not reported");
+        let is_refused = matches!(error, Error::Rejected(_));
+        if !is_refused && let Err(error) = self.tell_outcome(xid, branch_id, outcome) {
+            tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not told either");
+        }
+    }
+
     /// Reports how phase one of a branch ended, and waits for nothing: a commit that this process
     /// asks for later does not leave before the report is answered.
     ///
@@ -178,9 +181,8 @@ impl Coordinator {
         branch_id: u64,
         outcome: v1::PhaseOneOutcome,
     ) -> Result<(), Error> {
-        let xid = xid.as_str().to_owned();
-        let request = v1::ReportBranchRequest { xid, branch_id, outcome: outcome.into() };
-        self.link.tell("report_branch", Ask::ReportBranch(request))
+        let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
+        self.link.tell("report_branch", report)
     }
 
     /// Tells how a global stands.
@@ -346,6 +348,11 @@ impl Coordinator {
 
 fn wait_of(wait: Option<&v1::LockWait>) -> Duration {
     Duration::from_millis(wait.map_or(0, |wait| wait.timeout_ms))
+}
+
+fn report_of(xid: &Xid, branch_id: u64, outcome: v1::PhaseOneOutcome) -> v1::ReportBranchRequest {
+    let xid = xid.as_str().to_owned();
+    v1::ReportBranchRequest { xid, branch_id, outcome: outcome.into() }
 }
 
 fn unexpected(request: &'static str, answer: &Answer) -> Error {

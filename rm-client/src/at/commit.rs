@@ -269,31 +269,15 @@ async fn settle<DB: Backend>(
     }
     branch.running.doubt();
     if branch.registered {
-        report(shared, branch, v1::PhaseOneOutcome::Unknown).await;
+        let unknown = v1::PhaseOneOutcome::Unknown;
+        shared.coordinator.report_outcome(&branch.xid, branch.id, unknown).await;
     }
     Err(AtError::CommitUnknown { reason: error.to_string() }.into())
 }
 
 /// The local transaction is rolled back for certain: the branch and its locks can go.
 pub(super) async fn report_failed<DB: Backend>(shared: &Arc<Shared<DB>>, branch: &Branch) {
-    report(shared, branch, v1::PhaseOneOutcome::Failed).await;
-}
-
-async fn report<DB: Backend>(
-    shared: &Arc<Shared<DB>>,
-    branch: &Branch,
-    outcome: v1::PhaseOneOutcome,
-) {
-    let request = v1::ReportBranchRequest {
-        xid: branch.xid.to_string(),
-        branch_id: branch.id,
-        outcome: outcome.into(),
-    };
-    if let Err(error) = shared.coordinator.report_branch(request).await {
-        // Phase two asks the database itself, so the report saves time but decides nothing, unless
-        // the global commits in between; then the caller has ignored the error that it got.
-        tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "branch outcome not reported");
-    }
+    shared.coordinator.report_outcome(&branch.xid, branch.id, v1::PhaseOneOutcome::Failed).await;
 }
 
 /// A COMMIT that is cut off by a dropped future: whether the database got it cannot be known, so

@@ -112,7 +112,8 @@ impl<T: Tcc> TccResource<T> {
         let tried = shared.run(Operation::Try, input, &branch).await;
         crash_point("tcc-after-try");
         if let Err(error) = &tried {
-            report(&shared.coordinator, &branch, outcome_of(error)).await;
+            let outcome = outcome_of(error);
+            shared.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
         }
         in_doubt.settled();
         tried
@@ -202,19 +203,6 @@ pub(super) fn encode<I: Serialize, E>(resource: &str, input: &I) -> Result<Vec<u
 /// registered or committed cannot be known, so the global must not commit.
 pub(super) fn in_doubt(coordinator: &Coordinator, xid: &Xid, branch: u64) -> InDoubt {
     InDoubt::new(coordinator, xid, branch, v1::PhaseOneOutcome::Unknown)
-}
-
-async fn report(coordinator: &Coordinator, branch: &TccBranch, outcome: v1::PhaseOneOutcome) {
-    let request = v1::ReportBranchRequest {
-        xid: branch.xid.to_string(),
-        branch_id: branch.id,
-        outcome: outcome.into(),
-    };
-    if let Err(error) = coordinator.report_branch(request).await {
-        // The caller got an error too. If it commits all the same, the branch waits for ever for a
-        // confirm that finds no try, which operators see.
-        tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "branch outcome not reported");
-    }
 }
 
 impl<T: Tcc> Clone for TccResource<T> {

@@ -10,15 +10,12 @@
 //! A branch is known to the coordinator, durably, before it is prepared. So a prepared branch that
 //! the coordinator does not know is one that it has finished and forgotten.
 
-use std::sync::Arc;
-
 use handfast_proto::v1;
 
 use super::database::{Deed, Sessions, XaDatabase, answer_of, send};
 use super::error::XaError;
 use super::name::BranchName;
 use super::note::Note;
-use super::resource::Shared;
 use super::transaction::{Branch, XaTransaction};
 use super::verdict::{Phase, of_prepare};
 use crate::at::crash_point::crash_point;
@@ -80,7 +77,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         let _ = self.abandon(name).await;
         // An unanswered registration may have arrived.
         if matches!(error, Error::Unanswered { .. }) {
-            report(&self.shared, name, v1::PhaseOneOutcome::Failed).await;
+            self.report(name, v1::PhaseOneOutcome::Failed).await;
         }
         Err(XaError::from(error).into())
     }
@@ -104,14 +101,18 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         match of_prepare(DB::answer(&error), rollback) {
             Phase::Prepared => unreachable!("an error is no success"),
             Phase::RolledBack => {
-                report(&self.shared, &name, v1::PhaseOneOutcome::Failed).await;
+                self.report(&name, v1::PhaseOneOutcome::Failed).await;
                 Err(error)
             }
             Phase::Unknown => {
-                report(&self.shared, &name, v1::PhaseOneOutcome::Unknown).await;
+                self.report(&name, v1::PhaseOneOutcome::Unknown).await;
                 Err(XaError::PrepareUnknown { reason: error.to_string() }.into())
             }
         }
+    }
+
+    async fn report(&self, name: &BranchName, outcome: v1::PhaseOneOutcome) {
+        self.shared.coordinator.report_outcome(&name.xid, name.branch, outcome).await;
     }
 
     /// The branch is prepared: its session is free, or stays with it.
@@ -120,24 +121,5 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             Sessions::Free => self.session.mark_clean(),
             Sessions::Stay => self.shared.held.hold(name, self.session),
         }
-    }
-}
-
-async fn report<DB: XaDatabase>(
-    shared: &Arc<Shared<DB>>,
-    name: &BranchName,
-    outcome: v1::PhaseOneOutcome,
-) {
-    let request = v1::ReportBranchRequest {
-        xid: name.xid.to_string(),
-        branch_id: name.branch,
-        outcome: outcome.into(),
-    };
-    if let Err(error) = shared.coordinator.report_branch(request).await {
-        // Phase two asks the database itself, so the report saves time but decides nothing, unless
-        // the global commits in between; then the caller has ignored the error that it got.
-        tracing::warn!(
-            xid = %name.xid, branch = name.branch, %error, "branch outcome not reported"
-        );
     }
 }
