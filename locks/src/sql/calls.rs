@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::{FutureExt, TryFutureExt};
 use sqlx::postgres::PgListener;
 use sqlx::{Executor, PgPool};
 use tokio::sync::{Notify, mpsc};
@@ -56,8 +57,8 @@ impl Calls {
         listener.eager_reconnect(false);
         let mut heard = HashSet::new();
         loop {
-            let follow = self.follow(&mut listener, &mut heard);
-            within(SIGN_WITHIN, async { follow.await.map_err(explain) }).await?;
+            let follow = self.follow(&mut listener, &mut heard).map_err(explain).boxed();
+            within(SIGN_WITHIN, follow).await?;
             tokio::select! {
                 call = listener.try_recv() => match call.map_err(explain)? {
                     Some(call) => self.pass_on(call.payload()),
@@ -65,8 +66,7 @@ impl Calls {
                 },
                 () = self.changed.notified() => {}
                 () = sleep(SIGN_EVERY) => {
-                    within(SIGN_WITHIN, async { listener.execute(SIGN).await.map_err(explain) })
-                        .await?;
+                    within(SIGN_WITHIN, listener.execute(SIGN).map_err(explain)).await?;
                 }
             }
         }
