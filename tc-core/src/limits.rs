@@ -66,8 +66,9 @@ pub struct Limits {
     /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about
     /// half a kilobyte each.
     pub leases_max: usize,
-    /// The longest lease of a named lock; a longer one is refused. Too short: holders whose network
-    /// is slow lose their locks. Too long: the lock of a process that died blocks the others.
+    /// The longest lease of a named lock, and the longest delay after one; a longer one is refused.
+    /// Too short: holders whose network is slow lose their locks. Too long: the lock of a process
+    /// that died blocks the others.
     pub lease_ms_max: u64,
     /// Globals expired, waiters expired, leases ended and finished globals forgotten by one `Tick`,
     /// each; the rest is due at once and goes with the next. Too few: many small batches. Too many:
