@@ -6,7 +6,7 @@
 //! waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it
 //! is waits.
 
-use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
+use crate::coordinator::{Answer, Coordinator, push_reply};
 use crate::lock::{LockId, Rank, Touched};
 use crate::outcome::{Outcome, Rejection, Reply};
 use crate::request::{Holding, LockMode, LockWait};
@@ -98,11 +98,7 @@ impl Coordinator {
         };
         match (to, rolling_back) {
             (Some(to), None) if wait.timeout_ms > 0 => {
-                check_limit(
-                    Rejection::WAITING_REQUESTS,
-                    self.waits.len() + 1,
-                    self.limits.waiters_max,
-                )?;
+                self.check_room_to_wait()?;
                 Ok(to)
             }
             (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),

@@ -128,8 +128,7 @@ impl Coordinator {
             return Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &wanted.name) }));
         };
         self.refuse_behind_a_rollback(&wanted)?;
-        let waiting = self.waits.len() + self.leases.waiting();
-        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, self.limits.waiters_max)?;
+        self.check_room_to_wait()?;
         let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
         let turn = Turn { reply_to, wanted, since: now, queued_at: now, deadline };
         let id = self.leases.line_up(turn);

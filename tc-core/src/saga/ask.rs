@@ -68,7 +68,7 @@ impl Coordinator {
     ) -> Answer {
         let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
-        let room = self.waits.len() < self.limits.waiters_max;
+        let room = self.check_room_to_wait().is_ok();
         match (to, reply_when) {
             (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room => {
                 self.waits.await_end(xid, to);
