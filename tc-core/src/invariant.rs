@@ -94,6 +94,7 @@ impl Coordinator {
         let row = || format!("{}/{}/{}", space.resource, space.table, crate::key_for_people(key));
         let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
         ensure(used, || format!("{}: slot not freed", row()))?;
+        ensure(self.locks.is_indexed(lock), || format!("{}: wrong index of its queue", row()))?;
         ensure(self.locks.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
         for holder in self.locks.holders(lock) {
             let global = self.globals.get(holder.xid);

@@ -3,7 +3,7 @@
 //! A row that is held or waited for has a slot, found through a hash index by resource, table and
 //! key, and named by a `LockId` everywhere else. What is granted, and when, is decided in `queue`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -83,6 +83,8 @@ enum State {
 struct Contended {
     holders: Vec<Holder>,
     queue: BTreeMap<Place, Claim>,
+    /// The places of those who will take the row for themselves.
+    exclusive: BTreeSet<Place>,
 }
 
 /// Rows that somebody let go of or stopped waiting for.
@@ -262,13 +264,25 @@ impl LockTable {
     }
 
     pub(crate) fn line_up(&mut self, lock: LockId, place: Place, claim: Claim) {
-        self.slot_mut(lock).contended().queue.insert(place, claim);
+        let contended = self.slot_mut(lock).contended();
+        if claim.takes_all() {
+            contended.exclusive.insert(place);
+        }
+        contended.queue.insert(place, claim);
     }
 
     pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
         if let State::Contended(contended) = &mut self.slot_mut(lock).state {
+            contended.exclusive.remove(&place);
             contended.queue.remove(&place);
         }
+    }
+
+    /// Whether no newcomer can have the row at a place or behind it: a global holds it for itself,
+    /// or will before them.
+    pub(crate) fn is_closed(&self, lock: LockId, place: Place) -> bool {
+        let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
+        is_held || self.exclusive_ahead(lock, place).is_some()
     }
 
     /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
@@ -294,15 +308,33 @@ impl LockTable {
         ahead.map(|(_, &claim)| claim)
     }
 
-    /// The first request before a place that will take the row in a mode that conflicts.
+    /// The nearest request before a place that will take the row in a mode that conflicts.
     pub(crate) fn blocking_claim(
         &self,
         lock: LockId,
         place: Place,
         mode: LockMode,
     ) -> Option<Claim> {
-        let blocks = |claim: &Claim| claim.purpose == Purpose::Take && claim.mode.conflicts(mode);
-        self.claims_ahead(lock, place).find(blocks)
+        match mode {
+            LockMode::Shared => self.exclusive_ahead(lock, place),
+            LockMode::Exclusive => {
+                self.claims_ahead(lock, place).find(|claim| claim.purpose == Purpose::Take)
+            }
+        }
+    }
+
+    /// The nearest request before a place that will take the row for itself.
+    fn exclusive_ahead(&self, lock: LockId, place: Place) -> Option<Claim> {
+        let State::Contended(contended) = &self.slot(lock).state else { return None };
+        let nearest = contended.exclusive.range(..place).next_back()?;
+        contended.queue.get(nearest).copied()
+    }
+
+    /// What must agree with the queue, made anew from it, agrees.
+    pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
+        let State::Contended(contended) = &self.slot(lock).state else { return true };
+        let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());
+        takers.map(|(place, _)| *place).eq(contended.exclusive.iter().copied())
     }
 
     fn slot(&self, lock: LockId) -> &Slot {
@@ -364,6 +396,12 @@ impl Slot {
             &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
             _ => {}
         }
+    }
+}
+
+impl Claim {
+    fn takes_all(self) -> bool {
+        self.purpose == Purpose::Take && self.mode == LockMode::Exclusive
     }
 }
 
