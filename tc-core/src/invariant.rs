@@ -29,6 +29,9 @@ impl Coordinator {
         for lock in self.locks.iter() {
             self.check_lock(lock)?;
         }
+        let places = |lock| self.locks.holders(lock).count() + self.locks.queue(lock).count();
+        let places: usize = self.locks.iter().map(places).sum();
+        ensure(places == self.locks.places(), || "counts: wrong places".to_owned())?;
         for (id, waiter) in self.waits.iter() {
             self.check_waiter(id, waiter)?;
         }

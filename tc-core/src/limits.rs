@@ -29,12 +29,14 @@ pub struct Limits {
     /// Rows whose locks one branch holds. Too few: local transactions of many statements are
     /// refused. Too many: the branch's record, which holds them all, becomes slow to store.
     pub rows_per_branch_max: usize,
-    /// Row locks held or waited for, all together. Too few: registrations are refused. Too many:
-    /// memory, about 100 bytes each, more if their keys are longer than 22 bytes.
+    /// Row locks held or waited for, all together: a row counts for each branch that holds it and
+    /// each request that waits for it. Too few: registrations are refused. Too many: memory, about
+    /// 100 bytes each, more if their keys are longer than 22 bytes.
     pub locks_max: usize,
-    /// Requests that wait for locks, or for a global to finish, all together. A registration beyond
-    /// it is refused; a decision beyond it is answered at once with the status reached. Too few:
-    /// conflicts become errors under load. Too many: memory, and long queues that time out anyway.
+    /// Requests that wait, for rows, named locks, votes or the end of a global, all together. A
+    /// registration beyond it is refused; a decision beyond it is answered at once with the status
+    /// reached. Too few: conflicts become errors under load. Too many: memory, and long queues that
+    /// time out anyway.
     pub waiters_max: usize,
     /// Longest wait for a lock; a longer one is cut to this. Too short: hot rows turn into errors.
     /// Too long: threads of a stuck application pile up behind one row.

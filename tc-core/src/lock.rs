@@ -96,6 +96,8 @@ pub(crate) struct LockTable {
     slots: Vec<Option<Slot>>,
     free: Vec<LockId>,
     index: Index<LockId>,
+    /// How many branches and requests there are in all slots together.
+    places: usize,
 }
 
 impl LockMode {
@@ -106,12 +108,18 @@ impl LockMode {
 
 impl LockTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: Index::new() }
+        Self { slots: Vec::new(), free: Vec::new(), index: Index::new(), places: 0 }
     }
 
     /// How many rows are held or waited for.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// How many branches hold a row and how many requests wait for one, row by row: a row counts
+    /// once for each of them.
+    pub(crate) fn places(&self) -> usize {
+        self.places
     }
 
     pub(crate) fn find(&self, space: &Space, key: &[u8]) -> Option<LockId> {
@@ -202,12 +210,14 @@ impl LockTable {
             State::Unused => slot.state = State::Held(holder),
             State::Held(_) | State::Contended(_) => slot.contended().holders.push(holder),
         }
+        self.places += 1;
         false
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
     fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);
+        let before = slot.holders().len();
         match &mut slot.state {
             State::Held(holder) if holder.branch() == (xid, sequence) => slot.state = State::Unused,
             State::Contended(contended) => {
@@ -215,6 +225,7 @@ impl LockTable {
             }
             State::Held(_) | State::Unused => {}
         }
+        self.places -= before - slot.holders().len();
     }
 
     /// Makes a branch hold none of these rows any longer; they are to be settled.
@@ -268,13 +279,15 @@ impl LockTable {
         if claim.takes_all() {
             contended.exclusive.insert(place);
         }
-        contended.queue.insert(place, claim);
+        let is_more = contended.queue.insert(place, claim).is_none();
+        self.places += usize::from(is_more);
     }
 
     pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
         if let State::Contended(contended) = &mut self.slot_mut(lock).state {
             contended.exclusive.remove(&place);
-            contended.queue.remove(&place);
+            let is_less = contended.queue.remove(&place).is_some();
+            self.places -= usize::from(is_less);
         }
     }
 

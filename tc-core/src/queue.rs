@@ -113,6 +113,7 @@ impl Coordinator {
         match (to, rolling_back) {
             (Some(to), None) if wait.timeout_ms > 0 => {
                 self.check_room_to_wait()?;
+                self.check_places(rows.len())?;
                 Ok(to)
             }
             (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),
