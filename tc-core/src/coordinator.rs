@@ -218,6 +218,12 @@ impl Coordinator {
         global.map_or(&self.address, |global| &global.origin.address).clone()
     }
 
+    /// Whether one more may wait, for whatever it is (BOUNDED).
+    pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
+        let waiting = self.waits.len() + self.leases.waiting();
+        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, self.limits.waiters_max)
+    }
+
     pub(crate) fn put_global(&mut self, xid: Xid, out: &mut Outcome) {
         let put = |global: &mut Global| {
             global.stored = true;

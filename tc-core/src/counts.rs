@@ -20,7 +20,7 @@ pub struct Counts {
     pub needs_operator: usize,
     /// Finished globals that are remembered.
     pub remembered: usize,
-    /// Rows held or waited for.
+    /// Rows held or waited for, each once, by however many.
     pub locks: usize,
     /// Requests waiting for locks.
     pub waiters: usize,

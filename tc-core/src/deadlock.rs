@@ -62,17 +62,23 @@ impl Coordinator {
     pub(crate) fn blockers_of_request(&self, id: WaitId) -> Vec<Xid> {
         let mut blockers = Vec::new();
         let Some(waiter) = self.waits.get(id) else { return blockers };
+        let is_other = |xid: &Xid| Some(*xid) != waiter.xid;
         for row in &waiter.rows {
             if self.locks.covers(row.lock, waiter.xid, row.mode) {
                 continue;
             }
             let holders = self.locks.conflicting_holders(row.lock, waiter.xid, row.mode);
             blockers.extend(holders.map(|holder| holder.xid));
+            if row.mode == LockMode::Shared {
+                let claim = self.locks.blocking_claim(row.lock, row.place(id), row.mode);
+                blockers.extend(claim.and_then(|claim| claim.xid).filter(is_other));
+                continue;
+            }
             for claim in self.locks.claims_ahead(row.lock, row.place(id)) {
-                if claim.purpose == Purpose::Check || !claim.mode.conflicts(row.mode) {
+                if claim.purpose == Purpose::Check {
                     continue;
                 }
-                blockers.extend(claim.xid.filter(|_| claim.xid != waiter.xid));
+                blockers.extend(claim.xid.filter(is_other));
                 if claim.mode == LockMode::Exclusive {
                     break;
                 }

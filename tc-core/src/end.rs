@@ -83,7 +83,7 @@ impl Coordinator {
             }
             ReplyWhen::Effective => under_way,
         };
-        let room = self.waits.len() < self.limits.waiters_max;
+        let room = self.check_room_to_wait().is_ok();
         match to {
             Some(to) if waits && room => {
                 self.waits.await_end(xid, to);

@@ -29,6 +29,9 @@ impl Coordinator {
         for lock in self.locks.iter() {
             self.check_lock(lock)?;
         }
+        let places = |lock| self.locks.holders(lock).count() + self.locks.queue(lock).count();
+        let places: usize = self.locks.iter().map(places).sum();
+        ensure(places == self.locks.places(), || "counts: wrong places".to_owned())?;
         for (id, waiter) in self.waits.iter() {
             self.check_waiter(id, waiter)?;
         }
@@ -94,6 +97,7 @@ impl Coordinator {
         let row = || format!("{}/{}/{}", space.resource, space.table, crate::key_for_people(key));
         let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
         ensure(used, || format!("{}: slot not freed", row()))?;
+        ensure(self.locks.is_indexed(lock), || format!("{}: wrong index of its queue", row()))?;
         ensure(self.locks.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
         for holder in self.locks.holders(lock) {
             let global = self.globals.get(holder.xid);

@@ -29,12 +29,14 @@ pub struct Limits {
     /// Rows whose locks one branch holds. Too few: local transactions of many statements are
     /// refused. Too many: the branch's record, which holds them all, becomes slow to store.
     pub rows_per_branch_max: usize,
-    /// Row locks held or waited for, all together. Too few: registrations are refused. Too many:
-    /// memory, about 100 bytes each, more if their keys are longer than 22 bytes.
+    /// Row locks held or waited for, all together: a row counts for each branch that holds it and
+    /// each request that waits for it. Too few: registrations are refused. Too many: memory, about
+    /// 100 bytes each, more if their keys are longer than 22 bytes.
     pub locks_max: usize,
-    /// Requests that wait for locks, or for a global to finish, all together. A registration beyond
-    /// it is refused; a decision beyond it is answered at once with the status reached. Too few:
-    /// conflicts become errors under load. Too many: memory, and long queues that time out anyway.
+    /// Requests that wait, for rows, named locks, votes or the end of a global, all together. A
+    /// registration beyond it is refused; a decision beyond it is answered at once with the status
+    /// reached. Too few: conflicts become errors under load. Too many: memory, and long queues that
+    /// time out anyway.
     pub waiters_max: usize,
     /// Longest wait for a lock; a longer one is cut to this. Too short: hot rows turn into errors.
     /// Too long: threads of a stuck application pile up behind one row.
@@ -66,8 +68,9 @@ pub struct Limits {
     /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about
     /// half a kilobyte each.
     pub leases_max: usize,
-    /// The longest lease of a named lock; a longer one is refused. Too short: holders whose network
-    /// is slow lose their locks. Too long: the lock of a process that died blocks the others.
+    /// The longest lease of a named lock, and the longest delay after one; a longer one is refused.
+    /// Too short: holders whose network is slow lose their locks. Too long: the lock of a process
+    /// that died blocks the others.
     pub lease_ms_max: u64,
     /// Globals expired, waiters expired, leases ended and finished globals forgotten by one `Tick`,
     /// each; the rest is due at once and goes with the next. Too few: many small batches. Too many:

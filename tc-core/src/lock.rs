@@ -3,7 +3,7 @@
 //! A row that is held or waited for has a slot, found through a hash index by resource, table and
 //! key, and named by a `LockId` everywhere else. What is granted, and when, is decided in `queue`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -83,6 +83,8 @@ enum State {
 struct Contended {
     holders: Vec<Holder>,
     queue: BTreeMap<Place, Claim>,
+    /// The places of those who will take the row for themselves.
+    exclusive: BTreeSet<Place>,
 }
 
 /// Rows that somebody let go of or stopped waiting for.
@@ -94,6 +96,8 @@ pub(crate) struct LockTable {
     slots: Vec<Option<Slot>>,
     free: Vec<LockId>,
     index: Index<LockId>,
+    /// How many branches and requests there are in all slots together.
+    places: usize,
 }
 
 impl LockMode {
@@ -104,12 +108,18 @@ impl LockMode {
 
 impl LockTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: Index::new() }
+        Self { slots: Vec::new(), free: Vec::new(), index: Index::new(), places: 0 }
     }
 
     /// How many rows are held or waited for.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// How many branches hold a row and how many requests wait for one, row by row: a row counts
+    /// once for each of them.
+    pub(crate) fn places(&self) -> usize {
+        self.places
     }
 
     pub(crate) fn find(&self, space: &Space, key: &[u8]) -> Option<LockId> {
@@ -200,12 +210,14 @@ impl LockTable {
             State::Unused => slot.state = State::Held(holder),
             State::Held(_) | State::Contended(_) => slot.contended().holders.push(holder),
         }
+        self.places += 1;
         false
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
     fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);
+        let before = slot.holders().len();
         match &mut slot.state {
             State::Held(holder) if holder.branch() == (xid, sequence) => slot.state = State::Unused,
             State::Contended(contended) => {
@@ -213,6 +225,7 @@ impl LockTable {
             }
             State::Held(_) | State::Unused => {}
         }
+        self.places -= before - slot.holders().len();
     }
 
     /// Makes a branch hold none of these rows any longer; they are to be settled.
@@ -262,13 +275,27 @@ impl LockTable {
     }
 
     pub(crate) fn line_up(&mut self, lock: LockId, place: Place, claim: Claim) {
-        self.slot_mut(lock).contended().queue.insert(place, claim);
+        let contended = self.slot_mut(lock).contended();
+        if claim.takes_all() {
+            contended.exclusive.insert(place);
+        }
+        let is_more = contended.queue.insert(place, claim).is_none();
+        self.places += usize::from(is_more);
     }
 
     pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
         if let State::Contended(contended) = &mut self.slot_mut(lock).state {
-            contended.queue.remove(&place);
+            contended.exclusive.remove(&place);
+            let is_less = contended.queue.remove(&place).is_some();
+            self.places -= usize::from(is_less);
         }
+    }
+
+    /// Whether no newcomer can have the row at a place or behind it: a global holds it for itself,
+    /// or will before them.
+    pub(crate) fn is_closed(&self, lock: LockId, place: Place) -> bool {
+        let is_held = self.holders(lock).any(|holder| holder.mode == LockMode::Exclusive);
+        is_held || self.exclusive_ahead(lock, place).is_some()
     }
 
     /// The first in the queue, or the first behind a place. `None` also for a slot that is gone.
@@ -294,15 +321,33 @@ impl LockTable {
         ahead.map(|(_, &claim)| claim)
     }
 
-    /// The first request before a place that will take the row in a mode that conflicts.
+    /// The nearest request before a place that will take the row in a mode that conflicts.
     pub(crate) fn blocking_claim(
         &self,
         lock: LockId,
         place: Place,
         mode: LockMode,
     ) -> Option<Claim> {
-        let blocks = |claim: &Claim| claim.purpose == Purpose::Take && claim.mode.conflicts(mode);
-        self.claims_ahead(lock, place).find(blocks)
+        match mode {
+            LockMode::Shared => self.exclusive_ahead(lock, place),
+            LockMode::Exclusive => {
+                self.claims_ahead(lock, place).find(|claim| claim.purpose == Purpose::Take)
+            }
+        }
+    }
+
+    /// The nearest request before a place that will take the row for itself.
+    fn exclusive_ahead(&self, lock: LockId, place: Place) -> Option<Claim> {
+        let State::Contended(contended) = &self.slot(lock).state else { return None };
+        let nearest = contended.exclusive.range(..place).next_back()?;
+        contended.queue.get(nearest).copied()
+    }
+
+    /// What must agree with the queue, made anew from it, agrees.
+    pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
+        let State::Contended(contended) = &self.slot(lock).state else { return true };
+        let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());
+        takers.map(|(place, _)| *place).eq(contended.exclusive.iter().copied())
     }
 
     fn slot(&self, lock: LockId) -> &Slot {
@@ -364,6 +409,12 @@ impl Slot {
             &[holder] if contended.queue.is_empty() => self.state = State::Held(holder),
             _ => {}
         }
+    }
+}
+
+impl Claim {
+    fn takes_all(self) -> bool {
+        self.purpose == Purpose::Take && self.mode == LockMode::Exclusive
     }
 }
 

@@ -6,12 +6,15 @@
 //! waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it
 //! is waits.
 
-use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
+use crate::coordinator::{Answer, Coordinator, push_reply};
 use crate::lock::{LockId, Rank, Touched};
 use crate::outcome::{Outcome, Rejection, Reply};
-use crate::request::{Holding, LockMode, LockWait};
+use crate::request::{Holding, LockWait};
 use crate::wait::{WaitId, Waiter, Want, WantedRow, WantedRows};
 use crate::{Correlation, Timestamp, Xid};
+
+#[cfg(test)]
+mod tests;
 
 /// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
 /// globals that lock rows in opposite order are refused one after the other; too long: who comes
@@ -34,17 +37,26 @@ impl Coordinator {
         id: WaitId,
     ) -> Option<Blocker> {
         let holder = |row: &WantedRow| {
-            let holder = self.locks.conflicting_holders(row.lock, xid, row.mode).next()?;
-            Some(Blocker { lock: row.lock, by: holder.xid })
+            let by = self.holder_in_the_way(xid, row)?;
+            Some(Blocker { lock: row.lock, by })
         };
         let waiter = |row: &WantedRow| {
-            if self.locks.covers(row.lock, xid, row.mode) {
-                return None;
-            }
-            let claim = self.locks.blocking_claim(row.lock, row.place(id), row.mode)?;
-            claim.xid.map(|by| Blocker { lock: row.lock, by })
+            let by = self.waiter_in_the_way(xid, row, id)?;
+            Some(Blocker { lock: row.lock, by })
         };
         rows.iter().find_map(holder).or_else(|| rows.iter().find_map(waiter))
+    }
+
+    fn holder_in_the_way(&self, xid: Option<Xid>, row: &WantedRow) -> Option<Xid> {
+        let mut holders = self.locks.conflicting_holders(row.lock, xid, row.mode);
+        holders.next().map(|holder| holder.xid)
+    }
+
+    fn waiter_in_the_way(&self, xid: Option<Xid>, row: &WantedRow, id: WaitId) -> Option<Xid> {
+        if self.locks.covers(row.lock, xid, row.mode) {
+            return None;
+        }
+        self.locks.blocking_claim(row.lock, row.place(id), row.mode)?.xid
     }
 
     /// From when on a request that came at `since` counts as waiting.
@@ -74,7 +86,9 @@ impl Coordinator {
         let waits = self.may_wait(to, xid, &rows, wait, blocker).and_then(|reply_to| {
             let (holding, since) = (wait.holding, now);
             let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
-            self.line_up(Waiter { reply_to, xid, want, rows, holding, since, deadline })
+            let blocked_at = rows.iter().position(|row| row.lock == blocker.lock).unwrap_or(0);
+            let waiter = Waiter { reply_to, xid, want, rows, blocked_at, holding, since, deadline };
+            self.line_up(waiter)
         });
         if let Err(rejection) = waits {
             locks.into_iter().for_each(|lock| self.locks.reclaim(lock));
@@ -98,11 +112,8 @@ impl Coordinator {
         };
         match (to, rolling_back) {
             (Some(to), None) if wait.timeout_ms > 0 => {
-                check_limit(
-                    Rejection::WAITING_REQUESTS,
-                    self.waits.len() + 1,
-                    self.limits.waiters_max,
-                )?;
+                self.check_room_to_wait()?;
+                self.check_places(rows.len())?;
                 Ok(to)
             }
             (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),
@@ -223,23 +234,39 @@ impl Coordinator {
         }
         while let Some(lock) = touched.pop() {
             let mut after = None;
-            while let Some((place, claim)) = self.locks.next_claim(lock, after) {
+            while let Some((place, _)) = self.locks.next_claim(lock, after) {
+                let is_newcomer = matches!(place.rank, Rank::Newcomer(_));
+                // Behind a newcomer are newcomers alone.
+                if is_newcomer && self.locks.is_closed(lock, place) {
+                    break;
+                }
                 after = Some(place);
-                let newcomer = matches!(place.rank, Rank::Newcomer(_));
                 if self.is_next(place.id) {
                     self.grant(now, place.id, &mut touched, out);
-                } else if newcomer && claim.mode == LockMode::Exclusive {
-                    // Behind it are newcomers alone, and it is in the way of each.
-                    break;
                 }
             }
             self.locks.reclaim(lock);
         }
     }
 
-    fn is_next(&self, id: WaitId) -> bool {
-        let waiter = self.waits.get(id);
-        waiter.is_some_and(|waiter| self.blocker(waiter.xid, &waiter.rows, id).is_none())
+    /// Whether nothing is in its way. A request for many rows is looked at once for each of them
+    /// that somebody let go of, so the row that it could not have comes first.
+    fn is_next(&mut self, id: WaitId) -> bool {
+        let Some(waiter) = self.waits.get(id) else { return false };
+        let is_blocked = |row: &WantedRow| {
+            #[cfg(test)]
+            tests::count_a_look();
+            self.holder_in_the_way(waiter.xid, row).is_some()
+                || self.waiter_in_the_way(waiter.xid, row, id).is_some()
+        };
+        if waiter.rows.get(waiter.blocked_at).is_some_and(is_blocked) {
+            return false;
+        }
+        let Some(at) = waiter.rows.iter().position(is_blocked) else { return true };
+        if let Some(waiter) = self.waits.get_mut(id) {
+            waiter.blocked_at = at;
+        }
+        false
     }
 
     fn grant(&mut self, now: Timestamp, id: WaitId, touched: &mut Touched, out: &mut Outcome) {

@@ -130,6 +130,12 @@ impl Coordinator {
         check_limit("row locks", wanted, self.limits.locks_max)
     }
 
+    /// Whether there is room for so many more that hold a row or wait for one: of a row that many
+    /// share each counts.
+    pub(crate) fn check_places(&self, wanted: usize) -> Result<(), Rejection> {
+        check_limit("row locks", self.locks.places() + wanted, self.limits.locks_max)
+    }
+
     /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
     /// request named them, where that is still known.
     ///
@@ -193,6 +199,7 @@ impl Coordinator {
         let added = missing.iter().filter(|row| held(row).is_none()).count();
         let rows = known.map_or(0, |branch| branch.locks.len()) + added;
         check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
+        self.check_places(added)?;
         Ok(Ok(Joint { sequence, missing }))
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::branch::{Branch, Stage};
-use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
+use crate::coordinator::{Answer, Coordinator, push_reply};
 use crate::end::{event_text, phase_after};
 use crate::global::{Global, Phase};
 use crate::outcome::{Effect, Outcome, Rejection, Reply, RollbackReason, VoteCall};
@@ -68,11 +68,7 @@ impl Coordinator {
     ) -> Answer {
         let Commit { to, rounds, by, reason, reply_when } = commit;
         if to.is_some() {
-            check_limit(
-                Rejection::WAITING_REQUESTS,
-                self.waits.len() + 1,
-                self.limits.waiters_max,
-            )?;
+            self.check_room_to_wait()?;
         }
         if let Entry::Vacant(place) = self.votings.entry(xid) {
             let question = match rounds {

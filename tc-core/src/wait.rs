@@ -23,6 +23,8 @@ pub(crate) struct Waiter {
     pub(crate) xid: Option<Xid>,
     pub(crate) want: Want,
     pub(crate) rows: WantedRows,
+    /// Which of the rows it could not have when it was last looked for one.
+    pub(crate) blocked_at: usize,
     pub(crate) holding: Holding,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Timestamp,

@@ -95,7 +95,8 @@ impl CoordinatorLocks {
     }
 
     /// After a lease that ended without being released, nobody else gets the lock for so long: time
-    /// for what its holder had sent to arrive where no fence is checked. None unless said so.
+    /// for what its holder had sent to arrive where no fence is checked. None unless said so. The
+    /// coordinator refuses one that is longer than its longest lease, an hour unless configured.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.terms.delay = delay;

@@ -43,9 +43,14 @@ impl Coordinator {
     }
 
     fn check_lease(&self, wanted: &NewLease) -> Result<(), Rejection> {
-        let lease_ms = usize::try_from(wanted.lease_ms).unwrap_or(usize::MAX);
-        let lease_ms_max = usize::try_from(self.limits.lease_ms_max).unwrap_or(usize::MAX);
-        check_limit("milliseconds of a lease", lease_ms, lease_ms_max)?;
+        let max = self.limits.lease_ms_max;
+        let lengths = [
+            ("milliseconds of a lease", wanted.lease_ms),
+            ("milliseconds of a delay", wanted.delay_ms),
+        ];
+        if let Some(&(what, _)) = lengths.iter().find(|(_, length)| *length > max) {
+            return Err(Rejection::LimitReached { what, max });
+        }
         wanted.xid.map_or(Ok(()), |xid| self.undecided(xid).map(drop))
     }
 
@@ -123,8 +128,7 @@ impl Coordinator {
             return Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &wanted.name) }));
         };
         self.refuse_behind_a_rollback(&wanted)?;
-        let waiting = self.waits.len() + self.leases.waiting();
-        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, self.limits.waiters_max)?;
+        self.check_room_to_wait()?;
         let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
         let turn = Turn { reply_to, wanted, since: now, queued_at: now, deadline };
         let id = self.leases.line_up(turn);

@@ -10,7 +10,7 @@
 use super::record::{LockShare, NewLease};
 use super::table::Standing;
 use super::turn::{Turn, TurnId};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, push_reply};
 use crate::outcome::{Outcome, Rejection, Reply};
 use crate::{Timestamp, Xid};
 
@@ -36,11 +36,15 @@ impl Coordinator {
             return;
         }
         let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        let mut names = Vec::new();
         for standing in standings {
             let Standing::Waits(id) = standing else { continue };
-            let reply = Reply::Rejected(self.already_decided(xid));
-            self.end_turn(now, id, reply, out);
+            let Some(turn) = self.leases.step_out(id) else { continue };
+            push_reply(out, Some(turn.reply_to), Reply::Rejected(self.already_decided(xid)));
+            names.push(turn.wanted.name);
         }
+        // Only when none of them waits, or the end of one would grant it the next.
+        names.into_iter().for_each(|name| self.grant_turns(now, &name, out));
     }
 
     /// Refuses the globals that wait for one that begins to roll back: they may hold what it needs.

@@ -51,7 +51,8 @@ pub struct NewLease {
     pub label: Arc<str>,
     /// How long it lasts without renewal.
     pub lease_ms: u64,
-    /// After its time was up, unreleased, nobody else gets the lock for so long.
+    /// After its time was up, unreleased, nobody else gets the lock for so long. As limited as the
+    /// lease.
     pub delay_ms: u64,
     /// No renewal lets it last longer than this from its grant.
     pub hold_ms_max: Option<u64>,

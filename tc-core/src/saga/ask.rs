@@ -45,7 +45,7 @@ impl Coordinator {
             definition,
         });
         self.go_on(now, xid, out);
-        Ok(self.saga_reply(xid))
+        Ok(self.answer_and_forget(xid, out))
     }
 
     /// One saga, unfinished or remembered.
@@ -68,7 +68,7 @@ impl Coordinator {
     ) -> Answer {
         let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
-        let room = self.waits.len() < self.limits.waiters_max;
+        let room = self.check_room_to_wait().is_ok();
         match (to, reply_when) {
             (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room => {
                 self.waits.await_end(xid, to);
@@ -108,7 +108,7 @@ impl Coordinator {
             Some((_, StepState::Done, Some(known))) if known == payload => {}
             Some(_) | None => return Err(Rejection::UnknownSignal { xid, signal }),
         }
-        Ok(self.saga_reply(xid))
+        Ok(self.answer_and_forget(xid, out))
     }
 
     pub(crate) fn cancel_saga(
@@ -129,7 +129,7 @@ impl Coordinator {
         } else if !saga.is_turned_back() {
             return Err(Rejection::PastPivot { xid, status: saga.status() });
         }
-        Ok(self.saga_reply(xid))
+        Ok(self.answer_and_forget(xid, out))
     }
 
     pub(crate) fn operate_saga(
@@ -216,12 +216,12 @@ impl Coordinator {
             }
         };
         let name = saga.definition.path(SagaPart::Step(step));
-        let end = saga.end_ahead();
         self.sagas.change(xid, |saga| saga.finish(now, step, ended));
         out.effects.push(Effect::Hold { xid, branch: Some(branch) });
         self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
         self.go_on(now, xid, out);
-        let status = self.status(xid).or_if_forgotten(end);
+        let status = self.status(xid);
+        self.forget_sagas_for(xid, out);
         Ok(Some(Reply::Operated(status)))
     }
 
@@ -236,22 +236,19 @@ impl Coordinator {
         }
     }
 
+    /// How the saga is, then room for it, if it has ended: it may be forgotten at once.
+    fn answer_and_forget(&mut self, xid: Xid, out: &mut Outcome) -> Option<Reply> {
+        let reply = self.saga_reply(xid);
+        self.forget_sagas_for(xid, out);
+        reply
+    }
+
     fn saga_reply(&self, xid: Xid) -> Option<Reply> {
         self.sagas.get(xid).map(|saga| Reply::Saga(Box::new(saga.clone())))
     }
 }
 
 impl SagaRecord {
-    /// How it ends in the direction in which it goes.
-    fn end_ahead(&self) -> GlobalStatus {
-        match self.state {
-            SagaState::Running | SagaState::Completed(_) => GlobalStatus::Committed,
-            SagaState::Compensating(cause) | SagaState::Compensated(cause, _) => {
-                GlobalStatus::RolledBack(reason_of(cause))
-            }
-        }
-    }
-
     /// As a global would stand that is where the saga is. One that needs an operator says so in
     /// both directions, which a global does on its way back alone.
     pub(crate) fn global_status(&self) -> GlobalStatus {

@@ -47,6 +47,7 @@ impl Coordinator {
             Some(Next::GoOn) => self.go_on(now, xid, out),
             Some(Next::TurnBack(cause)) => self.turn_back(now, xid, cause, "", out),
         }
+        self.forget_sagas_for(xid, out);
     }
 
     /// Takes back a saga whose time, or the time of a step of it, has run out.
@@ -54,6 +55,7 @@ impl Coordinator {
         let timeout = self.sagas.get(xid).and_then(SagaRecord::next_timeout);
         if let Some((_, cause)) = timeout {
             self.turn_back(now, xid, cause, "", out);
+            self.forget_sagas_for(xid, out);
         }
     }
 
@@ -96,8 +98,14 @@ impl Coordinator {
                 push_reply(out, Some(to), Reply::Saga(Box::new(shown.clone())));
             }
         }
+    }
+
+    /// Makes room for a saga that may have just ended (BOUNDED): the last thing that is done with
+    /// it. It is the last to go, whatever the clock said when the others ended.
+    pub(super) fn forget_sagas_for(&mut self, xid: Xid, out: &mut Outcome) {
         while self.sagas.ended() > self.limits.history_max {
-            self.forget_oldest_saga(out);
+            let forgotten = self.sagas.first_ended_but(xid).unwrap_or(xid);
+            self.forget_saga(forgotten, out);
         }
     }
 
@@ -115,9 +123,13 @@ impl Coordinator {
 
     pub(crate) fn forget_oldest_saga(&mut self, out: &mut Outcome) {
         if let Some((_, xid)) = self.sagas.first_ended() {
-            self.sagas.remove(xid);
-            out.changes.push(Change::Delete(RecordKey::Saga(xid)));
+            self.forget_saga(xid, out);
         }
+    }
+
+    fn forget_saga(&mut self, xid: Xid, out: &mut Outcome) {
+        self.sagas.remove(xid);
+        out.changes.push(Change::Delete(RecordKey::Saga(xid)));
     }
 }
 

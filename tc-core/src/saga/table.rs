@@ -86,6 +86,11 @@ impl Sagas {
         self.ended.first().copied()
     }
 
+    /// The same, of all but one.
+    pub(super) fn first_ended_but(&self, xid: Xid) -> Option<Xid> {
+        self.ended.iter().map(|&(_, ended)| ended).find(|ended| *ended != xid)
+    }
+
     /// What must agree with the sagas, made anew from them, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let mut anew = Self::default();
