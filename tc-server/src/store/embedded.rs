@@ -26,8 +26,8 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::frame::Seed;
 use super::journal::{self, Appended, Journal, Mark};
-use super::records::{Records, io_error, open_error};
-use super::{Store, StoreError};
+use super::records::{RECORDS, Records, io_error, open_error};
+use super::{Store, StoreError, making};
 use crate::crash_point::crash_point;
 
 /// The size of a segment of the journal unless told otherwise, in bytes.
@@ -151,12 +151,17 @@ impl Writer {
     fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory();
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-        let records = Records::open(directory).map_err(|error| open_error(directory, error))?;
+        let engine_failed = |error| open_error(directory, error);
+        if !making::is_made(directory).map_err(failed)? {
+            expect_unused_journal(directory)?;
+            making::make(directory).map_err(engine_failed)?;
+        }
+        let records = Records::open(&directory.join(RECORDS)).map_err(engine_failed)?;
         let mark = recover(directory, &records)?;
         let epoch = records.epoch(directory)?;
         let journal = Journal::open(directory, segment_bytes, mark).map_err(failed)?;
         // Before the first batch is in the journal: with a mark a missing segment is damage.
-        records.set_mark(mark).map_err(|error| open_error(directory, error))?;
+        records.set_mark(mark).map_err(engine_failed)?;
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
@@ -241,7 +246,7 @@ fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
     let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
     let Some(mark) = records.mark(directory)? else {
-        // Without a mark no batch has ever been in a journal here.
+        expect_unused_journal(directory)?;
         return Ok(Mark { applied: 0, seed: Seed(rand::random()) });
     };
     let segments = journal::read(directory).map_err(|(name, error)| {
@@ -254,4 +259,13 @@ fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
     tracing::info!(batches = frames.len(), "carrying over the journal");
     records.take_over(frames, mark).map_err(failed)?;
     Ok(mark)
+}
+
+/// Where the records know of no batch, none has ever been in the journal: if there are any, these
+/// are not the records that belong to it.
+fn expect_unused_journal(directory: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
+    let Some(name) = journal::in_use(directory).map_err(failed)? else { return Ok(()) };
+    let reason = format!("{name} holds batches, and {RECORDS} knows of none");
+    Err(StoreError::Journal { directory: directory.to_owned(), reason })
 }

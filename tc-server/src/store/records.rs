@@ -16,6 +16,9 @@ use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use crate::crash_point::crash_point;
 
+/// The engine's directory within that of the store.
+pub(super) const RECORDS: &str = "records";
+
 /// Where the store keeps what is its own; no record key begins like one of them.
 const EPOCH_KEY: &[u8] = b"epoch";
 const MARK_KEY: &[u8] = b"journal";
@@ -32,9 +35,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Opens or makes them.
+    /// Opens or makes the engine's directory.
     pub(super) fn open(directory: &Path) -> Result<Self, fjall::Error> {
-        let database = Database::builder(directory.join("records")).open()?;
+        let database = Database::builder(directory).open()?;
         let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
         Ok(Self { database, keyspace })
     }
