@@ -11,6 +11,7 @@ mod journal;
 mod making;
 mod memory;
 mod records;
+mod suspect;
 mod zeroes;
 
 use std::fmt;

@@ -27,7 +27,7 @@ use super::directory::DirectoryLock;
 use super::journal::frame::Seed;
 use super::journal::{self, Appended, Journal, Mark};
 use super::records::{RECORDS, Records, io_error, open_error};
-use super::{Store, StoreError, making};
+use super::{Store, StoreError, making, suspect};
 use crate::crash_point::crash_point;
 
 /// The size of a segment of the journal unless told otherwise, in bytes.
@@ -149,6 +149,15 @@ struct Writer {
 
 impl Writer {
     fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
+        let directory = lock.directory().to_owned();
+        let opened = Self::open_locked(lock, segment_bytes);
+        if let Err(StoreError::Open { .. }) = &opened {
+            suspect::note(&directory);
+        }
+        opened
+    }
+
+    fn open_locked(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory();
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
         let engine_failed = |error| open_error(directory, error);
@@ -156,6 +165,7 @@ impl Writer {
             expect_unused_journal(directory)?;
             making::make(directory).map_err(engine_failed)?;
         }
+        suspect::clear(directory).map_err(failed)?;
         let records = Records::open(&directory.join(RECORDS)).map_err(engine_failed)?;
         let mark = recover(directory, &records)?;
         let epoch = records.epoch(directory)?;
@@ -204,8 +214,11 @@ impl Writer {
             write(self)
         };
         self.failed = written.is_err();
-        let directory = || self.lock.directory().to_owned();
-        written.map_err(|source| StoreError::Write { directory: directory(), source })
+        written.map_err(|source| {
+            let directory = self.lock.directory().to_owned();
+            suspect::note(&directory);
+            StoreError::Write { directory, source }
+        })
     }
 
     /// Makes a batch durable, all of it or nothing.
@@ -238,6 +251,20 @@ impl Writer {
             self.seal()?;
         }
         self.checkpoint.finish()
+    }
+}
+
+impl Drop for Writer {
+    /// Waits for the checkpoint, so that nothing is written any more when the directory is let go.
+    /// What could not be carried over is in the journal still.
+    fn drop(&mut self) {
+        let finished = self.checkpoint.finish();
+        if let Err(error) = &finished {
+            tracing::error!(%error, "the last checkpoint failed");
+        }
+        if finished.is_err() || thread::panicking() {
+            suspect::note(self.lock.directory());
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Starts of the embedded store from what an earlier process has left: a first start that was cut
-//! off, parts of a directory without the others.
+//! off, parts of a directory without the others, a disk that has failed.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use handfast_core::Epoch;
 use handfast_server::store::{EmbeddedStore, Store};
 
-use crate::stores::{SMALL, puts, records};
+use crate::stores::{SMALL, puts, records, spawn_child};
 
 /// What the engine makes before its file `version`, which says that all is there.
 fn make_in_part(directory: &Path) {
@@ -106,4 +108,28 @@ async fn records_without_their_version_are_refused() {
     assert!(refusal.starts_with("HF-TC-STORE-OPEN"), "{refusal}");
     fs::write(&version, kept).unwrap();
     assert_eq!(count(directory.path()).await, 3);
+}
+
+/// After a sync that failed, the machine gives back what it may not have on its disk: the log of
+/// the records was believed, and the journal written over.
+#[tokio::test]
+async fn after_a_failed_write_the_log_of_the_records_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("records/0.jnl");
+    let file = || fs::metadata(&log).unwrap().ino();
+    let open = || drop(EmbeddedStore::open_with(directory.path(), SMALL).unwrap());
+    open();
+    let made = file();
+    open();
+    assert_eq!(file(), made, "nothing has failed");
+    let mut limited = Command::new("sh");
+    let run = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
+    limited.args(["-c", run, "sh"]).arg(std::env::current_exe().unwrap());
+    spawn_child(limited, directory.path()).wait_with_output().unwrap();
+    assert_eq!(file(), made);
+    open();
+    let rewritten = file();
+    assert_ne!(rewritten, made);
+    open();
+    assert_eq!(file(), rewritten, "once is enough");
 }
