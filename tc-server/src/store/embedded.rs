@@ -274,15 +274,18 @@ fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
     let Some(mark) = records.mark(directory)? else {
         expect_unused_journal(directory)?;
-        return Ok(Mark { applied: 0, seed: Seed(rand::random()) });
+        return Ok(Mark { applied: 0, seed: Seed::new(rand::random()) });
     };
     let segments = journal::read(directory).map_err(|(name, error)| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         if is_missing { damaged(format!("{name} is missing")) } else { failed(error) }
     })?;
     let frames = journal::unapplied(&segments, mark).map_err(damaged)?;
-    let Some(last) = frames.last() else { return Ok(mark) };
-    let mark = Mark { applied: last.number, ..mark };
+    let applied = frames.last().map_or(mark.applied, |last| last.number);
+    let mark = Mark { applied, seed: mark.seed.of_later_frames() };
+    if frames.is_empty() {
+        return Ok(mark);
+    }
     tracing::info!(batches = frames.len(), "carrying over the journal");
     records.take_over(frames, mark).map_err(failed)?;
     Ok(mark)

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use handfast_core::Epoch;
+use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, Store};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::stores::{SMALL, puts, records, spawn_child};
 
@@ -132,4 +134,40 @@ async fn after_a_failed_write_the_log_of_the_records_is_written_anew() {
     assert_ne!(rewritten, made);
     open();
     assert_eq!(file(), rewritten, "once is enough");
+}
+
+/// As a program left it whose frames all began alike: what was acknowledged is there, and from then
+/// on the journal is one of today's.
+#[tokio::test]
+async fn a_journal_of_the_first_format_is_carried_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (applied, seed) = (4_u64, 77_u64);
+    {
+        let database = fjall::Database::builder(directory.path().join("records")).open().unwrap();
+        let keyspace = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
+        let mark = [applied.to_be_bytes(), seed.to_be_bytes()].concat();
+        keyspace.insert("journal", mark).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let mut covered = (applied + 1).to_le_bytes().to_vec();
+    for record in records(1, 2) {
+        let (key, value) = (encode_key(record.key()), encode(&record));
+        covered.push(u8::try_from(key.len()).unwrap());
+        covered.extend_from_slice(&key);
+        covered.extend_from_slice(&(u32::try_from(value.len()).unwrap() + 1).to_le_bytes());
+        covered.extend_from_slice(&value);
+    }
+    let length = u32::try_from(covered.len() - 8).unwrap().to_le_bytes();
+    let checksum = xxh3_64_with_seed(&covered, seed).to_le_bytes();
+    let mut segment = [&b"hfJ1"[..], &length, &checksum, &covered].concat();
+    segment.resize(usize::try_from(SMALL).unwrap(), 0);
+    fs::write(directory.path().join("journal-0"), segment).unwrap();
+    fs::write(directory.path().join("journal-1"), vec![0; usize::try_from(SMALL).unwrap()])
+        .unwrap();
+    for number in 2..=4 {
+        let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+        let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
+        assert_eq!(found.len(), 3 * (number - 1));
+        store.commit(epoch, puts(&records(number as u64, 2))).await.unwrap();
+    }
 }
