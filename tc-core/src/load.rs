@@ -130,12 +130,12 @@ impl Coordinator {
     }
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Numbers are drawn from where the clock stands on. Leases last as long
-    /// from here on as their holders may rely on them, however far the clock has jumped since they
-    /// were granted, and beyond the longest that they may be held, as with etcd's leases after an
-    /// election.
-    pub fn resume(&mut self, now: Timestamp) {
-        self.numbers.begin(now);
+    /// anything is decided. Numbers are drawn from where the clock stood when the epoch was taken
+    /// from it: at a later time its minute may be over. Leases last as long from here on as their
+    /// holders may rely on them, however far the clock has jumped since they were granted, and
+    /// beyond the longest that they may be held, as with etcd's leases after an election.
+    pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
+        self.numbers.begin(epoch_taken_at);
         self.leases.begin_anew(now);
     }
 

@@ -210,14 +210,14 @@ enum Woken {
 
 impl Running {
     async fn lead(&self) -> Result<Term, EngineFailure> {
-        let at_least = Epoch::of_clock(self.clock.now());
-        let (epoch, records) = self.store.lead(at_least).await?;
+        let epoch_taken_at = self.clock.now();
+        let (epoch, records) = self.store.lead(Epoch::of_clock(epoch_taken_at)).await?;
         crash_point("after-lead");
         let count = records.len();
         let address = Arc::clone(&self.settings.address);
         let limits = self.settings.limits.clone();
         let mut coordinator = Coordinator::load(epoch, address, limits, records)?;
-        coordinator.resume(self.clock.now());
+        coordinator.resume(epoch_taken_at, self.clock.now());
         tracing::info!(epoch = epoch.0, records = count, "leading");
         self.standing.send_replace(Standing::Leading(epoch));
         Ok(Term { epoch, step: Step::new(coordinator) })

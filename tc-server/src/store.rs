@@ -8,8 +8,11 @@ pub mod codec;
 mod directory;
 mod embedded;
 mod journal;
+mod making;
 mod memory;
 mod records;
+mod suspect;
+mod zeroes;
 
 use std::fmt;
 use std::io;

@@ -164,7 +164,12 @@ impl Inbox {
 
     /// Lets nothing more in and gives back what is queued.
     pub(crate) fn abandon(&self, reason: EngineError) -> VecDeque<Work> {
-        let queue = std::mem::take(&mut self.lock().queue);
+        let queue = {
+            let mut state = self.lock();
+            // In one step: what came in between would never be answered.
+            state.closed.get_or_insert(reason);
+            std::mem::take(&mut state.queue)
+        };
         self.close(reason);
         queue
     }
@@ -196,5 +201,29 @@ impl Inbox {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the inbox lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    /// What came in between would never have been answered.
+    #[test]
+    fn nothing_comes_in_between_the_last_look_and_the_closing() {
+        for _ in 0..500 {
+            let inbox = Arc::new(Inbox::new(10));
+            let door = Arc::clone(&inbox);
+            let told = thread::spawn(move || while door.let_in(vec![What::Tick]).is_ok() {});
+            while inbox.lock().queue.is_empty() {
+                thread::yield_now();
+            }
+            inbox.abandon(EngineError::Stopping);
+            told.join().unwrap();
+            assert_eq!(inbox.take_now(usize::MAX).len(), 0);
+        }
     }
 }

@@ -45,16 +45,6 @@ impl Checkpoint {
     }
 }
 
-impl Drop for Checkpoint {
-    /// Waits, so that nothing is written any more when the directory is let go. What could not be
-    /// carried over is in the journal still.
-    fn drop(&mut self) {
-        if let Err(error) = self.finish() {
-            tracing::error!(%error, "the last checkpoint failed");
-        }
-    }
-}
-
 fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     crash_point("after-seal");
     let segment = read(&sealed.path)?;

@@ -26,8 +26,8 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::frame::Seed;
 use super::journal::{self, Appended, Journal, Mark};
-use super::records::{Records, io_error, open_error};
-use super::{Store, StoreError};
+use super::records::{RECORDS, Records, io_error, open_error};
+use super::{Store, StoreError, making, suspect};
 use crate::crash_point::crash_point;
 
 /// The size of a segment of the journal unless told otherwise, in bytes.
@@ -149,14 +149,29 @@ struct Writer {
 
 impl Writer {
     fn open(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
+        let directory = lock.directory().to_owned();
+        let opened = Self::open_locked(lock, segment_bytes);
+        if let Err(StoreError::Open { .. }) = &opened {
+            suspect::note(&directory);
+        }
+        opened
+    }
+
+    fn open_locked(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory();
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-        let records = Records::open(directory).map_err(|error| open_error(directory, error))?;
+        let engine_failed = |error| open_error(directory, error);
+        if !making::is_made(directory).map_err(failed)? {
+            expect_unused_journal(directory)?;
+            making::make(directory).map_err(engine_failed)?;
+        }
+        suspect::clear(directory).map_err(failed)?;
+        let records = Records::open(&directory.join(RECORDS)).map_err(engine_failed)?;
         let mark = recover(directory, &records)?;
         let epoch = records.epoch(directory)?;
         let journal = Journal::open(directory, segment_bytes, mark).map_err(failed)?;
         // Before the first batch is in the journal: with a mark a missing segment is damage.
-        records.set_mark(mark).map_err(|error| open_error(directory, error))?;
+        records.set_mark(mark).map_err(engine_failed)?;
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
@@ -199,8 +214,11 @@ impl Writer {
             write(self)
         };
         self.failed = written.is_err();
-        let directory = || self.lock.directory().to_owned();
-        written.map_err(|source| StoreError::Write { directory: directory(), source })
+        written.map_err(|source| {
+            let directory = self.lock.directory().to_owned();
+            suspect::note(&directory);
+            StoreError::Write { directory, source }
+        })
     }
 
     /// Makes a batch durable, all of it or nothing.
@@ -236,22 +254,48 @@ impl Writer {
     }
 }
 
+impl Drop for Writer {
+    /// Waits for the checkpoint, so that nothing is written any more when the directory is let go.
+    /// What could not be carried over is in the journal still.
+    fn drop(&mut self) {
+        let finished = self.checkpoint.finish();
+        if let Err(error) = &finished {
+            tracing::error!(%error, "the last checkpoint failed");
+        }
+        if finished.is_err() || thread::panicking() {
+            suspect::note(self.lock.directory());
+        }
+    }
+}
+
 /// Carries over what an earlier process left in the journal.
 fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
     let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
     let Some(mark) = records.mark(directory)? else {
-        // Without a mark no batch has ever been in a journal here.
-        return Ok(Mark { applied: 0, seed: Seed(rand::random()) });
+        expect_unused_journal(directory)?;
+        return Ok(Mark { applied: 0, seed: Seed::new(rand::random()) });
     };
     let segments = journal::read(directory).map_err(|(name, error)| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         if is_missing { damaged(format!("{name} is missing")) } else { failed(error) }
     })?;
     let frames = journal::unapplied(&segments, mark).map_err(damaged)?;
-    let Some(last) = frames.last() else { return Ok(mark) };
-    let mark = Mark { applied: last.number, ..mark };
+    let applied = frames.last().map_or(mark.applied, |last| last.number);
+    let mark = Mark { applied, seed: mark.seed.of_later_frames() };
+    if frames.is_empty() {
+        return Ok(mark);
+    }
     tracing::info!(batches = frames.len(), "carrying over the journal");
     records.take_over(frames, mark).map_err(failed)?;
     Ok(mark)
+}
+
+/// Where the records know of no batch, none has ever been in the journal: if there are any, these
+/// are not the records that belong to it.
+fn expect_unused_journal(directory: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
+    let Some(name) = journal::in_use(directory).map_err(failed)? else { return Ok(()) };
+    let reason = format!("{name} holds batches, and {RECORDS} knows of none");
+    Err(StoreError::Journal { directory: directory.to_owned(), reason })
 }

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use handfast_core::Change;
 
+use super::zeroes::is_blank;
 use frame::{Frame, Seed};
 
 const SEGMENTS: [&str; 2] = ["journal-0", "journal-1"];
@@ -70,6 +71,16 @@ pub(super) enum Appended {
 pub(super) fn read(directory: &Path) -> Result<[Vec<u8>; 2], (&'static str, io::Error)> {
     let read = |name| fs::read(directory.join(name)).map_err(|error| (name, error));
     Ok([read(SEGMENTS[0])?, read(SEGMENTS[1])?])
+}
+
+/// The name of a segment that has been written to, if one has.
+pub(super) fn in_use(directory: &Path) -> io::Result<Option<&'static str>> {
+    for name in SEGMENTS {
+        if !is_blank(&directory.join(name))? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// The batches that are not among the records, in order; `Err` with the reason if one is missing or

@@ -16,9 +16,15 @@ use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use crate::crash_point::crash_point;
 
+/// The engine's directory within that of the store.
+pub(super) const RECORDS: &str = "records";
+
 /// Where the store keeps what is its own; no record key begins like one of them.
 const EPOCH_KEY: &[u8] = b"epoch";
 const MARK_KEY: &[u8] = b"journal";
+/// What ends a mark of a journal whose frames begin with what follows from its seed; nothing ends
+/// those from before.
+const MARK_FORMAT: u8 = 2;
 
 /// Changes written at a time: some 0.1 ms of work. A thread that never pauses keeps a processor for
 /// milliseconds, for which those who wait for the journal's next batch would wait too.
@@ -32,9 +38,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Opens or makes them.
+    /// Opens or makes the engine's directory.
     pub(super) fn open(directory: &Path) -> Result<Self, fjall::Error> {
-        let database = Database::builder(directory.join("records")).open()?;
+        let database = Database::builder(directory).open()?;
         let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
         Ok(Self { database, keyspace })
     }
@@ -48,8 +54,14 @@ impl Records {
     /// How far the journal is carried over; `None` before there was one.
     pub(super) fn mark(&self, directory: &Path) -> Result<Option<Mark>, StoreError> {
         self.own(directory, MARK_KEY, |bytes| {
-            let (applied, seed) = bytes.split_first_chunk()?;
-            let seed = Seed(u64::from_be_bytes(seed.try_into().ok()?));
+            let (applied, rest) = bytes.split_first_chunk()?;
+            let (seed, format) = rest.split_first_chunk()?;
+            let seed = u64::from_be_bytes(*seed);
+            let seed = match format {
+                [] => Seed::of_first_format(seed),
+                [MARK_FORMAT] => Seed::new(seed),
+                _ => return None,
+            };
             Some(Mark { applied: u64::from_be_bytes(*applied), seed })
         })
     }
@@ -74,10 +86,10 @@ impl Records {
     }
 
     /// Makes everything durable that was written before, and says so behind it: no batch of the
-    /// journal up to this mark is needed any more.
+    /// journal up to this mark is needed any more, nor any of the first format.
     pub(super) fn set_mark(&self, mark: Mark) -> Result<(), fjall::Error> {
-        let value = [mark.applied.to_be_bytes(), mark.seed.0.to_be_bytes()].concat();
-        self.keyspace.insert(MARK_KEY, value)?;
+        let numbers = [mark.applied, mark.seed.number()].map(u64::to_be_bytes);
+        self.keyspace.insert(MARK_KEY, [numbers.as_flattened(), &[MARK_FORMAT]].concat())?;
         self.database.persist(PersistMode::SyncAll)
     }
 

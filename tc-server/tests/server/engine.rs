@@ -324,6 +324,47 @@ async fn a_coordinator_that_has_lost_all_draws_no_number_again() {
     }
 }
 
+/// Forgets everything, and gains the lead at that time.
+#[derive(Debug)]
+struct SlowStore {
+    memory: MemoryStore,
+    clock: Arc<SetClock>,
+    leads_at_ms: u64,
+}
+
+impl Store for SlowStore {
+    fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>> {
+        self.clock.0.store(self.leads_at_ms, Ordering::Relaxed);
+        self.memory.lead(at_least)
+    }
+
+    fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.memory.commit(epoch, batch)
+    }
+}
+
+/// The epoch was that of one minute, the counter that of the next.
+#[tokio::test]
+async fn a_minute_that_ends_while_the_lead_is_taken_draws_no_number_again() {
+    let clock = Arc::new(SetClock::default());
+    let minute = 1_800_000_000_000;
+    let mut last = None;
+    for (starts, leads) in [(30_000, 30_000), (59_990, 60_010)] {
+        clock.0.store(minute + starts, Ordering::Relaxed);
+        let (memory, clock) = (MemoryStore::new(), Arc::<SetClock>::clone(&clock));
+        let held = Arc::<SetClock>::clone(&clock);
+        let store = SlowStore { memory, clock: held, leads_at_ms: minute + leads };
+        let noted = Arc::new(Noted::default());
+        let settings = Settings::new("tc");
+        let engine = Engine::start(Arc::new(store), clock, settings, noted).await.unwrap();
+        let drawn = begin(&engine.handle).await;
+        assert!(last.is_none_or(|last| drawn > last), "{drawn:?} after {last:?}");
+        last = Some(drawn);
+        engine.handle.stop();
+        engine.ended.await.unwrap().unwrap();
+    }
+}
+
 /// That a branch is finished would be found out again after a crash: it is written with what comes
 /// next, so that no sync of its own delays anybody.
 #[tokio::test]

@@ -15,10 +15,10 @@ use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
 /// Tells the child process which directory to write to.
 const CHILD_DIRECTORY: &str = "HANDFAST_TEST_CHILD_DIRECTORY";
 /// Segments of the journal that are full after some batches.
-const SMALL: u64 = 16 << 10;
+pub(crate) const SMALL: u64 = 16 << 10;
 
 /// A global and so many of its branches.
-fn records(number: u64, branches: u64) -> Vec<Record> {
+pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
     let xid = Xid(1 << 40 | number);
     let global = Record::Global(GlobalRecord {
         xid,
@@ -56,11 +56,11 @@ fn records(number: u64, branches: u64) -> Vec<Record> {
     std::iter::once(global).chain((1..=branches).map(branch)).collect()
 }
 
-fn puts(records: &[Record]) -> Vec<Change> {
+pub(crate) fn puts(records: &[Record]) -> Vec<Change> {
     records.iter().cloned().map(Change::Put).collect()
 }
 
-fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+pub(crate) fn sorted(mut records: Vec<Record>) -> Vec<Record> {
     records.sort_by_key(Record::key);
     records
 }
@@ -288,7 +288,7 @@ async fn a_failed_write_is_reported_and_the_store_stays_stopped() {
     check_recovered(directory.path(), acknowledged).await;
 }
 
-fn spawn_child(mut command: Command, directory: &Path) -> Child {
+pub(crate) fn spawn_child(mut command: Command, directory: &Path) -> Child {
     command.args(["--exact", "stores::child_writes_until_it_is_killed", "--nocapture"]);
     command.env(CHILD_DIRECTORY, directory).stdout(Stdio::piped()).spawn().unwrap()
 }

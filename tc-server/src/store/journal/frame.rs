@@ -14,21 +14,45 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::store::codec;
 
-const MAGIC: [u8; 4] = *b"hfJ1";
+/// What all frames of the first format began with.
+const FIRST_MAGIC: [u8; 4] = *b"hfJ1";
 const HEADER_BYTES: usize = 24;
 /// The checksum covers what follows it.
 const NUMBER_AT: usize = 16;
 const ALIGNMENT: usize = 8;
 
-/// What every checksum of a journal begins with. Nobody else knows it: whoever sends requests could
-/// otherwise put what looks like a frame into a value, to be read where a later frame ends before
-/// it.
+/// What every checksum of a journal begins with, and from which follows what every frame begins
+/// with. Nobody else knows it: whoever sends requests could otherwise put what looks like a frame
+/// into a value, to be read where a later frame ends before it; or many that only begin like one,
+/// so that `has_later` takes the checksum of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) struct Seed(pub(in crate::store) u64);
+pub(in crate::store) struct Seed {
+    number: u64,
+    magic: [u8; 4],
+}
 
 impl Seed {
+    pub(in crate::store) fn new(number: u64) -> Self {
+        let [a, b, c, d, ..] = xxh3_64_with_seed(b"magic", number).to_le_bytes();
+        Self { number, magic: [a, b, c, d] }
+    }
+
+    /// That of a journal whose frames begin as all did then.
+    pub(in crate::store) fn of_first_format(number: u64) -> Self {
+        Self { number, magic: FIRST_MAGIC }
+    }
+
+    /// That of what is written from here on.
+    pub(in crate::store) fn of_later_frames(self) -> Self {
+        Self::new(self.number)
+    }
+
+    pub(in crate::store) fn number(self) -> u64 {
+        self.number
+    }
+
     fn checksum(self, bytes: &[u8]) -> u64 {
-        xxh3_64_with_seed(bytes, self.0)
+        xxh3_64_with_seed(bytes, self.number)
     }
 }
 
@@ -56,7 +80,7 @@ pub(in crate::store) fn encode(
     frame.resize(HEADER_BYTES, 0);
     changes.iter().try_for_each(|change| append(change, frame))?;
     let length = u32::try_from(frame.len() - HEADER_BYTES).ok()?;
-    frame[..4].copy_from_slice(&MAGIC);
+    frame[..4].copy_from_slice(&seed.magic);
     frame[4..8].copy_from_slice(&length.to_le_bytes());
     frame[NUMBER_AT..HEADER_BYTES].copy_from_slice(&number.to_le_bytes());
     let checksum = seed.checksum(&frame[NUMBER_AT..]);
@@ -97,14 +121,19 @@ pub(in crate::store) fn scan(segment: &[u8], seed: Seed) -> (Vec<Frame<'_>>, usi
 /// Whether there is a frame behind `from` with a number above `last`: it can only have been written
 /// after what `scan` could not read, which is then damaged rather than unfinished.
 pub(in crate::store) fn has_later(segment: &[u8], from: usize, last: u64, seed: Seed) -> bool {
-    let mut places = (from..segment.len()).step_by(ALIGNMENT).map(|at| &segment[at..]);
-    let is_later = |bytes: &[u8]| number(bytes).is_some_and(|number| number > last);
-    places.any(|bytes| is_later(bytes) && read(bytes, seed).is_some())
+    beginnings(segment, from, last, seed).any(|bytes| read(bytes, seed).is_some())
+}
+
+/// The places where a frame with a number above `last` may begin. Only a frame does, one in four
+/// billion other places aside.
+fn beginnings(segment: &[u8], from: usize, last: u64, seed: Seed) -> impl Iterator<Item = &[u8]> {
+    let places = (from..segment.len()).step_by(ALIGNMENT).map(|at| &segment[at..]);
+    places.filter(move |bytes| number(bytes, seed).is_some_and(|number| number > last))
 }
 
 /// The frame at the beginning of the bytes and how many it takes.
 fn read(bytes: &[u8], seed: Seed) -> Option<(Frame<'_>, usize)> {
-    let number = number(bytes)?;
+    let number = number(bytes, seed)?;
     let length = u32::from_le_bytes(bytes[4..8].try_into().ok()?) as usize;
     let checksum = u64::from_le_bytes(bytes[8..NUMBER_AT].try_into().ok()?);
     let end = HEADER_BYTES.checked_add(length)?;
@@ -116,10 +145,10 @@ fn read(bytes: &[u8], seed: Seed) -> Option<(Frame<'_>, usize)> {
 }
 
 /// The number in the header at the beginning of the bytes, if there is one: it may be no frame's.
-fn number(bytes: &[u8]) -> Option<u64> {
+fn number(bytes: &[u8], seed: Seed) -> Option<u64> {
     let header = bytes.get(..HEADER_BYTES)?;
     let number = header[NUMBER_AT..].try_into().ok()?;
-    header.starts_with(&MAGIC).then(|| u64::from_le_bytes(number))
+    header.starts_with(&seed.magic).then(|| u64::from_le_bytes(number))
 }
 
 impl<'a> Frame<'a> {
@@ -161,7 +190,11 @@ mod tests {
 
     use super::*;
 
-    const SEED: Seed = Seed(77);
+    const FIRST: Seed = Seed { number: 77, magic: FIRST_MAGIC };
+
+    fn seed() -> Seed {
+        Seed::new(77)
+    }
 
     fn delete(xid: u64) -> Change {
         Change::Delete(RecordKey::Branch(Xid(xid), BranchId(xid)))
@@ -172,7 +205,7 @@ mod tests {
         let (mut segment, mut ends, mut frame) = (Vec::new(), Vec::new(), Vec::new());
         for (batch, number) in batches.iter().zip(first..) {
             let changes: Vec<Change> = batch.iter().map(|xid| delete(*xid)).collect();
-            encode(&changes, number, SEED, &mut frame).unwrap();
+            encode(&changes, number, seed(), &mut frame).unwrap();
             ends.push(segment.len() + HEADER_BYTES + batch.len() * (1 + 17 + 4));
             segment.extend_from_slice(&frame);
         }
@@ -188,7 +221,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(batches in vec(vec(any::<u64>(), 0..5), 0..6)) {
             let (segment, _) = segment(&batches, 7);
-            let (frames, end) = scan(&segment, SEED);
+            let (frames, end) = scan(&segment, seed());
             prop_assert_eq!(end, segment.len());
             prop_assert_eq!(frames.iter().map(|frame| keys(*frame)).collect::<Vec<_>>(), batches);
         }
@@ -204,14 +237,14 @@ mod tests {
             let (mut segment, ends) = segment(&batches, 1);
             let place = place.index(segment.len());
             let whole = ends.iter().filter(|end| **end <= place).count();
-            let (cut, _) = scan(&segment[..place], SEED);
+            let (cut, _) = scan(&segment[..place], seed());
             prop_assert_eq!(cut.len(), whole);
             segment[place] ^= flip;
-            let (frames, end) = scan(&segment, SEED);
+            let (frames, end) = scan(&segment, seed());
             // Padding says nothing.
             prop_assert!(frames.len() == whole || frames.len() == ends.len());
             let last = frames.last().map_or(0, |frame| frame.number);
-            let later = has_later(&segment, end, last, SEED);
+            let later = has_later(&segment, end, last, seed());
             prop_assert_eq!(later, frames.len() + 1 < ends.len());
         }
     }
@@ -222,9 +255,9 @@ mod tests {
         let (new, ends) = segment(&[vec![4]], 4);
         let next = ends[0].next_multiple_of(ALIGNMENT);
         let mixed = [&new[..], &old[next..]].concat();
-        let (frames, end) = scan(&mixed, SEED);
+        let (frames, end) = scan(&mixed, seed());
         assert_eq!((frames.len(), end), (1, next));
-        assert!(!has_later(&mixed, end, 4, SEED));
+        assert!(!has_later(&mixed, end, 4, seed()));
     }
 
     /// Who does not know the seed cannot make one, wherever the bytes come to lie.
@@ -232,10 +265,31 @@ mod tests {
     fn a_frame_without_the_seed_is_none() {
         let (genuine, _) = segment(&[vec![1]], 1);
         let mut forged = Vec::new();
-        encode(&[delete(2)], 2, Seed(0), &mut forged).unwrap();
+        encode(&[delete(2)], 2, Seed::new(0), &mut forged).unwrap();
         let mixed = [genuine.clone(), forged].concat();
-        let (frames, end) = scan(&mixed, SEED);
+        let (frames, end) = scan(&mixed, seed());
         assert_eq!((frames.len(), end), (1, genuine.len()));
-        assert!(!has_later(&mixed, end, 1, SEED));
+        assert!(!has_later(&mixed, end, 1, seed()));
+    }
+
+    /// As many as fit, each with a long frame behind it: the checksums took minutes.
+    #[test]
+    fn beginnings_that_a_client_has_made_are_not_looked_into() {
+        let header = [&FIRST_MAGIC[..], &8_000_000_u32.to_le_bytes(), &[0; 8], &[1; 8]].concat();
+        let segment = header.repeat((16 << 20) / HEADER_BYTES);
+        let looked_into = |seed| beginnings(&segment, 0, 7, seed).count();
+        assert_eq!(looked_into(seed()), 0);
+        assert_eq!(looked_into(FIRST), segment.len() / HEADER_BYTES);
+    }
+
+    #[test]
+    fn frames_of_the_first_format_are_read_as_such() {
+        let mut segment = Vec::new();
+        encode(&[delete(1)], 1, FIRST, &mut segment).unwrap();
+        assert_eq!(segment[..4], *b"hfJ1");
+        assert_eq!(scan(&segment, FIRST).0.len(), 1);
+        assert!(has_later(&segment, 0, 0, FIRST));
+        assert_eq!(scan(&segment, seed()).0.len(), 0);
+        assert!(!has_later(&segment, 0, 0, seed()));
     }
 }

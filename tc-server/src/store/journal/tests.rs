@@ -14,7 +14,7 @@ const SEGMENT_BYTES: u64 = 2 << 10;
 const SECTOR_BYTES: usize = 512;
 
 fn mark(applied: u64) -> Mark {
-    Mark { applied, seed: Seed(77) }
+    Mark { applied, seed: Seed::new(77) }
 }
 
 /// A journal, and what is among the records.

@@ -1,0 +1,173 @@
+//! Starts of the embedded store from what an earlier process has left: a first start that was cut
+//! off, parts of a directory without the others, a disk that has failed.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use handfast_core::Epoch;
+use handfast_server::store::codec::{encode, encode_key};
+use handfast_server::store::{EmbeddedStore, Store};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::stores::{SMALL, puts, records, spawn_child};
+
+/// What the engine makes before its file `version`, which says that all is there.
+fn make_in_part(directory: &Path) {
+    let records = directory.join("records");
+    fs::create_dir_all(records.join("keyspaces")).unwrap();
+    File::create(records.join("lock")).unwrap();
+    File::create(records.join("0.jnl")).unwrap().set_len(64 << 20).unwrap();
+}
+
+async fn commit_one(directory: &Path) {
+    let store = EmbeddedStore::open_with(directory, SMALL).unwrap();
+    let (epoch, _) = store.lead(Epoch(0)).await.unwrap();
+    store.commit(epoch, puts(&records(1, 2))).await.unwrap();
+}
+
+async fn count(directory: &Path) -> usize {
+    let store = EmbeddedStore::open_with(directory, SMALL).unwrap();
+    store.lead(Epoch(0)).await.unwrap().1.len()
+}
+
+fn refusal(directory: &Path) -> String {
+    let error = EmbeddedStore::open_with(directory, SMALL).unwrap_err();
+    format!("{}: {error}", error.code())
+}
+
+/// A kill, a power cut or a full disk in the first start made every later one fail.
+#[tokio::test]
+async fn a_first_start_that_was_cut_off_is_begun_again() {
+    for version in [None, Some(""), Some("FJL")] {
+        let directory = tempfile::tempdir().unwrap();
+        make_in_part(directory.path());
+        if let Some(version) = version {
+            fs::write(directory.path().join("records/version"), version).unwrap();
+        }
+        commit_one(directory.path()).await;
+        assert_eq!(count(directory.path()).await, 3, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_first_start_is_no_obstacle() {
+    let directory = tempfile::tempdir().unwrap();
+    make_in_part(directory.path());
+    fs::rename(directory.path().join("records"), directory.path().join("records.making")).unwrap();
+    commit_one(directory.path()).await;
+    assert_eq!(count(directory.path()).await, 3);
+    assert!(!directory.path().join("records.making").exists());
+}
+
+/// Records that were made anew would have had the journal written over.
+#[tokio::test]
+async fn records_are_not_made_anew_beside_a_journal_that_is_in_use() {
+    for in_part in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        commit_one(directory.path()).await;
+        let (kept, records) = (directory.path().join("kept"), directory.path().join("records"));
+        fs::rename(&records, &kept).unwrap();
+        if in_part {
+            make_in_part(directory.path());
+        }
+        let refusal = refusal(directory.path());
+        assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
+        assert!(
+            refusal.contains("journal-0 holds batches, and records knows of none"),
+            "{refusal}"
+        );
+        if in_part {
+            fs::remove_dir_all(&records).unwrap();
+        }
+        fs::rename(&kept, &records).unwrap();
+        assert_eq!(count(directory.path()).await, 3);
+    }
+}
+
+/// As docs/operate.md says it, for whoever has lost the records.
+#[tokio::test]
+async fn an_emptied_journal_without_records_is_a_new_start() {
+    let directory = tempfile::tempdir().unwrap();
+    commit_one(directory.path()).await;
+    fs::remove_dir_all(directory.path().join("records")).unwrap();
+    for name in ["journal-0", "journal-1"] {
+        File::create(directory.path().join(name)).unwrap();
+    }
+    assert_eq!(count(directory.path()).await, 0);
+}
+
+/// What holds something is not thrown away, whatever it lacks.
+#[tokio::test]
+async fn records_without_their_version_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    commit_one(directory.path()).await;
+    let version = directory.path().join("records/version");
+    let kept = fs::read(&version).unwrap();
+    fs::remove_file(&version).unwrap();
+    let refusal = refusal(directory.path());
+    assert!(refusal.starts_with("HF-TC-STORE-OPEN"), "{refusal}");
+    fs::write(&version, kept).unwrap();
+    assert_eq!(count(directory.path()).await, 3);
+}
+
+/// After a sync that failed, the machine gives back what it may not have on its disk: the log of
+/// the records was believed, and the journal written over.
+#[tokio::test]
+async fn after_a_failed_write_the_log_of_the_records_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("records/0.jnl");
+    let file = || fs::metadata(&log).unwrap().ino();
+    let open = || drop(EmbeddedStore::open_with(directory.path(), SMALL).unwrap());
+    open();
+    let made = file();
+    open();
+    assert_eq!(file(), made, "nothing has failed");
+    let mut limited = Command::new("sh");
+    let run = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
+    limited.args(["-c", run, "sh"]).arg(std::env::current_exe().unwrap());
+    spawn_child(limited, directory.path()).wait_with_output().unwrap();
+    assert_eq!(file(), made);
+    open();
+    let rewritten = file();
+    assert_ne!(rewritten, made);
+    open();
+    assert_eq!(file(), rewritten, "once is enough");
+}
+
+/// As a program left it whose frames all began alike: what was acknowledged is there, and from then
+/// on the journal is one of today's.
+#[tokio::test]
+async fn a_journal_of_the_first_format_is_carried_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (applied, seed) = (4_u64, 77_u64);
+    {
+        let database = fjall::Database::builder(directory.path().join("records")).open().unwrap();
+        let keyspace = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
+        let mark = [applied.to_be_bytes(), seed.to_be_bytes()].concat();
+        keyspace.insert("journal", mark).unwrap();
+        database.persist(fjall::PersistMode::SyncAll).unwrap();
+    }
+    let mut covered = (applied + 1).to_le_bytes().to_vec();
+    for record in records(1, 2) {
+        let (key, value) = (encode_key(record.key()), encode(&record));
+        covered.push(u8::try_from(key.len()).unwrap());
+        covered.extend_from_slice(&key);
+        covered.extend_from_slice(&(u32::try_from(value.len()).unwrap() + 1).to_le_bytes());
+        covered.extend_from_slice(&value);
+    }
+    let length = u32::try_from(covered.len() - 8).unwrap().to_le_bytes();
+    let checksum = xxh3_64_with_seed(&covered, seed).to_le_bytes();
+    let mut segment = [&b"hfJ1"[..], &length, &checksum, &covered].concat();
+    segment.resize(usize::try_from(SMALL).unwrap(), 0);
+    fs::write(directory.path().join("journal-0"), segment).unwrap();
+    fs::write(directory.path().join("journal-1"), vec![0; usize::try_from(SMALL).unwrap()])
+        .unwrap();
+    for number in 2..=4 {
+        let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
+        let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
+        assert_eq!(found.len(), 3 * (number - 1));
+        store.commit(epoch, puts(&records(number as u64, 2))).await.unwrap();
+    }
+}
