@@ -124,7 +124,9 @@ impl StartedSaga {
     /// [`Error::Unanswered`] if that takes longer than `patience`, which says nothing about the
     /// saga; otherwise as [`report`](Self::report).
     pub async fn ended(&self, patience: Duration) -> Result<SagaReport, Error> {
-        self.get(v1::ReplyWhen::Finished, patience).await
+        let ended = self.get(v1::ReplyWhen::Finished, patience);
+        let late = |_elapsed| Err(Error::Unanswered { request: "get_saga" });
+        tokio::time::timeout(patience, ended).await.unwrap_or_else(late)
     }
 
     /// Ends the step that waits for this signal (of a child: `child/step`), and makes the payload

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use handfast::saga::{Saga, SagaStatus, SagaStep, SagaStepState};
-use handfast::{Error, Xid};
+use handfast::{Error, Handfast, Xid};
 
 use crate::at::on_every_database;
 use crate::scene::{
@@ -239,6 +239,20 @@ async fn a_signal_ends_a_step_and_a_cancel_the_saga() {
     let report = cancelled.ended(PATIENCE).await.unwrap();
     assert_eq!((report.status(), report.cause()), (SagaStatus::Compensated, "cancelled"));
     assert_all_taken_back(&stage, "cancelled").await;
+}
+
+/// It took the time of a request longer.
+#[tokio::test]
+async fn a_wait_for_an_end_takes_as_long_as_it_may() {
+    let stage = scene::<sqlx::Sqlite>().await;
+    let handfast = Handfast::connect(stage.tc.endpoint()).application("patient");
+    let handfast = handfast.request_deadline(Duration::from_secs(3600)).await.unwrap();
+    let saga = Saga::new("wait").step(SagaStep::signal("approval"));
+    let saga = handfast.start_saga("wait", saga).await.unwrap();
+    let waited = tokio::time::timeout(PATIENCE, saga.ended(Duration::from_millis(10))).await;
+    assert_eq!(waited.expect("it does not wait").unwrap_err().code(), "HF-TM-UNANSWERED");
+    saga.signal("approval", &()).await.unwrap();
+    assert_eq!(saga.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
 }
 
 /// Read from JSON, it is the saga that the builder makes: the same key finds it.
