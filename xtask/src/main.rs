@@ -43,7 +43,7 @@ enum Task {
     Services,
     /// Run the tests and everything else that a change must pass.
     Ci {
-        /// Leave the tests out: format, clippy, docs, tidy and the example only.
+        /// Leave the workspace's tests out; everything else runs.
         #[arg(long)]
         skip_tests: bool,
     },

@@ -15,7 +15,7 @@ use crate::xid::Xid;
 
 /// Before every name; the digit is the version of the form.
 const FORM: &str = "hf1/";
-/// The longest node id. It leaves MySQL, which takes 128 bytes in all, 75 bytes for the XID.
+/// The longest node id. It leaves MySQL, which takes 128 bytes in all, 74 bytes for the XID.
 const NODE_BYTES_MAX: usize = 32;
 
 /// Who made a branch: the processes that share a node id recover each other's branches.

@@ -73,6 +73,21 @@ fn a_dirty_write_is_shown_with_what_to_type() {
     expect_file!["expected/dirty_write.txt"].assert_eq(&render_transaction(&dirty(), Style::Plain));
 }
 
+// The coordinator refuses to force a step (`HF-TC-NOT-APPLICABLE`), and it was offered.
+#[test]
+fn a_step_of_a_saga_can_only_be_accepted() {
+    let mut detail = dirty();
+    let step = &mut detail.branches[0];
+    step.mode = Mode::Saga;
+    step.refusal = Some(Refusal { error: "closed for ever".to_owned(), rows: Vec::new() });
+    let shown = render_transaction(&detail, Style::Plain);
+    let (_, to_type) = shown.split_once("\nto end it\n").unwrap();
+    expect![[r#"
+        handfast tx resolve 127.0.0.1:7091:513339988905033729 641789253 accept_current   # it has been put right by hand
+    "#]]
+    .assert_eq(to_type);
+}
+
 #[test]
 fn a_terminal_gets_ruled_tables() {
     let mut detail = dirty();

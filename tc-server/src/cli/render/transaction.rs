@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Style, add_row, more, printable, status_words, table, text, word};
 use crate::admin::model::{
-    Branch, BranchState, DirtyRow, Refusal, Transaction, TransactionDetail, TransactionPage,
+    Branch, BranchState, DirtyRow, Mode, Refusal, Transaction, TransactionDetail, TransactionPage,
 };
 use crate::moment;
 
@@ -91,15 +91,19 @@ fn push_refusal(shown: &mut String, xid: &str, branch: &Branch, refusal: &Refusa
     let title = format!("branch {} needs a decision: {}", branch.id, printable(&refusal.error));
     push(shown, &title, &refusal.rows.iter().map(|row| dirty_row(row, style)).collect::<String>());
     if branch.state == BranchState::Refused {
-        let resolve = format!("handfast tx resolve {xid} {}", branch.id);
-        push(
-            shown,
-            "to end it",
-            &format!(
-                "{resolve} accept_current   # leave the rows as they are\n\
-                 {resolve} force_before     # write the before image over them"
-            ),
-        );
+        push(shown, "to end it", &resolutions(xid, branch));
+    }
+}
+
+/// What to type. A saga has no images: its step is put right by hand, or retried.
+fn resolutions(xid: &str, branch: &Branch) -> String {
+    let resolve = format!("handfast tx resolve {xid} {}", branch.id);
+    match branch.mode {
+        Mode::Saga => format!("{resolve} accept_current   # it has been put right by hand"),
+        Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => format!(
+            "{resolve} accept_current   # leave the rows as they are\n\
+             {resolve} force_before     # write the before image over them"
+        ),
     }
 }
 
