@@ -52,8 +52,13 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     let server = Server::coordinator(directory.path(), &[]).await?;
     let interval = Duration::from_secs_f64(options.minutes * 60.0 / options.points as f64);
     let pace = Pace::Open { per_second: options.rate };
-    let load =
-        Load { wire: Wire::Stream, connections: options.connections, shape: options.shape, pace };
+    let load = Load {
+        wire: Wire::Stream,
+        connections: options.connections,
+        shape: options.shape,
+        pace,
+        behind_max: None,
+    };
     let (mut report, mut course) = (Report::new("soak"), Course::default());
     let mut samples = Vec::new();
     let started = Instant::now();

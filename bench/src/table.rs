@@ -80,7 +80,7 @@ pub(crate) async fn run(options: &Options) -> Report {
 
 fn load(wire: Wire, in_flight: usize) -> Load {
     let pace = Pace::Closed { in_flight };
-    Load { wire, connections: 1, shape: Shape::of_one_row(), pace }
+    Load { wire, connections: 1, shape: Shape::of_one_row(), pace, behind_max: None }
 }
 
 impl Options {

@@ -30,6 +30,10 @@ pub(crate) struct Options {
     /// The id of its process, if it is on this machine, to see what it costs.
     #[arg(long, value_name = "ID", requires = "target")]
     target_process: Option<u32>,
+    /// Begin nothing while phase two is behind by so many branches. A server that answers commits
+    /// and puts their phase two off shows what it keeps up with.
+    #[arg(long, value_name = "BRANCHES")]
+    behind_max: Option<u64>,
     /// Connections.
     #[arg(long, default_value_t = 1)]
     connections: usize,
@@ -52,7 +56,8 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("tc");
     for pace in options.paces()? {
         let connections = options.connections.max(1);
-        let load = Load { wire: options.wire, connections, shape: options.shape, pace };
+        let Options { wire, shape, behind_max, .. } = *options;
+        let load = Load { wire, connections, shape, pace, behind_max };
         report.push(options.row(&load).await?);
     }
     Ok(report)
@@ -60,9 +65,10 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 
 /// What a row of [`once`] is called.
 pub(crate) fn name(load: &Load) -> String {
-    let Load { connections, pace, shape, wire } = load;
+    let Load { connections, pace, shape, wire, behind_max } = load;
     let over = if *connections > 1 { format!(" on {connections}") } else { String::new() };
-    format!("tc, {}, {pace}{over}, {shape}", wire.name())
+    let behind = behind_max.map(|most| format!(", at most {most} behind")).unwrap_or_default();
+    format!("tc, {}, {pace}{over}, {shape}{behind}", wire.name())
 }
 
 /// A load on a fresh coordinator.

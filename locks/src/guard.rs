@@ -1,9 +1,10 @@
 //! A lock that is held.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock::{Moment, sleep_until};
 use crate::error::{LockError, Lost, Outcome};
@@ -26,7 +27,7 @@ pub(crate) struct Held {
     pub(crate) name: LockName,
     pub(crate) token: Token,
     pub(crate) fence: Fence,
-    pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) lease: Arc<Lease>,
     pub(crate) shell: mpsc::UnboundedSender<Message>,
 }
 
@@ -35,6 +36,39 @@ pub(crate) struct Held {
 pub(crate) struct Standing {
     pub(crate) until: Until,
     pub(crate) lost: Option<Lost>,
+}
+
+/// The lease of an acquisition, as its shell and its guards know it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    standing: Mutex<Standing>,
+    changed: Notify,
+}
+
+impl Lease {
+    pub(crate) fn new(until: Until) -> Self {
+        let standing = Mutex::new(Standing { until, lost: None });
+        Self { standing, changed: Notify::new() }
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Standing)) {
+        change(&mut self.lock());
+        self.changed.notify_waiters();
+    }
+
+    fn standing(&self) -> Standing {
+        *self.lock()
+    }
+
+    /// Ends with the next change from here on.
+    fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Standing> {
+        // A panic leaves nothing half changed: each change sets one field.
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Guard {
@@ -64,7 +98,7 @@ impl Guard {
     /// Counted from when the lease was asked for, on a clock that goes on during suspension.
     #[must_use]
     pub fn deadline(&self) -> Moment {
-        self.held.standing.borrow().until.deadline
+        self.held.lease.standing().until.deadline
     }
 
     /// Whether the lock is held, as far as can be known here. It goes by the clock and needs no
@@ -87,18 +121,15 @@ impl Guard {
     /// Waits until the lock is lost. It ends before the lease can end at the backend, whether or
     /// not the backend can be reached.
     pub async fn lost(&self) -> Lost {
-        let mut standing = self.held.standing.clone();
         loop {
+            let changed = self.held.lease.changed();
             if let Some(why) = self.held.lost() {
                 return why;
             }
-            let deadline = standing.borrow_and_update().until.deadline;
+            // Where nobody renews it any more, nothing changes before the deadline.
             tokio::select! {
-                () = sleep_until(deadline) => {}
-                changed = standing.changed() => if changed.is_err() {
-                    // Nobody renews it any more.
-                    sleep_until(deadline).await;
-                },
+                () = sleep_until(self.deadline()) => {}
+                () = changed => {}
             }
         }
     }
@@ -164,7 +195,7 @@ impl Guard {
 
 impl Held {
     pub(crate) fn lost(&self) -> Option<Lost> {
-        let standing = *self.standing.borrow();
+        let standing = self.lease.standing();
         let is_over = standing.until.deadline <= Moment::now();
         standing.lost.or(is_over.then_some(standing.until.then))
     }

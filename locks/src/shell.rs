@@ -4,19 +4,20 @@
 //! hold. It goes on after the last guard is dropped, until everything is let go.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, TryFutureExt};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
 use crate::clock::{Alarm, Moment};
 use crate::error::{BackendError, LockError, Lost, Outcome};
 use crate::figures::Figures;
-use crate::guard::{Held, Standing};
+use crate::guard::{Held, Lease, Standing};
 use crate::machine::{Effect, Event, Machine, Patience, Settings, Until};
 use crate::name::{Fence, LockName, Token};
 
@@ -51,34 +52,43 @@ struct Desk {
     /// Until it is let go or lost.
     held_since: Option<Moment>,
     reply: Option<Reply>,
-    standing: Option<watch::Sender<Standing>>,
+    lease: Option<Arc<Lease>>,
     downgraded: Option<oneshot::Sender<()>>,
     ended: Option<Ended>,
 }
 
 impl Desk {
-    fn new(name: LockName, reply: Reply) -> Self {
-        let asked_at = Moment::now();
+    fn new(name: LockName, asked_at: Moment, reply: Reply) -> Self {
         Self {
             name,
             asked_at,
             held_since: None,
             reply: Some(reply),
-            standing: None,
+            lease: None,
             downgraded: None,
             ended: None,
         }
     }
 
-    fn stop_holding(&mut self, figures: &Figures) {
+    fn stop_holding(&mut self, now: Moment, figures: &Figures) {
         if let Some(since) = self.held_since.take() {
-            figures.held(Moment::now().left(since));
+            figures.held(now.left(since));
         }
     }
 }
 
+/// What has woken the shell.
+enum First {
+    /// `None` when nobody can send one any more.
+    Message(Option<Message>),
+    Answer(Event),
+    Event(Event),
+}
+
 pub(crate) struct Shell {
     machine: Machine,
+    /// When the shell was last woken: one look at the clock for all that has come together.
+    now: Moment,
     settings: Settings,
     backend: Arc<dyn Backend>,
     figures: Figures,
@@ -100,6 +110,7 @@ impl Shell {
         let (sender, inbox) = mpsc::unbounded_channel();
         let shell = Self {
             machine: Machine::new(settings.clone()),
+            now: Moment::now(),
             settings,
             figures: Figures::of(&backend),
             backend,
@@ -121,16 +132,20 @@ impl Shell {
         let (mut is_open, mut alarm) = (true, Alarm::default());
         while is_open || !self.machine.is_idle() {
             alarm.set(self.machine.next_deadline());
-            tokio::select! {
-                message = self.inbox.recv(), if is_open => match message {
-                    Some(message) => self.take(message),
-                    None => is_open = false,
-                },
-                Some(event) = self.calls.next(), if !self.calls.is_empty() => self.answered(event),
-                Some(wake) = woken.recv() => self.decide(Event::Woken(wake)),
+            let first = tokio::select! {
+                message = self.inbox.recv(), if is_open => First::Message(message),
+                Some(event) = self.calls.next(), if !self.calls.is_empty() => First::Answer(event),
+                Some(wake) = woken.recv() => First::Event(Event::Woken(wake)),
                 // The machine looks at the time itself, so an early one does nothing.
-                () = alarm.rings() => self.decide(Event::Tick),
-                () = &mut listening => {}
+                () = alarm.rings() => First::Event(Event::Tick),
+                never = &mut listening => match never {},
+            };
+            self.now = Moment::now();
+            match first {
+                First::Message(Some(message)) => self.take(message),
+                First::Message(None) => is_open = false,
+                First::Answer(event) => self.answered(event),
+                First::Event(event) => self.decide(event),
             }
             self.take_more();
             self.settle();
@@ -159,7 +174,7 @@ impl Shell {
     fn take(&mut self, message: Message) {
         match message {
             Message::Ask { number, name, share, patience, reply } => {
-                self.desks.insert(number, Desk::new(name.clone(), reply));
+                self.desks.insert(number, Desk::new(name.clone(), self.now, reply));
                 self.decide(Event::Ask { number, name, share, patience });
             }
             Message::Downgrade { number, done } => {
@@ -171,7 +186,7 @@ impl Shell {
             Message::LetGo { number, ended } => {
                 if let Some(desk) = self.desks.get_mut(&number) {
                     desk.ended = desk.ended.take().or(ended);
-                    desk.stop_holding(&self.figures);
+                    desk.stop_holding(self.now, &self.figures);
                 }
                 self.decide(Event::LetGo { number });
             }
@@ -191,7 +206,7 @@ impl Shell {
     fn decide(&mut self, event: Event) {
         // An effect may lead to an event, which begins with a list of its own.
         let mut effects = std::mem::take(&mut self.effects);
-        self.machine.decide(Moment::now(), event, &mut effects);
+        self.machine.decide(self.now, event, &mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
@@ -233,13 +248,12 @@ impl Shell {
             self.decide(Event::LetGo { number });
             return;
         };
-        let now = Moment::now();
-        self.figures.acquired(now.left(desk.asked_at));
-        desk.held_since = Some(now);
-        let (sender, standing) = watch::channel(Standing { until, lost: None });
-        desk.standing = Some(sender);
+        self.figures.acquired(self.now.left(desk.asked_at));
+        desk.held_since = Some(self.now);
+        let lease = Arc::new(Lease::new(until));
+        desk.lease = Some(Arc::clone(&lease));
         let token = Token { client: self.settings.client, number };
-        let held = Held { name: desk.name.clone(), token, fence, standing, shell };
+        let held = Held { name: desk.name.clone(), token, fence, lease, shell };
         // Unread, it comes back and is dropped here: its message finds the inbox open.
         let _ = reply.send(Ok(Arc::new(held)));
     }
@@ -248,7 +262,7 @@ impl Shell {
         self.tell(number, |standing| standing.lost = Some(why));
         self.figures.lost(why);
         if let Some(desk) = self.desks.get_mut(&number) {
-            desk.stop_holding(&self.figures);
+            desk.stop_holding(self.now, &self.figures);
             tracing::warn!(lock = %desk.name, %why, "a lock was lost");
             // Nobody answers that any more. Whoever waits for it sees that the lock is lost.
             desk.downgraded = None;
@@ -267,8 +281,8 @@ impl Shell {
     }
 
     fn tell(&self, number: u64, change: impl FnOnce(&mut Standing)) {
-        if let Some(standing) = self.desks.get(&number).and_then(|desk| desk.standing.as_ref()) {
-            standing.send_modify(change);
+        if let Some(lease) = self.desks.get(&number).and_then(|desk| desk.lease.as_ref()) {
+            lease.change(change);
         }
     }
 
@@ -329,7 +343,7 @@ async fn listen(
     figures: Figures,
     client: u128,
     wakes: mpsc::UnboundedSender<Wake>,
-) {
+) -> Infallible {
     loop {
         let Err(error) = backend.listen(client, &wakes).await;
         figures.interrupted();

@@ -151,6 +151,6 @@ pub(crate) async fn unary_once(load: &Load, measure: &Measure) -> Result<(Sample
 impl Options {
     fn load(&self, wire: Wire, in_flight: usize) -> Load {
         let pace = Pace::Closed { in_flight };
-        Load { wire, connections: self.connections, shape: self.shape, pace }
+        Load { wire, connections: self.connections, shape: self.shape, pace, behind_max: None }
     }
 }

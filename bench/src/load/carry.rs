@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use handfast_proto::v1::{ClientFrame, ServerFrame};
 
 use super::talk::Talk;
-use super::{Alarm, Arrivals, Pace, Shape, Tally, Window};
+use super::{Alarm, Arrivals, Load, Tally, Window};
 
 /// How long after the window what is under way may take to end.
 const DRAIN_WITHIN: Duration = Duration::from_secs(60);
@@ -31,13 +31,12 @@ pub(super) trait Carrier {
 /// Loads one connection for the time of the window and gives back what it counted.
 pub(super) async fn run(
     mut carrier: impl Carrier,
-    shape: Shape,
-    pace: Pace,
+    share: Load,
     window: Window,
     number: usize,
 ) -> Result<Tally> {
-    let arrivals = Arrivals::new(pace, Instant::now(), window.until);
-    let mut talk = Talk::new(shape, arrivals, window, number);
+    let arrivals = Arrivals::new(share.pace, Instant::now(), window.until);
+    let mut talk = Talk::new(&share, arrivals, window, number);
     let drained = tokio::time::sleep_until((window.until + DRAIN_WITHIN).into());
     tokio::select! {
         ended = converse(&mut carrier, &mut talk, window) => ended?,

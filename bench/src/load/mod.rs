@@ -69,6 +69,18 @@ pub(crate) struct Load {
     pub(crate) shape: Shape,
     /// Of all connections together.
     pub(crate) pace: Pace,
+    /// Nothing begins while phase two is behind by so many branches, over all connections: what is
+    /// measured then is what the server keeps up with, not what it puts off.
+    pub(crate) behind_max: Option<u64>,
+}
+
+impl Load {
+    /// What one of its connections has to do.
+    fn share(&self) -> Self {
+        let connections = self.connections as u64;
+        let behind_max = self.behind_max.map(|all| all.div_ceil(connections));
+        Self { pace: self.pace.share_of(self.connections), behind_max, ..*self }
+    }
 }
 
 /// When what happens counts.
@@ -104,10 +116,9 @@ pub(crate) async fn measure(
     length: Duration,
 ) -> Result<(Sample, f64)> {
     let window = Window::after(warm_up, length);
-    let share = load.pace.share_of(load.connections);
+    let share = load.share();
     let runs = (0..load.connections).map(|number| {
-        let task =
-            tokio::spawn(connection(target.address, load.wire, load.shape, share, window, number));
+        let task = tokio::spawn(connection(target.address, share, window, number));
         async { task.await.context("a connection's task panicked")? }
     });
     let (tallies, cost) = tokio::join!(try_join_all(runs), cost_within(target, window));
@@ -120,23 +131,21 @@ pub(crate) async fn measure(
 /// One connection's part of a load.
 async fn connection(
     address: SocketAddr,
-    wire: Wire,
-    shape: Shape,
-    pace: Pace,
+    share: Load,
     window: Window,
     number: usize,
 ) -> Result<Tally> {
     let endpoint = format!("http://{address}");
-    match wire {
+    match share.wire {
         Wire::Stream => {
             let stream = connect(endpoint, hello(number)).await?;
-            carry::run(stream, shape, pace, window, number).await
+            carry::run(stream, share, window, number).await
         }
         Wire::Seata => {
             let line = seata::Line::connect(address, &resource_id(number)).await?;
-            carry::run(line, shape, pace, window, number).await
+            carry::run(line, share, window, number).await
         }
-        Wire::Unary => unary::run(endpoint, shape, pace, window, number).await,
+        Wire::Unary => unary::run(endpoint, share, window, number).await,
     }
 }
 

@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::shape::{Shape, done, resource_id};
-use super::{Arrivals, Tally, Window};
+use super::{Arrivals, Load, Tally, Window};
 
 /// The API's limit of messages in a frame, less one for the outcomes of phase two.
 const FRAME_MESSAGES_MAX: usize = 1_000;
@@ -24,6 +24,7 @@ pub(crate) struct Talk {
     window: Window,
     arrivals: Arrivals,
     random: SmallRng,
+    behind_max: u64,
     slots: Vec<Slot>,
     free: Vec<usize>,
     outgoing: Vec<ClientMessage>,
@@ -53,9 +54,10 @@ enum Step {
 }
 
 impl Talk {
-    pub(crate) fn new(shape: Shape, arrivals: Arrivals, window: Window, number: usize) -> Self {
+    pub(crate) fn new(share: &Load, arrivals: Arrivals, window: Window, number: usize) -> Self {
         Self {
-            shape,
+            shape: share.shape,
+            behind_max: share.behind_max.unwrap_or(u64::MAX),
             resource: resource_id(number),
             window,
             arrivals,
@@ -68,9 +70,9 @@ impl Talk {
         }
     }
 
-    /// Begins what is due.
+    /// Begins what is due, unless phase two is too far behind.
     pub(crate) fn start_due(&mut self, now: Instant) {
-        loop {
+        while self.tally.behind() < self.behind_max {
             let open = self.slots.len() - self.free.len();
             let Some(due) = self.arrivals.due(now, open, &mut self.random) else { return };
             let slot = Slot { xid: String::new(), due, step: Step::Beginning };
@@ -207,7 +209,7 @@ impl Talk {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Pace;
+    use super::super::{Pace, Wire};
     use super::*;
 
     fn talk(in_flight: usize) -> (Talk, Instant) {
@@ -215,7 +217,9 @@ mod tests {
         let window = Window { from: now, until: now + Duration::from_secs(1) };
         let shape = Shape { branches: 1, ..Shape::of_one_row() };
         let arrivals = Arrivals::new(Pace::Closed { in_flight }, now, window.until);
-        (Talk::new(shape, arrivals, window, 0), now)
+        let (wire, pace) = (Wire::Stream, Pace::Closed { in_flight });
+        let share = Load { wire, connections: 1, shape, pace, behind_max: Some(2) };
+        (Talk::new(&share, arrivals, window, 0), now)
     }
 
     fn say(talk: &mut Talk, now: Instant, id: u64, body: Answer) {
@@ -250,6 +254,34 @@ mod tests {
         let tally = talk.into_tally();
         assert_eq!((tally.ended, tally.owed, tally.finished), (1, 1, 1));
         assert!(tally.errors.is_empty());
+    }
+
+    #[test]
+    fn nothing_begins_while_phase_two_is_too_far_behind() {
+        let (mut talk, now) = talk(3);
+        let end = |talk: &mut Talk, id| {
+            say(talk, now, id, Answer::Begin(v1::BeginReply { xid: "a:1".into(), timeout_ms: 1 }));
+            say(talk, now, id, Answer::RegisterBranch(v1::RegisterBranchReply::default()));
+            say(talk, now, id, Answer::End(v1::EndReply::default()));
+        };
+        talk.start_due(now);
+        assert_eq!(asked(&mut talk).len(), 3);
+        end(&mut talk, 2);
+        end(&mut talk, 3);
+        asked(&mut talk);
+        talk.start_due(now);
+        assert!(asked(&mut talk).is_empty(), "two branches are owed");
+        let branches = vec![v1::PhaseTwoBranch::default()];
+        say(
+            &mut talk,
+            now,
+            0,
+            Answer::PhaseTwo(v1::PhaseTwoCall { branches, ..Default::default() }),
+        );
+        talk.start_due(now);
+        let begun =
+            asked(&mut talk).into_iter().filter(|it| matches!(it.body, Some(Ask::Begin(_))));
+        assert_eq!(begun.count(), 2);
     }
 
     #[test]

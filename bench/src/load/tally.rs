@@ -32,7 +32,12 @@ impl Tally {
     /// Phase two of so many branches is owed from here on.
     pub(crate) fn owe(&mut self, branches: u64) {
         self.owed += branches;
-        self.behind_max = self.behind_max.max(self.owed.saturating_sub(self.finished));
+        self.behind_max = self.behind_max.max(self.behind());
+    }
+
+    /// Branches that phase two is behind by.
+    pub(crate) fn behind(&self) -> u64 {
+        self.owed.saturating_sub(self.finished)
     }
 
     /// Something went wrong.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{self, Decision};
 use rand::SeedableRng;
@@ -13,7 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::shape::{Shape, done, hello, resource_id};
-use super::{Alarm, Arrivals, Pace, Tally, Window};
+use super::{Alarm, Arrivals, Load, Pace, Tally, Window};
 
 /// How long after the window phase two may take to reach every branch.
 const DRAIN_WITHIN: Duration = Duration::from_secs(60);
@@ -32,11 +32,12 @@ struct Caller {
 /// Loads one connection for the time of the window and gives back what it counted.
 pub(super) async fn run(
     endpoint: String,
-    shape: Shape,
-    pace: Pace,
+    share: Load,
     window: Window,
     number: usize,
 ) -> Result<Tally> {
+    let Load { shape, pace, behind_max, .. } = share;
+    ensure!(behind_max.is_none(), "unary calls do not look at how far phase two is behind");
     let channel = Endpoint::from_shared(endpoint)?.tcp_nodelay(true).connect().await?;
     let client = CoordinatorClient::new(channel);
     let resource = resource_id(number).into();

@@ -16,6 +16,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisWrite, Script};
 use tokio::sync::{mpsc, oneshot};
 
 use super::node::{self, HOLDER};
+use super::script;
 use crate::backend::{Ask, Hold};
 use crate::name::{LockName, Token};
 
@@ -57,9 +58,38 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// What the lock is to say and for how long, or what it must say to be freed.
+    fn say(&self, call: &mut Cmd) {
+        match &self.step {
+            Step::Take { label, lease } => {
+                call.write_arg_fmt(format_args!("{} - {label}", self.token));
+                call.arg(*lease);
+            }
+            Step::Free => call.write_arg_fmt(format_args!("{} ", self.token)),
+        }
+    }
+
     fn answered(self, answer: Result<i64, RedisError>) {
         // Who does not wait any more need not know.
         let _ = self.answer.send(answer);
+    }
+}
+
+/// What the server runs for one request, and for several.
+#[derive(Clone, Debug)]
+pub(super) struct Scripts {
+    take_one: Script,
+    free_one: Script,
+    several: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            take_one: Script::new(&script::TAKE_ONE.concat()),
+            free_one: Script::new(&script::FREE_ONE.concat()),
+            several: Script::new(&script::SEVERAL.concat()),
+        }
     }
 }
 
@@ -68,16 +98,16 @@ impl Waiting {
 pub(super) struct Gathering(mpsc::Sender<Waiting>);
 
 impl Gathering {
-    /// Gathers for a connection until it fails or nobody is left to ask. The server runs `script`,
-    /// and does so for locks of several slots if it `crosses_slots`.
+    /// Gathers for a connection until it fails or nobody is left to ask. Locks of several slots go
+    /// together if the server `crosses_slots`.
     pub(super) fn start(
         connection: MultiplexedConnection,
-        script: Script,
+        scripts: Scripts,
         crosses_slots: bool,
     ) -> Self {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
         let limits = if crosses_slots { TOGETHER } else { ONE_BY_ONE };
-        tokio::spawn(serve(waiting, connection, Arc::new(script), limits));
+        tokio::spawn(serve(waiting, connection, Arc::new(scripts), limits));
         Self(requests)
     }
 
@@ -114,7 +144,7 @@ fn lost() -> RedisError {
 async fn serve(
     mut waiting: mpsc::Receiver<Waiting>,
     connection: MultiplexedConnection,
-    script: Arc<Script>,
+    scripts: Arc<Scripts>,
     limits: Limits,
 ) {
     let mut calls = Calls::default();
@@ -125,7 +155,7 @@ async fn serve(
                 let Some(request) = request else { break };
                 let share = (calls.requests + 1 + waiting.len()).div_ceil(limits.calls);
                 let requests = more_with(request, &mut waiting, share.min(limits.together));
-                calls.start(&connection, &script, requests).await;
+                calls.start(&connection, &scripts, requests).await;
             }
             is_alive = calls.oldest(), if calls.len() > 0 => {
                 if !is_alive {
@@ -181,11 +211,11 @@ impl Calls {
     async fn start(
         &mut self,
         connection: &MultiplexedConnection,
-        script: &Arc<Script>,
+        scripts: &Arc<Scripts>,
         requests: Vec<Waiting>,
     ) {
         let count = requests.len();
-        let mut answer = call(connection.clone(), Arc::clone(script), requests).boxed();
+        let mut answer = call(connection.clone(), Arc::clone(scripts), requests).boxed();
         let answer = match poll!(&mut answer) {
             Poll::Ready(is_alive) => future::ready(is_alive).boxed(),
             Poll::Pending => answer,
@@ -207,7 +237,7 @@ impl Calls {
 /// Answers requests with one call. Answers itself whether the connection is still of use.
 async fn call(
     mut connection: MultiplexedConnection,
-    script: Arc<Script>,
+    scripts: Arc<Scripts>,
     mut requests: Vec<Waiting>,
 ) -> bool {
     // Who has given up has let go as well, or is about to.
@@ -215,8 +245,7 @@ async fn call(
     if requests.is_empty() {
         return true;
     }
-    let answers: Result<Vec<i64>, RedisError> =
-        node::run(&mut connection, &script, &call_of(&script, &requests)).await;
+    let answers = answers(&mut connection, &scripts, &requests).await;
     let is_alive = !answers.as_ref().is_err_and(node::is_dead);
     match answers {
         Ok(answers) if answers.len() == requests.len() => {
@@ -225,7 +254,7 @@ async fn call(
             }
         }
         Err(refused) if refused.code().is_some() && requests.len() > 1 => {
-            return one_by_one(&connection, &script, requests).await;
+            return one_by_one(&connection, &scripts, requests).await;
         }
         other => {
             let incomplete = (ErrorKind::UnexpectedReturnType, "not an answer for each request");
@@ -242,29 +271,45 @@ async fn call(
 /// client may not touch: that one does not keep the others.
 fn one_by_one(
     connection: &MultiplexedConnection,
-    script: &Arc<Script>,
+    scripts: &Arc<Scripts>,
     requests: Vec<Waiting>,
 ) -> BoxFuture<'static, bool> {
-    let alone = |request| call(connection.clone(), Arc::clone(script), vec![request]);
+    let alone = |request| call(connection.clone(), Arc::clone(scripts), vec![request]);
     let calls: Vec<_> = requests.into_iter().map(alone).collect();
     future::join_all(calls).map(|are_alive| are_alive.into_iter().all(|it| it)).boxed()
 }
 
-fn call_of(script: &Script, requests: &[Waiting]) -> Cmd {
+/// One alone takes a script that does only that, and says only one thing.
+async fn answers(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    requests: &[Waiting],
+) -> Result<Vec<i64>, RedisError> {
+    let script = match requests {
+        [Waiting { step: Step::Take { .. }, .. }] => &scripts.take_one,
+        [Waiting { step: Step::Free, .. }] => &scripts.free_one,
+        several => {
+            let call = call_of_several(&scripts.several, several);
+            return node::run(connection, &scripts.several, &call).await;
+        }
+    };
+    let mut call = node::begin(script, HOLDER.len());
+    for request in requests {
+        node::keys(&mut call, &request.name, &HOLDER);
+        request.say(&mut call);
+    }
+    Ok(vec![node::run(connection, script, &call).await?])
+}
+
+fn call_of_several(script: &Script, requests: &[Waiting]) -> Cmd {
     let mut call = node::begin(script, requests.len() * HOLDER.len());
     for request in requests {
         node::keys(&mut call, &request.name, &HOLDER);
     }
-    for Waiting { token, step, .. } in requests {
-        match step {
-            Step::Take { label, lease } => {
-                call.write_arg_fmt(format_args!("{token} - {label}"));
-                call.arg(*lease);
-            }
-            Step::Free => {
-                call.write_arg_fmt(format_args!("{token} "));
-                call.arg("");
-            }
+    for request in requests {
+        request.say(&mut call);
+        if let Step::Free = request.step {
+            call.arg("");
         }
     }
     call

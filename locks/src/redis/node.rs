@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::sync::{Mutex, mpsc};
 
-use super::gather::Gathering;
+use super::gather::{Gathering, Scripts};
 use super::script;
 use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake};
 use crate::clock::Moment;
@@ -73,7 +73,7 @@ pub(super) struct Node {
     settling: Duration,
     /// A connection that says nothing for longer is of no use.
     answer_within: Duration,
-    short: Script,
+    short: Scripts,
     ask: Script,
     renew: Script,
     leave: Script,
@@ -101,7 +101,7 @@ impl Node {
             link: Mutex::new(None),
             settling,
             answer_within,
-            short: Script::new(script::SHORT),
+            short: Scripts::new(),
             ask: Script::new(&[script::COMMON, script::ASK].concat()),
             renew: Script::new(script::RENEW),
             leave: Script::new(&[script::COMMON, script::LEAVE].concat()),

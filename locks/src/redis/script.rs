@@ -9,8 +9,9 @@
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
 //! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
-//! tokens or of parts, the counter is *marked* with a `~` in front. The short script, [`SHORT`],
-//! sees by it that a lock is none of its own; the others set and remove it. What has expired by
+//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts, [`TAKE_ONE`],
+//! [`FREE_ONE`] and [`SEVERAL`], see by it that a lock is none of theirs; the others set and remove
+//! it. What has expired by
 //! itself leaves the mark behind until one of them looks.
 //!
 //! Answers, but for the short one: a positive number if granted or freed, a negative one if others
@@ -18,12 +19,9 @@
 //! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
 //! for one that is not, the caller's time of arrival, if it waits.
 
-/// All there is to do for locks as they mostly are: held by nobody or by who lets go, waited for by
-/// nobody, barred to nobody and without parts, taken as a whole. KEYS: of each lock itself and the
-/// counter. ARGV: for each what it is to say and the lease, or, to free it, the token with a space
-/// and nothing. Answers for each the fence, or 1 when it is free, or 0 with everything as it was:
-/// then it takes [`ASK`] or [`LEAVE`], which also tell what is wrong with a lock that fails here.
-pub(super) const SHORT: &str = r"
+/// What takes a lock that is held by nobody, waited for by nobody, barred to nobody and without
+/// parts, as a whole: its fence, or 0 with everything as it was.
+const TAKE_STEP: &str = r"
 local fence, counter_says
 -- As next_fence(), once for all locks of the call.
 local function look_at_clock()
@@ -40,21 +38,54 @@ local function take(lock, counter, holder, lease)
   redis.call('DEL', lock)
   return 0
 end
+";
+
+/// What frees a lock that its holder holds as a whole and of which there is nothing else: 1, or 0
+/// with everything as it was.
+const FREE_STEP: &str = r"
 local function free(lock, counter, holder)
   local held = redis.call('GET', lock)
   if not held or string.sub(held, 1, #holder) ~= holder then return 0 end
   if not tonumber(redis.call('GET', counter)) then return 0 end
   return redis.call('DEL', lock)
 end
+";
+
+/// Where a step fails, everything that is wrong with the lock is told by [`ASK`] or [`LEAVE`].
+const ATTEMPT: &str = r"
+local function attempt(step, ...)
+  local is_done, answer = pcall(step, ...)
+  return is_done and answer or 0
+end
+";
+
+/// Takes one lock. KEYS: the lock itself and the counter. ARGV: what it is to say and the lease.
+/// Answers the fence, or 0: then it takes [`ASK`].
+pub(super) const TAKE_ONE: [&str; 3] =
+    [TAKE_STEP, ATTEMPT, "return attempt(take, KEYS[1], KEYS[2], ARGV[1], ARGV[2])"];
+
+/// Frees one lock. KEYS: the lock itself and the counter. ARGV: the token with a space. Answers 1
+/// when it is free, or 0: then it takes [`LEAVE`].
+pub(super) const FREE_ONE: [&str; 3] =
+    [FREE_STEP, ATTEMPT, "return attempt(free, KEYS[1], KEYS[2], ARGV[1])"];
+
+/// Takes and frees several. KEYS: of each lock itself and the counter. ARGV: for each what it is to
+/// say and the lease, or, to free it, the token with a space and nothing. Answers for each as
+/// [`TAKE_ONE`] and [`FREE_ONE`] do; one lock whose keys are something else does not keep the
+/// others.
+pub(super) const SEVERAL: [&str; 4] = [
+    TAKE_STEP,
+    FREE_STEP,
+    ATTEMPT,
+    r"
 local answers = {}
 for at = 1, #KEYS, 2 do
   local step = ARGV[at + 1] == '' and free or take
-  -- One lock whose keys are something else does not keep the others.
-  local is_done, answer = pcall(step, KEYS[at], KEYS[at + 1], ARGV[at], ARGV[at + 1])
-  answers[#answers + 1] = is_done and answer or 0
+  answers[#answers + 1] = attempt(step, KEYS[at], KEYS[at + 1], ARGV[at], ARGV[at + 1])
 end
 return answers
-";
+",
+];
 
 /// In front of the scripts for one lock: what there is of it.
 pub(super) const COMMON: &str = r"

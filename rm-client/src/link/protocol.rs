@@ -93,7 +93,8 @@ pub struct Protocol {
     failures: u32,
     last_failure: Arc<str>,
     next_id: u64,
-    requests: BTreeMap<RequestId, Pending>,
+    /// In boxes: a tree moves what stands beside that which comes and goes.
+    requests: BTreeMap<RequestId, Box<Pending>>,
     /// Exactly the requests of `requests`, by deadline.
     deadlines: BTreeSet<(Moment, RequestId)>,
     outbox: Outbox,
@@ -157,7 +158,7 @@ impl Protocol {
         if self.reports.lets_pass(id, &ask) {
             self.outbox.push_request(id);
         }
-        self.requests.insert(id, Pending { name, ask, deadline, sent: false });
+        self.requests.insert(id, Box::new(Pending { name, ask, deadline, sent: false }));
         self.deadlines.insert((deadline, id));
         Ok(id)
     }
@@ -480,7 +481,7 @@ impl Protocol {
         }
     }
 
-    fn remove(&mut self, id: RequestId) -> Option<Pending> {
+    fn remove(&mut self, id: RequestId) -> Option<Box<Pending>> {
         let pending = self.requests.remove(&id)?;
         self.deadlines.remove(&(pending.deadline, id));
         self.outbox.remove_request(id);
