@@ -199,6 +199,15 @@ impl Writing {
     }
 }
 
+/// When requests were taken up.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// For the core.
+    now: Timestamp,
+    /// For what is measured.
+    at: Instant,
+}
+
 /// What woke the loop.
 enum Woken {
     Written(Result<(), StoreError>),
@@ -330,10 +339,15 @@ impl Running {
         }
     }
 
+    /// Decides what has come together, with one look at the clocks: they cost as much as a small
+    /// decision.
     fn decide_all(&mut self, step: &mut Step, work: VecDeque<Work>) {
+        let taken = Taken { now: self.clock.now(), at: Instant::now() };
         for work in work {
             match work {
-                Work::Request { request, destination } => self.decide(step, request, destination),
+                Work::Request { request, destination } => {
+                    self.decide(step, taken, request, destination);
+                }
                 Work::View(view) => step.view(view),
             }
         }
@@ -346,17 +360,18 @@ impl Running {
     fn decide(
         &mut self,
         step: &mut Step,
+        taken: Taken,
         request: Request,
         destination: Option<handle::Destination>,
     ) {
         let asker = request.reply_to;
         if let (Some(to), Some(destination)) = (asker, destination) {
-            self.desk.expect(to, &request.what, destination);
+            self.desk.expect(to, &request.what, destination, taken.at);
         }
         if let What::Forget { waiting } = request.what {
             self.desk.forget(waiting);
         }
-        let decided = step.decide(self.clock.now(), request);
+        let decided = step.decide(taken.now, request);
         if let (Decided::Waits, Some(asker)) = (decided, asker) {
             self.desk.waits(asker);
         }
@@ -364,8 +379,10 @@ impl Running {
 
     fn tick_if_due(&mut self, step: &mut Step) {
         let due = step.coordinator().next_deadline();
-        if due.is_some_and(|due| due <= self.clock.now()) {
-            self.decide(step, Request { reply_to: None, what: What::Tick }, None);
+        let now = self.clock.now();
+        if due.is_some_and(|due| due <= now) {
+            let taken = Taken { now, at: Instant::now() };
+            self.decide(step, taken, Request { reply_to: None, what: What::Tick }, None);
         }
     }
 

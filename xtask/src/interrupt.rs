@@ -3,7 +3,7 @@
 //! The signals are handed to one waiting thread, so nothing of ours runs in a signal handler.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -17,11 +17,11 @@ use signal_hook::iterator::Signals;
 
 use crate::say::say;
 
-/// Knows whether somebody asked to stop, and passes the wish on to the program in the foreground.
+/// Knows whether somebody asked to stop, and passes the wish on to the programs that run.
 #[derive(Debug, Clone)]
 pub(crate) struct Interrupts {
     caught: Arc<AtomicBool>,
-    foreground: Arc<Mutex<Option<Pid>>>,
+    foreground: Arc<Mutex<Vec<Pid>>>,
 }
 
 impl Interrupts {
@@ -64,31 +64,53 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Runs a program in a process group of its own, so that a stop reaches its children too.
-    fn run_for_status(&self, command: &mut Command) -> Result<ExitStatus> {
-        let mut child = {
-            let mut foreground = self.lock_foreground();
-            self.check()?;
-            let child = command.process_group(0).spawn()?;
-            *foreground = Some(Pid::from_raw(i32::try_from(child.id())?));
-            child
-        };
+    /// Runs a program to its end, as [`Self::run`], and gives what it said on standard output.
+    pub(crate) fn output(&self, command: &mut Command) -> Result<String> {
+        let line = command_line(command);
+        let (child, pid) =
+            self.start(command.stdout(Stdio::piped())).with_context(|| line.clone())?;
+        let output = child.wait_with_output();
+        self.ended(pid)?;
+        let output = output?;
+        if !output.status.success() {
+            bail!("{line}: {}", output.status);
+        }
+        String::from_utf8(output.stdout).context(line)
+    }
+
+    /// Runs a program to its end.
+    pub(crate) fn run_for_status(&self, command: &mut Command) -> Result<ExitStatus> {
+        let (mut child, pid) = self.start(command)?;
         let status = child.wait();
-        *self.lock_foreground() = None;
-        self.check()?;
+        self.ended(pid)?;
         Ok(status?)
+    }
+
+    /// Starts a program in a process group of its own, so that a stop reaches its children too.
+    fn start(&self, command: &mut Command) -> Result<(Child, Pid)> {
+        let mut foreground = self.lock_foreground();
+        self.check()?;
+        let child = command.process_group(0).spawn()?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?);
+        foreground.push(pid);
+        Ok((child, pid))
+    }
+
+    fn ended(&self, pid: Pid) -> Result<()> {
+        self.lock_foreground().retain(|other| *other != pid);
+        self.check()
     }
 
     fn stop_foreground(&self) {
         self.caught.store(true, Ordering::SeqCst);
         say("stopping");
-        if let Some(group) = *self.lock_foreground() {
+        for group in self.lock_foreground().iter() {
             // The group may have ended by itself.
-            let _ = killpg(group, Signal::SIGTERM);
+            let _ = killpg(*group, Signal::SIGTERM);
         }
     }
 
-    fn lock_foreground(&self) -> MutexGuard<'_, Option<Pid>> {
+    fn lock_foreground(&self) -> MutexGuard<'_, Vec<Pid>> {
         self.foreground.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

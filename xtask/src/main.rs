@@ -18,6 +18,7 @@ mod say;
 mod services;
 mod sim;
 mod test;
+mod test_programs;
 mod tidy;
 mod tree;
 

@@ -40,7 +40,7 @@ pub(crate) fn build(interrupts: &Interrupts) -> Result<()> {
     }
 
     let record = flag("-Cprofile-generate=", &raw);
-    let programs = compiler.build(interrupts, &recording, record)?;
+    let programs = compiler.build(interrupts, &recording, record, Linking::AsReleased)?;
     for work in WORK {
         let mut command = Command::new(programs.join("handfast-bench"));
         command.args(work.split(' ').chain(AT_ONCE.split(' ')));
@@ -48,9 +48,19 @@ pub(crate) fn build(interrupts: &Interrupts) -> Result<()> {
     }
     interrupts.run(Command::new(profdata).arg("merge").arg("-o").args([&profile, &raw]))?;
 
-    let programs = compiler.build(interrupts, &optimized, flag("-Cprofile-use=", &profile))?;
+    let profile = flag("-Cprofile-use=", &profile);
+    let programs = compiler.build(interrupts, &optimized, profile, Linking::AsOne)?;
     say(format_args!("{0}/handfast and {0}/handfast-bench are built", programs.display()));
     Ok(())
+}
+
+/// How much of a program the compiler sees at a time.
+#[derive(Clone, Copy, Debug)]
+enum Linking {
+    /// As in any release build.
+    AsReleased,
+    /// All of it, libraries included, which takes half as long again.
+    AsOne,
 }
 
 /// The compiler that cargo uses.
@@ -85,11 +95,21 @@ impl Compiler {
 
     /// Builds both programs in one go, so that both have the same libraries, and gives their
     /// folder. With a target named, flags are not for what runs while it is built.
-    fn build(&self, interrupts: &Interrupts, folder: &Path, flag: OsString) -> Result<PathBuf> {
+    fn build(
+        &self,
+        interrupts: &Interrupts,
+        folder: &Path,
+        flag: OsString,
+        linking: Linking,
+    ) -> Result<PathBuf> {
         let mut command = cargo();
         command.args(["build", "--release", "--target", &self.host, "--target-dir"]).arg(folder);
         command.args(["-p", "handfast-server", "-p", "handfast-bench"]).current_dir(root());
         command.env("CARGO_ENCODED_RUSTFLAGS", flags_and(flag));
+        if let Linking::AsOne = linking {
+            command.env("CARGO_PROFILE_RELEASE_LTO", "fat");
+            command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+        }
         interrupts.run(&mut command)?;
         Ok(folder.join(&self.host).join("release"))
     }

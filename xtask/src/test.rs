@@ -10,15 +10,23 @@ use handfast_test_services::Kind;
 use crate::interrupt::Interrupts;
 use crate::say::say;
 use crate::services::{Services, install};
+use crate::test_programs;
 
 /// Runs the tests of the workspace, or what `arguments` narrow them to.
 pub(crate) fn run_tests(interrupts: &Interrupts, arguments: &[String]) -> Result<()> {
     let services = Services::start(interrupts)?;
+    if arguments.is_empty() {
+        // Tests that kill a server start their own.
+        install(interrupts, &Kind::ALL)?;
+        test_programs::run_all(interrupts, services.variables())?;
+        let mut documents = cargo();
+        documents.args(["test", "--workspace", "--doc"]);
+        return interrupts.run(documents.envs(services.variables().iter().cloned()));
+    }
     let mut command = cargo();
     // One failure hides no other.
     command.args(["test", "--no-fail-fast"]);
     if !names_a_package(arguments) {
-        // Tests that kill a server start their own.
         install(interrupts, &Kind::ALL)?;
         command.arg("--workspace");
     }

@@ -60,9 +60,14 @@ impl Desk {
     }
 
     /// Remembers where a reply goes.
-    pub(crate) fn expect(&mut self, to: Correlation, what: &What, destination: Destination) {
-        let unanswered =
-            Unanswered { destination, kind: kind(what), taken_at: Instant::now(), waits: false };
+    pub(crate) fn expect(
+        &mut self,
+        to: Correlation,
+        what: &What,
+        destination: Destination,
+        taken_at: Instant,
+    ) {
+        let unanswered = Unanswered { destination, kind: kind(what), taken_at, waits: false };
         self.unanswered.insert(to, unanswered);
     }
 
@@ -82,10 +87,11 @@ impl Desk {
     pub(crate) fn let_out(&mut self, emissions: Vec<Emission>) {
         let mut filled: Vec<Arc<dyn Mailbox>> = Vec::new();
         let mut phase_two = Vec::new();
+        let now = Instant::now();
         for emission in emissions {
             match emission {
                 Emission::Effect(Effect::Reply { to, reply }) => {
-                    self.answer(to, Ok(reply), &mut filled);
+                    self.answer(to, Ok(reply), now, &mut filled);
                 }
                 Emission::Effect(
                     effect @ (Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. }),
@@ -102,12 +108,12 @@ impl Desk {
 
     /// Answers everything that is unanswered with the reason why no reply will come.
     pub(crate) fn abandon(&mut self, reason: EngineError) {
-        let mut filled = Vec::new();
+        let (mut filled, now) = (Vec::new(), Instant::now());
         let mut correlations: Vec<Correlation> = self.unanswered.keys().copied().collect();
         // In the order of asking, not of hashing: the same run gives the same answers.
         correlations.sort_unstable();
         for correlation in correlations {
-            self.answer(correlation, Err(reason), &mut filled);
+            self.answer(correlation, Err(reason), now, &mut filled);
         }
         filled.iter().for_each(|mailbox| mailbox.flush());
     }
@@ -117,10 +123,16 @@ impl Desk {
         self.phase_two.clear();
     }
 
-    fn answer(&mut self, to: Correlation, answered: Answered, filled: &mut Vec<Arc<dyn Mailbox>>) {
+    fn answer(
+        &mut self,
+        to: Correlation,
+        answered: Answered,
+        now: Instant,
+        filled: &mut Vec<Arc<dyn Mailbox>>,
+    ) {
         // Without a destination: the requester went away, which `forget` noted.
         let Some(unanswered) = self.unanswered.remove(&to) else { return };
-        self.histograms.record(&unanswered, &answered);
+        self.histograms.record(&unanswered, &answered, now);
         match unanswered.destination {
             // The caller may have gone away a moment ago.
             Destination::Caller(sender) => drop(sender.send(answered)),
@@ -146,8 +158,8 @@ impl Histograms {
         }
     }
 
-    fn record(&self, unanswered: &Unanswered, answered: &Answered) {
-        let elapsed = unanswered.taken_at.elapsed();
+    fn record(&self, unanswered: &Unanswered, answered: &Answered, now: Instant) {
+        let elapsed = now.saturating_duration_since(unanswered.taken_at);
         match unanswered.kind {
             Kind::Begin => self.begin.record(elapsed),
             Kind::Register => self.register.record(elapsed),
