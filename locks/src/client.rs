@@ -330,7 +330,7 @@ impl NewLocks {
         self
     }
 
-    /// Starts the client, whose one task runs on the current runtime.
+    /// Starts the client, whose two tasks run on the current runtime.
     ///
     /// # Errors
     /// [`LockError::Grade`] if the backend is not good enough, [`LockError::Settings`] for a lease

@@ -1,10 +1,10 @@
-//! Carries out what the machine decides: one task for all locks of a client.
+//! Carries out what the machine decides: one task for all locks of a client, and one that listens
+//! for wake-ups.
 //!
 //! It holds no lock state of its own, only the ends of channels to those who wait and those who
 //! hold. It goes on after the last guard is dropped, until everything is let go.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, TryFutureExt};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
 use crate::clock::{Alarm, Moment};
@@ -128,7 +129,10 @@ impl Shell {
     pub(crate) async fn serve(mut self) {
         let (wakes, mut woken) = mpsc::unbounded_channel();
         let (backend, figures) = (Arc::clone(&self.backend), self.figures.clone());
-        let mut listening = listen(backend, figures, self.settings.client, wakes).boxed();
+        // A task of its own, which ends with this one: here it would be looked at whenever anything
+        // else happens.
+        let mut listening = JoinSet::new();
+        listening.spawn(listen(backend, figures, self.settings.client, wakes));
         let (mut is_open, mut alarm) = (true, Alarm::default());
         while is_open || !self.machine.is_idle() {
             alarm.set(self.machine.next_deadline());
@@ -138,7 +142,6 @@ impl Shell {
                 Some(wake) = woken.recv() => First::Event(Event::Woken(wake)),
                 // The machine looks at the time itself, so an early one does nothing.
                 () = alarm.rings() => First::Event(Event::Tick),
-                never = &mut listening => match never {},
             };
             self.now = Moment::now();
             match first {
@@ -343,12 +346,12 @@ async fn listen(
     figures: Figures,
     client: u128,
     wakes: mpsc::UnboundedSender<Wake>,
-) -> Infallible {
+) {
     loop {
         let Err(error) = backend.listen(client, &wakes).await;
         figures.interrupted();
         tracing::warn!(backend = backend.name(), %error, "wake-ups are interrupted");
-        // The receiver is in this same task and lives as long.
+        // The shell ends this task when it ends.
         let _ = wakes.send(Wake::All);
         tokio::time::sleep(LISTEN_AGAIN).await;
     }

@@ -109,7 +109,8 @@ macro_rules! on_a_server {
                 let n: i64 = look.fetch_one(&mut *behind).await.unwrap();
                 increment(&pool).await;
                 let look = sqlx::query_scalar(read).bind(1_i64);
-                assert_eq!(n, look.fetch_one(&mut *behind).await.unwrap(), "it is behind");
+                let same: i64 = look.fetch_one(&mut *behind).await.unwrap();
+                assert_eq!(same, n, "it is behind");
                 let write = sqlx::query($versioned).bind(n + 1).bind(1_i64).bind(n);
                 assert_eq!(write.execute(&pool).await.unwrap().rows_affected(), 0);
                 assert_eq!(sum(&pool).await, [1, 0]);

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,11 +19,20 @@ use crate::interrupt::Interrupts;
 use crate::say::say;
 use crate::test::cargo;
 
-/// How many programs run at a time. Too few: the machine waits with them; too many: tests that look
-/// at time see a machine that stands still.
-const AT_A_TIME: usize = 3;
+/// How many programs run at a time for each core. Too few: the machine waits with them; too many:
+/// tests that look at time see a machine that stands still.
+const AT_A_TIME: usize = 2;
 /// Those that take longest, which begin first: the end of the run does not wait for one alone.
-const LONG: [&str; 0] = [];
+const LONG: [&str; 8] = [
+    "locks conformance",
+    "bench smoke",
+    "order-payment-outbox orders",
+    "rm-client outbox",
+    "crash-tests processes",
+    "rm-client differential",
+    "order-payment orders",
+    "locks line",
+];
 
 /// A program with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +62,7 @@ pub(crate) fn run_all(interrupts: &Interrupts, variables: &[(&'static str, Strin
     thread::scope(|scope| {
         let worker = |number: usize| {
             let output = outputs.path().join(number.to_string());
-            while let Some(program) = lock(&progress).left.pop() {
+            while let Some(program) = next(&progress) {
                 let mut command = Command::new(&program.executable);
                 command.current_dir(&program.folder);
                 command.envs(variables.iter().cloned());
@@ -61,7 +71,8 @@ pub(crate) fn run_all(interrupts: &Interrupts, variables: &[(&'static str, Strin
                 }
             }
         };
-        for number in 0..AT_A_TIME {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        for number in 0..cores * AT_A_TIME {
             scope.spawn(move || worker(number));
         }
     });
@@ -92,6 +103,11 @@ fn run_one(
         bail!("{status}");
     }
     Ok(())
+}
+
+/// The lock is not held while a program runs.
+fn next(progress: &Mutex<Progress>) -> Option<Program> {
+    lock(progress).left.pop()
 }
 
 fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
