@@ -36,7 +36,8 @@ use crate::say::say;
 enum Task {
     /// Install the test servers that are missing, start private ones, run every test.
     Test {
-        /// Passed on to `cargo test`; `-p NAME` narrows the run to a package.
+        /// Passed on to `cargo test`; `-p NAME` narrows the run to a package. Without any, all test
+        /// programs run, several at a time.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -1,4 +1,4 @@
-//! The test run: servers up, `cargo test`, servers down.
+//! The test run: servers up, the tests, servers down.
 
 use std::env;
 use std::io::Write;

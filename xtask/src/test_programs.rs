@@ -37,7 +37,7 @@ const LONG: [&str; 8] = [
 /// A program with tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Program {
-    /// Its package and its own name, as `handfast-locks line`.
+    /// Its package's folder and its own name, as `locks line`.
     name: String,
     executable: PathBuf,
     /// Where cargo would run it.
