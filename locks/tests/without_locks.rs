@@ -25,7 +25,8 @@ const CONNECTIONS: u32 = 8;
 const DEADLOCKS: [&str; 2] = ["40P01", "40001"];
 
 macro_rules! on_a_server {
-    ($server:ident, $pool:ty, $options:ty, $url:expr, $snapshot:literal, $id:literal, $versioned:literal) => {
+    ($server:ident, $pool:ty, $options:ty, $url:expr, $snapshot:literal, $id:literal,
+     $versioned:literal) => {
         mod $server {
             use super::*;
 
@@ -98,8 +99,8 @@ macro_rules! on_a_server {
                 assert_eq!(sum(&pool).await, [i64::try_from(WRITERS).unwrap(), 0]);
             }
 
-            /// D4: what was read where later writes do not show yet, as on a replica that is behind,
-            /// overwrites nothing. A snapshot that was begun before them stands for the replica.
+            /// D4: what was read where later writes do not show yet, as on a replica that is
+            /// behind, overwrites nothing. A snapshot that was begun before them stands for it.
             #[tokio::test]
             async fn what_was_read_behind_changes_nothing() {
                 let pool = pool().await;

@@ -9,10 +9,9 @@
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
 //! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
-//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts, [`TAKE_ONE`],
-//! [`FREE_ONE`] and [`SEVERAL`], see by it that a lock is none of theirs; the others set and remove
-//! it. What has expired by
-//! itself leaves the mark behind until one of them looks.
+//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts,
+//! [`TAKE_ONE`], [`FREE_ONE`] and [`SEVERAL`], see by it that a lock is none of theirs; the others
+//! set and remove it. What has expired by itself leaves the mark behind until one of them looks.
 //!
 //! Answers, but for the short one: a positive number if granted or freed, a negative one if others
 //! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many

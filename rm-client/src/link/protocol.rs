@@ -297,8 +297,7 @@ impl Protocol {
         }
         // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
         let Some(_) = self.hello else {
-            let hello = self.greet();
-            return Some(ClientFrame { messages: vec![hello] });
+            return Some(ClientFrame { messages: vec![self.greet()] });
         };
         let announcement = self.announce();
         let requests = &mut self.requests;
