@@ -13,7 +13,7 @@
 //! [`TAKE_ONE`], [`FREE_ONE`] and [`SEVERAL`], see by it that a lock is none of theirs; the others
 //! set and remove it. What has expired by itself leaves the mark behind until one of them looks.
 //!
-//! Answers, but for the short one: a positive number if granted or freed, a negative one if others
+//! Answers, but for the short ones: a positive number if granted or freed, a negative one if others
 //! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many
 //! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
 //! for one that is not, the caller's time of arrival, if it waits.
