@@ -160,6 +160,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What its locks are good for.
     fn grade(&self) -> Grade;
 
+    /// How long a request to ask or to leave takes at most, where the backend sees to that itself:
+    /// it fails then. The client keeps time for each request otherwise, and always where it would
+    /// wait for less.
+    fn answers_within(&self) -> Option<Duration> {
+        None
+    }
+
     /// Asks for a lock, once. Fair: a lock that is free goes to whoever waits longest, whatever
     /// share those ask for who come later, so that readers never keep a writer waiting for ever.
     ///
@@ -202,6 +209,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn grade(&self) -> Grade {
         (**self).grade()
+    }
+
+    fn answers_within(&self) -> Option<Duration> {
+        (**self).answers_within()
     }
 
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {

@@ -4,15 +4,15 @@
 //! It holds no lock state of its own, only the ends of channels to those who wait and those who
 //! hold. It goes on after the last guard is dropped, until everything is let go.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures::{FutureExt, TryFutureExt};
+use futures::FutureExt;
+use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 
 use crate::backend::{Ask, Backend, Hold, Leave, Share, Wake};
 use crate::clock::{Alarm, Moment};
@@ -92,6 +92,8 @@ pub(crate) struct Shell {
     now: Moment,
     settings: Settings,
     backend: Arc<dyn Backend>,
+    /// How long the backend takes for an answer, if it sees to that itself.
+    answers_within: Option<Duration>,
     figures: Figures,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// For the guards. Weak, so that the inbox closes when nobody outside has it any more.
@@ -113,6 +115,7 @@ impl Shell {
             machine: Machine::new(settings.clone()),
             now: Moment::now(),
             settings,
+            answers_within: backend.answers_within(),
             figures: Figures::of(&backend),
             backend,
             inbox,
@@ -289,13 +292,21 @@ impl Shell {
         }
     }
 
+    /// How long the answer to a request is waited for here, if the backend does not give up before.
+    fn limit(&self, limit: Duration) -> Option<Duration> {
+        Some(limit).filter(|limit| self.answers_within.is_none_or(|within| within > *limit))
+    }
+
+    // These call the trait object itself: the implementation for an `Arc` boxes what it returns once
+    // more.
+
     fn ask(&self, ask: Ask) {
         let backend = Arc::clone(&self.backend);
         // Half of the lease should be left of what is granted.
-        let limit = CALL_MAX.min(self.settings.lease / 2);
+        let limit = self.limit(CALL_MAX.min(self.settings.lease / 2));
         self.calls.push(
             async move {
-                let answer = within(limit, backend.ask(&ask)).await;
+                let answer = limited(limit, (*backend).ask(&ask)).await;
                 Event::Answered { number: ask.token.number, answer }
             }
             .boxed(),
@@ -306,10 +317,10 @@ impl Shell {
         let backend = Arc::clone(&self.backend);
         let lease = self.settings.lease;
         // It is sent at a third: there is room for a second one.
-        let limit = CALL_MAX.min(lease / 3);
+        let limit = Some(CALL_MAX.min(lease / 3));
         self.calls.push(
             async move {
-                let answer = within(limit, backend.renew(&holds, lease)).await;
+                let answer = limited(limit, (*backend).renew(&holds, lease)).await;
                 Event::Renewed { numbers, answer }
             }
             .boxed(),
@@ -318,13 +329,26 @@ impl Shell {
 
     fn leave(&self, leave: Leave) {
         let backend = Arc::clone(&self.backend);
+        let limit = self.limit(CALL_MAX);
         self.calls.push(
             async move {
-                let answer = within(CALL_MAX, backend.leave(&leave)).await;
+                let answer = limited(limit, (*backend).leave(&leave)).await;
                 Event::Left { number: leave.hold.token.number, answer }
             }
             .boxed(),
         );
+    }
+}
+
+/// A request as one of many that are polled together in one task, which bounds how many itself: the
+/// runtime's budget for a task would end in the middle of those that came together.
+async fn limited<T>(
+    limit: Option<Duration>,
+    call: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    match limit {
+        Some(limit) => unconstrained(within(limit, call)).await,
+        None => unconstrained(call).await,
     }
 }
 
@@ -333,11 +357,8 @@ pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
-    // Many are polled together in one task, which bounds how many itself. The runtime's budget for
-    // a task would end in the middle of those that came together.
-    tokio::task::unconstrained(tokio::time::timeout(limit, call))
-        .unwrap_or_else(|_elapsed| Err(BackendError::unanswered()))
-        .await
+    let answer = tokio::time::timeout(limit, call).await;
+    answer.unwrap_or_else(|_elapsed| Err(BackendError::unanswered()))
 }
 
 /// Listens for ever. A connection that fails costs wake-ups; whoever waits looks by himself then.

@@ -12,7 +12,7 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, PhaseTwoCall, Resource};
 
 use crate::error::{Error, Rejection};
-use crate::link::Link;
+use crate::link::{Link, Patience};
 use crate::xid::Xid;
 
 /// Carries out phase two for one resource.
@@ -64,7 +64,7 @@ impl Coordinator {
     /// # Errors
     /// As [`ask`](Self::ask).
     pub(crate) async fn begin(&self, request: v1::BeginRequest) -> Result<v1::BeginReply, Error> {
-        let answer = self.ask("begin", Ask::Begin(request), Duration::ZERO).await?;
+        let answer = self.ask("begin", Ask::Begin(request), Patience::default()).await?;
         let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
         Ok(reply)
     }
@@ -78,7 +78,7 @@ impl Coordinator {
         &self,
         request: v1::RegisterBranchRequest,
     ) -> Result<v1::RegisterBranchReply, Error> {
-        let wait = wait_of(request.wait.as_ref());
+        let wait = Patience::Beyond(wait_of(request.wait.as_ref()));
         let answer = self.ask("register_branch", Ask::RegisterBranch(request), wait).await?;
         let Answer::RegisterBranch(reply) = answer else {
             return Err(unexpected("register_branch", &answer));
@@ -95,7 +95,7 @@ impl Coordinator {
         &self,
         request: v1::TryBranchRequest,
     ) -> Result<v1::TryBranchReply, Error> {
-        let wait = Duration::from_millis(request.timeout_ms);
+        let wait = Patience::Beyond(Duration::from_millis(request.timeout_ms));
         let answer = self.ask("try_branch", Ask::TryBranch(request), wait).await?;
         let Answer::TryBranch(reply) = answer else {
             return Err(unexpected("try_branch", &answer));
@@ -111,7 +111,7 @@ impl Coordinator {
         &self,
         request: v1::CheckLocksRequest,
     ) -> Result<v1::CheckLocksReply, Error> {
-        let wait = wait_of(request.wait.as_ref());
+        let wait = Patience::Beyond(wait_of(request.wait.as_ref()));
         let answer = self.ask("check_locks", Ask::CheckLocks(request), wait).await?;
         let Answer::CheckLocks(reply) = answer else {
             return Err(unexpected("check_locks", &answer));
@@ -131,7 +131,7 @@ impl Coordinator {
         request: v1::EndRequest,
         wait: Duration,
     ) -> Result<v1::EndReply, Error> {
-        let answer = self.ask("end", Ask::End(request), wait).await?;
+        let answer = self.ask("end", Ask::End(request), Patience::Beyond(wait)).await?;
         let Answer::End(reply) = answer else { return Err(unexpected("end", &answer)) };
         Ok(reply)
     }
@@ -161,7 +161,7 @@ impl Coordinator {
         outcome: v1::PhaseOneOutcome,
     ) {
         let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
-        let Err(error) = self.ask("report_branch", report, Duration::ZERO).await else { return };
+        let Err(error) = self.ask("report_branch", report, Patience::default()).await else { return };
         // Who asks gets an error too, and ignores it if the global commits all the same.
         tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not reported");
         let is_refused = matches!(error, Error::Rejected(_));
@@ -193,7 +193,7 @@ impl Coordinator {
         &self,
         request: v1::GetStatusRequest,
     ) -> Result<v1::GetStatusReply, Error> {
-        let answer = self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await?;
+        let answer = self.ask("get_status", Ask::GetStatus(request), Patience::default()).await?;
         let Answer::GetStatus(reply) = answer else {
             return Err(unexpected("get_status", &answer));
         };
@@ -208,7 +208,7 @@ impl Coordinator {
         &self,
         request: v1::StartSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("start_saga", Ask::StartSaga(request), Duration::ZERO).await
+        self.ask_saga("start_saga", Ask::StartSaga(request), Patience::default()).await
     }
 
     /// Tells how a saga stands; `wait` is as for [`end`](Self::end).
@@ -220,7 +220,7 @@ impl Coordinator {
         request: v1::GetSagaRequest,
         wait: Duration,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("get_saga", Ask::GetSaga(request), wait).await
+        self.ask_saga("get_saga", Ask::GetSaga(request), Patience::Beyond(wait)).await
     }
 
     /// Ends a step that waits for a signal.
@@ -231,7 +231,7 @@ impl Coordinator {
         &self,
         request: v1::SignalSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("signal_saga", Ask::SignalSaga(request), Duration::ZERO).await
+        self.ask_saga("signal_saga", Ask::SignalSaga(request), Patience::default()).await
     }
 
     /// Has a saga taken back.
@@ -242,7 +242,7 @@ impl Coordinator {
         &self,
         request: v1::CancelSagaRequest,
     ) -> Result<v1::SagaReply, Error> {
-        self.ask_saga("cancel_saga", Ask::CancelSaga(request), Duration::ZERO).await
+        self.ask_saga("cancel_saga", Ask::CancelSaga(request), Patience::default()).await
     }
 
     /// Everything about sagas has one kind of answer.
@@ -250,15 +250,15 @@ impl Coordinator {
         &self,
         name: &'static str,
         ask: Ask,
-        wait: Duration,
+        patience: Patience,
     ) -> Result<v1::SagaReply, Error> {
-        let answer = self.ask(name, ask, wait).await?;
+        let answer = self.ask(name, ask, patience).await?;
         let Answer::Saga(reply) = answer else { return Err(unexpected(name, &answer)) };
         Ok(reply)
     }
 
-    /// Takes a lease of a named lock; waits for it as long as the request says, beyond the request
-    /// deadline.
+    /// Takes a lease of a named lock; waits for the answer to a request that does not wait for
+    /// `limit`, otherwise for what the request says, beyond the request deadline.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -266,9 +266,13 @@ impl Coordinator {
     pub(crate) async fn acquire_lock(
         &self,
         request: v1::AcquireLockRequest,
+        limit: Duration,
     ) -> Result<v1::AcquireLockReply, Error> {
-        let wait = Duration::from_millis(request.wait_ms);
-        let answer = self.ask("acquire_lock", Ask::AcquireLock(request), wait).await?;
+        let patience = match request.wait_ms {
+            0 => Patience::Within(limit),
+            wait_ms => Patience::Beyond(Duration::from_millis(wait_ms)),
+        };
+        let answer = self.ask("acquire_lock", Ask::AcquireLock(request), patience).await?;
         let Answer::AcquireLock(reply) = answer else {
             return Err(unexpected("acquire_lock", &answer));
         };
@@ -284,14 +288,14 @@ impl Coordinator {
         &self,
         request: v1::RenewLocksRequest,
     ) -> Result<v1::RenewLocksReply, Error> {
-        let answer = self.ask("renew_locks", Ask::RenewLocks(request), Duration::ZERO).await?;
+        let answer = self.ask("renew_locks", Ask::RenewLocks(request), Patience::default()).await?;
         let Answer::RenewLocks(reply) = answer else {
             return Err(unexpected("renew_locks", &answer));
         };
         Ok(reply)
     }
 
-    /// Ends an acquisition of a named lock.
+    /// Ends an acquisition of a named lock; waits for the answer for so long.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -299,15 +303,17 @@ impl Coordinator {
     pub(crate) async fn release_lock(
         &self,
         request: v1::ReleaseLockRequest,
+        limit: Duration,
     ) -> Result<v1::ReleaseLockReply, Error> {
-        let answer = self.ask("release_lock", Ask::ReleaseLock(request), Duration::ZERO).await?;
+        let limit = Patience::Within(limit);
+        let answer = self.ask("release_lock", Ask::ReleaseLock(request), limit).await?;
         let Answer::ReleaseLock(reply) = answer else {
             return Err(unexpected("release_lock", &answer));
         };
         Ok(reply)
     }
 
-    /// Asks who holds a named lock.
+    /// Asks who holds a named lock; waits for the answer for so long.
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
@@ -315,8 +321,10 @@ impl Coordinator {
     pub(crate) async fn find_lock(
         &self,
         request: v1::FindLockRequest,
+        limit: Duration,
     ) -> Result<v1::FindLockReply, Error> {
-        let answer = self.ask("find_lock", Ask::FindLock(request), Duration::ZERO).await?;
+        let limit = Patience::Within(limit);
+        let answer = self.ask("find_lock", Ask::FindLock(request), limit).await?;
         let Answer::FindLock(reply) = answer else { return Err(unexpected("find_lock", &answer)) };
         Ok(reply)
     }
@@ -332,17 +340,24 @@ impl Coordinator {
         self.link.close().await;
     }
 
-    /// Sends one request and waits for its answer, for the request deadline plus `wait`.
+    /// Sends one request and waits for its answer.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if it was never sent, [`Error::Unanswered`] if it was,
     /// [`Error::QueueFull`], [`Error::Closed`], and [`Error::Rejected`].
-    async fn ask(&self, name: &'static str, ask: Ask, wait: Duration) -> Result<Answer, Error> {
-        let answer = self.link.ask(name, ask, wait).await?;
-        if let Answer::Rejected(rejection) = answer {
-            return Err(Rejection::from(rejection).into());
+    fn ask(
+        &self,
+        name: &'static str,
+        ask: Ask,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Answer, Error>> {
+        let answer = self.link.ask(name, ask, patience);
+        async move {
+            match answer.await? {
+                Answer::Rejected(rejection) => Err(Rejection::from(rejection).into()),
+                answer => Ok(answer),
+            }
         }
-        Ok(answer)
     }
 }
 

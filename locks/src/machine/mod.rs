@@ -20,9 +20,11 @@ mod ticket;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::backend::{Answer, Ask, Hold, Leave, Left, Share, Wake};
 use crate::clock::Moment;
@@ -130,14 +132,15 @@ pub(crate) struct Until {
 #[derive(Debug)]
 pub(crate) struct Machine {
     settings: Settings,
-    tickets: BTreeMap<u64, Ticket>,
+    /// Gone through in no order but that of their numbers.
+    tickets: HashMap<u64, Ticket>,
     /// Exactly the tickets that have something to do at a time.
     timers: BTreeSet<(Moment, u64)>,
 }
 
 impl Machine {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, tickets: BTreeMap::new(), timers: BTreeSet::new() }
+        Self { settings, tickets: HashMap::new(), timers: BTreeSet::new() }
     }
 
     /// Decides one event. Effects are to be carried out in order.
@@ -219,7 +222,7 @@ impl Machine {
     /// Whoever could not be renewed before goes alone: one lock whose row or server does not answer
     /// must not take the others with it.
     fn renew(&self, due: &[u64], out: &mut Vec<Effect>) {
-        let has_failed = |number: &&u64| self.tickets.get(number).is_some_and(Ticket::has_failed);
+        let has_failed = |number: &&u64| self.tickets.get(*number).is_some_and(Ticket::has_failed);
         let (failed, sound): (Vec<u64>, Vec<u64>) = due.iter().partition(has_failed);
         for numbers in sound.chunks(BATCH_MAX).chain(failed.chunks(1)) {
             let tickets = numbers.iter().filter_map(|number| self.tickets.get(number));
@@ -249,7 +252,11 @@ impl Machine {
     fn woken(&mut self, now: Moment, wake: Wake, out: &mut Vec<Effect>) {
         let numbers: Vec<u64> = match wake {
             Wake::One(token) => vec![token.number],
-            Wake::All => self.tickets.keys().copied().collect(),
+            Wake::All => {
+                let mut all: Vec<u64> = self.tickets.keys().copied().collect();
+                all.sort_unstable();
+                all
+            }
         };
         for number in numbers {
             self.change(number, |ticket, settings| {

@@ -17,4 +17,4 @@ mod shell;
 pub(crate) use dial::Dialler;
 pub use event::{ConnectionId, Event, Failure, Moment, RequestId};
 pub use protocol::{Protocol, Settings};
-pub(crate) use shell::Link;
+pub(crate) use shell::{Link, Patience};

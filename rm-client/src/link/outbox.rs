@@ -27,17 +27,17 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Refuses what no frame could carry: sent, it would end the connection, and again after every
-    /// reconnect.
+    /// How long a request is on the wire, in bytes. Refuses what no frame could carry: sent, it
+    /// would end the connection, and again after every reconnect.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
-    pub(crate) fn check_size(ask: &Ask) -> Result<(), Error> {
+    pub(crate) fn size_of(ask: &Ask) -> Result<usize, Error> {
         let bytes = ask.encoded_len();
         if bytes > REQUEST_BYTES_MAX {
             return Err(Error::TooLarge { bytes, max: REQUEST_BYTES_MAX });
         }
-        Ok(())
+        Ok(bytes)
     }
 
     pub(crate) fn push_request(&mut self, id: RequestId) {
@@ -67,19 +67,19 @@ impl Outbox {
         self.requests.is_empty() && self.outcomes.is_empty()
     }
 
-    /// Takes what fits one frame, after `first`; `ask` gives the body of a request.
+    /// Takes what fits one frame, after `first`; `ask` gives the body of a request and its size.
     pub(crate) fn drain(
         &mut self,
         first: Option<ClientMessage>,
-        mut ask: impl FnMut(RequestId) -> Ask,
+        mut ask: impl FnMut(RequestId) -> (Ask, usize),
     ) -> Vec<ClientMessage> {
         let mut messages: Vec<ClientMessage> = first.into_iter().collect();
         let mut bytes: usize = messages.iter().map(Message::encoded_len).sum();
         messages.extend(self.drain_outcomes(&mut bytes));
         while messages.len() < FRAME_MESSAGES_MAX && bytes < FRAME_BYTES_FULL {
             let Some(id) = self.requests.pop_first() else { break };
-            let body = ask(id);
-            bytes += body.encoded_len();
+            let (body, size) = ask(id);
+            bytes += size;
             messages.push(ClientMessage { id: id.0, body: Some(body) });
         }
         messages

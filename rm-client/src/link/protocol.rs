@@ -20,13 +20,14 @@
 //! id. All requests of the API may be repeated; a repeated `Begin` leaves an orphan that expires.
 //! Releases of locks answered shortly before are sent again too: see [`Releases`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, ClientFrame, Resource, ServerFrame};
+use hashbrown::HashMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -76,6 +77,8 @@ enum State {
 struct Pending {
     name: &'static str,
     ask: Ask,
+    /// How long it is on the wire.
+    bytes: usize,
     deadline: Moment,
     /// Whether any connection has taken it: if so its outcome may be unknown.
     sent: bool,
@@ -93,8 +96,7 @@ pub struct Protocol {
     failures: u32,
     last_failure: Arc<str>,
     next_id: u64,
-    /// In boxes: a tree moves what stands beside that which comes and goes.
-    requests: BTreeMap<RequestId, Box<Pending>>,
+    requests: HashMap<RequestId, Pending>,
     /// Exactly the requests of `requests`, by deadline.
     deadlines: BTreeSet<(Moment, RequestId)>,
     outbox: Outbox,
@@ -122,7 +124,7 @@ impl Protocol {
             failures: 0,
             last_failure: Arc::from("not connected yet"),
             next_id: 1,
-            requests: BTreeMap::new(),
+            requests: HashMap::new(),
             deadlines: BTreeSet::new(),
             outbox: Outbox::default(),
             held: BTreeSet::new(),
@@ -153,12 +155,12 @@ impl Protocol {
         if self.requests.len() >= self.settings.requests_max && !is_report {
             return Err(Error::QueueFull { max: self.settings.requests_max });
         }
-        Outbox::check_size(&ask)?;
+        let bytes = Outbox::size_of(&ask)?;
         let id = self.fresh_id();
         if self.reports.lets_pass(id, &ask) {
             self.outbox.push_request(id);
         }
-        self.requests.insert(id, Box::new(Pending { name, ask, deadline, sent: false }));
+        self.requests.insert(id, Pending { name, ask, bytes, deadline, sent: false });
         self.deadlines.insert((deadline, id));
         Ok(id)
     }
@@ -253,7 +255,9 @@ impl Protocol {
             self.events.push_back(Event::HangUp { connection: self.connection });
         }
         self.state = State::Closed;
-        for (id, _) in std::mem::take(&mut self.requests) {
+        let mut unanswered: Vec<RequestId> = self.requests.drain().map(|(id, _)| id).collect();
+        unanswered.sort_unstable();
+        for id in unanswered {
             self.events.push_back(Event::Complete { id, result: Err(Error::Closed) });
         }
         self.deadlines.clear();
@@ -305,7 +309,7 @@ impl Protocol {
             let pending = requests.get_mut(&id).expect("a queued request is unanswered");
             pending.sent = true;
             // A copy stays: the request may have to be sent again.
-            pending.ask.clone()
+            (pending.ask.clone(), pending.bytes)
         });
         Some(ClientFrame { messages })
     }
@@ -330,6 +334,10 @@ impl Protocol {
             }
             Some(Answer::Rejected(refusal)) if refusal.code == LATER => self.hold(now, id),
             Some(Answer::ReleaseLock(reply)) => self.released(now, id, reply),
+            Some(answer @ Answer::AcquireLock(_)) => {
+                self.releases.are_stored(id);
+                self.complete(id, Ok(answer));
+            }
             Some(
                 answer @ (Answer::Begin(_)
                 | Answer::RegisterBranch(_)
@@ -338,7 +346,6 @@ impl Protocol {
                 | Answer::End(_)
                 | Answer::GetStatus(_)
                 | Answer::Saga(_)
-                | Answer::AcquireLock(_)
                 | Answer::RenewLocks(_)
                 | Answer::FindLock(_)
                 | Answer::TryBranch(_)
@@ -465,7 +472,7 @@ impl Protocol {
     fn released(&mut self, now: Moment, id: RequestId, reply: v1::ReleaseLockReply) {
         let Some(pending) = self.remove(id) else { return };
         if reply.was_held {
-            self.releases.note(now, pending.ask);
+            self.releases.note(now, RequestId(self.next_id), pending.ask);
         }
         let result = Ok(Answer::ReleaseLock(reply));
         self.events.push_back(Event::Complete { id, result });
@@ -480,7 +487,7 @@ impl Protocol {
         }
     }
 
-    fn remove(&mut self, id: RequestId) -> Option<Box<Pending>> {
+    fn remove(&mut self, id: RequestId) -> Option<Pending> {
         let pending = self.requests.remove(&id)?;
         self.deadlines.remove(&(pending.deadline, id));
         self.outbox.remove_request(id);

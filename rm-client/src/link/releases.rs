@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use handfast_proto::v1::client_message::Body as Ask;
 
-use super::event::Moment;
+use super::event::{Moment, RequestId};
 
 /// A coordinator that answers this long after a release has stored it.
 const STORED_AFTER: Duration = Duration::from_secs(1);
@@ -20,22 +20,35 @@ const RELEASES_MAX: usize = 8_192;
 /// Releases that were answered, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    answered: VecDeque<(Moment, Ask)>,
+    answered: VecDeque<Answered>,
+}
+
+#[derive(Debug)]
+struct Answered {
+    at: Moment,
+    /// The first request that was made after that.
+    next: RequestId,
+    release: Ask,
 }
 
 impl Releases {
-    /// A release was answered.
-    pub(super) fn note(&mut self, now: Moment, release: Ask) {
-        let is_stored = |(at, _): &mut (Moment, Ask)| at.after(STORED_AFTER) <= now;
-        while self.answered.pop_front_if(is_stored).is_some() {}
+    /// A release was answered; `next` is the id of the next request.
+    pub(super) fn note(&mut self, now: Moment, next: RequestId, release: Ask) {
+        while self.answered.pop_front_if(|it| it.at.after(STORED_AFTER) <= now).is_some() {}
         if self.answered.len() == RELEASES_MAX {
             self.answered.pop_front();
         }
-        self.answered.push_back((now, release));
+        self.answered.push_back(Answered { at: now, next, release });
+    }
+
+    /// A request for a lock was answered, which a coordinator does when everything is stored that
+    /// it had decided before: what was answered before this request was made is, too.
+    pub(super) fn are_stored(&mut self, request: RequestId) {
+        while self.answered.pop_front_if(|it| it.next <= request).is_some() {}
     }
 
     /// What is to be sent again.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Ask> + use<> {
-        std::mem::take(&mut self.answered).into_iter().map(|(_, release)| release)
+        std::mem::take(&mut self.answered).into_iter().map(|it| it.release)
     }
 }

@@ -4,7 +4,6 @@
 //! never over an await. One task keeps time, one more per connection reads; frames are made by the
 //! transport itself, when it is ready for one, so that whatever has been queued by then goes in it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, ClientFrame, Resource, ServerFrame};
+use hashbrown::HashMap;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, yield_now};
@@ -63,6 +63,21 @@ struct Steps {
     lanes: Lanes,
     /// What the timekeeper sleeps for.
     alarm: Option<Moment>,
+}
+
+/// How long an answer is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// For the request deadline, and so much longer.
+    Beyond(Duration),
+    /// For so long, if the request deadline is not shorter.
+    Within(Duration),
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::Beyond(Duration::ZERO)
+    }
 }
 
 /// How connecting goes, for those who wait for it.
@@ -122,20 +137,24 @@ impl Link {
         }
     }
 
-    /// Sends a request, as often as connections break, and waits for its answer at most the request
-    /// deadline plus `wait`. Dropping the future gives up the answer, not what was sent.
-    pub(crate) async fn ask(
+    /// Sends a request, as often as connections break, and waits for its answer for so long.
+    /// Dropping the future gives up the answer, not what was sent.
+    pub(crate) fn ask(
         &self,
         name: &'static str,
         ask: Ask,
-        wait: Duration,
-    ) -> Result<Answer, Error> {
+        patience: Patience,
+    ) -> impl Future<Output = Result<Answer, Error>> {
         let (waiter, answer) = oneshot::channel();
-        let id = self.submit(name, ask, wait, Some(waiter))?;
-        let mut forget = Forget { shared: &self.shared, id, armed: true };
-        let result = answer.await;
-        forget.armed = false;
-        result.unwrap_or(Err(Error::Closed))
+        // At once: the request need not be kept until somebody waits.
+        let id = self.submit(name, ask, patience, Some(waiter));
+        let forget = id.map(|id| Forget { shared: &self.shared, id, armed: true });
+        async move {
+            let mut forget = forget?;
+            let result = answer.await;
+            forget.armed = false;
+            result.unwrap_or(Err(Error::Closed))
+        }
     }
 
     /// Sends a request whose answer nobody waits for.
@@ -143,7 +162,7 @@ impl Link {
     /// # Errors
     /// When it is not taken.
     pub(crate) fn tell(&self, name: &'static str, ask: Ask) -> Result<(), Error> {
-        self.submit(name, ask, Duration::ZERO, None).map(drop)
+        self.submit(name, ask, Patience::default(), None).map(drop)
     }
 
     pub(crate) fn register_resource(&self, resource: Resource, phase_two: Arc<dyn PhaseTwo>) {
@@ -180,10 +199,13 @@ impl Link {
         &self,
         name: &'static str,
         ask: Ask,
-        wait: Duration,
+        patience: Patience,
         waiter: Option<oneshot::Sender<Result<Answer, Error>>>,
     ) -> Result<RequestId, Error> {
-        let patience = self.shared.request_deadline.saturating_add(wait);
+        let patience = match patience {
+            Patience::Beyond(wait) => self.shared.request_deadline.saturating_add(wait),
+            Patience::Within(limit) => self.shared.request_deadline.min(limit),
+        };
         self.shared.step(|steps, now| {
             let id = steps.protocol.submit(name, ask, now.after(patience))?;
             if let Some(waiter) = waiter {

@@ -33,6 +33,9 @@ const WAIT: Duration = Duration::from_secs(60 * 60);
 /// A grant that does not have to be waited for is there after a round trip. Whoever has heard
 /// nothing after this long is told who is in his way.
 const GRACE: Duration = Duration::from_millis(20);
+/// How long the end of an acquisition may take, and all else that is asked of the coordinator and
+/// not a place in a queue: less than the client of locks would wait.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 
 impl Handfast {
     /// Locks over the coordinator, as a backend for [`handfast_locks::Locks`].
@@ -136,7 +139,8 @@ impl Shared {
             token: Some(token_to_wire(*token)),
             is_doubtful: *is_doubtful,
         };
-        let reply = self.coordinator.release_lock(request).await.map_err(backend_error)?;
+        let reply = self.coordinator.release_lock(request, ANSWERED_WITHIN).await;
+        let reply = reply.map_err(backend_error)?;
         if reply.was_held {
             return Ok(Left::Freed);
         }
@@ -155,10 +159,15 @@ impl Backend for CoordinatorLocks {
         Grade::Correctness
     }
 
+    /// The connection sees to the time of every request that it carries.
+    fn answers_within(&self) -> Option<Duration> {
+        Some(GRACE + ANSWERED_WITHIN)
+    }
+
     async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
         if ask.place == Place::None {
             let (request, sent_at) = (self.request(ask, Duration::ZERO), Moment::now());
-            let reply = self.shared.coordinator.acquire_lock(request).await;
+            let reply = self.shared.coordinator.acquire_lock(request, ANSWERED_WITHIN).await;
             return answer_of(reply.map_err(backend_error)?, sent_at, true);
         }
         if self.shared.queue.hear_of(ask.token) {
@@ -172,7 +181,8 @@ impl Backend for CoordinatorLocks {
             }
             self.shared.join(Hold { name: ask.name.clone(), token: ask.token }, asking);
             let request = v1::FindLockRequest { name: ask.name.as_str().to_owned() };
-            let found = self.shared.coordinator.find_lock(request).await.map_err(backend_error)?;
+            let found = self.shared.coordinator.find_lock(request, ANSWERED_WITHIN).await;
+            let found = found.map_err(backend_error)?;
             self.shared.queue.see(ask.token, found.holder.and_then(holder_of));
         }
         let holder = self.shared.queue.seen(ask.token);

@@ -4,19 +4,19 @@
 //! Whoever waits says so from time to time; whose waiter is heard of no more is given up, whether
 //! he was granted the lock meanwhile or not.
 
-use std::collections::HashMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use handfast_proto::v1;
+use hashbrown::HashMap;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use handfast_locks::{Hold, Holder, Leave, Moment, Token, WAITER_ALIVE, Wake};
 
-use super::Shared;
+use super::{ANSWERED_WITHIN, Shared};
 use crate::error::Error;
 
 /// Every request under way, and every answer that is not fetched.
@@ -59,7 +59,11 @@ impl Shared {
     /// A request that counts from now on, and is sent when it is first polled.
     pub(super) fn asking(&self, request: v1::AcquireLockRequest) -> Asking {
         let (coordinator, sent_at) = (self.coordinator.clone(), Moment::now());
-        async move { Answered { reply: coordinator.acquire_lock(request).await, sent_at } }.boxed()
+        async move {
+            let reply = coordinator.acquire_lock(request, ANSWERED_WITHIN).await;
+            Answered { reply, sent_at }
+        }
+        .boxed()
     }
 
     /// Lets a request that is not answered at once wait here.

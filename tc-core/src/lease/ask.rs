@@ -24,9 +24,13 @@ impl Coordinator {
         if self.leases.barred.contains(wanted.token) {
             return Ok(Some(Reply::LockBusy { holder: None }));
         }
-        // Whoever asks has it still if nobody took it since his time was up.
-        self.free_ended(now, &wanted.name, Some(wanted.token), out);
-        self.grant_turns(now, &wanted.name, out);
+        // Mostly it is not, and then there is nothing in the way.
+        let is_known = self.leases.is_known(&wanted.name);
+        if is_known {
+            // Whoever asks has it still if nobody took it since his time was up.
+            self.free_ended(now, &wanted.name, Some(wanted.token), out);
+            self.grant_turns(now, &wanted.name, out);
+        }
         match self.leases.standing(wanted.token) {
             Some(Standing::Held(id)) => return self.hold_on(now, id, &wanted, out).map(Some),
             Some(Standing::Waits(id)) => return self.wait_on(now, to, id, &wanted, out),
@@ -35,7 +39,7 @@ impl Coordinator {
         if let Some(of) = self.leases.other_parts(&wanted.name, wanted.share) {
             return Err(Rejection::LockParts { name: wanted.name, of });
         }
-        if self.is_turn_of(&wanted) {
+        if !is_known || self.is_turn_of(&wanted) {
             let fence = self.grant_lease(now, wanted, out)?;
             return Ok(Some(Reply::LockGranted { fence, waited_ms: 0 }));
         }

@@ -1,5 +1,6 @@
 //! All leases and all requests that wait for one, with what must always agree with them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -90,6 +91,11 @@ impl Leases {
     pub(super) fn of_global(&self, xid: Xid) -> impl Iterator<Item = Standing> + '_ {
         let first = (xid, Standing::Held(LeaseId(0)));
         self.by_xid.range(first..).take_while(move |(of, _)| *of == xid).map(|&(_, it)| it)
+    }
+
+    /// Whether a lock is held or waited for.
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.locks.contains_key(name)
     }
 
     /// The leases of a lock.
@@ -256,11 +262,11 @@ impl Leases {
         Some(turn)
     }
 
-    fn leave(&mut self, name: &str, leave: impl FnOnce(&mut NamedLock) -> bool) {
-        let Some(lock) = self.locks.get_mut(name) else { return };
-        leave(lock);
-        if *lock == NamedLock::default() {
-            self.locks.remove(name);
+    fn leave(&mut self, name: &Arc<str>, leave: impl FnOnce(&mut NamedLock) -> bool) {
+        let Entry::Occupied(mut lock) = self.locks.entry(Arc::clone(name)) else { return };
+        leave(lock.get_mut());
+        if *lock.get() == NamedLock::default() {
+            lock.remove();
         }
     }
 
