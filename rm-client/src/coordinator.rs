@@ -353,10 +353,11 @@ impl Coordinator {
     ) -> impl Future<Output = Result<Answer, Error>> {
         let answer = self.link.ask(name, ask, patience);
         async move {
-            match answer.await? {
-                Answer::Rejected(rejection) => Err(Rejection::from(rejection).into()),
-                answer => Ok(answer),
+            let answer = answer.await?;
+            if let Answer::Rejected(rejection) = answer {
+                return Err(Rejection::from(rejection).into());
             }
+            Ok(answer)
         }
     }
 }

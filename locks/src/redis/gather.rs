@@ -3,10 +3,11 @@
 //!
 //! Starting a script costs the server more than what this one does for a lock, and so does a
 //! message each way. One alone is sent at once; under load a call carries what has come while the
-//! calls before it were under way.
+//! calls before it were under way. Where there is mostly one alone, whoever asks sends it himself.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use futures::future::{self, BoxFuture, FutureExt};
@@ -36,6 +37,9 @@ const ONE_BY_ONE: Limits = Limits { calls: 128, together: 1 };
 /// How often those who were answered have a turn before others are answered: they, the client's
 /// shell before and after them, and once more.
 const TURNS_MAX: usize = 4;
+/// How many requests in a row must have been alone for the next one not to stand in line. Only then:
+/// an odd one beside the calls of many makes these small and the server wait.
+const ALONE_ENOUGH: usize = 8;
 /// How many requests wait for a call; who comes then waits for room.
 const WAITING_MAX: usize = 1024;
 
@@ -48,54 +52,92 @@ enum Step {
     Free,
 }
 
-/// A request that waits for its answer.
+/// What is asked for.
 #[derive(Debug)]
-struct Waiting {
+struct Request {
     name: LockName,
     token: Token,
     step: Step,
+}
+
+impl Request {
+    /// Whose lock it is, and, if it is to be taken, what it says and for how long.
+    fn say(&self, call: &mut Cmd) {
+        call.write_arg_fmt(self.token);
+        if let Step::Take { label, lease } = &self.step {
+            call.write_arg_fmt(format_args!("- {label}"));
+            call.arg(*lease);
+        }
+    }
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+struct Waiting {
+    request: Request,
     answer: oneshot::Sender<Result<i64, RedisError>>,
 }
 
 impl Waiting {
-    /// What the lock is to say and for how long, or what it must say to be freed.
-    fn say(&self, call: &mut Cmd) {
-        match &self.step {
-            Step::Take { label, lease } => {
-                call.write_arg_fmt(format_args!("{} - {label}", self.token));
-                call.arg(*lease);
-            }
-            Step::Free => call.write_arg_fmt(format_args!("{} ", self.token)),
-        }
-    }
-
     fn answered(self, answer: Result<i64, RedisError>) {
         // Who does not wait any more need not know.
         let _ = self.answer.send(answer);
     }
 }
 
-/// What the server runs for one request, and for several.
+/// What the server runs for one request, and for several. To free one takes no script.
 #[derive(Clone, Debug)]
 pub(super) struct Scripts {
     take_one: Script,
-    free_one: Script,
     several: Script,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            take_one: Script::new(&script::TAKE_ONE.concat()),
-            free_one: Script::new(&script::FREE_ONE.concat()),
-            several: Script::new(&script::SEVERAL.concat()),
+            take_one: Script::new(script::TAKE_ONE),
+            several: Script::new(script::SEVERAL),
         }
     }
 }
 
 /// Where requests gather for one connection. A clone leads to the same.
 #[derive(Clone, Debug)]
-pub(super) struct Gathering(mpsc::Sender<Waiting>);
+pub(super) struct Gathering {
+    line: mpsc::Sender<Waiting>,
+    connection: MultiplexedConnection,
+    scripts: Arc<Scripts>,
+    crowd: Arc<Crowd>,
+}
+
+/// How many ask at a time.
+#[derive(Debug, Default)]
+struct Crowd {
+    unanswered: AtomicUsize,
+    alone_in_a_row: AtomicUsize,
+}
+
+impl Crowd {
+    /// A request begins; whether it mostly has been alone.
+    fn enter(&self) -> (Unanswered<'_>, bool) {
+        let in_a_row = if self.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.alone_in_a_row.fetch_add(1, Ordering::Relaxed)
+        } else {
+            self.alone_in_a_row.store(0, Ordering::Relaxed);
+            0
+        };
+        (Unanswered(&self.unanswered), in_a_row >= ALONE_ENOUGH)
+    }
+}
+
+/// Counts a request for as long as it is not answered.
+struct Unanswered<'c>(&'c AtomicUsize);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Gathering {
     /// Gathers for a connection until it fails or nobody is left to ask. Locks of several slots go
@@ -107,31 +149,36 @@ impl Gathering {
     ) -> Self {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
         let limits = if crosses_slots { TOGETHER } else { ONE_BY_ONE };
-        tokio::spawn(serve(waiting, connection, Arc::new(scripts), limits));
-        Self(requests)
+        let scripts = Arc::new(scripts);
+        tokio::spawn(serve(waiting, connection.clone(), Arc::clone(&scripts), limits));
+        Self { line: requests, connection, scripts, crowd: Arc::default() }
     }
 
     /// Whether both lead to the same connection.
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.0.same_channel(&other.0)
+        self.line.same_channel(&other.line)
     }
 
     /// The fence of a lock that was taken, or 0.
     pub(super) async fn take(&self, ask: &Ask) -> Result<i64, RedisError> {
         let step =
             Step::Take { label: Arc::clone(&ask.label), lease: node::milliseconds(ask.lease) };
-        self.request(&ask.name, ask.token, step).await
+        self.request(Request { name: ask.name.clone(), token: ask.token, step }).await
     }
 
     /// 1 for a lock that was freed, or 0.
     pub(super) async fn free(&self, hold: &Hold) -> Result<i64, RedisError> {
-        self.request(&hold.name, hold.token, Step::Free).await
+        let (name, token) = (hold.name.clone(), hold.token);
+        self.request(Request { name, token, step: Step::Free }).await
     }
 
-    async fn request(&self, name: &LockName, token: Token, step: Step) -> Result<i64, RedisError> {
+    async fn request(&self, request: Request) -> Result<i64, RedisError> {
+        let (_unanswered, is_alone) = self.crowd.enter();
+        if is_alone {
+            return alone(&mut self.connection.clone(), &self.scripts, &request).await;
+        }
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { name: name.clone(), token, step, answer };
-        self.0.send(waiting).await.map_err(|_| lost())?;
+        self.line.send(Waiting { request, answer }).await.map_err(|_| lost())?;
         answered.await.unwrap_or_else(|_| Err(lost()))
     }
 }
@@ -285,31 +332,42 @@ async fn answers(
     scripts: &Scripts,
     requests: &[Waiting],
 ) -> Result<Vec<i64>, RedisError> {
-    let script = match requests {
-        [Waiting { step: Step::Take { .. }, .. }] => &scripts.take_one,
-        [Waiting { step: Step::Free, .. }] => &scripts.free_one,
-        several => {
-            let call = call_of_several(&scripts.several, several);
-            return node::run(connection, &scripts.several, &call).await;
-        }
-    };
-    let mut call = node::begin(script, HOLDER.len());
-    for request in requests {
-        node::keys(&mut call, &request.name, &HOLDER);
-        request.say(&mut call);
+    if let [Waiting { request, .. }] = requests {
+        return Ok(vec![alone(connection, scripts, request).await?]);
     }
-    Ok(vec![node::run(connection, script, &call).await?])
+    let call = call_of_several(&scripts.several, requests);
+    node::run(connection, &scripts.several, &call).await
+}
+
+async fn alone(
+    connection: &mut MultiplexedConnection,
+    scripts: &Scripts,
+    request: &Request,
+) -> Result<i64, RedisError> {
+    match request.step {
+        Step::Take { .. } => {
+            let mut call = node::call_of(&scripts.take_one, &request.name, &HOLDER);
+            request.say(&mut call);
+            node::run(connection, &scripts.take_one, &call).await
+        }
+        Step::Free => {
+            let mut call = redis::cmd("HDEL");
+            node::keys(&mut call, &request.name, &HOLDER[..1]);
+            request.say(&mut call);
+            call.query_async(connection).await
+        }
+    }
 }
 
 fn call_of_several(script: &Script, requests: &[Waiting]) -> Cmd {
     let mut call = node::begin(script, requests.len() * HOLDER.len());
-    for request in requests {
+    for Waiting { request, .. } in requests {
         node::keys(&mut call, &request.name, &HOLDER);
     }
-    for request in requests {
+    for Waiting { request, .. } in requests {
         request.say(&mut call);
         if let Step::Free = request.step {
-            call.arg("");
+            call.arg("").arg("");
         }
     }
     call

@@ -47,7 +47,7 @@ const FENCE: &str = ":fence";
 const SHARES: &str = ":shares";
 const LABELS: &str = ":labels";
 
-/// The keys of a lock that is held as a whole.
+/// The keys of a lock that is held as a whole: what it says, and its counter.
 pub(super) const HOLDER: [&str; 2] = ["", FENCE];
 /// All keys of a lock.
 const PARTS: [&str; 8] =
@@ -332,7 +332,7 @@ pub(super) async fn run<T: FromRedisValue>(
     call.query_async(connection).await
 }
 
-fn call_of(script: &Script, name: &LockName, parts: &[&str]) -> Cmd {
+pub(super) fn call_of(script: &Script, name: &LockName, parts: &[&str]) -> Cmd {
     let mut call = begin(script, parts.len());
     keys(&mut call, name, parts);
     call

@@ -1,97 +1,93 @@
 //! What Redis does for a lock. A script runs alone, and all of it lasts or none.
 //!
-//! KEYS: the lock, which says who holds all of it and expires with the lease: his token, the fence
-//! that several nodes have agreed on for it or `-`, and his label, with spaces in between; the
-//! counter of fences, which never expires; the queue, tokens by time of arrival; the same tokens by
-//! until when they are alive; tokens that are refused, by until when; those who hold parts, tokens
-//! by until when; their labels, and in the field without a name how many parts there are; the fence
-//! that they have in common, which goes with the last of them.
+//! KEYS: the lock, a hash with one field, which is the token of whoever holds all of it, and expires
+//! with the lease: the fence that several nodes have agreed on for it or `-`, and his label, with a
+//! space in between; the counter of fences, which never expires; the queue, tokens by time of
+//! arrival; the same tokens by until when they are alive; tokens that are refused, by until when;
+//! those who hold parts, tokens by until when; their labels, and in the field without a name how
+//! many parts there are; the fence that they have in common, which goes with the last of them.
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
 //! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
-//! tokens or of parts, the counter is *marked* with a `~` in front. The short scripts,
-//! [`TAKE_ONE`], [`FREE_ONE`] and [`SEVERAL`], see by it that a lock is none of theirs; the others
-//! set and remove it. What has expired by itself leaves the mark behind until one of them looks.
+//! tokens or of parts, the counter is *marked* with a `~` in front; as long as there may be a
+//! queue, so is the token of the holder. The short ways, [`TAKE_ONE`], [`SEVERAL`] and `HDEL`, see
+//! by it that a lock is none of theirs; the scripts for one lock set and remove the marks. What has
+//! expired by itself leaves them behind until one of these looks.
 //!
 //! Answers, but for the short ones: a positive number if granted or freed, a negative one if others
 //! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many
 //! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
 //! for one that is not, the caller's time of arrival, if it waits.
 
-/// What takes a lock that is held by nobody, waited for by nobody, barred to nobody and without
-/// parts, as a whole: its fence, or 0 with everything as it was.
-const TAKE_STEP: &str = r"
+/// Takes a lock that is held by nobody, waited for by nobody, barred to nobody and without parts, as
+/// a whole. KEYS: the lock itself and the counter. ARGV: the token, what the lock is to say, the
+/// lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
+pub(super) const TAKE_ONE: &str = r"
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+-- As next_fence().
+local time = redis.call('TIME')
+local fence = time[1] * 1000000 + time[2]
+local last = redis.pcall('GETSET', KEYS[2], string.format('%.0f', fence))
+if last then
+  if type(last) ~= 'string' then return 0 end
+  if (tonumber(last) or fence) >= fence then
+    redis.call('SET', KEYS[2], last)
+    return 0
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return fence
+";
+
+/// Takes several as [`TAKE_ONE`] does, with one look at the clock, and frees several that their
+/// holders hold as a whole, as long as nobody waits for them. KEYS: of each lock itself and the
+/// counter. ARGV: for each the token, what the lock is to say, the lease, or the token and twice
+/// nothing to free it. Answers for each the fence or 1, or 0 with everything as it was: then it takes
+/// [`ASK`] or [`LEAVE`], which also tell what is wrong where keys are something else.
+pub(super) const SEVERAL: &str = r"
 local fence, counter_says
--- As next_fence(), once for all locks of the call.
 local function look_at_clock()
   local time = redis.call('TIME')
   fence = time[1] * 1000000 + time[2]
   counter_says = string.format('%.0f', fence)
 end
-local function take(lock, counter, holder, lease)
-  if not redis.call('SET', lock, holder, 'NX', 'PX', lease) then return 0 end
+local function take(lock, counter, token, says, lease)
+  if redis.call('EXISTS', lock) == 1 then return 0 end
   if not fence then look_at_clock() end
-  local last = redis.call('GETSET', counter, counter_says) or '0'
-  if (tonumber(last) or fence) < fence then return fence end
-  redis.call('SET', counter, last)
-  redis.call('DEL', lock)
-  return 0
+  local last = redis.pcall('GETSET', counter, counter_says)
+  if last then
+    if type(last) ~= 'string' then return 0 end
+    if (tonumber(last) or fence) >= fence then
+      redis.call('SET', counter, last)
+      return 0
+    end
+  end
+  redis.call('HSET', lock, token, says)
+  redis.call('PEXPIRE', lock, lease)
+  return fence
 end
-";
-
-/// What frees a lock that its holder holds as a whole and of which there is nothing else: 1, or 0
-/// with everything as it was.
-const FREE_STEP: &str = r"
-local function free(lock, counter, holder)
-  local held = redis.call('GET', lock)
-  if not held or string.sub(held, 1, #holder) ~= holder then return 0 end
-  if not tonumber(redis.call('GET', counter)) then return 0 end
-  return redis.call('DEL', lock)
+local function free(lock, token)
+  local freed = redis.pcall('HDEL', lock, token)
+  return type(freed) == 'number' and freed or 0
 end
-";
-
-/// Where a step fails, everything that is wrong with the lock is told by [`ASK`] or [`LEAVE`].
-const ATTEMPT: &str = r"
-local function attempt(step, ...)
-  local is_done, answer = pcall(step, ...)
-  return is_done and answer or 0
-end
-";
-
-/// Takes one lock. KEYS: the lock itself and the counter. ARGV: what it is to say and the lease.
-/// Answers the fence, or 0: then it takes [`ASK`].
-pub(super) const TAKE_ONE: [&str; 3] =
-    [TAKE_STEP, ATTEMPT, "return attempt(take, KEYS[1], KEYS[2], ARGV[1], ARGV[2])"];
-
-/// Frees one lock. KEYS: the lock itself and the counter. ARGV: the token with a space. Answers 1
-/// when it is free, or 0: then it takes [`LEAVE`].
-pub(super) const FREE_ONE: [&str; 3] =
-    [FREE_STEP, ATTEMPT, "return attempt(free, KEYS[1], KEYS[2], ARGV[1])"];
-
-/// Takes and frees several. KEYS: of each lock itself and the counter. ARGV: for each what it is to
-/// say and the lease, or, to free it, the token with a space and nothing. Answers for each as
-/// [`TAKE_ONE`] and [`FREE_ONE`] do; one lock whose keys are something else does not keep the
-/// others.
-pub(super) const SEVERAL: [&str; 4] = [
-    TAKE_STEP,
-    FREE_STEP,
-    ATTEMPT,
-    r"
 local answers = {}
-for at = 1, #KEYS, 2 do
-  local step = ARGV[at + 1] == '' and free or take
-  answers[#answers + 1] = attempt(step, KEYS[at], KEYS[at + 1], ARGV[at], ARGV[at + 1])
+for at = 1, #KEYS / 2 do
+  local lock, counter = KEYS[at * 2 - 1], KEYS[at * 2]
+  local token, says, lease = ARGV[at * 3 - 2], ARGV[at * 3 - 1], ARGV[at * 3]
+  answers[at] = lease == '' and free(lock, token) or take(lock, counter, token, says, lease)
 end
 return answers
-",
-];
+";
 
 /// In front of the scripts for one lock: what there is of it.
 pub(super) const COMMON: &str = r"
 local token = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local owner, agreed, label = string.match(redis.call('GET', KEYS[1]) or '', '^(%S+) (%S+) (.*)$')
+local held = redis.call('HGETALL', KEYS[1])
+local owner = string.match(held[1] or '', '^~?(.+)$')
+local agreed, label = string.match(held[2] or '', '^(%S+) (.*)$')
 local function forget_ended()
   for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
     redis.call('ZREM', KEYS[3], dead)
@@ -117,12 +113,22 @@ end
 local function last_fence()
   return tonumber(string.match(redis.call('GET', KEYS[2]) or '0', '%d+'))
 end
--- At the end of every script that may change what the mark is about.
-local function mark_counter()
+local function marked(value, is_marked)
+  return (is_marked and '~' or '') .. string.match(value, '[^~]+')
+end
+-- At the end of every script that may change what the marks are about.
+local function set_marks()
+  local is_awaited = redis.call('EXISTS', KEYS[3]) > 0
+  local is_busy = is_awaited or redis.call('EXISTS', KEYS[5], KEYS[6], KEYS[8]) > 0
   local counter = redis.call('GET', KEYS[2]) or '0'
-  local marked = string.match(counter, '%d+')
-  if redis.call('EXISTS', KEYS[3], KEYS[5], KEYS[6], KEYS[8]) > 0 then marked = '~' .. marked end
-  if marked ~= counter then redis.call('SET', KEYS[2], marked) end
+  local counter_says = marked(counter, is_busy)
+  if counter_says ~= counter then redis.call('SET', KEYS[2], counter_says) end
+  local field = redis.call('HKEYS', KEYS[1])[1]
+  local field_says = field and marked(field, is_awaited)
+  if field_says ~= field then
+    redis.call('HSET', KEYS[1], field_says, redis.call('HGET', KEYS[1], field))
+    redis.call('HDEL', KEYS[1], field)
+  end
 end
 ";
 
@@ -139,7 +145,9 @@ local function next_fence()
   return fence
 end
 local function hold_all(agreed, label)
-  redis.call('SET', KEYS[1], token .. ' ' .. agreed .. ' ' .. label, 'PX', ARGV[2])
+  redis.call('DEL', KEYS[1])
+  redis.call('HSET', KEYS[1], token, agreed .. ' ' .. label)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 local function hold_part(fence)
   redis.call('ZADD', KEYS[6], string.format('%.0f', now + ARGV[2]), token)
@@ -217,7 +225,7 @@ local function ask()
   return { 0, owner or '', label, left, ahead, arrival }
 end
 local answer = ask()
-mark_counter()
+set_marks()
 return answer
 ";
 
@@ -231,7 +239,7 @@ for at = 1, #KEYS / 3 do
   local lock, shares, labels = KEYS[at * 3 - 2], KEYS[at * 3 - 1], KEYS[at * 3]
   local token = ARGV[at + 1]
   held[at] = 0
-  if string.match(redis.call('GET', lock) or '', '^%S+') == token then
+  if redis.call('HEXISTS', lock, token) + redis.call('HEXISTS', lock, '~' .. token) > 0 then
     redis.call('PEXPIRE', lock, ARGV[1])
     held[at] = 1
   elseif tonumber(redis.call('ZSCORE', shares, token) or '0') > now then
@@ -272,6 +280,6 @@ local function leave()
   return { freed, holder or '', label, left, 0, 0 }
 end
 local answer = leave()
-mark_counter()
+set_marks()
 return answer
 ";
