@@ -4,6 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::barred::Barred;
 use super::record::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken};
 use super::turn::{Turn, TurnId};
@@ -13,15 +15,16 @@ use crate::{Correlation, Timestamp, Xid};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
     pub(super) locks: BTreeMap<Arc<str>, NamedLock>,
-    leases: BTreeMap<LeaseId, LeaseRecord>,
+    /// As the other maps without an order, never gone through where that would show.
+    leases: HashMap<LeaseId, LeaseRecord>,
     turns: BTreeMap<TurnId, Turn>,
     last_turn: TurnId,
-    by_token: BTreeMap<LockToken, Standing>,
+    by_token: HashMap<LockToken, Standing>,
     /// Of those that a global owns or waits for.
     by_xid: BTreeSet<(Xid, Standing)>,
     frees: BTreeSet<(Timestamp, LeaseId)>,
     deadlines: BTreeSet<(Timestamp, TurnId)>,
-    by_correlation: BTreeMap<Correlation, TurnId>,
+    by_correlation: HashMap<Correlation, TurnId>,
     pub(super) barred: Barred,
 }
 
@@ -200,7 +203,8 @@ impl Leases {
 
     /// Gives each lease its whole length anew.
     pub(crate) fn begin_anew(&mut self, now: Timestamp) {
-        let ids: Vec<LeaseId> = self.leases.keys().copied().collect();
+        let mut ids: Vec<LeaseId> = self.leases.keys().copied().collect();
+        ids.sort_unstable();
         for id in ids {
             self.change(id, |lease| lease.begin_anew(now));
         }
