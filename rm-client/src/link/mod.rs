@@ -6,6 +6,7 @@
 
 mod dial;
 mod event;
+mod frame;
 mod lanes;
 mod outbox;
 mod protocol;
@@ -16,5 +17,6 @@ mod shell;
 
 pub(crate) use dial::Dialler;
 pub use event::{ConnectionId, Event, Failure, Moment, RequestId};
+pub use frame::Frame;
 pub use protocol::{Protocol, Settings};
 pub(crate) use shell::{Link, Patience};

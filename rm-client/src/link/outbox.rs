@@ -10,12 +10,15 @@ use handfast_proto::v1::{BranchOutcome, ClientMessage, PhaseTwoOutcome};
 use prost::Message;
 
 use super::event::RequestId;
+use super::frame::Frame;
 use crate::error::Error;
 
 /// The API's limit of messages in a frame.
 const FRAME_MESSAGES_MAX: usize = 1_024;
 /// A frame is closed when it has reached this size, in bytes; the transport's limit is 4 MiB.
 const FRAME_BYTES_FULL: usize = 1 << 20;
+/// The room that is made for each request of a frame, in bytes.
+const REQUEST_BYTES_USUAL: usize = 128;
 /// The largest request, in bytes, so that a full frame and one request fit the transport.
 const REQUEST_BYTES_MAX: usize = 2 << 20;
 
@@ -27,17 +30,17 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// How long a request is on the wire, in bytes. Refuses what no frame could carry: sent, it
-    /// would end the connection, and again after every reconnect.
+    /// Refuses what no other frame could carry: sent, it would end the connection, and again after
+    /// every reconnect.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
-    pub(crate) fn size_of(ask: &Ask) -> Result<usize, Error> {
-        let bytes = ask.encoded_len();
+    pub(crate) fn check_size(request: &Frame) -> Result<(), Error> {
+        let bytes = request.len();
         if bytes > REQUEST_BYTES_MAX {
             return Err(Error::TooLarge { bytes, max: REQUEST_BYTES_MAX });
         }
-        Ok(bytes)
+        Ok(())
     }
 
     pub(crate) fn push_request(&mut self, id: RequestId) {
@@ -67,29 +70,32 @@ impl Outbox {
         self.requests.is_empty() && self.outcomes.is_empty()
     }
 
-    /// Takes what fits one frame, after `first`; `ask` gives the body of a request and its size.
+    /// Takes what fits one frame, after `first`; `append` puts a request to it.
     pub(crate) fn drain(
         &mut self,
         first: Option<ClientMessage>,
-        mut ask: impl FnMut(RequestId) -> (Ask, usize),
-    ) -> Vec<ClientMessage> {
-        let mut messages: Vec<ClientMessage> = first.into_iter().collect();
-        let mut bytes: usize = messages.iter().map(Message::encoded_len).sum();
-        messages.extend(self.drain_outcomes(&mut bytes));
-        while messages.len() < FRAME_MESSAGES_MAX && bytes < FRAME_BYTES_FULL {
-            let Some(id) = self.requests.pop_first() else { break };
-            let (body, size) = ask(id);
-            bytes += size;
-            messages.push(ClientMessage { id: id.0, body: Some(body) });
+        mut append: impl FnMut(RequestId, &mut Frame),
+    ) -> Frame {
+        let room = self.requests.len().min(FRAME_MESSAGES_MAX) * REQUEST_BYTES_USUAL;
+        let mut frame = Frame::with_capacity(room);
+        let mut messages = 0;
+        for message in first.into_iter().chain(self.drain_outcomes()) {
+            frame.push(&message);
+            messages += 1;
         }
-        messages
+        while messages < FRAME_MESSAGES_MAX && frame.len() < FRAME_BYTES_FULL {
+            let Some(id) = self.requests.pop_first() else { break };
+            append(id, &mut frame);
+            messages += 1;
+        }
+        frame
     }
 
-    fn drain_outcomes(&mut self, bytes: &mut usize) -> Option<ClientMessage> {
-        let mut branches = Vec::new();
-        while branches.len() < FRAME_MESSAGES_MAX && *bytes < FRAME_BYTES_FULL {
+    fn drain_outcomes(&mut self) -> Option<ClientMessage> {
+        let (mut branches, mut bytes) = (Vec::new(), 0);
+        while branches.len() < FRAME_MESSAGES_MAX && bytes < FRAME_BYTES_FULL {
             let Some(outcome) = self.outcomes.pop_front() else { break };
-            *bytes += outcome.encoded_len();
+            bytes += outcome.encoded_len();
             branches.push(outcome);
         }
         if branches.is_empty() {

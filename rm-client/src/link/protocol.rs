@@ -26,12 +26,13 @@ use std::time::Duration;
 
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{self, BranchOutcome, ClientFrame, Resource, ServerFrame};
+use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerFrame};
 use hashbrown::HashMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::frame::Frame;
 use super::outbox::Outbox;
 use super::releases::Releases;
 use super::reports::Reports;
@@ -76,9 +77,7 @@ enum State {
 #[derive(Debug)]
 struct Pending {
     name: &'static str,
-    ask: Ask,
-    /// How long it is on the wire.
-    bytes: usize,
+    frame: Frame,
     deadline: Moment,
     /// Whether any connection has taken it: if so its outcome may be unknown.
     sent: bool,
@@ -155,12 +154,15 @@ impl Protocol {
         if self.requests.len() >= self.settings.requests_max && !is_report {
             return Err(Error::QueueFull { max: self.settings.requests_max });
         }
-        let bytes = Outbox::size_of(&ask)?;
-        let id = self.fresh_id();
-        if self.reports.lets_pass(id, &ask) {
+        let id = RequestId(self.next_id);
+        let message = ClientMessage { id: id.0, body: Some(ask) };
+        let frame = Frame::of(&message);
+        Outbox::check_size(&frame)?;
+        self.next_id += 1;
+        if message.body.is_none_or(|ask| self.reports.lets_pass(id, &ask)) {
             self.outbox.push_request(id);
         }
-        self.requests.insert(id, Pending { name, ask, bytes, deadline, sent: false });
+        self.requests.insert(id, Pending { name, frame, deadline, sent: false });
         self.deadlines.insert((deadline, id));
         Ok(id)
     }
@@ -295,23 +297,23 @@ impl Protocol {
     }
 
     /// Everything that is due on a connection, as far as it fits one frame.
-    pub fn next_frame(&mut self, connection: ConnectionId) -> Option<ClientFrame> {
+    pub fn next_frame(&mut self, connection: ConnectionId) -> Option<Frame> {
         if connection != self.connection || !self.wants_to_send() {
             return None;
         }
         // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
         let Some(_) = self.hello else {
-            return Some(ClientFrame { messages: vec![self.greet()] });
+            return Some(Frame::of(&self.greet()));
         };
         let announcement = self.announce();
         let requests = &mut self.requests;
-        let messages = self.outbox.drain(announcement, |id| {
+        let frame = self.outbox.drain(announcement, |id, frame| {
             let pending = requests.get_mut(&id).expect("a queued request is unanswered");
             pending.sent = true;
-            // A copy stays: the request may have to be sent again.
-            (pending.ask.clone(), pending.bytes)
+            // It stays here too: it may have to be sent again.
+            frame.append(&pending.frame);
         });
-        Some(ClientFrame { messages })
+        Some(frame)
     }
 
     fn receive_one(&mut self, now: Moment, id: RequestId, answer: Option<Answer>) {
@@ -428,7 +430,7 @@ impl Protocol {
         pause.mul_f64(self.jitter.random_range(0.5..=1.0))
     }
 
-    fn greet(&mut self) -> v1::ClientMessage {
+    fn greet(&mut self) -> ClientMessage {
         let id = self.fresh_id();
         self.hello = Some(id);
         let hello = v1::Hello {
@@ -437,15 +439,15 @@ impl Protocol {
             agent: concat!("handfast-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
             resources: self.resources.accepted(),
         };
-        v1::ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
+        ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
     }
 
     /// The resources that this connection does not know of yet.
-    fn announce(&mut self) -> Option<v1::ClientMessage> {
+    fn announce(&mut self) -> Option<ClientMessage> {
         let id = self.resources.wait().then(|| self.fresh_id())?;
         let resources = self.resources.announce(id);
         let body = Ask::RegisterResources(v1::RegisterResources { resources });
-        Some(v1::ClientMessage { id: id.0, body: Some(body) })
+        Some(ClientMessage { id: id.0, body: Some(body) })
     }
 
     fn expire(&mut self, id: RequestId) {
@@ -472,7 +474,7 @@ impl Protocol {
     fn released(&mut self, now: Moment, id: RequestId, reply: v1::ReleaseLockReply) {
         let Some(pending) = self.remove(id) else { return };
         if reply.was_held {
-            self.releases.note(now, RequestId(self.next_id), pending.ask);
+            self.releases.note(now, RequestId(self.next_id), pending.frame);
         }
         let result = Ok(Answer::ReleaseLock(reply));
         self.events.push_back(Event::Complete { id, result });

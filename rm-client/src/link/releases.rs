@@ -11,6 +11,7 @@ use std::time::Duration;
 use handfast_proto::v1::client_message::Body as Ask;
 
 use super::event::{Moment, RequestId};
+use super::frame::Frame;
 
 /// A coordinator that answers this long after a release has stored it.
 const STORED_AFTER: Duration = Duration::from_secs(1);
@@ -28,12 +29,12 @@ struct Answered {
     at: Moment,
     /// The first request that was made after that.
     next: RequestId,
-    release: Ask,
+    release: Frame,
 }
 
 impl Releases {
     /// A release was answered; `next` is the id of the next request.
-    pub(super) fn note(&mut self, now: Moment, next: RequestId, release: Ask) {
+    pub(super) fn note(&mut self, now: Moment, next: RequestId, release: Frame) {
         while self.answered.pop_front_if(|it| it.at.after(STORED_AFTER) <= now).is_some() {}
         if self.answered.len() == RELEASES_MAX {
             self.answered.pop_front();
@@ -49,6 +50,8 @@ impl Releases {
 
     /// What is to be sent again.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Ask> + use<> {
-        std::mem::take(&mut self.answered).into_iter().map(|it| it.release)
+        let answered = std::mem::take(&mut self.answered).into_iter();
+        let messages = answered.flat_map(|it| it.release.decoded().messages);
+        messages.filter_map(|message| message.body)
     }
 }

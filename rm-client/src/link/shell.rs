@@ -10,17 +10,21 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{self, ClientFrame, Resource, ServerFrame};
+use handfast_proto::v1::{self, Resource, ServerFrame};
 use hashbrown::HashMap;
+use http::uri::PathAndQuery;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, yield_now};
 use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Request, Status};
 
 use super::dial::{Dialler, failure};
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::frame::{Frame, Frames};
 use super::lanes::{Lanes, Outcomes};
 use super::protocol::{Protocol, Settings};
 use crate::coordinator::PhaseTwo;
@@ -32,6 +36,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// many: client and coordinator wait for each other; too few: more frames, each of which costs a
 /// system call on both sides.
 const ANSWERS_AT_ONCE: usize = 32;
+/// The call that carries everything.
+const CONNECT: &str = "/handfast.v1.Coordinator/Connect";
 /// How long the timekeeper sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(3_600);
 
@@ -334,15 +340,17 @@ impl Shared {
         sending: Arc<Notify>,
     ) -> Result<(), Failure> {
         let channel = self.dialler.dial(endpoint).await?;
-        let mut client = CoordinatorClient::with_interceptor(channel, self.dialler.credentials())
-            .max_decoding_message_size(ANSWER_BYTES_MAX);
+        let channel = InterceptedService::new(channel, self.dialler.credentials());
+        let mut client = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
         self.step(|steps, _| steps.protocol.connected(connection));
         // Dropped when reading ends or is aborted, it ends the sending side too: while one side
         // lasts, the transport keeps the stream and the coordinator goes on calling.
         let (_reads, stops_reading) = oneshot::channel::<()>();
         let outgoing = frames(Arc::downgrade(self), connection, sending).take_until(stops_reading);
-        let opened = client.connect(outgoing).await;
         let no_stream = |status| self.dialler.no_stream(endpoint, &status);
+        client.ready().await.map_err(|error| no_stream(Status::from_error(error.into())))?;
+        let path = PathAndQuery::from_static(CONNECT);
+        let opened = client.streaming(Request::new(outgoing), path, Frames).await;
         let mut incoming = opened.map_err(no_stream)?.into_inner();
         while let Some(frame) = incoming.message().await.map_err(|status| failure(&status))? {
             self.take(connection, frame).await;
@@ -371,7 +379,7 @@ fn frames(
     shared: Weak<Shared>,
     connection: ConnectionId,
     sending: Arc<Notify>,
-) -> impl Stream<Item = ClientFrame> {
+) -> impl Stream<Item = Frame> {
     futures::stream::unfold((shared, sending), move |(shared, sending)| async move {
         loop {
             let link = Weak::upgrade(&shared)?;

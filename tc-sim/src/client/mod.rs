@@ -285,7 +285,7 @@ impl ClientProcess {
             let Some((id, connection)) = state.connection.clone() else { return };
             let Some(frame) = state.protocol.next_frame(id) else { return };
             drop(state);
-            connection.send(&frame);
+            connection.send(&frame.decoded());
         }
     }
 

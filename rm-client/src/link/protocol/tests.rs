@@ -102,7 +102,7 @@ impl Driven {
     /// The messages of the next frame; none if there is no frame.
     fn frame(&mut self) -> Vec<(u64, Option<Ask>)> {
         let frame = self.protocol.next_frame(self.protocol.connection).unwrap_or_default();
-        frame.messages.into_iter().map(|message| (message.id, message.body)).collect()
+        frame.decoded().messages.into_iter().map(|message| (message.id, message.body)).collect()
     }
 
     fn sent_ids(&mut self) -> Vec<u64> {
