@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures::FutureExt;
 use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, unconstrained};

@@ -161,7 +161,9 @@ impl Coordinator {
         outcome: v1::PhaseOneOutcome,
     ) {
         let report = Ask::ReportBranch(report_of(xid, branch_id, outcome));
-        let Err(error) = self.ask("report_branch", report, Patience::default()).await else { return };
+        let Err(error) = self.ask("report_branch", report, Patience::default()).await else {
+            return;
+        };
         // Who asks gets an error too, and ignores it if the global commits all the same.
         tracing::warn!(%xid, branch = branch_id, %error, "branch outcome not reported");
         let is_refused = matches!(error, Error::Rejected(_));

@@ -94,10 +94,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        Self {
-            take_one: Script::new(script::TAKE_ONE),
-            several: Script::new(script::SEVERAL),
-        }
+        Self { take_one: Script::new(script::TAKE_ONE), several: Script::new(script::SEVERAL) }
     }
 }
 

@@ -23,7 +23,8 @@ impl Frame {
 
     /// The frame of one message.
     pub(super) fn of(message: &ClientMessage) -> Self {
-        let mut frame = Self::with_capacity(prost::encoding::message::encoded_len(MESSAGES, message));
+        let mut frame =
+            Self::with_capacity(prost::encoding::message::encoded_len(MESSAGES, message));
         frame.push(message);
         frame
     }

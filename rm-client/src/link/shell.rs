@@ -36,6 +36,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// many: client and coordinator wait for each other; too few: more frames, each of which costs a
 /// system call on both sides.
 const ANSWERS_AT_ONCE: usize = 32;
+/// So many more are handed out with them rather than left: a few would travel in frames of their own
+/// from then on.
+const ANSWERS_LEFT: usize = 8;
 /// The call that carries everything.
 const CONNECT: &str = "/handfast.v1.Coordinator/Connect";
 /// How long the timekeeper sleeps at most.
@@ -364,7 +367,9 @@ impl Shared {
     async fn take(self: &Arc<Self>, connection: ConnectionId, frame: ServerFrame) {
         let mut messages = frame.messages.into_iter();
         while messages.len() > 0 {
-            let some = messages.by_ref().take(ANSWERS_AT_ONCE).collect();
+            let is_rest = messages.len() <= ANSWERS_AT_ONCE + ANSWERS_LEFT;
+            let count = if is_rest { messages.len() } else { ANSWERS_AT_ONCE };
+            let some = messages.by_ref().take(count).collect();
             let some = ServerFrame { messages: some };
             self.step(|steps, now| steps.protocol.receive(now, connection, some));
             if messages.len() > 0 {
