@@ -297,8 +297,8 @@ impl Shell {
         Some(limit).filter(|limit| self.answers_within.is_none_or(|within| within > *limit))
     }
 
-    // These call the trait object itself: the implementation for an `Arc` boxes what it returns once
-    // more.
+    // The following call the trait object itself: what is implemented for an `Arc` boxes once more
+    // what it returns.
 
     fn ask(&self, ask: Ask) {
         let backend = Arc::clone(&self.backend);

@@ -37,8 +37,8 @@ const ONE_BY_ONE: Limits = Limits { calls: 128, together: 1 };
 /// How often those who were answered have a turn before others are answered: they, the client's
 /// shell before and after them, and once more.
 const TURNS_MAX: usize = 4;
-/// How many requests in a row must have been alone for the next one not to stand in line. Only then:
-/// an odd one beside the calls of many makes these small and the server wait.
+/// How many requests in a row must have been alone for the next one not to stand in line: an odd one
+/// beside the calls of many makes these small, and the server wait.
 const ALONE_ENOUGH: usize = 8;
 /// How many requests wait for a call; who comes then waits for room.
 const WAITING_MAX: usize = 1024;
@@ -61,7 +61,7 @@ struct Request {
 }
 
 impl Request {
-    /// Whose lock it is, and, if it is to be taken, what it says and for how long.
+    /// Whose lock it is, and, if it is to be taken, what stands with that and for how long.
     fn say(&self, call: &mut Cmd) {
         call.write_arg_fmt(self.token);
         if let Step::Take { label, lease } = &self.step {

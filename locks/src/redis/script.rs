@@ -1,11 +1,11 @@
 //! What Redis does for a lock. A script runs alone, and all of it lasts or none.
 //!
-//! KEYS: the lock, a hash with one field, which is the token of whoever holds all of it, and expires
-//! with the lease: the fence that several nodes have agreed on for it or `-`, and his label, with a
-//! space in between; the counter of fences, which never expires; the queue, tokens by time of
-//! arrival; the same tokens by until when they are alive; tokens that are refused, by until when;
-//! those who hold parts, tokens by until when; their labels, and in the field without a name how
-//! many parts there are; the fence that they have in common, which goes with the last of them.
+//! KEYS: the lock, a hash that expires with the lease: its one field is the token of whoever holds
+//! all of it, with the fence that several nodes have agreed on for it or `-`, a space, and his
+//! label; the counter of fences, which never expires; the queue, tokens by time of arrival; the
+//! same tokens by until when they are alive; tokens that are refused, by until when; those who hold
+//! parts, tokens by until when; their labels, and in the field without a name how many parts there
+//! are; the fence that they have in common, which goes with the last of them.
 //!
 //! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
 //! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
@@ -19,9 +19,9 @@
 //! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
 //! for one that is not, the caller's time of arrival, if it waits.
 
-/// Takes a lock that is held by nobody, waited for by nobody, barred to nobody and without parts, as
-/// a whole. KEYS: the lock itself and the counter. ARGV: the token, what the lock is to say, the
-/// lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
+/// Takes a lock that is held by nobody, waited for by nobody, barred to nobody and without parts,
+/// as a whole. KEYS: the lock itself and the counter. ARGV: the token, what is to stand with it,
+/// the lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
 pub(super) const TAKE_ONE: &str = r"
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 -- As next_fence().
@@ -42,9 +42,9 @@ return fence
 
 /// Takes several as [`TAKE_ONE`] does, with one look at the clock, and frees several that their
 /// holders hold as a whole, as long as nobody waits for them. KEYS: of each lock itself and the
-/// counter. ARGV: for each the token, what the lock is to say, the lease, or the token and twice
-/// nothing to free it. Answers for each the fence or 1, or 0 with everything as it was: then it takes
-/// [`ASK`] or [`LEAVE`], which also tell what is wrong where keys are something else.
+/// counter. ARGV: for each the token, what is to stand with it, the lease, or the token and twice
+/// nothing to free it. Answers for each the fence or 1, or 0 with everything as it was: then it
+/// takes [`ASK`] or [`LEAVE`], which also tell what is wrong where keys are something else.
 pub(super) const SEVERAL: &str = r"
 local fence, counter_says
 local function look_at_clock()

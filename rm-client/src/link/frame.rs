@@ -1,5 +1,4 @@
-//! What goes to the coordinator, encoded once: when a request is made, and not again when it is sent
-//! or sent again.
+//! What goes to the coordinator, encoded once: when a request is made, and not whenever it is sent.
 
 use handfast_proto::v1::{ClientFrame, ClientMessage, ServerFrame};
 use prost::Message;

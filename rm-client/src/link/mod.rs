@@ -13,10 +13,12 @@ mod protocol;
 mod releases;
 mod reports;
 mod resources;
+mod settings;
 mod shell;
 
 pub(crate) use dial::Dialler;
 pub use event::{ConnectionId, Event, Failure, Moment, RequestId};
 pub use frame::Frame;
-pub use protocol::{Protocol, Settings};
+pub use protocol::Protocol;
+pub use settings::Settings;
 pub(crate) use shell::{Link, Patience};

@@ -37,6 +37,7 @@ use super::outbox::Outbox;
 use super::releases::Releases;
 use super::reports::Reports;
 use super::resources::Resources;
+use super::settings::Settings;
 use crate::error::Error;
 
 /// Refusals that ask for another coordinator.
@@ -45,25 +46,6 @@ const ELSEWHERE: [&str; 2] = ["HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
 const RELEASE_DEADLINE: Duration = Duration::from_secs(30);
 /// The refusal that asks for another time.
 const LATER: &str = "HF-TC-BUSY";
-
-/// Who this process is and how patient it is.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// What is said in `Hello`: unique per process life.
-    pub client_id: String,
-    /// What is said in `Hello`: the application that the process belongs to.
-    pub application: String,
-    /// Where the coordinator may be; at least one.
-    pub endpoints: Vec<String>,
-    /// How long dialling and greeting may take together.
-    pub connect_timeout: Duration,
-    /// First pause between rounds of attempts.
-    pub back_off_base: Duration,
-    /// Longest pause between rounds of attempts.
-    pub back_off_max: Duration,
-    /// How many requests may be unanswered at a time (BOUNDED).
-    pub requests_max: usize,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -26,7 +26,8 @@ use super::dial::{Dialler, failure};
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::frame::{Frame, Frames};
 use super::lanes::{Lanes, Outcomes};
-use super::protocol::{Protocol, Settings};
+use super::protocol::Protocol;
+use super::settings::Settings;
 use crate::coordinator::PhaseTwo;
 use crate::error::Error;
 
@@ -36,8 +37,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// many: client and coordinator wait for each other; too few: more frames, each of which costs a
 /// system call on both sides.
 const ANSWERS_AT_ONCE: usize = 32;
-/// So many more are handed out with them rather than left: a few would travel in frames of their own
-/// from then on.
+/// So many more are handed out with them rather than left: a few would travel in frames of their
+/// own from then on.
 const ANSWERS_LEFT: usize = 8;
 /// The call that carries everything.
 const CONNECT: &str = "/handfast.v1.Coordinator/Connect";

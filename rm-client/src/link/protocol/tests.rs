@@ -141,6 +141,13 @@ fn resource(id: &str) -> Resource {
     Resource { id: id.to_owned(), mode: v1::Mode::At.into(), label: String::new() }
 }
 
+fn lock_granted() -> Answer {
+    let granted = v1::LockGranted { fence: 7, waited_ms: 0 };
+    Answer::AcquireLock(v1::AcquireLockReply {
+        result: Some(v1::acquire_lock_reply::Result::Granted(granted)),
+    })
+}
+
 /// A release is answered before it is stored: a coordinator that crashes may have it no more.
 #[test]
 fn a_release_that_a_crash_may_have_undone_is_sent_again() {
@@ -156,9 +163,17 @@ fn a_release_that_a_crash_may_have_undone_is_sent_again() {
     };
     release(&mut driven, "long stored", true);
     driven.now = driven.now.after(Duration::from_secs(1));
+    release(&mut driven, "stored with a grant", true);
+    let grant = driven.submit(Ask::AcquireLock(v1::AcquireLockRequest::default()));
+    driven.frame();
+    driven.answer(grant.0, lock_granted());
+    let early = driven.submit(Ask::AcquireLock(v1::AcquireLockRequest::default()));
+    driven.frame();
     release(&mut driven, "one", true);
     release(&mut driven, "not held", false);
     release(&mut driven, "two", true);
+    // It was made before either was answered, and tells of neither.
+    driven.answer(early.0, lock_granted());
     driven.lose();
     driven.sleep();
     driven.greet();
