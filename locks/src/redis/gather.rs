@@ -37,8 +37,8 @@ const ONE_BY_ONE: Limits = Limits { calls: 128, together: 1 };
 /// How often those who were answered have a turn before others are answered: they, the client's
 /// shell before and after them, and once more.
 const TURNS_MAX: usize = 4;
-/// How many requests in a row must have been alone for the next one not to stand in line: an odd one
-/// beside the calls of many makes these small, and the server wait.
+/// How many requests in a row must have been alone for the next one not to stand in line: an odd
+/// one beside the calls of many makes these small, and the server wait.
 const ALONE_ENOUGH: usize = 8;
 /// How many requests wait for a call; who comes then waits for room.
 const WAITING_MAX: usize = 1024;
