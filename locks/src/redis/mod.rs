@@ -2,9 +2,9 @@
 //!
 //! One script decides a request, so that nothing is ever half done, by the server's clock. A lock
 //! is mostly free when it is asked for, and wanted by nobody else when it is released: for that
-//! there is a short script, which touches nothing but locks and their counters, and serves as many
-//! requests as have come together. Where it finds more than that, it changes nothing, and the full
-//! one follows.
+//! there are short ways, a script to take one, a command to free one, and a script for as many
+//! requests as have come together. They touch nothing but locks and their counters. Where they find
+//! more than that, they change nothing, and the full script follows.
 //!
 //! Fencing tokens are a counter that is never below the server's clock in microseconds: after a
 //! loss of all data they go on above every old one, unless the clock was set back too. A fail-over
