@@ -81,6 +81,7 @@ pub(crate) enum Patience {
     /// For the request deadline, and so much longer.
     Beyond(Duration),
     /// For so long, if the request deadline is not shorter.
+    #[cfg(feature = "locks")]
     Within(Duration),
 }
 
@@ -214,6 +215,7 @@ impl Link {
     ) -> Result<RequestId, Error> {
         let patience = match patience {
             Patience::Beyond(wait) => self.shared.request_deadline.saturating_add(wait),
+            #[cfg(feature = "locks")]
             Patience::Within(limit) => self.shared.request_deadline.min(limit),
         };
         self.shared.step(|steps, now| {
