@@ -1,8 +1,8 @@
 //! The one connection of this process to the coordinator, and everything that goes over it.
 //!
 //! `protocol` decides, as a state machine without IO; `shell` owns the sockets, the clock and
-//! the tasks; `lanes` run phase two; `outbox` packs what `frame` encodes; `dial` knows endpoints, TLS and
-//! tokens.
+//! the tasks; `lanes` run phase two; `outbox` packs what `frame` encodes; `dial` knows endpoints,
+//! TLS and tokens.
 
 mod dial;
 mod event;
