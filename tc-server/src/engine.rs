@@ -8,6 +8,7 @@
 //! the store, so nothing more is answered from that state: after lost leadership the engine leads
 //! again from the records, after any other failure it ends.
 
+mod alarm;
 mod desk;
 mod handle;
 mod inbox;
@@ -28,6 +29,7 @@ use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 use crate::store::{Store, StoreError};
+use alarm::Alarm;
 use desk::Desk;
 use inbox::{Inbox, Work};
 
@@ -259,6 +261,7 @@ impl Running {
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
+        let mut alarm = Alarm::default();
         let mut open = true;
         loop {
             // Not left to an idle moment: under load there is always something that has arrived.
@@ -280,7 +283,7 @@ impl Running {
                 arrived = self.inbox.take(room), if takes => {
                     arrived.map_or(Woken::Closed, Woken::Arrived)
                 }
-                () = self.reach(due) => Woken::Due,
+                () = alarm.reach(due, &*self.clock) => Woken::Due,
             };
             match woken {
                 Woken::Written(written) => {
@@ -383,14 +386,6 @@ impl Running {
         if due.is_some_and(|due| due <= now) {
             let taken = Taken { now, at: Instant::now() };
             self.decide(step, taken, Request { reply_to: None, what: What::Tick }, None);
-        }
-    }
-
-    /// Waits until the clock says that the time has come; for ever without one.
-    async fn reach(&self, due: Option<Timestamp>) {
-        let Some(due) = due else { return future::pending().await };
-        if due > self.clock.now() {
-            self.clock.reach(due).await;
         }
     }
 }

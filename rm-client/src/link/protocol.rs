@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
-use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerFrame};
+use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerMessage};
 use hashbrown::HashMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -183,9 +183,14 @@ impl Protocol {
     }
 
     /// Takes what the coordinator sent.
-    pub fn receive(&mut self, now: Moment, connection: ConnectionId, frame: ServerFrame) {
-        for message in frame.messages {
-            // A message of this very frame may have ended the connection.
+    pub fn receive(
+        &mut self,
+        now: Moment,
+        connection: ConnectionId,
+        messages: impl IntoIterator<Item = ServerMessage>,
+    ) {
+        for message in messages {
+            // One of these very messages may have ended the connection.
             let live = matches!(self.state, State::Greeting { .. } | State::Ready);
             if connection == self.connection && live {
                 self.receive_one(now, RequestId(message.id), message.body);

@@ -372,8 +372,7 @@ impl Shared {
         while messages.len() > 0 {
             let is_rest = messages.len() <= ANSWERS_AT_ONCE + ANSWERS_LEFT;
             let count = if is_rest { messages.len() } else { ANSWERS_AT_ONCE };
-            let some = messages.by_ref().take(count).collect();
-            let some = ServerFrame { messages: some };
+            let some = messages.by_ref().take(count);
             self.step(|steps, now| steps.protocol.receive(now, connection, some));
             if messages.len() > 0 {
                 yield_now().await;

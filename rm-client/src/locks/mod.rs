@@ -5,6 +5,7 @@
 //! grant. Nothing here asks again, and nothing here counts time for the coordinator; what the
 //! client's side of a lock is (renewal, loss, letting go) is that crate's.
 
+mod grace;
 mod queue;
 mod wire;
 
@@ -21,6 +22,7 @@ use handfast_locks::{
     Answer, Ask, Backend, BackendError, Grade, Hold, Leave, Left, Moment, Place, WAITER_BEAT, Wake,
 };
 
+use self::grace::{GRACE, Grace};
 use self::queue::Queue;
 use self::wire::{answer_of, backend_error, holder_of, millis, request_of, token_to_wire};
 use crate::connect::Handfast;
@@ -30,9 +32,6 @@ use crate::xid::Xid;
 /// How long the coordinator keeps a place for a request. Then, or at the coordinator's own limit,
 /// the request is sent again and stands behind those who came meanwhile.
 const WAIT: Duration = Duration::from_secs(60 * 60);
-/// A grant that does not have to be waited for is there after a round trip. Whoever has heard
-/// nothing after this long is told who is in his way.
-const GRACE: Duration = Duration::from_millis(20);
 /// How long the end of an acquisition may take, and all else that is asked of the coordinator and
 /// not a place in a queue: less than the client of locks would wait.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
@@ -57,6 +56,7 @@ impl Handfast {
         let shared = Shared {
             coordinator: self.coordinator().clone(),
             queue: Queue::default(),
+            grace: Grace::default(),
             listeners: Mutex::default(),
         };
         let terms = Terms { xid: None, delay: Duration::ZERO, hold_max: None };
@@ -75,6 +75,7 @@ pub struct CoordinatorLocks {
 struct Shared {
     coordinator: Coordinator,
     queue: Queue,
+    grace: Grace,
     listeners: Mutex<Vec<(u128, mpsc::UnboundedSender<Wake>)>>,
 }
 
@@ -176,7 +177,7 @@ impl Backend for CoordinatorLocks {
             }
         } else {
             let mut asking = self.shared.asking(self.request(ask, WAIT));
-            if let Ok(answered) = tokio::time::timeout(GRACE, &mut asking).await {
+            if let Some(answered) = self.shared.grace.give(&mut asking).await {
                 return answer_of(answered.reply.map_err(backend_error)?, answered.sent_at, true);
             }
             self.shared.join(Hold { name: ask.name.clone(), token: ask.token }, asking);

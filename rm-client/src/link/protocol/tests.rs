@@ -75,9 +75,8 @@ impl Driven {
     }
 
     fn answer(&mut self, id: u64, answer: Answer) {
-        let message = v1::ServerMessage { id, body: Some(answer) };
-        let frame = ServerFrame { messages: vec![message] };
-        self.protocol.receive(self.now, self.protocol.connection, frame);
+        let message = ServerMessage { id, body: Some(answer) };
+        self.protocol.receive(self.now, self.protocol.connection, [message]);
         self.drain();
     }
 
@@ -248,8 +247,8 @@ fn answers_of_an_earlier_connection_are_not_read() {
     driven.lose();
     driven.sleep();
     driven.greet();
-    let message = v1::ServerMessage { id: id.0, body: Some(begun()) };
-    driven.protocol.receive(driven.now, earlier, ServerFrame { messages: vec![message] });
+    let message = ServerMessage { id: id.0, body: Some(begun()) };
+    driven.protocol.receive(driven.now, earlier, [message]);
     driven.protocol.disconnected(driven.now, earlier, Failure::Passing(Arc::from("late")));
     driven.drain();
     assert!(driven.ended(id).is_empty());
