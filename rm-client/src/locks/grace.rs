@@ -15,8 +15,8 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::task::AbortHandle;
 
 /// A grant that does not have to be waited for is there after a round trip. Whoever has heard
-/// nothing after this long, or half of it, is told who is in his way.
-pub(super) const GRACE: Duration = Duration::from_millis(20);
+/// nothing after this long, or after more than half of it, is told who is in his way.
+pub(super) const GRACE: Duration = Duration::from_millis(40);
 
 /// The time that an answer is given before its request counts as one that waits.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_within_the_grace() {
         let grace = Grace::default();
-        for pause_ms in 0..40 {
+        for pause_ms in 0..90 {
             sleep(Duration::from_millis(pause_ms)).await;
             let asked = Instant::now();
             assert_eq!(grace.give(&mut pending::<()>()).await, None);
