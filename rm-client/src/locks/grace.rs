@@ -97,11 +97,12 @@ mod tests {
         assert_eq!(grace.give(&mut late).await, Some(8));
     }
 
-    /// Wherever in a half, and whether others ask or not.
+    /// Wherever in a half, which somebody else has begun.
     #[tokio::test(start_paused = true)]
     async fn who_waits_is_told_within_the_grace() {
         let grace = Grace::default();
         for pause_ms in 0..90 {
+            assert_eq!(grace.give(&mut ready(())).await, Some(()));
             sleep(Duration::from_millis(pause_ms)).await;
             let asked = Instant::now();
             assert_eq!(grace.give(&mut pending::<()>()).await, None);

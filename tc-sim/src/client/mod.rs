@@ -169,7 +169,7 @@ impl ClientProcess {
     /// A frame has arrived.
     pub(crate) fn receive(self: &Arc<Self>, connection: ConnectionId, frame: ServerFrame) {
         self.on_own_task(move |process| {
-            process.step(|protocol, now| protocol.receive(now, connection, frame));
+            process.step(|protocol, now| protocol.receive(now, connection, frame.messages));
         });
     }
 
