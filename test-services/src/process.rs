@@ -1,11 +1,13 @@
 //! One server process: started, waited for, signalled, stopped.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -141,9 +143,16 @@ pub(crate) fn run_step(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port of the loopback interface that nobody listens on.
+/// A port of the loopback interface that nobody listens on, and that this process has not been
+/// given before: whoever has got it may not listen yet.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
 }
 
 /// Appends, so that the log of a server that was killed is kept.

@@ -130,9 +130,7 @@ impl Node {
                 to noeviction or volatile-*",
             ));
         }
-        // Rounded down by the server, which is the safe direction.
-        let runs_for = Duration::from_secs(field(&about, "uptime_in_seconds").parse().unwrap_or(0));
-        let settled_at = Moment::now() + self.settling.saturating_sub(runs_for);
+        let settled_at = Moment::now() + self.settling.saturating_sub(runs_for(&about));
         let crosses_slots = field(&about, "cluster_enabled") != "1";
         let gathering = Gathering::start(connection.clone(), self.short.clone(), crosses_slots);
         let link = Link { connection, gathering, settled_at, crosses_slots };
@@ -359,6 +357,13 @@ fn failed(error: RedisError) -> BackendError {
     BackendError::passing("Redis failed", error)
 }
 
+/// How long a server has surely been running. It takes one clock's whole seconds from another's: of
+/// what it says up to a second has not passed yet.
+fn runs_for(about: &str) -> Duration {
+    let says: u64 = field(about, "uptime_in_seconds").parse().unwrap_or(0);
+    Duration::from_secs(says.saturating_sub(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,5 +373,7 @@ mod tests {
         let about = "# Server\r\nuptime_in_seconds:17\r\nuptime_in_days:0\r\n";
         assert_eq!(field(about, "uptime_in_seconds"), "17");
         assert_eq!(field(about, "uptime"), "");
+        assert_eq!(runs_for(about), Duration::from_secs(16));
+        assert_eq!(runs_for("uptime_in_seconds:0\r\n"), Duration::ZERO);
     }
 }

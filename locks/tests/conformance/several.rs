@@ -88,6 +88,8 @@ pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(stage: &Stage) 
         holder = held_by(stage, &names[0], "all") => holder,
         ended = &mut waiting => panic!("{ended:?} before it was seen to hold the first"),
     };
+    // Others may see a holder before he has heard of his grant himself.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let name = handfast_locks::LockName::new(&*names[0]).unwrap();
     let hold = handfast_locks::Hold { name, token: holder.token };
     let leave = handfast_locks::Leave { hold, is_doubtful: false, is_alone: true };
