@@ -26,6 +26,24 @@ const SCRIPT: &str = "HANDFAST_TEST_SCRIPT";
 const MARK: &str = "told: ";
 /// After this long a test that waits has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeouts of a global that only its timeout ends.
+const TIMEOUTS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(45)];
+/// What a client is told whose global has timed out.
+pub(crate) const TIMED_OUT: &str = "HF-TC-ALREADY-DECIDED";
+
+/// Does `work` in a global that ends by its timeout.
+///
+/// The work must be done before the timeout, however busy the machine is: where it returns `None`,
+/// because the global was decided first, it is done again in another global with a longer timeout.
+pub(crate) async fn before_the_timeout<T>(work: impl AsyncFn(Duration) -> Option<T>) -> T {
+    for timeout in TIMEOUTS {
+        if let Some(done) = work(timeout).await {
+            return done;
+        }
+    }
+    panic!("the work is not done within any of {TIMEOUTS:?}");
+}
 
 /// The door of a child. Without a part there is nothing to do.
 #[test]
@@ -78,23 +96,36 @@ impl Child {
 
     /// The next thing that the child tells.
     pub(crate) async fn told(&mut self) -> String {
-        let told = async {
-            while let Some(line) = self.lines.next_line().await.unwrap() {
-                // The runner's own words may stand before the mark on one line.
-                if let Some((_, told)) = line.split_once(MARK) {
-                    return told.to_owned();
-                }
+        let told = tokio::time::timeout(PATIENCE, self.next_told()).await;
+        told.expect("the child tells something").expect("the child lives until then")
+    }
+
+    /// The next thing that the child tells, or none when it has ended.
+    async fn next_told(&mut self) -> Option<String> {
+        while let Some(line) = self.lines.next_line().await.unwrap() {
+            // The runner's own words may stand before the mark on one line.
+            if let Some((_, told)) = line.split_once(MARK) {
+                return Some(told.to_owned());
             }
-            panic!("the child ended without a word");
-        };
-        tokio::time::timeout(PATIENCE, told).await.expect("the child tells something")
+        }
+        None
     }
 
     /// Waits until the child has died, as a crash point makes it.
     pub(crate) async fn crashed(&mut self) {
-        let ended = tokio::time::timeout(PATIENCE, self.process.wait()).await;
-        let status = ended.expect("the child ends").unwrap();
+        let passed = self.crashed_or_told().await;
+        assert_eq!(passed, None, "the child tells something in place of its crash");
+    }
+
+    /// Waits until the child has died at a crash point, or returns what it tells without one.
+    pub(crate) async fn crashed_or_told(&mut self) -> Option<String> {
+        let ended = tokio::time::timeout(PATIENCE, self.next_told()).await;
+        if let Some(told) = ended.expect("the child crashes or tells something") {
+            return Some(told);
+        }
+        let status = self.process.wait().await.unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGABRT as i32), "the crash point is reached");
+        None
     }
 
     /// Waits until the child has stopped, as a stop point makes it.

@@ -4,6 +4,7 @@ use handfast::GlobalStatus;
 use handfast_server::admin::model::{RollbackReason, Status};
 
 use crate::at::{TestDatabase, on_every_database};
+use crate::child::before_the_timeout;
 use crate::scene::{CHANGES, Scene, roll_back};
 
 on_every_database!(
@@ -50,9 +51,11 @@ async fn a_client_killed_with_its_tm_is_undone_after_the_timeout<DB: TestDatabas
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     for point in ["before-register", "after-local-commit"] {
-        let mut client = scene.client(None, &CHANGES).crash_at(point);
-        let xid = client.told().await;
-        client.crashed().await;
+        let killed = async |timeout| {
+            let client = scene.client(None, &CHANGES).timeout(timeout);
+            client.crash_with_its_global_at(point).await
+        };
+        let xid = before_the_timeout(killed).await;
         let rescuer = scene.rescuer().await;
         let detail =
             scene.coordinator.until(&xid, |detail| detail.transaction.status == Status::RolledBack);

@@ -132,6 +132,7 @@ impl<DB: TestDatabase> Scene<DB> {
             url: self.bank.url(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
+            timeout: PATIENCE,
             statements: statements.iter().map(|sql| (*sql).to_owned()).collect(),
             reads: None,
         }

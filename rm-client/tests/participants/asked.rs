@@ -1,13 +1,11 @@
 //! Who is asked what, and in which order.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use handfast::participant::ParticipantError;
 use handfast::{EndError, Error, Global, GlobalStatus, Handfast, RollbackCause, TransactionError};
 
 use crate::actor::{Actor, Answer, Held, Notes};
-use crate::child::PATIENCE;
+use crate::child::{PATIENCE, before_the_timeout};
 use crate::coordinator::Coordinator;
 
 /// A coordinator, a process, and what its participants were asked.
@@ -158,11 +156,19 @@ async fn who_cannot_answer_is_asked_again() {
 #[tokio::test]
 async fn a_missing_vote_never_commits() {
     let stage = Stage::new().await;
-    let short = stage.handfast.transaction("test").timeout(Duration::from_millis(500));
-    let global = short.begin().await.unwrap();
     let held = std::sync::Arc::new(Held::default());
-    let mail = stage.actor("mail").prepare(Answer::When(held));
-    both_join(&stage, &global, stage.actor("archive"), mail).await;
+    let global = before_the_timeout(async |timeout| {
+        let short = stage.handfast.transaction("test").timeout(timeout);
+        let global = short.begin().await.unwrap();
+        let archive = stage.actor("archive").start(&stage.handfast);
+        let mail = stage.actor("mail").prepare(Answer::When(held.clone())).start(&stage.handfast);
+        let joining = async {
+            archive.join(&1).await.ok()?;
+            mail.join(&2).await.ok()
+        };
+        global.scope(joining).await.map(|_joined| global)
+    });
+    let global = global.await;
     let error = global.commit().await.unwrap_err();
     let timed_out =
         matches!(error, TransactionError::RolledBack { by: RollbackCause::Timeout, .. });

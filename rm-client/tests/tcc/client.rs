@@ -11,7 +11,7 @@ use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::action::{Conduct, DEBIT, Debit, LocalDatabase, ten_from};
 use crate::at::TestDatabase;
-use crate::child::{Child, tell};
+use crate::child::{Child, TIMED_OUT, tell};
 
 /// How a child plays the client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,11 +24,28 @@ pub(crate) struct ClientPart {
     pub(crate) endpoint: String,
     /// The global to be part of; without one it begins its own.
     pub(crate) xid: Option<String>,
+    /// How long a global of its own may take.
+    pub(crate) timeout: Duration,
     /// Whom to debit.
     pub(crate) account: i64,
 }
 
 impl ClientPart {
+    /// The same with another timeout for a global of its own.
+    pub(crate) fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Starts the child, which begins a global of its own, and waits until both have died at a
+    /// point: the XID. None: the global has timed out first.
+    pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
+        let mut child = self.crash_at(point);
+        let xid = child.told().await;
+        let told = child.crashed_or_told().await;
+        assert!(told.is_none() || told.as_deref() == Some(TIMED_OUT), "{point}: {told:?}");
+        told.is_none().then_some(xid)
+    }
+
     /// Starts the child, to die at a point.
     pub(crate) fn crash_at(&self, point: &str) -> Child {
         Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
@@ -61,7 +78,7 @@ async fn play_on<DB: LocalDatabase>(part: ClientPart) {
         let xid: Xid = xid.parse().unwrap();
         Box::pin(xid.scope(work)).await
     } else {
-        let global = handfast.transaction("child").timeout(Duration::from_secs(5));
+        let global = handfast.transaction("child").timeout(part.timeout);
         let global = global.begin().await.unwrap();
         tell(global.xid().as_str());
         let result = Box::pin(global.scope(work)).await;

@@ -1,13 +1,12 @@
 //! How branches end while nobody dies.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use handfast::{GlobalStatus, TransactionError};
 use handfast_server::admin::model::{RollbackReason, Status, TransactionDetail};
+use std::sync::atomic::Ordering;
 
 use crate::action::{Amount, Debit, HastyDebit, LocalDatabase, ten_from};
 use crate::at::on_every_database;
+use crate::child::before_the_timeout;
 use crate::scene::{CANCELLED, CONFIRMED, DEBITED, Scene, TRIED, UNTOUCHED, debit, roll_back};
 
 on_every_database!(
@@ -54,9 +53,12 @@ async fn a_rollback_cancels<DB: LocalDatabase>() {
 async fn a_timeout_cancels<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
-    let global = scene.handfast.transaction("test").timeout(Duration::from_secs(2));
-    let global = global.begin().await.unwrap();
-    debit(&resource, &global, &ten_from(1)).await.unwrap();
+    let global = before_the_timeout(async |timeout| {
+        let global = scene.handfast.transaction("test").timeout(timeout);
+        let global = global.begin().await.unwrap();
+        debit(&resource, &global, &ten_from(1)).await.is_ok().then_some(global)
+    });
+    let global = global.await;
     let detail = scene.until(global.xid(), Status::RolledBack).await;
     assert_eq!(detail.transaction.rollback_reason, Some(RollbackReason::Timeout));
     assert_eq!(scene.account(1).await, UNTOUCHED);

@@ -5,6 +5,7 @@ use handfast_server::admin::model::{RollbackReason, Status};
 
 use crate::action::LocalDatabase;
 use crate::at::on_every_database;
+use crate::child::before_the_timeout;
 use crate::scene::{BARRED, CANCELLED, CONFIRMED, DEBITED, Scene, TRIED, UNTOUCHED, roll_back};
 
 on_every_database!(
@@ -45,9 +46,10 @@ async fn a_client_killed_in_phase_one_is_cancelled_by_another<DB: LocalDatabase>
 async fn a_client_killed_with_its_tm_is_cancelled_after_the_timeout<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     for point in ["tcc-in-try", "tcc-after-try"] {
-        let mut client = scene.client(None, 1).crash_at(point);
-        let xid = client.told().await.parse().unwrap();
-        client.crashed().await;
+        let killed = async |timeout| {
+            scene.client(None, 1).timeout(timeout).crash_with_its_global_at(point).await
+        };
+        let xid = before_the_timeout(killed).await.parse().unwrap();
         let rescuer = scene.rescuer().await;
         let detail = scene.until(&xid, Status::RolledBack).await;
         assert_eq!(detail.transaction.rollback_reason, Some(RollbackReason::Timeout));

@@ -81,6 +81,7 @@ impl<DB: LocalDatabase> Scene<DB> {
             url: self.pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
+            timeout: PATIENCE,
             account,
         }
     }

@@ -7,6 +7,7 @@ use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::TestDatabase;
+use crate::child::before_the_timeout;
 use crate::database::{XaTestDatabase, on_both};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch, code};
 
@@ -54,9 +55,12 @@ async fn a_rollback_rolls_it_back<DB: XaTestDatabase>() {
 async fn a_timeout_rolls_it_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
-    let global = scene.handfast.transaction("test").timeout(Duration::from_millis(500));
-    let global = global.begin().await.unwrap();
-    branch(&resource, &global, DEBIT).await.unwrap();
+    let global = before_the_timeout(async |timeout| {
+        let global = scene.handfast.transaction("test").timeout(timeout);
+        let global = global.begin().await.unwrap();
+        branch(&resource, &global, DEBIT).await.is_ok().then_some(global)
+    });
+    let global = global.await;
     scene.until_rolled_back(global.xid()).await;
     let status = scene.handfast.outcome(global.xid()).await.unwrap();
     assert_eq!(status, GlobalStatus::RolledBack(RollbackReason::Timeout));

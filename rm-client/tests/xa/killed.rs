@@ -1,8 +1,9 @@
 //! Processes die between the beginning of a branch and its end; whoever registers the resource next
 //! finishes it.
 
-use handfast::GlobalStatus;
+use handfast::{GlobalStatus, Xid};
 
+use crate::child::before_the_timeout;
 use crate::database::{XaTestDatabase, on_both};
 use crate::scene::{DEBIT, Scene, branch};
 
@@ -75,13 +76,20 @@ async fn a_client_killed_in_phase_two_leaves_it_to_another<DB: XaTestDatabase>()
 
 async fn a_client_killed_with_its_tm_is_rolled_back_after_the_timeout<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let mut client = scene.client(None, DEBIT).crash_at("xa-after-prepare");
-    let xid = client.told().await.parse().unwrap();
-    client.crashed().await;
+    let xid = killed_with_its_tm(&scene).await;
     let rescuer = scene.rescuer().await;
     scene.until_rolled_back(&xid).await;
     scene.assert_clean([1000, 1000]).await;
     rescuer.leave().await;
+}
+
+/// A client and the TM of its global, killed with a prepared branch.
+async fn killed_with_its_tm<DB: XaTestDatabase>(scene: &Scene<DB>) -> Xid {
+    let killed = async |timeout| {
+        let client = scene.client(None, DEBIT).timeout(timeout);
+        client.crash_with_its_global_at("xa-after-prepare").await
+    };
+    before_the_timeout(killed).await.parse().unwrap()
 }
 
 async fn a_coordinator_killed_between_prepare_and_commit_goes_on<DB: XaTestDatabase>() {
@@ -99,9 +107,7 @@ async fn a_coordinator_killed_between_prepare_and_commit_goes_on<DB: XaTestDatab
 
 async fn all_killed_between_prepare_and_commit_leave_nothing<DB: XaTestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
-    let mut client = scene.client(None, DEBIT).crash_at("xa-after-prepare");
-    let xid = client.told().await.parse().unwrap();
-    client.crashed().await;
+    let xid = killed_with_its_tm(&scene).await;
     scene.coordinator.kill().await;
     scene.coordinator.restart().await;
     let rescuer = scene.rescuer().await;

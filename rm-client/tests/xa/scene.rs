@@ -87,6 +87,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
             endpoint: self.coordinator.endpoint(),
             node: self.node.clone(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
+            timeout: PATIENCE,
             sql: sql.to_owned(),
         }
     }
