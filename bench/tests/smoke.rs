@@ -149,8 +149,14 @@ fn a_soak_shows_the_course_of_its_figures_and_is_drawn() {
     let directory = tempfile::tempdir().unwrap();
     let plot = directory.path().join("soak.svg");
     let plot_text = plot.display().to_string();
-    let arguments = ["soak", "--minutes", "0.02", "--points", "2", "--rate", "100"];
-    let report = bench(&arguments, &["--plot", &plot_text]);
+    let soak = |minutes: &str| {
+        let arguments = ["soak", "--minutes", minutes, "--points", "2", "--rate", "100"];
+        bench(&arguments, &["--plot", &plot_text])
+    };
+    // On a machine that other work keeps busy nothing may have ended by the end of a short one.
+    let mut soaks = ["0.02", "0.2"].into_iter().map(soak);
+    let report = soaks.find(|report| report.rows[0].latency.is_some());
+    let report = report.unwrap_or_else(|| soak("1"));
     assert_load(&report.rows[0]);
     assert_eq!(report.series.len(), 5);
     assert!(std::fs::read_to_string(plot).unwrap().contains("<polyline"));

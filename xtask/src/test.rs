@@ -47,9 +47,26 @@ pub(crate) fn run_services(interrupts: &Interrupts) -> Result<()> {
     Ok(())
 }
 
-/// The cargo that runs this program.
+/// What cargo tells a program that it runs. A build script that looks at one of these (ring's does)
+/// would run again for each change between `cargo xtask` and cargo called by hand, and with it
+/// everything that depends on it would be built again.
+const TOLD_BY_CARGO: [&str; 7] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+
+/// The cargo that runs this program, as if called by hand.
 pub(crate) fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for name in TOLD_BY_CARGO {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn names_a_package(arguments: &[String]) -> bool {
