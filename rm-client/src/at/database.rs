@@ -92,6 +92,9 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const UNDO_SIZE_HINT: &'static str;
     /// The largest number of arguments of one statement.
     const ARGUMENTS_MAX: usize;
+    /// What lets the session write every value that its column can hold, also one that no strict
+    /// session could have written, and what makes it strict again.
+    const UNDO_LENIENT: Option<[&'static str; 2]> = None;
 
     /// What it takes to bind a value of a column again.
     type ColumnType: Clone + Debug + Send + Sync;

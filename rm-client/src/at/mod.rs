@@ -15,6 +15,7 @@ mod emit;
 mod error;
 mod executor;
 mod image;
+mod lasting;
 mod local;
 mod locks;
 mod migrate;

@@ -45,7 +45,19 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     let mut restoring = Restoring { connection: shared.pool.acquire().await?, is_as_it_was: false };
     let result = on_connection::<DB>(&mut restoring.connection, shared, branch).await;
     restoring.is_as_it_was = result.is_ok();
-    result
+    match result.map_err(Obstacle::from) {
+        Ok(restored) => Ok(restored),
+        Err(Obstacle::Refused { error, rows }) => {
+            tracing::warn!(
+                xid = branch.xid,
+                branch = branch.branch_id,
+                error,
+                "branch needs an operator"
+            );
+            Ok(Restored::Refused { error, rows })
+        }
+        Err(Obstacle::Database(error)) => Err(error),
+    }
 }
 
 /// A connection that is set to other modes and another time zone while rows are put back.
