@@ -25,6 +25,7 @@ mod phase_two;
 pub mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod referring;
 mod replay;
 mod resource;
 mod restore;

@@ -21,6 +21,7 @@ use super::error::{AtError, with_causes};
 use super::image::Layout;
 use super::lasting::{self, Meaning};
 use super::plan::{Dialect, Generation, undo_sql};
+use super::referring::{Doomed, Referred};
 use super::statement::{bind, bind_key, rows_max};
 use super::undo::{Role, UndoItem, UndoKind};
 use super::value::Value;
@@ -98,6 +99,9 @@ impl<'r> Row<'r> {
     }
 }
 
+/// A row of the item, and what is there.
+type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
+
 /// What to do with a row.
 enum Verdict {
     PutBack,
@@ -119,6 +123,12 @@ impl<DB: Backend> Restore<'_, DB> {
                 Verdict::PutBack => put_back.push((row, found)),
                 Verdict::LeaveAlone => {}
                 Verdict::Dirty => dirty.push((row, found)),
+            }
+        }
+        if item.kind == UndoKind::Insert && !force {
+            let referred = self.keep_referred(&mut put_back, &mut dirty).await?;
+            if !referred.is_empty() {
+                return Err(self.refuse_referred(&dirty, referred).await);
             }
         }
         if !dirty.is_empty() {
@@ -212,6 +222,44 @@ impl<DB: Backend> Restore<'_, DB> {
             item.before.len().max(item.after.len()),
         );
         Obstacle::Refused { error, rows: shown }
+    }
+
+    /// Moves the rows that rows of others refer to from those to be deleted to the dirty ones. A
+    /// row that then stays keeps those that it refers to itself.
+    async fn keep_referred<'i, 'f>(
+        &mut self,
+        put_back: &mut Vec<Found<'i, 'f>>,
+        dirty: &mut Vec<Found<'i, 'f>>,
+    ) -> Result<Vec<Referred>, Obstacle> {
+        let mut all = Vec::new();
+        loop {
+            let rows = put_back.iter().map(|(row, _)| row.named()).collect();
+            let (loaded, columns) = (self.loaded, self.columns.as_slice());
+            let doomed = Doomed::<DB> { connection: self.connection, loaded, columns, rows };
+            let Some(mut referred) = doomed.referred().await? else { return Ok(all) };
+            referred.rows.sort_unstable();
+            for index in referred.rows.iter().rev() {
+                dirty.push(put_back.remove(*index));
+            }
+            all.push(referred);
+        }
+    }
+
+    async fn refuse_referred(&mut self, dirty: &[Found<'_, '_>], all: Vec<Referred>) -> Obstacle {
+        let table = self.loaded.table.full_name();
+        let of = self.item.after.len();
+        let mut reasons: Vec<String> =
+            all.iter().map(|referred| referred.told(&table, of)).collect();
+        let kept: usize = all.iter().map(|referred| referred.rows.len()).sum();
+        if dirty.len() > kept {
+            reasons.push(format!("{} were changed by others since", dirty.len() - kept));
+        }
+        let mut shown: Vec<DirtyRow> = all.into_iter().flat_map(|referred| referred.by).collect();
+        if let Obstacle::Refused { rows, .. } = self.refuse(dirty).await {
+            shown.extend(rows);
+        }
+        shown.truncate(dirty::ROWS_MAX);
+        Obstacle::Refused { error: format!("dirty write: {}", reasons.join("; ")), rows: shown }
     }
 
     async fn write_back<'i>(

@@ -1,9 +1,11 @@
 //! One file a reason.
 
 mod lasting;
+mod referring;
+mod referring_postgres;
 
 use handfast::{Global, GlobalStatus, Xid};
-use handfast_core::{BranchState, DirtyRow};
+use handfast_core::{BranchState, DirtyRow, OperatorAction, What};
 
 use crate::at::{Stage, TestDatabase};
 
@@ -20,6 +22,13 @@ async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, global: Global) -> (String
     let branch = view.unwrap().branches.remove(0);
     let BranchState::Refused(error, rows) = branch.state else { unreachable!("{branch:?}") };
     (error.to_string(), rows.to_vec())
+}
+
+/// Has the rollback tried again, and waits for its end.
+async fn retry<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) {
+    let (action, operator) = (OperatorAction::Retry, "tester".into());
+    stage.tc.engine().call(What::Operate { xid: number(xid), action, operator }).await.unwrap();
+    stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
 }
 
 fn number(xid: &Xid) -> handfast_core::Xid {
