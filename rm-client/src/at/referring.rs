@@ -5,7 +5,7 @@
 //! The rows about to go are locked by then, which is where each database looks when a row that
 //! refers to them is written. So one is seen here, or it waits and then finds nothing to refer to.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use handfast_proto::v1::{DirtyColumn, DirtyRow};
 
@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = dirty::ROWS_MAX / 2;
 /// Rows that may not be deleted, and who refers to them.
 #[derive(Debug)]
 pub(crate) struct Referred {
-    /// Which of the rows asked about.
+    /// Which of the rows asked about, in order.
     pub(crate) rows: Vec<usize>,
     /// Some of those that refer to them.
     pub(crate) by: Vec<DirtyRow>,
@@ -58,6 +58,9 @@ impl<DB: Backend> Doomed<'_, DB> {
     /// The rows that others refer to along the first foreign key of which there are any.
     pub(crate) async fn referred(mut self) -> Result<Option<Referred>, Obstacle> {
         let loaded = self.loaded;
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
         // One argument is for the limit.
         let chunk = rows_max::<DB>(loaded.table.key.columns.len() + 1);
         for key in loaded.table.acting_on_delete() {
@@ -103,9 +106,8 @@ impl<DB: Backend> Doomed<'_, DB> {
         if found.is_empty() {
             return Ok(None);
         }
-        let named = self.by_name();
         let keys = found.iter().map(|row| self.key_in(row, 0)).collect::<Result<Vec<_>, _>>()?;
-        let rows = keys.iter().filter_map(|key| named.get(&name(key.iter())).copied()).collect();
+        let rows = kept(&self.by_name(), &keys, range);
         let by = self.describe(key, range).await?;
         Ok(Some(Referred { rows, by, key: key.name.clone() }))
     }
@@ -124,19 +126,19 @@ impl<DB: Backend> Doomed<'_, DB> {
         DB::bind_number(&mut arguments, i64::try_from(wanted).unwrap_or(i64::MAX));
         let found = rows::<DB>(self.connection, text, arguments).await?;
         let named = self.by_name();
-        let (mut kept, mut by) = (HashSet::new(), Vec::new());
+        let (mut keys, mut by) = (Vec::new(), Vec::new());
         for row in &found {
             let referring = self.key_in(row, table.key.columns.len())?;
             if named.contains_key(&name(referring.iter())) {
                 continue;
             }
-            kept.extend(named.get(&name(self.key_in(row, 0)?.iter())).copied());
+            keys.push(self.key_in(row, 0)?);
             if by.len() < SHOWN_MAX {
                 by.push(self.describe_own(&referring).await);
             }
         }
-        let rows: Vec<usize> = kept.into_iter().collect();
-        Ok((!rows.is_empty()).then(|| Referred { rows, by, key: key.name.clone() }))
+        let rows = kept(&named, &keys, range);
+        Ok((!keys.is_empty()).then(|| Referred { rows, by, key: key.name.clone() }))
     }
 
     /// Those that refer to rows, by their primary key and with the columns that refer.
@@ -208,6 +210,16 @@ impl<DB: Backend> Doomed<'_, DB> {
 
 /// Some of the rows, by their indexes.
 type Chunk = std::ops::Range<usize>;
+
+/// The rows of these keys, in order. Where the database shows a key in another way than the undo log
+/// does, none of the rows asked about may go.
+fn kept(named: &HashMap<String, usize>, keys: &[Vec<Value>], range: &Chunk) -> Vec<usize> {
+    let rows = keys.iter().map(|key| named.get(&name(key.iter())).copied());
+    match rows.collect::<Option<BTreeSet<usize>>>() {
+        Some(rows) => rows.into_iter().collect(),
+        None => range.clone().collect(),
+    }
+}
 
 /// Key values as one text.
 fn name<'v>(values: impl Iterator<Item = &'v Value>) -> String {

@@ -236,8 +236,7 @@ impl<DB: Backend> Restore<'_, DB> {
             let rows = put_back.iter().map(|(row, _)| row.named()).collect();
             let (loaded, columns) = (self.loaded, self.columns.as_slice());
             let doomed = Doomed::<DB> { connection: self.connection, loaded, columns, rows };
-            let Some(mut referred) = doomed.referred().await? else { return Ok(all) };
-            referred.rows.sort_unstable();
+            let Some(referred) = doomed.referred().await? else { return Ok(all) };
             for index in referred.rows.iter().rev() {
                 dirty.push(put_back.remove(*index));
             }
