@@ -10,7 +10,7 @@ use sqlx::SqlStr;
 use super::captured::Captured;
 use super::database::{Backend, LoadedTable, Purpose};
 use super::error::AtError;
-use super::plan::{Parsed, Plan, Reads, Refusal, TableKind, TableName, Trigger, parse};
+use super::plan::{Parsed, Plan, Reads, Refusal, Table, TableKind, TableName, Trigger, parse};
 
 /// How many texts are remembered. An application that pastes values into its SQL has no bound of
 /// its own.
@@ -42,6 +42,10 @@ pub(crate) struct Planned<DB: Backend> {
     pub(crate) loaded: Arc<LoadedTable<DB>>,
     arguments: usize,
     pub(crate) plan: Plan,
+}
+
+fn own_name(table: &Table) -> TableName {
+    TableName { schema: Some(table.schema.clone()), name: table.name.clone() }
 }
 
 impl<DB: Backend> Catalogue<DB> {
@@ -111,7 +115,29 @@ impl<DB: Backend> Catalogue<DB> {
         }
         let loaded = Arc::new(self.load(connection, name, Purpose::Planning).await?);
         self.tables.insert(name.clone(), Arc::clone(&loaded));
+        if DB::REFERRERS_ARE_DEAR {
+            self.tables.insert(own_name(&loaded.table), Arc::clone(&loaded));
+        }
         Ok(loaded)
+    }
+
+    /// Loads who refers to a table that is loaded for restoring, where that leaves it out.
+    pub(crate) async fn load_referrers(
+        &self,
+        connection: &mut DB::Connection,
+        loaded: &mut LoadedTable<DB>,
+    ) -> Result<(), sqlx::Error> {
+        if !DB::REFERRERS_ARE_DEAR {
+            return Ok(());
+        }
+        let name = own_name(&loaded.table);
+        let mut known = self.table(connection, &name).await?;
+        if known.table.columns != loaded.table.columns {
+            self.tables.invalidate(&name);
+            known = self.table(connection, &name).await?;
+        }
+        loaded.table.referenced_by.clone_from(&known.table.referenced_by);
+        Ok(())
     }
 
     /// A table's description from the catalogue, as it is now.

@@ -45,8 +45,8 @@ pub struct LoadedTable<DB: Backend> {
 pub enum Purpose {
     /// Planning a statement, which must know every table that refers to this one.
     Planning,
-    /// Putting rows back, where a table that refers to itself matters alone: asking for the others
-    /// takes MariaDB the longer, the more tables its server has.
+    /// Putting rows back. Where [`Backend::REFERRERS_ARE_DEAR`], of the tables that refer to this
+    /// one it has itself alone.
     Restoring,
 }
 
@@ -92,6 +92,11 @@ pub trait Backend: Database<Arguments: Clone, QueryResult: Debug> {
     const UNDO_SIZE_HINT: &'static str;
     /// The largest number of arguments of one statement.
     const ARGUMENTS_MAX: usize;
+    /// Whether asking who refers to a table takes the longer, the more tables the server has.
+    const REFERRERS_ARE_DEAR: bool = false;
+    /// What lets the session write every value that its column can hold, also one that no strict
+    /// session could have written, and what makes it strict again.
+    const UNDO_LENIENT: Option<[&'static str; 2]> = None;
 
     /// What it takes to bind a value of a column again.
     type ColumnType: Clone + Debug + Send + Sync;

@@ -10,7 +10,7 @@ use super::value::{Value, to_hex};
 /// How many dirty rows are described; the error's text counts them all.
 pub(crate) const ROWS_MAX: usize = 20;
 /// How many characters of a value are shown.
-const CHARS_MAX: usize = 200;
+pub(crate) const CHARS_MAX: usize = 200;
 
 /// Describes a row by its before, after and current image, each `None` where there is no row.
 pub(crate) async fn describe<DB: Backend>(
@@ -41,7 +41,7 @@ pub(crate) async fn describe<DB: Backend>(
 }
 
 /// A value's text; `None` is NULL, or no row.
-async fn text<DB: Backend>(
+pub(crate) async fn text<DB: Backend>(
     connection: &mut DB::Connection,
     loaded: &LoadedTable<DB>,
     column: usize,

@@ -15,6 +15,7 @@ mod emit;
 mod error;
 mod executor;
 mod image;
+mod lasting;
 mod local;
 mod locks;
 mod migrate;
@@ -24,6 +25,7 @@ mod phase_two;
 pub mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod referring;
 mod replay;
 mod resource;
 mod restore;

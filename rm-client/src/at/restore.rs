@@ -14,11 +14,14 @@ use std::collections::HashMap;
 use handfast_proto::v1::DirtyRow;
 use sqlx::error::ErrorKind;
 
+use super::captured::Captured;
 use super::database::{Backend, LoadedTable, execute, rows};
 use super::dirty;
-use super::error::AtError;
+use super::error::{AtError, with_causes};
 use super::image::Layout;
+use super::lasting::{self, Meaning};
 use super::plan::{Dialect, Generation, undo_sql};
+use super::referring::{Doomed, Referred};
 use super::statement::{bind, bind_key, rows_max};
 use super::undo::{Role, UndoItem, UndoKind};
 use super::value::Value;
@@ -39,7 +42,8 @@ impl Obstacle {
 }
 
 impl From<sqlx::Error> for Obstacle {
-    /// A constraint that other rows violate will not go away by trying again.
+    /// A constraint that other rows violate will not go away by trying again, nor will what else
+    /// [`lasting`] says.
     fn from(error: sqlx::Error) -> Self {
         let Some(answer) = error.as_database_error() else { return Self::Database(error) };
         let violated = matches!(
@@ -53,9 +57,16 @@ impl From<sqlx::Error> for Obstacle {
         // What PostgreSQL answers from version 18 on for a foreign key that says RESTRICT.
         let restricted = answer.code().is_some_and(|code| code == "23001");
         if violated || restricted {
-            Self::refused(format!("rows of others are in the way: {error}"))
-        } else {
-            Self::Database(error)
+            return Self::refused(format!("rows of others are in the way: {error}"));
+        }
+        if let Some(ours) = AtError::of(&error) {
+            return Self::refused(with_causes(ours));
+        }
+        match lasting::meaning(answer) {
+            Meaning::Passing => Self::Database(error),
+            Meaning::Lasting | Meaning::Strict => {
+                Self::refused(format!("the database refuses, and would again: {error}"))
+            }
         }
     }
 }
@@ -88,6 +99,9 @@ impl<'r> Row<'r> {
     }
 }
 
+/// A row of the item, and what is there.
+type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
+
 /// What to do with a row.
 enum Verdict {
     PutBack,
@@ -109,6 +123,12 @@ impl<DB: Backend> Restore<'_, DB> {
                 Verdict::PutBack => put_back.push((row, found)),
                 Verdict::LeaveAlone => {}
                 Verdict::Dirty => dirty.push((row, found)),
+            }
+        }
+        if item.kind == UndoKind::Insert && !force {
+            let referred = self.keep_referred(&mut put_back, &mut dirty).await?;
+            if !referred.is_empty() {
+                return Err(self.refuse_referred(&dirty, referred).await);
             }
         }
         if !dirty.is_empty() {
@@ -204,6 +224,43 @@ impl<DB: Backend> Restore<'_, DB> {
         Obstacle::Refused { error, rows: shown }
     }
 
+    /// Moves the rows that rows of others refer to from those to be deleted to the dirty ones. A
+    /// row that then stays keeps those that it refers to itself.
+    async fn keep_referred<'i, 'f>(
+        &mut self,
+        put_back: &mut Vec<Found<'i, 'f>>,
+        dirty: &mut Vec<Found<'i, 'f>>,
+    ) -> Result<Vec<Referred>, Obstacle> {
+        let mut all = Vec::new();
+        loop {
+            let rows = put_back.iter().map(|(row, _)| row.named()).collect();
+            let (loaded, columns) = (self.loaded, self.columns.as_slice());
+            let doomed = Doomed::<DB> { connection: self.connection, loaded, columns, rows };
+            let Some(referred) = doomed.referred().await? else { return Ok(all) };
+            for index in referred.rows.iter().rev() {
+                dirty.push(put_back.remove(*index));
+            }
+            all.push(referred);
+        }
+    }
+
+    async fn refuse_referred(&mut self, dirty: &[Found<'_, '_>], all: Vec<Referred>) -> Obstacle {
+        let table = self.loaded.table.full_name();
+        let of = self.item.after.len();
+        let mut reasons: Vec<String> =
+            all.iter().map(|referred| referred.told(&table, of)).collect();
+        let kept: usize = all.iter().map(|referred| referred.rows.len()).sum();
+        if dirty.len() > kept {
+            reasons.push(format!("{} were changed by others since", dirty.len() - kept));
+        }
+        let mut shown: Vec<DirtyRow> = all.into_iter().flat_map(|referred| referred.by).collect();
+        if let Obstacle::Refused { rows, .. } = self.refuse(dirty).await {
+            shown.extend(rows);
+        }
+        shown.truncate(dirty::ROWS_MAX);
+        Obstacle::Refused { error: format!("dirty write: {}", reasons.join("; ")), rows: shown }
+    }
+
     async fn write_back<'i>(
         &mut self,
         rows: impl Iterator<Item = &'i Vec<Value>>,
@@ -221,9 +278,45 @@ impl<DB: Backend> Restore<'_, DB> {
                 bind(&mut arguments, self.loaded, self.columns[*at], &row[*at])?;
             }
             bind_key(&mut arguments, self.loaded, row, &self.columns)?;
-            execute::<DB>(self.connection, text.clone(), arguments).await?;
+            self.write(text.clone(), arguments, &[row]).await?;
         }
         Ok(())
+    }
+
+    /// Runs a restoring statement. Where strict rules refuse a value that was there, it goes back
+    /// without them, and the rows are read again: rules that are not strict cut off what does not
+    /// fit, and say nothing.
+    async fn write(
+        &mut self,
+        text: String,
+        arguments: DB::Arguments,
+        rows: &[&Vec<Value>],
+    ) -> Result<(), Obstacle> {
+        let Some([lenient, strict]) = DB::UNDO_LENIENT else {
+            execute::<DB>(self.connection, text, arguments).await?;
+            return Ok(());
+        };
+        let again = Captured::ours(text.clone(), arguments.clone());
+        let Err(error) = execute::<DB>(self.connection, text, arguments).await else {
+            return Ok(());
+        };
+        if !lasting::is_strict(&error) {
+            return Err(error.into());
+        }
+        for statement in
+            [Captured::plain(lenient.to_owned()), again, Captured::plain(strict.to_owned())]
+        {
+            DB::steps(self.connection, statement).await?;
+        }
+        if self.are_back(rows).await? { Ok(()) } else { Err(error.into()) }
+    }
+
+    async fn are_back(&mut self, rows: &[&Vec<Value>]) -> Result<bool, Obstacle> {
+        let row = |row| Row { before: Some(row), after: None };
+        let rows: Vec<Row<'_>> = rows.iter().copied().map(row).collect();
+        let current = self.current(&rows).await?;
+        let is_back = |row: &Row<'_>| self.same(current.get(&self.name(row.named())), row.before);
+        Ok(rows.iter().all(is_back))
     }
 
     fn is_written(&self, at: usize) -> bool {
@@ -273,7 +366,7 @@ impl<DB: Backend> Restore<'_, DB> {
                     bind(&mut arguments, self.loaded, *column, &row[*at])?;
                 }
             }
-            execute::<DB>(self.connection, text, arguments).await?;
+            self.write(text, arguments, chunk).await?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use super::plan::TableName;
 use super::resource::Shared;
 use super::restore::{Obstacle, Restore};
 use super::running::Lateness;
-use super::undo::UndoLog;
+use super::undo::{UndoItem, UndoKind, UndoLog};
 use super::undo_table::{self, Events, Found};
 use crate::outbox;
 
@@ -45,7 +45,19 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
     let mut restoring = Restoring { connection: shared.pool.acquire().await?, is_as_it_was: false };
     let result = on_connection::<DB>(&mut restoring.connection, shared, branch).await;
     restoring.is_as_it_was = result.is_ok();
-    result
+    match result.map_err(Obstacle::from) {
+        Ok(restored) => Ok(restored),
+        Err(Obstacle::Refused { error, rows }) => {
+            tracing::warn!(
+                xid = branch.xid,
+                branch = branch.branch_id,
+                error,
+                "branch needs an operator"
+            );
+            Ok(Restored::Refused { error, rows })
+        }
+        Err(Obstacle::Database(error)) => Err(error),
+    }
 }
 
 /// A connection that is set to other modes and another time zone while rows are put back.
@@ -162,11 +174,17 @@ async fn restore<DB: AtDatabase>(
     let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-        let name = TableName { schema: Some(item.schema.clone()), name: item.table.clone() };
+        let name = table_name(item);
         let loaded: &LoadedTable<DB> = match tables.entry(name) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                let loaded = load::<DB>(connection, shared, place.key()).await?;
+                let mut loaded = load::<DB>(connection, shared, place.key()).await?;
+                let removes = |item: &UndoItem| {
+                    item.kind == UndoKind::Insert && *place.key() == table_name(item)
+                };
+                if log.items.iter().any(removes) {
+                    shared.catalogue.load_referrers(connection, &mut loaded).await?;
+                }
                 place.insert(loaded)
             }
         };
@@ -175,6 +193,10 @@ async fn restore<DB: AtDatabase>(
         restore.carry_out(force).await?;
     }
     Ok(())
+}
+
+fn table_name(item: &UndoItem) -> TableName {
+    TableName { schema: Some(item.schema.clone()), name: item.table.clone() }
 }
 
 /// The table as it is now: a description of a minute ago could miss a column, and a deleted row

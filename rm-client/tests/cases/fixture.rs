@@ -11,8 +11,8 @@
 //! ```
 
 use handfast::at::plan::{
-    Column, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction, Refusal,
-    Table, TableKind, Trigger, UniqueIndex, parse,
+    Column, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction, Referring,
+    Refusal, Table, TableKind, Trigger, UniqueIndex, parse,
 };
 
 use super::describe;
@@ -183,6 +183,7 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
         referenced: columns_of(table, dialect, referenced),
         on_delete: ReferentialAction::Refuse,
         on_update: ReferentialAction::Refuse,
+        referring: Referring::default(),
     };
     for word in words {
         match word.split_once('=') {

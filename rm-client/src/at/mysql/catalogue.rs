@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, SqlSafeStr};
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
-    Trigger, UniqueIndex,
+    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
+    TableName, Trigger, UniqueIndex,
 };
 
 /// The exact spelling first, for servers that tell `a` from `A`.
@@ -35,14 +35,16 @@ const INDEXES: &str = "\
 
 /// Who refers to a table. MariaDB opens every table of its server for that.
 const REFERRERS: &str = "\
-    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule \
+    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule, \
+           unique_constraint_name \
     FROM information_schema.referential_constraints \
     WHERE unique_constraint_schema = ? AND referenced_table_name = ? \
     ORDER BY constraint_schema, table_name, constraint_name";
 
 /// The same for a table that refers to itself, which alone is opened.
 const OWN_REFERENCES: &str = "\
-    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule \
+    SELECT constraint_name, constraint_schema, table_name, delete_rule, update_rule, \
+           unique_constraint_name \
     FROM information_schema.referential_constraints \
     WHERE constraint_schema = ? AND table_name = ? \
       AND unique_constraint_schema = constraint_schema AND referenced_table_name = table_name \
@@ -268,6 +270,13 @@ async fn foreign_keys(
             referenced: Vec::new(),
             on_delete: action(&text(&row, 3)?),
             on_update: action(&text(&row, 4)?),
+            referring: Referring {
+                schema: referring[0].clone(),
+                table: referring[1].clone(),
+                own: referring == *full,
+                checked_by: MySql::text(&row, 5)?.filter(|index| index != "PRIMARY"),
+                ..Referring::default()
+            },
             name,
         };
         for [column, referenced] in referring_columns(connection, &referring, &key.name).await? {
@@ -275,6 +284,7 @@ async fn foreign_keys(
             if referring == *full {
                 key.own_columns.extend(position(columns, &column));
             }
+            key.referring.columns.push(column);
         }
         keys.push(key);
     }

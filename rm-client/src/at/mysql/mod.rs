@@ -69,6 +69,13 @@ impl Backend for MySql {
         &["SET SESSION sql_mode = @handfast_sql_mode, SESSION time_zone = @handfast_time_zone"];
     const UNDO_SIZE_HINT: &'static str = ", or raise max_allowed_packet";
     const ARGUMENTS_MAX: usize = 65_535;
+    // MariaDB opens every table of its server to answer that.
+    const REFERRERS_ARE_DEAR: bool = true;
+    // The value '' that an ENUM has where a session that was not strict wrote none of its own.
+    const UNDO_LENIENT: Option<[&'static str; 2]> = Some([
+        "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'",
+    ]);
 
     type ColumnType = MySqlColumn;
 

@@ -69,8 +69,8 @@ pub(super) fn no_cascading_delete(table: &Table) -> Result<(), Refusal> {
     cascade(table, |key| key.on_delete == ReferentialAction::Change)
 }
 
-/// Refuses to assign columns whose change changes others, and columns of the primary key, also if
-/// it is the database that changes them along; and numbers that an UPDATE cannot put back.
+/// Refuses to assign columns whose change changes others, and columns of the primary key, either
+/// also if it is the database that changes them along; and numbers that an UPDATE cannot put back.
 pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusal> {
     let changes = |index: &&usize| assigned.contains(index) || table.columns[**index].on_update;
     if let Some(&index) = table.key.columns.iter().find(changes) {
@@ -83,9 +83,11 @@ pub(super) fn assignable(table: &Table, assigned: &[usize]) -> Result<(), Refusa
             reason: "the number that it has cannot be put back; leave it as it is",
         });
     }
+    let computed = |column: &usize| table.columns[*column].generation == Generation::Computed;
+    let follows = |column: &usize| table.columns[*column].on_update || computed(column);
     cascade(table, |key| {
         key.on_update == ReferentialAction::Change
-            && key.referenced.iter().any(|column| assigned.contains(column))
+            && key.referenced.iter().any(|column| assigned.contains(column) || follows(column))
     })
 }
 

@@ -24,6 +24,7 @@ mod normal;
 mod parse;
 mod placeholder;
 mod quote;
+pub(crate) mod referring_sql;
 mod refusal;
 mod shape;
 mod stable;
@@ -46,7 +47,7 @@ pub use self::{
         LockMode, LockingRead, Plan, Query, Update, UpdateImage, Upsert, UpsertAfter, UpsertKind,
     },
     table::{
-        Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
-        Trigger, UniqueIndex,
+        Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
+        TableName, Trigger, UniqueIndex,
     },
 };

@@ -123,7 +123,7 @@ pub enum Refusal {
     },
     /// A foreign key changes other rows along.
     #[error(
-        "foreign key {constraint} changes other rows unseen (CASCADE, SET NULL or SET DEFAULT): write to the referencing table first, or declare it NO ACTION"
+        "foreign key {constraint} changes other rows unseen (CASCADE, SET NULL or SET DEFAULT): declare it NO ACTION, and write to the referencing table yourself"
     )]
     Cascade {
         /// The constraint.

@@ -150,6 +150,28 @@ pub struct ForeignKey {
     pub on_delete: ReferentialAction,
     /// What changing referenced columns does.
     pub on_update: ReferentialAction,
+    /// Who refers.
+    pub referring: Referring,
+}
+
+/// The table and the columns of a foreign key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Referring {
+    /// As in [`Table::schema`].
+    pub schema: String,
+    /// As in [`Table::name`].
+    pub table: String,
+    /// One for each of [`ForeignKey::referenced`], in its order.
+    pub columns: Vec<String>,
+    /// The rows that refer may be rows of the table itself, by whichever name it is written.
+    pub own: bool,
+    /// PostgreSQL: a partitioned table, whose rows are in others.
+    pub partitioned: bool,
+    /// PostgreSQL policies hide rows of it from this connection.
+    pub hides_rows: bool,
+    /// MySQL: the index of the referenced table through which the key is checked, where that is
+    /// not its primary key.
+    pub checked_by: Option<String>,
 }
 
 /// What a foreign key does when the referenced row changes.
@@ -210,6 +232,11 @@ impl Table {
         let stored = self.stored();
         let imaged = |index: &usize| stored.contains(index) || self.key.columns.contains(index);
         (0..self.columns.len()).filter(imaged).collect()
+    }
+
+    /// The foreign keys along which deleting a row deletes or changes others.
+    pub fn acting_on_delete(&self) -> impl Iterator<Item = &ForeignKey> {
+        self.referenced_by.iter().filter(|key| key.on_delete == ReferentialAction::Change)
     }
 
     /// `schema.name`, for error texts and lock keys.

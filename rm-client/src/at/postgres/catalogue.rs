@@ -6,8 +6,8 @@ use sqlx::{Arguments, PgConnection, Postgres, Row};
 use super::PgColumn;
 use crate::at::database::{LoadedTable, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
-    Trigger, UniqueIndex,
+    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
+    TableName, Trigger, UniqueIndex,
 };
 
 /// `to_regclass` follows the search path of this very connection, as the statement will.
@@ -49,7 +49,8 @@ const INDEXES: &str = "\
     FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
     WHERE i.indrelid = $1::int8::oid AND i.indisunique ORDER BY c.relname";
 
-/// Keys that refer to a partition count for the whole, for that is where its rows are.
+/// Keys that refer to a partition count for the whole, for that is where its rows are. Keys of a
+/// partition are those of its whole.
 const FOREIGN_KEYS: &str = "\
     SELECT f.conname::text, f.conrelid = f.confrelid, array_to_string(f.conkey, ' '), \
            array_to_string(ARRAY(SELECT whole.attnum FROM unnest(f.confkey) WITH ORDINALITY \
@@ -57,10 +58,20 @@ const FOREIGN_KEYS: &str = "\
                JOIN pg_attribute part ON part.attrelid = f.confrelid AND part.attnum = key.number \
                JOIN pg_attribute whole ON whole.attrelid = $1::int8::oid \
                    AND whole.attname = part.attname ORDER BY key.place), ' '), \
-            f.confdeltype::text, f.confupdtype::text \
-    FROM pg_constraint f WHERE f.contype = 'f' AND (f.confrelid = $1::int8::oid \
+            f.confdeltype::text, f.confupdtype::text, n.nspname::text, c.relname::text, \
+           ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY key (number, place) \
+               JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = key.number \
+               ORDER BY key.place), \
+           COALESCE(pg_partition_root(f.conrelid)::oid, f.conrelid) \
+               = COALESCE(pg_partition_root($1::int8::oid)::oid, $1::int8::oid), \
+           c.relkind = 'p', row_security_active(f.conrelid) \
+    FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid \
+    JOIN pg_namespace n ON n.oid = c.relnamespace \
+    WHERE f.contype = 'f' AND (f.confrelid = $1::int8::oid \
         OR f.conparentid = 0 AND f.confrelid IN \
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
+        AND NOT EXISTS (SELECT FROM pg_constraint whole WHERE whole.oid = f.conparentid \
+            AND whole.confrelid = f.confrelid) \
     ORDER BY f.conname";
 
 /// Bits of `tgtype`: 4 INSERT, 8 DELETE, 16 UPDATE. Triggers of partitions fire for the whole.
@@ -246,6 +257,15 @@ async fn foreign_keys(
             referenced: positions(&row.try_get::<String, _>(3)?, numbers),
             on_delete: action(&row.try_get::<String, _>(4)?),
             on_update: action(&row.try_get::<String, _>(5)?),
+            referring: Referring {
+                schema: row.try_get(6)?,
+                table: row.try_get(7)?,
+                columns: row.try_get(8)?,
+                own: row.try_get(9)?,
+                partitioned: row.try_get(10)?,
+                hides_rows: row.try_get(11)?,
+                checked_by: None,
+            },
         });
     }
     Ok(found)

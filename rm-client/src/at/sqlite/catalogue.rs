@@ -8,8 +8,8 @@ use sqlx::{Arguments, Sqlite, SqliteConnection};
 use super::SqliteColumn;
 use crate::at::database::{Backend, LoadedTable, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Table, TableKind, TableName,
-    Trigger, UniqueIndex,
+    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
+    TableName, Trigger, UniqueIndex,
 };
 
 /// A bare name means the temporary table first, then `main`, then the attached ones.
@@ -216,6 +216,12 @@ async fn foreign_keys(
         let id = Sqlite::number(&row, 1)?.unwrap_or_default();
         let (on_delete, on_update) = (action(&text(&row, 4)?), action(&text(&row, 5)?));
         let key = found.entry((referencing.clone(), id)).or_insert_with(|| ForeignKey {
+            referring: Referring {
+                schema: full[1].clone(),
+                table: referencing.clone(),
+                own,
+                ..Referring::default()
+            },
             name: referencing,
             own_columns: Vec::new(),
             referenced: Vec::new(),
@@ -228,9 +234,11 @@ async fn foreign_keys(
             None => primary.get(key.referenced.len()).copied(),
         };
         key.referenced.extend(referenced);
+        let column = text(&row, 2)?;
         if own {
-            key.own_columns.extend(position(&text(&row, 2)?));
+            key.own_columns.extend(position(&column));
         }
+        key.referring.columns.push(column);
     }
     Ok(found.into_values().collect())
 }
