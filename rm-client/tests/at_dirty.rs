@@ -202,6 +202,9 @@ async fn an_excluding_row_in_the_way_needs_a_person() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restricting_row_in_the_way_needs_a_person() {
     let stage = Stage::<Postgres>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    stage.branch(&global, &["INSERT INTO person VALUES (102, 'Tom', 5)"]).await;
     for sql in [
         "CREATE FUNCTION restrict() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN RAISE EXCEPTION 'restricted' USING ERRCODE = 'restrict_violation'; END $$",
@@ -210,9 +213,6 @@ async fn a_restricting_row_in_the_way_needs_a_person() {
     ] {
         Postgres::raw(&stage.pool, sql).await.unwrap();
     }
-    let global = stage.begin().await;
-    let xid = global.xid().clone();
-    stage.branch(&global, &["INSERT INTO person VALUES (102, 'Tom', 5)"]).await;
     await_refusal(&stage, global).await;
     let (error, _) = refusal(&stage, &xid).await;
     assert!(error.contains("in the way"), "{error}");

@@ -9,4 +9,5 @@ mod reviewed_later;
 mod savepoints;
 mod schema;
 mod sessions;
+mod undone;
 mod unique;

@@ -137,6 +137,16 @@ pub enum Refusal {
         /// The trigger.
         trigger: String,
     },
+    /// A trigger that may write elsewhere, of the statement that undoes this one.
+    #[error(
+        "trigger {trigger} would fire when the statement is undone (by {undo}), and may write unseen: declare it as writing its own row only, or disable it"
+    )]
+    TriggerOfUndo {
+        /// The trigger.
+        trigger: String,
+        /// INSERT, UPDATE or DELETE.
+        undo: &'static str,
+    },
     /// A view, a foreign table, ...
     #[error("{table} is {kind}, whose rows cannot be imaged: write to a table")]
     NotATable {
@@ -262,7 +272,7 @@ impl Refusal {
             Self::KeyNull { .. } => "HF-AT-KEY-NULL",
             Self::KeyCollation { .. } => "HF-AT-KEY-COLLATION",
             Self::Cascade { .. } => "HF-AT-CASCADE",
-            Self::Trigger { .. } => "HF-AT-TRIGGER",
+            Self::Trigger { .. } | Self::TriggerOfUndo { .. } => "HF-AT-TRIGGER",
             Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
             Self::Rewritten { .. } => "HF-AT-REWRITTEN",
             Self::RowSecurity { .. } => "HF-AT-ROW-SECURITY",
