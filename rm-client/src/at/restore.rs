@@ -53,10 +53,26 @@ impl From<sqlx::Error> for Obstacle {
         // What PostgreSQL answers from version 18 on for a foreign key that says RESTRICT.
         let restricted = answer.code().is_some_and(|code| code == "23001");
         if violated || restricted {
-            Self::refused(format!("rows of others are in the way: {error}"))
+            Self::refused(format!("{}: {error}", in_the_way(&answer.kind())))
         } else {
             Self::Database(error)
         }
+    }
+}
+
+/// What a violated constraint says of the rows. That they broke it before the branch changed them
+/// was seen then.
+fn in_the_way(violation: &ErrorKind) -> &'static str {
+    match violation {
+        ErrorKind::ForeignKeyViolation => {
+            "rows of others are in the way, which refer to the branch's rows, or a row that those \
+             refer to is not there"
+        }
+        ErrorKind::CheckViolation | ErrorKind::NotNullViolation => {
+            "the rows as they were would break a constraint, as it is by now or together with \
+             columns that others have changed"
+        }
+        _ => "rows of others are in the way",
     }
 }
 
