@@ -1,6 +1,7 @@
 //! One file a subject.
 
 mod access;
+mod broken;
 mod found;
 mod merged;
 mod names;

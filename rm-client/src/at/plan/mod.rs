@@ -9,6 +9,7 @@
 
 mod classify;
 mod clauses;
+mod constraint;
 mod delete;
 mod dialect;
 mod fuzz;
@@ -35,6 +36,7 @@ mod upsert;
 mod values;
 
 pub use self::{
+    constraint::{Constraint, Rule, checks},
     dialect::Dialect,
     fuzz::fuzz_entry,
     key::row_key,

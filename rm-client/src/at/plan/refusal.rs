@@ -147,6 +147,24 @@ pub enum Refusal {
         /// INSERT, UPDATE or DELETE.
         undo: &'static str,
     },
+    /// A row that breaks a constraint, and so could not be put back.
+    #[error(
+        "a row of {table} breaks constraint {constraint} as it is, so that it could not be put back: repair it outside of a global transaction first"
+    )]
+    RowBreaksConstraint {
+        /// The table.
+        table: String,
+        /// The constraint's name, or its text where it has none.
+        constraint: String,
+    },
+    /// MySQL: a row that refers to itself, which InnoDB does not delete.
+    #[error(
+        "a row of {table} refers to itself, and this database does not delete such a row: insert it without the reference and set that by an UPDATE"
+    )]
+    RowRefersToItself {
+        /// The table.
+        table: String,
+    },
     /// A view, a foreign table, ...
     #[error("{table} is {kind}, whose rows cannot be imaged: write to a table")]
     NotATable {
@@ -273,6 +291,8 @@ impl Refusal {
             Self::KeyCollation { .. } => "HF-AT-KEY-COLLATION",
             Self::Cascade { .. } => "HF-AT-CASCADE",
             Self::Trigger { .. } | Self::TriggerOfUndo { .. } => "HF-AT-TRIGGER",
+            Self::RowBreaksConstraint { .. } => "HF-AT-ROW-BREAKS-CONSTRAINT",
+            Self::RowRefersToItself { .. } => "HF-AT-ROW-REFERS-TO-ITSELF",
             Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
             Self::Rewritten { .. } => "HF-AT-REWRITTEN",
             Self::RowSecurity { .. } => "HF-AT-ROW-SECURITY",
