@@ -29,6 +29,8 @@ on_every_database!(
     a_row_that_is_back_already_is_left_alone,
     deleted_and_inserted_rows_can_be_dirty,
     a_unique_row_in_the_way_needs_a_person,
+    a_parent_that_has_gone_since_needs_a_person,
+    a_column_of_others_that_breaks_a_check_needs_a_person,
     a_late_branch_is_refused,
     a_guard_row_keeps_a_late_undo_row_out,
     branches_are_undone_in_reverse,
@@ -180,6 +182,38 @@ async fn a_unique_row_in_the_way_needs_a_person<DB: TestDatabase>() {
     assert!(error.contains("in the way"), "{error}");
 }
 
+async fn a_parent_that_has_gone_since_needs_a_person<DB: TestDatabase>() {
+    let child = "CREATE TABLE child (id BIGINT PRIMARY KEY, parent BIGINT, \
+                 FOREIGN KEY (parent) REFERENCES person (id))";
+    let setup = [PERSON, &[child, "INSERT INTO child VALUES (1, 100)"]].concat();
+    let stage = Stage::<DB>::new(&setup).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    stage.branch(&global, &["DELETE FROM child WHERE id = 1"]).await;
+    DB::raw(&stage.pool, "DELETE FROM person WHERE id = 100").await.unwrap();
+    await_refusal(&stage, global).await;
+    let (error, _) = refusal(&stage, &xid).await;
+    assert!(error.contains("a row that those refer to is not there"), "{error}");
+    assert_eq!(stage.value("SELECT COUNT(*) FROM child").await.as_deref(), Some("0"));
+}
+
+/// The row as it was is no more possible with what others have made of its other columns.
+async fn a_column_of_others_that_breaks_a_check_needs_a_person<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(&[
+        "CREATE TABLE stock (id BIGINT PRIMARY KEY, held INT, units INT, CHECK (held <= units))",
+        "INSERT INTO stock VALUES (1, 5, 5)",
+    ])
+    .await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    stage.branch(&global, &["UPDATE stock SET held = 0 WHERE id = 1"]).await;
+    DB::raw(&stage.pool, "UPDATE stock SET units = 3 WHERE id = 1").await.unwrap();
+    await_refusal(&stage, global).await;
+    let (error, _) = refusal(&stage, &xid).await;
+    assert!(error.contains("would break a constraint"), "{error}");
+    assert_eq!(stage.value("SELECT held FROM stock").await.as_deref(), Some("0"));
+}
+
 /// It was taken for a failure that goes away: tried again for ever, the locks kept, nobody asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_excluding_row_in_the_way_needs_a_person() {
@@ -202,6 +236,9 @@ async fn an_excluding_row_in_the_way_needs_a_person() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restricting_row_in_the_way_needs_a_person() {
     let stage = Stage::<Postgres>::new(PERSON).await;
+    let global = stage.begin().await;
+    let xid = global.xid().clone();
+    stage.branch(&global, &["INSERT INTO person VALUES (102, 'Tom', 5)"]).await;
     for sql in [
         "CREATE FUNCTION restrict() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN RAISE EXCEPTION 'restricted' USING ERRCODE = 'restrict_violation'; END $$",
@@ -210,9 +247,6 @@ async fn a_restricting_row_in_the_way_needs_a_person() {
     ] {
         Postgres::raw(&stage.pool, sql).await.unwrap();
     }
-    let global = stage.begin().await;
-    let xid = global.xid().clone();
-    stage.branch(&global, &["INSERT INTO person VALUES (102, 'Tom', 5)"]).await;
     await_refusal(&stage, global).await;
     let (error, _) = refusal(&stage, &xid).await;
     assert!(error.contains("in the way"), "{error}");

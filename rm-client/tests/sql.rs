@@ -23,7 +23,7 @@ fn every_case_file() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
         .collect();
     files.sort();
-    assert!(files.len() >= 12, "the case files are gone: {} found", files.len());
+    assert!(files.len() >= 14, "the case files are gone: {} found", files.len());
     let failed: Vec<String> = files.iter().filter_map(|file| check(file)).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }

@@ -99,7 +99,11 @@ pub struct At<DB: Database> {
 impl<DB: AtDatabase> At<DB> {
     /// Vouches that a trigger writes nothing but columns of the row that it fires for. Without this
     /// a statement that would fire a trigger is refused, because what a trigger writes elsewhere is
-    /// not undone.
+    /// not undone; so is one whose undo would fire it.
+    ///
+    /// The trigger fires during the undo too: an INSERT trigger when a DELETE is undone. A column
+    /// that it fills with something that does not follow from the row, such as the time or a
+    /// counter, holds what it fills in then, and not what was there before.
     pub fn trust_trigger(mut self, name: impl Into<String>) -> Self {
         self.trusted_triggers.push(name.into());
         self

@@ -57,7 +57,7 @@ impl From<sqlx::Error> for Obstacle {
         // What PostgreSQL answers from version 18 on for a foreign key that says RESTRICT.
         let restricted = answer.code().is_some_and(|code| code == "23001");
         if violated || restricted {
-            return Self::refused(format!("rows of others are in the way: {error}"));
+            return Self::refused(format!("{}: {error}", in_the_way(&answer.kind())));
         }
         if let Some(ours) = AtError::of(&error) {
             return Self::refused(with_causes(ours));
@@ -68,6 +68,22 @@ impl From<sqlx::Error> for Obstacle {
                 Self::refused(format!("the database refuses, and would again: {error}"))
             }
         }
+    }
+}
+
+/// What a violated constraint says of the rows. That they broke it before the branch changed them
+/// was seen then.
+fn in_the_way(violation: &ErrorKind) -> &'static str {
+    match violation {
+        ErrorKind::ForeignKeyViolation => {
+            "rows of others are in the way, which refer to the branch's rows, or a row that those \
+             refer to is not there"
+        }
+        ErrorKind::CheckViolation | ErrorKind::NotNullViolation => {
+            "the rows as they were would break a constraint, as it is by now or together with \
+             columns that others have changed"
+        }
+        _ => "rows of others are in the way",
     }
 }
 

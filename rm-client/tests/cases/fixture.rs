@@ -11,8 +11,8 @@
 //! ```
 
 use handfast::at::plan::{
-    Column, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction, Referring,
-    Refusal, Table, TableKind, Trigger, UniqueIndex, parse,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, Parsed, Reads, ReferentialAction,
+    Referring, Refusal, Rule, Table, TableKind, Trigger, UniqueIndex, parse,
 };
 
 use super::describe;
@@ -108,6 +108,7 @@ impl Case {
             unique: Vec::new(),
             referenced_by: Vec::new(),
             triggers: Vec::new(),
+            unproved: Vec::new(),
             rewrites: false,
             row_security: false,
         };
@@ -153,6 +154,7 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
             }
             table.unique.push(index);
         }
+        "check" | "refers" => add_constraint(table, dialect, kind, rest),
         "referenced" => add_reference(table, dialect, rest),
         "trigger" => {
             let words: Vec<&str> = rest.split_whitespace().collect();
@@ -171,6 +173,22 @@ fn add_detail(table: &mut Table, dialect: Dialect, detail: &str) {
 fn columns_of(table: &Table, dialect: Dialect, names: &str) -> Vec<usize> {
     let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| table.column(dialect, name).unwrap()).collect()
+}
+
+/// `check NAME(columns) CONDITION`, or `refers NAME(columns) TABLE(columns)`: constraints that rows
+/// may break already.
+fn add_constraint(table: &mut Table, dialect: Dialect, kind: &str, text: &str) {
+    let (name, rest) = text.split_once('(').unwrap();
+    let (columns, rest) = rest.split_once(") ").unwrap();
+    let rule = if kind == "check" {
+        Rule::Check(rest.to_owned())
+    } else {
+        let (other, columns) = rest.trim_end_matches(')').split_once('(').unwrap();
+        let columns = columns.split(',').map(|column| column.trim().to_owned()).collect();
+        Rule::Reference { table: other.to_owned(), columns }
+    };
+    let columns = columns_of(table, dialect, columns);
+    table.unproved.push(Constraint { name: name.to_owned(), columns, rule, partition: None });
 }
 
 /// `referenced NAME(columns) [self=columns] [delete] [update]`: the last two change other rows.

@@ -1,6 +1,7 @@
 //! One file a subject.
 
 mod access;
+mod broken;
 mod found;
 mod merged;
 mod names;
@@ -9,4 +10,5 @@ mod reviewed_later;
 mod savepoints;
 mod schema;
 mod sessions;
+mod undone;
 mod unique;

@@ -9,8 +9,8 @@ use sqlx::{AssertSqlSafe, SqlSafeStr};
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
-    TableName, Trigger, UniqueIndex,
+    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
+    TableKind, TableName, Trigger, UniqueIndex,
 };
 
 /// The exact spelling first, for servers that tell `a` from `A`.
@@ -59,6 +59,21 @@ const TRIGGERS: &str = "\
     SELECT trigger_name, event_manipulation FROM information_schema.triggers \
     WHERE event_object_schema = ? AND event_object_table = ? ORDER BY trigger_name";
 
+/// MariaDB's CHECK constraints, whose checks a session can switch off; where those of the pool have
+/// none, neither has the undo. MySQL has no such switch, and no such columns.
+const CHECKS: &str = "\
+    SELECT constraint_name, check_clause FROM information_schema.check_constraints \
+    WHERE constraint_schema = ? AND table_name = ? AND @@SESSION.check_constraint_checks = 1 \
+    ORDER BY constraint_name";
+
+/// The same of its foreign keys.
+const REFERENCES: &str = "\
+    SELECT constraint_name, column_name, referenced_table_schema, referenced_table_name, \
+           referenced_column_name FROM information_schema.key_column_usage \
+    WHERE table_schema = ? AND table_name = ? AND referenced_column_name IS NOT NULL \
+        AND @@SESSION.foreign_key_checks = 1 \
+    ORDER BY constraint_name, ordinal_position";
+
 /// Loads a table; `None` if the name means nothing on this connection.
 pub(super) async fn load_table(
     connection: &mut MySqlConnection,
@@ -86,6 +101,10 @@ pub(super) async fn load_table(
         unique,
         referenced_by: foreign_keys(connection, &full, &columns, purpose).await?,
         triggers: triggers(connection, &full).await?,
+        unproved: match purpose {
+            Purpose::Planning => unproved(connection, &full, &columns, mariadb).await?,
+            Purpose::Restoring => Vec::new(),
+        },
         rewrites: false,
         row_security: false,
         columns,
@@ -187,7 +206,6 @@ async fn types(
     columns: &[Column],
     found: &[MySqlRow],
 ) -> Result<Vec<MySqlColumn>, sqlx::Error> {
-    let quote = |name: &str| format!("`{}`", name.replace('`', "``"));
     // MariaDB drops the fraction of a second of a parameter that is a TIMESTAMP when it compares
     // it, and that of a DATETIME it keeps.
     let shown = |column: &Column| match column.type_text.starts_with("timestamp") {
@@ -323,6 +341,47 @@ async fn triggers(
         Ok(Trigger { name, on_insert, on_update, on_delete, own_row_only: false })
     };
     found.iter().map(trigger).collect()
+}
+
+async fn unproved(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+    mariadb: bool,
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    let mut found = Vec::new();
+    if mariadb {
+        for row in by_name(connection, CHECKS, full).await? {
+            found.push(Constraint::check(text(&row, 0)?, text(&row, 1)?, columns));
+        }
+    }
+    for row in by_name(connection, REFERENCES, full).await? {
+        let name = text(&row, 0)?;
+        // A CHECK may have the name of a foreign key.
+        if found.last().is_none_or(|last: &Constraint| !refers(last) || last.name != name) {
+            let table = format!("{}.{}", quote(&text(&row, 2)?), quote(&text(&row, 3)?));
+            let rule = Rule::Reference { table, columns: Vec::new() };
+            found.push(Constraint { name, columns: Vec::new(), rule, partition: None });
+        }
+        if let Some(Constraint {
+            columns: own,
+            rule: Rule::Reference { columns: others, .. },
+            ..
+        }) = found.last_mut()
+        {
+            own.extend(position(columns, &text(&row, 1)?));
+            others.push(text(&row, 4)?);
+        }
+    }
+    Ok(found)
+}
+
+fn refers(constraint: &Constraint) -> bool {
+    matches!(constraint.rule, Rule::Reference { .. })
+}
+
+fn quote(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
 }
 
 /// Which of INSERT, UPDATE and DELETE a trigger fires on: MariaDB 12 knows triggers of several

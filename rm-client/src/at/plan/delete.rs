@@ -5,6 +5,7 @@ use sqlparser::ast::{Delete as Tree, FromTable, TableFactor};
 use super::{
     Delete, DeleteImage, Dialect, Plan, Refusal, Table,
     clauses::{Clauses, Expected},
+    constraint,
     guard::{self, Event},
     image::{self, RowLock},
     text::Text,
@@ -17,14 +18,34 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
     guard::no_cascading_delete(table)?;
     let clauses = clauses(text, tree)?;
     let columns = table.imaged();
-    let image = match text.dialect {
-        Dialect::Postgres | Dialect::Sqlite => returned(text, table, &columns, &clauses),
-        Dialect::MySql => DeleteImage::Read {
-            before: image::before(text, table, &columns, &clauses, RowLock::Update),
-            change: update::change_by(text, table, &clauses, tree.selection.as_ref(), ""),
-        },
+    let constraints = constraint::of_whole_rows(table);
+    let judged = !constraints.is_empty();
+    let image = if text.dialect.returns_rows() && !judged {
+        returned(text, table, &columns, &clauses)
+    } else {
+        let row = constraint::row_of(acceptable(text.dialect, tree)?)?;
+        let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
+        read(text, tree, table, &columns, &verdict, &clauses)
     };
-    Ok(Plan::Delete(Delete { columns, image, user_returning: tree.returning.is_some() }))
+    Ok(Plan::Delete(Delete { columns, image, judged, user_returning: tree.returning.is_some() }))
+}
+
+fn read(
+    text: &Text,
+    tree: &Tree,
+    table: &Table,
+    columns: &[usize],
+    verdict: &str,
+    clauses: &Clauses,
+) -> DeleteImage {
+    let returning = match text.dialect {
+        Dialect::Postgres | Dialect::Sqlite => returning(text, table, columns, clauses),
+        Dialect::MySql => String::new(),
+    };
+    DeleteImage::Read {
+        before: image::before(text, table, columns, verdict, clauses, RowLock::Update),
+        change: update::change_by(text, table, clauses, tree.selection.as_ref(), &returning),
+    }
 }
 
 /// The table's item; refuses clauses that no image can follow, without knowing the table.
@@ -52,8 +73,12 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
 }
 
 fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> DeleteImage {
-    let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
     let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
-    let returning = image::returning(text, table, columns, &own);
+    let returning = returning(text, table, columns, clauses);
     DeleteImage::Returned(image::rewritten(text, table, end, &returning))
+}
+
+fn returning(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> String {
+    let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
+    image::returning(text, table, columns, &own)
 }

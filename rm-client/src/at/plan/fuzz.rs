@@ -34,6 +34,7 @@ fn sample(name: String) -> Table {
         unique: vec![UniqueIndex { columns: vec![2, 3], ..UniqueIndex::named("name_age") }],
         referenced_by: Vec::new(),
         triggers: Vec::new(),
+        unproved: Vec::new(),
         rewrites: false,
         row_security: false,
     }

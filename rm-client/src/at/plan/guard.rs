@@ -12,7 +12,27 @@ pub(super) enum Event {
     Delete,
 }
 
-/// Refuses a table whose rows cannot be named, or on which the events do more than they say.
+impl Event {
+    /// What undoes it.
+    fn inverse(self) -> Self {
+        match self {
+            Self::Insert => Self::Delete,
+            Self::Update => Self::Update,
+            Self::Delete => Self::Insert,
+        }
+    }
+
+    fn statement(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// Refuses a table whose rows cannot be named, or on which the events do more than they say, now or
+/// when they are undone.
 pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
     nameable(table)?;
     if table.rewrites {
@@ -22,11 +42,26 @@ pub(super) fn writable(table: &Table, events: &[Event]) -> Result<(), Refusal> {
     if table.row_security {
         return Err(Refusal::RowSecurity { table: table.full_name() });
     }
-    let unseen = |trigger: &&Trigger| !trigger.own_row_only && fires(trigger, events);
-    match table.triggers.iter().find(unseen) {
+    match unseen_trigger(table, events) {
         Some(trigger) => Err(Refusal::Trigger { trigger: trigger.name.clone() }),
-        None => Ok(()),
+        None => no_trigger_of_undo(table, events),
     }
+}
+
+/// Rules and policies count for every event, and what a cascade does to rows of others when an
+/// INSERT is undone is known only then.
+fn no_trigger_of_undo(table: &Table, events: &[Event]) -> Result<(), Refusal> {
+    for inverse in events.iter().map(|event| event.inverse()) {
+        if let Some(trigger) = unseen_trigger(table, &[inverse]) {
+            let (trigger, undo) = (trigger.name.clone(), inverse.statement());
+            return Err(Refusal::TriggerOfUndo { trigger, undo });
+        }
+    }
+    Ok(())
+}
+
+fn unseen_trigger<'t>(table: &'t Table, events: &[Event]) -> Option<&'t Trigger> {
+    table.triggers.iter().find(|trigger| !trigger.own_row_only && fires(trigger, events))
 }
 
 /// Refuses a table whose rows have no identity.

@@ -80,11 +80,13 @@ impl RowLock {
     }
 }
 
-/// The before image of an UPDATE or DELETE: the rows that its own clauses choose.
+/// The before image of an UPDATE or DELETE: the rows that its own clauses choose, each with its
+/// verdict behind it.
 pub(super) fn before(
     text: &Text,
     table: &Table,
     columns: &[usize],
+    verdict: &str,
     clauses: &Clauses,
     lock: RowLock,
 ) -> Query {
@@ -92,7 +94,7 @@ pub(super) fn before(
     terms.extend(clauses.predicate.clone().map(|predicate| text.cut(predicate)));
     let query = [
         spaced(text.cut(clauses.with.clone())),
-        format!("SELECT {}", select_list(text.dialect, table, columns)),
+        format!("SELECT {}{verdict}", select_list(text.dialect, table, columns)),
         format!(" FROM {}", text.cut(clauses.target.clone())),
         condition(&terms),
         leading(clauses.order.clone().map(|order| text.cut(order))),

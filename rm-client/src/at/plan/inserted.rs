@@ -27,12 +27,17 @@ const NUMBER: &str = "\u{0}";
 impl ByValues<'_> {
     /// The read, or `None` if no row can have an equal in these columns.
     pub(super) fn query(&self) -> Option<Query> {
+        self.judged("")
+    }
+
+    /// The same, each row with its verdict behind it.
+    pub(super) fn judged(&self, verdict: &str) -> Option<Query> {
         let comparable = |row: &&Vec<Cell<'_>>| self.is_comparable(row);
         self.offered
             .rows
             .iter()
             .any(|row| comparable(&row))
-            .then(|| Query { text: self.written(), arguments: Arguments::AsBound })
+            .then(|| Query { text: self.written(verdict), arguments: Arguments::AsBound })
     }
 
     /// Asks of each row offered whether a row with its values is there: one column each.
@@ -60,7 +65,7 @@ impl ByValues<'_> {
     /// The read with gaps for numbers that the database generates for `column`.
     pub(super) fn generated(&self, column: usize) -> GeneratedKeys {
         let numbered = Self { number: Some(column), ..*self };
-        let pieces = numbered.written().split(NUMBER).map(str::to_owned).collect();
+        let pieces = numbered.written("").split(NUMBER).map(str::to_owned).collect();
         GeneratedKeys { column, rows: self.offered.rows.len(), pieces }
     }
 
@@ -72,7 +77,7 @@ impl ByValues<'_> {
         })
     }
 
-    fn written(&self) -> String {
+    fn written(&self, verdict: &str) -> String {
         let dialect = self.text.dialect;
         let rows: Vec<String> = self.offered.rows.iter().filter_map(|row| self.row(row)).collect();
         let mut terms = keyed::any_of(dialect, &rows);
@@ -83,7 +88,7 @@ impl ByValues<'_> {
         let list = image::select_list(dialect, self.table, self.columns);
         let table = quote::table(dialect, self.table);
         let mark = image::mark(self.text.whole(), self.table);
-        format!("SELECT {list} FROM {table} WHERE {terms}{}{mark}", self.lock)
+        format!("SELECT {list}{verdict} FROM {table} WHERE {terms}{}{mark}", self.lock)
     }
 
     /// The terms of one row, in the order of its arguments. `None` if it needs none.

@@ -9,6 +9,7 @@
 
 mod classify;
 mod clauses;
+mod constraint;
 mod delete;
 mod dialect;
 mod fuzz;
@@ -36,6 +37,7 @@ mod upsert;
 mod values;
 
 pub use self::{
+    constraint::{Constraint, Rule, checks},
     dialect::Dialect,
     fuzz::fuzz_entry,
     key::row_key,

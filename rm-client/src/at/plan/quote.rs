@@ -15,6 +15,15 @@ pub(super) fn table(dialect: Dialect, table: &Table) -> String {
     format!("{}.{}", identifier(dialect, &table.schema), identifier(dialect, &table.name))
 }
 
+/// A text as a literal. MySQL's modes without backslashes are refused when a pool is taken.
+pub(super) fn literal(dialect: Dialect, text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    match dialect {
+        Dialect::Postgres | Dialect::Sqlite => format!("'{doubled}'"),
+        Dialect::MySql => format!("'{}'", doubled.replace('\\', "\\\\")),
+    }
+}
+
 /// Quotes columns, separated by commas.
 pub(super) fn columns<'a>(
     dialect: Dialect,

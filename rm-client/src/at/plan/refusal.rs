@@ -137,6 +137,34 @@ pub enum Refusal {
         /// The trigger.
         trigger: String,
     },
+    /// A trigger that may write elsewhere, of the statement that undoes this one.
+    #[error(
+        "trigger {trigger} would fire when the statement is undone (by {undo}), and may write unseen: declare it as writing its own row only, or disable it"
+    )]
+    TriggerOfUndo {
+        /// The trigger.
+        trigger: String,
+        /// INSERT, UPDATE or DELETE.
+        undo: &'static str,
+    },
+    /// A row that breaks a constraint, and so could not be put back.
+    #[error(
+        "a row of {table} breaks constraint {constraint} as it is, so that it could not be put back: repair it outside of a global transaction first"
+    )]
+    RowBreaksConstraint {
+        /// The table.
+        table: String,
+        /// The constraint's name, or its text where it has none.
+        constraint: String,
+    },
+    /// MySQL: a row that refers to itself, which InnoDB does not delete.
+    #[error(
+        "a row of {table} refers to itself, and this database does not delete such a row: insert it without the reference and set that by an UPDATE"
+    )]
+    RowRefersToItself {
+        /// The table.
+        table: String,
+    },
     /// A view, a foreign table, ...
     #[error("{table} is {kind}, whose rows cannot be imaged: write to a table")]
     NotATable {
@@ -262,7 +290,9 @@ impl Refusal {
             Self::KeyNull { .. } => "HF-AT-KEY-NULL",
             Self::KeyCollation { .. } => "HF-AT-KEY-COLLATION",
             Self::Cascade { .. } => "HF-AT-CASCADE",
-            Self::Trigger { .. } => "HF-AT-TRIGGER",
+            Self::Trigger { .. } | Self::TriggerOfUndo { .. } => "HF-AT-TRIGGER",
+            Self::RowBreaksConstraint { .. } => "HF-AT-ROW-BREAKS-CONSTRAINT",
+            Self::RowRefersToItself { .. } => "HF-AT-ROW-REFERS-TO-ITSELF",
             Self::NotATable { .. } => "HF-AT-NOT-A-TABLE",
             Self::Rewritten { .. } => "HF-AT-REWRITTEN",
             Self::RowSecurity { .. } => "HF-AT-ROW-SECURITY",

@@ -94,6 +94,9 @@ pub struct Update {
     pub maintained: Vec<usize>,
     /// Where the images come from.
     pub image: UpdateImage,
+    /// Whether the rows of a before image that is read end in the name of a constraint that they
+    /// break, or NULL. A row that breaks one must not be changed: it could not be put back.
+    pub judged: bool,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }
@@ -122,6 +125,8 @@ pub struct Delete {
     pub columns: Vec<usize>,
     /// Where the before image comes from.
     pub image: DeleteImage,
+    /// As of [`Update::judged`].
+    pub judged: bool,
     /// Whether the user asked for rows; if not, the rows of the change are ours alone.
     pub user_returning: bool,
 }
@@ -197,6 +202,8 @@ pub struct Upsert {
     /// Reads of the rows that the statement could meet, locking them: one for each unique index
     /// that matters. One row may appear in several.
     pub probes: Vec<Query>,
+    /// As of [`Update::judged`], of the probes.
+    pub judged: bool,
     /// The statement to run.
     pub change: Query,
     /// Where the after image comes from.

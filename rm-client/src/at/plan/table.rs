@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Dialect;
+use super::{Constraint, Dialect};
 
 /// A table as a statement names it, folded as the dialect folds unquoted names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +41,8 @@ pub struct Table {
     pub referenced_by: Vec<ForeignKey>,
     /// User triggers that are enabled (internal ones of foreign keys left out).
     pub triggers: Vec<Trigger>,
+    /// Constraints that rows of the table may break already.
+    pub unproved: Vec<Constraint>,
     /// PostgreSQL rewrite rules other than a view's own; SQLite `ON CONFLICT` clauses in the
     /// table's definition. Either makes a statement do something other than its text says.
     pub rewrites: bool,

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Generation, Table, image, keyed, placeholder, quote};
+use super::{Dialect, Generation, Table, constraint, image, keyed, placeholder, quote};
 
 /// Reads rows by key: the columns, then the key texts, as every image. Binds the key cells of each
 /// row in key order. `locking` adds FOR UPDATE where the database has it.
@@ -28,6 +28,15 @@ pub fn select_by_keys(
         keys(dialect, table, rows, 0),
         mark(dialect, table)
     )
+}
+
+/// Asks again, under locks, whether a row breaks a constraint, where the first read has to be
+/// checked. Binds the key cells of the row; a row is answered if it does.
+pub fn broken_again(dialect: Dialect, table: &Table, constraint: &str) -> Option<String> {
+    let row = quote::table(dialect, table);
+    let broken = constraint::again(dialect, table, &row, constraint)?;
+    let keys = keys(dialect, table, 1, 0);
+    Some(format!("SELECT 1 FROM {row} WHERE {keys} AND {broken} FOR UPDATE"))
 }
 
 /// Undoes an UPDATE of one row: writes `columns` back. Binds their before cells in that order, then

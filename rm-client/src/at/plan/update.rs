@@ -5,6 +5,7 @@ use sqlparser::ast::{SelectItem, SqliteOnConflict, Update as Tree};
 use super::{
     Change, Dialect, Generation, Plan, Refusal, Table, Update, UpdateImage,
     clauses::{Clauses, Expected},
+    constraint,
     guard::{self, Event},
     image::{self, RowLock},
     names, stable,
@@ -20,11 +21,15 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
     let maintained = maintained(table, &assigned);
     let columns = image_columns(table, &assigned, &maintained);
     let lock = row_lock(table, &assigned);
-    let image = if text.dialect == Dialect::Postgres && !returns_everything(tree) {
+    let constraints = constraint::of_update(table, &[&assigned[..], &maintained].concat());
+    let judged = !constraints.is_empty();
+    let image = if text.dialect == Dialect::Postgres && !returns_everything(tree) && !judged {
         UpdateImage::Together(image::around(text, table, &columns, &clauses, lock))
     } else {
+        let row = constraint::row_of(&tree.table.relation)?;
+        let verdict = constraint::verdict(text.dialect, table, &row, &constraints);
         UpdateImage::Read {
-            before: image::before(text, table, &columns, &clauses, lock),
+            before: image::before(text, table, &columns, &verdict, &clauses, lock),
             change: change(text, tree, table, &columns, &clauses),
             returns_after: text.dialect.returns_rows(),
         }
@@ -35,6 +40,7 @@ pub(super) fn plan(text: &Text, tree: &Tree, table: &Table) -> Result<Plan, Refu
         assigned,
         maintained,
         image,
+        judged,
     }))
 }
 

@@ -7,12 +7,12 @@ use sqlparser::ast::{Assignment, ConflictTarget, Insert as Tree};
 
 use super::{
     Arguments, Dialect, GeneratedKeys, Plan, Query, Refusal, Table, TableKind, UniqueIndex, Upsert,
-    UpsertAfter, UpsertKind,
+    UpsertAfter, UpsertKind, constraint,
     guard::{self, Event},
     image::RowLock,
     insert::{self, Numbering},
     inserted::ByValues,
-    names,
+    names, quote,
     text::Text,
     values::{Offer, Offered, offer, offered},
 };
@@ -47,7 +47,8 @@ pub(super) fn plan(
     independent(text, table, conflict, &offered)?;
     unnumbered(text, table, &indexes, kind, &offered)?;
     let columns = table.imaged();
-    let probes = probes(text, table, &indexes, &offered, &columns)?;
+    let verdict = verdict(text, table, conflict)?;
+    let probes = probes(text, table, &indexes, &offered, &columns, &verdict)?;
     if probes.is_empty() {
         // No row offered can meet one that exists.
         return if text.dialect.returns_rows() {
@@ -77,12 +78,30 @@ pub(super) fn plan(
         columns,
         kind,
         probes,
+        judged: !verdict.is_empty(),
         change,
         after,
         rows,
         user_returning,
         needs_gap_locks,
     }))
+}
+
+/// What tells a row that exists and could not be put back.
+fn verdict(text: &Text, table: &Table, conflict: &Conflict<'_>) -> Result<String, Refusal> {
+    let constraints = match conflict {
+        Conflict::Fail | Conflict::Ignore => Vec::new(),
+        Conflict::Update { assignments, .. } => {
+            let mut changed = names::assigned(text.dialect, table, assignments)?;
+            if guard::own_row_triggers(table, &[Event::Insert, Event::Update]) {
+                changed = table.stored();
+            }
+            constraint::of_upsert(table, &changed)
+        }
+        Conflict::Replace => constraint::of_whole_rows(table),
+    };
+    let row = quote::identifier(text.dialect, &table.name);
+    Ok(constraint::verdict(text.dialect, table, &row, &constraints))
 }
 
 /// Refuses what would change other rows or the key of the row that exists.
@@ -221,6 +240,7 @@ fn probes(
     indexes: &[&UniqueIndex],
     offered: &Offered<'_>,
     columns: &[usize],
+    verdict: &str,
 ) -> Result<Vec<Query>, Refusal> {
     let lock = RowLock::Update.clause(text.dialect);
     let mut probes = Vec::new();
@@ -235,7 +255,8 @@ fn probes(
                 });
             }
         }
-        probes.extend(ByValues { text, table, offered, by, columns, lock, number: None }.query());
+        let read = ByValues { text, table, offered, by, columns, lock, number: None };
+        probes.extend(read.judged(verdict));
     }
     Ok(probes)
 }

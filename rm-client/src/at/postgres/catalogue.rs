@@ -4,10 +4,10 @@ use sqlx::postgres::PgArguments;
 use sqlx::{Arguments, PgConnection, Postgres, Row};
 
 use super::PgColumn;
-use crate::at::database::{LoadedTable, rows};
+use crate::at::database::{LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
-    TableName, Trigger, UniqueIndex,
+    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
+    TableKind, TableName, Trigger, UniqueIndex,
 };
 
 /// `to_regclass` follows the search path of this very connection, as the statement will.
@@ -82,10 +82,37 @@ const TRIGGERS: &str = "\
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
         AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
 
+/// Constraints that say NOT VALID, those of partitions along with the whole's. `to_jsonb` because
+/// `conenforced` is there from version 18 on only, as is NOT NULL that is not valid.
+const UNPROVED: &str = "\
+    SELECT c.conname::text, NULLIF(c.conrelid, $1::int8::oid)::int8, \
+           array_to_string(ARRAY(SELECT whole.attnum FROM unnest(c.conkey) WITH ORDINALITY \
+               key (number, place) \
+               JOIN pg_attribute part ON part.attrelid = c.conrelid AND part.attnum = key.number \
+               JOIN pg_attribute whole ON whole.attrelid = $1::int8::oid \
+                   AND whole.attname = part.attname ORDER BY key.place), ' '), \
+           CASE c.contype WHEN 'c' THEN pg_get_expr(c.conbin, c.conrelid) \
+               WHEN 'n' THEN (SELECT quote_ident(a.attname) || ' IS NOT NULL' FROM pg_attribute a \
+                   WHERE a.attrelid = c.conrelid AND a.attnum = c.conkey[1]) END, \
+           quote_ident(other_schema.nspname) || '.' || quote_ident(other.relname), \
+           ARRAY(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY \
+               key (number, place) \
+               JOIN pg_attribute a ON a.attrelid = c.confrelid AND a.attnum = key.number \
+               ORDER BY key.place) \
+    FROM pg_constraint c JOIN pg_class own ON own.oid = c.conrelid \
+    LEFT JOIN pg_class other ON other.oid = c.confrelid \
+    LEFT JOIN pg_namespace other_schema ON other_schema.oid = other.relnamespace \
+    WHERE NOT c.convalidated AND c.contype IN ('c', 'f', 'n') AND own.relkind = 'r' \
+        AND COALESCE(to_jsonb(c)->>'conenforced', 'true') = 'true' \
+        AND (c.conrelid = $1::int8::oid OR c.conrelid IN \
+            (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
+    ORDER BY c.conname";
+
 /// Loads a table; `None` if the name means nothing on this connection.
 pub(super) async fn load_table(
     connection: &mut PgConnection,
     name: &TableName,
+    purpose: Purpose,
 ) -> Result<Option<LoadedTable<Postgres>>, sqlx::Error> {
     let mut arguments = PgArguments::default();
     let quoted = name.schema.iter().chain([&name.name]).map(|part| quote(part));
@@ -108,6 +135,10 @@ pub(super) async fn load_table(
         unique,
         referenced_by: foreign_keys(connection, oid, &numbers).await?,
         triggers: triggers(connection, oid).await?,
+        unproved: match purpose {
+            Purpose::Planning => unproved(connection, oid, &numbers).await?,
+            Purpose::Restoring => Vec::new(),
+        },
         rewrites: relation.try_get(6)?,
         row_security: relation.try_get(7)?,
     };
@@ -290,4 +321,26 @@ async fn triggers(connection: &mut PgConnection, oid: i64) -> Result<Vec<Trigger
         })
     };
     found.iter().map(trigger).collect()
+}
+
+async fn unproved(
+    connection: &mut PgConnection,
+    oid: i64,
+    numbers: &[i64],
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    let mut found = Vec::new();
+    for row in by_oid(connection, UNPROVED, oid).await? {
+        let condition: Option<String> = row.try_get(3)?;
+        let rule = match condition {
+            Some(condition) => Rule::Check(condition),
+            None => Rule::Reference { table: row.try_get(4)?, columns: row.try_get(5)? },
+        };
+        found.push(Constraint {
+            name: row.try_get(0)?,
+            columns: positions(&row.try_get::<String, _>(2)?, numbers),
+            rule,
+            partition: row.try_get(1)?,
+        });
+    }
+    Ok(found)
 }

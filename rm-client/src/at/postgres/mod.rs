@@ -135,9 +135,9 @@ impl Backend for Postgres {
     fn load_table<'c>(
         connection: &'c mut PgConnection,
         name: &'c TableName,
-        _: Purpose,
+        purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
-        catalogue::load_table(connection, name).boxed()
+        catalogue::load_table(connection, name, purpose).boxed()
     }
 
     fn has_client_table<'c>(

@@ -6,10 +6,10 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments, Sqlite, SqliteConnection};
 
 use super::SqliteColumn;
-use crate::at::database::{Backend, LoadedTable, rows};
+use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Table, TableKind,
-    TableName, Trigger, UniqueIndex,
+    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
+    TableKind, TableName, Trigger, UniqueIndex, checks,
 };
 
 /// A bare name means the temporary table first, then `main`, then the attached ones.
@@ -29,10 +29,23 @@ const INDEXES: &str = "\
     FROM pragma_index_list(?1, ?2) l JOIN pragma_index_xinfo(l.name, ?2) i \
     WHERE l.\"unique\" = 1 AND i.key = 1 ORDER BY l.seq, i.seqno";
 
+/// The foreign keys of the table; the referenced column is NULL if it or its table is not there.
+/// Where the pool's connections do not check them, neither does the undo.
+const REFERENCES: &str = "\
+    SELECT f.id, f.\"table\", f.\"from\", \
+           (SELECT p.name FROM pragma_table_info(f.\"table\", ?2) p \
+            WHERE p.name = f.\"to\" COLLATE NOCASE OR f.\"to\" IS NULL AND p.pk = f.seq + 1) \
+    FROM pragma_foreign_key_list(?1, ?2) f \
+    WHERE (SELECT foreign_keys FROM pragma_foreign_keys) = 1 ORDER BY f.id, f.seq";
+
+/// Whether CHECK constraints are checked.
+const CHECKS: &str = "SELECT 1 - ignore_check_constraints FROM pragma_ignore_check_constraints";
+
 /// Loads a table; `None` if the name means nothing on this connection.
 pub(super) async fn load_table(
     connection: &mut SqliteConnection,
     name: &TableName,
+    purpose: Purpose,
 ) -> Result<Option<LoadedTable<Sqlite>>, sqlx::Error> {
     let mut arguments = SqliteArguments::default();
     arguments.add(name.name.clone()).map_err(sqlx::Error::Encode)?;
@@ -55,6 +68,10 @@ pub(super) async fn load_table(
         unique: unique(indexes, columns.len()),
         referenced_by: foreign_keys(connection, &full, &columns, &key.columns).await?,
         triggers: triggers(&definitions),
+        unproved: match purpose {
+            Purpose::Planning => unproved(connection, &full, &columns, &definitions).await?,
+            Purpose::Restoring => Vec::new(),
+        },
         rewrites: rewrites(&definitions),
         row_security: false,
         columns,
@@ -278,6 +295,56 @@ async fn definitions(
         Ok(Definition { kind: text(row, 0)?, name: text(row, 1)?, sql: text(row, 2)? })
     };
     found.iter().map(definition).collect()
+}
+
+/// CHECK constraints, which have to be looked for in the table's text, and foreign keys.
+async fn unproved(
+    connection: &mut SqliteConnection,
+    full: &[String; 2],
+    columns: &[Column],
+    definitions: &[Definition],
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    let mut found = references(connection, full, columns).await?;
+    let asked = rows::<Sqlite>(connection, CHECKS.to_owned(), SqliteArguments::default()).await?;
+    let checked = asked.first().map(|row| Sqlite::flag(row, 0)).transpose()?;
+    if checked != Some(false) {
+        let tables = definitions.iter().filter(|definition| definition.kind == "table");
+        let all = tables.flat_map(|table| checks(&table.sql));
+        found.extend(all.map(|(name, condition)| Constraint::check(name, condition, columns)));
+    }
+    Ok(found)
+}
+
+async fn references(
+    connection: &mut SqliteConnection,
+    full: &[String; 2],
+    columns: &[Column],
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    let position =
+        |name: &str| columns.iter().position(|column| column.name.eq_ignore_ascii_case(name));
+    let mut found: BTreeMap<i64, Constraint> = BTreeMap::new();
+    for row in by_name(connection, REFERENCES.to_owned(), full).await? {
+        let (id, other) = (Sqlite::number(&row, 0)?.unwrap_or_default(), text(&row, 1)?);
+        let constraint = found.entry(id).or_insert_with(|| Constraint {
+            name: format!("FOREIGN KEY to {other}"),
+            columns: Vec::new(),
+            rule: Rule::Reference {
+                table: format!("{}.{}", quote(&full[1]), quote(&other)),
+                columns: Vec::new(),
+            },
+            partition: None,
+        });
+        constraint.columns.extend(position(&text(&row, 2)?));
+        if let Rule::Reference { columns: others, .. } = &mut constraint.rule {
+            others.extend(Sqlite::text(&row, 3)?);
+        }
+    }
+    // One that names what is not there fails each statement that it applies to.
+    let complete = |constraint: &Constraint| match &constraint.rule {
+        Rule::Reference { columns, .. } => columns.len() == constraint.columns.len(),
+        Rule::Check(_) => true,
+    };
+    Ok(found.into_values().filter(complete).collect())
 }
 
 fn triggers(definitions: &[Definition]) -> Vec<Trigger> {

@@ -132,9 +132,9 @@ impl Backend for Sqlite {
     fn load_table<'c>(
         connection: &'c mut SqliteConnection,
         name: &'c TableName,
-        _: Purpose,
+        purpose: Purpose,
     ) -> BoxFuture<'c, Result<Option<LoadedTable<Self>>, sqlx::Error>> {
-        catalogue::load_table(connection, name).boxed()
+        catalogue::load_table(connection, name, purpose).boxed()
     }
 
     fn has_client_table<'c>(

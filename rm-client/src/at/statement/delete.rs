@@ -13,7 +13,7 @@ impl<DB: Backend> Run<'_, DB> {
                 (Layout::of(&plan.columns).rows(self.loaded, rows_of::<DB>(&steps))?, steps)
             }
             DeleteImage::Read { before, change } => {
-                let before = self.read(before, &plan.columns).await?;
+                let before = self.read_before(before, &plan.columns, plan.judged).await?;
                 let steps = self.change_rows(change, Extent::Any, &before, &plan.columns).await?;
                 (before, steps)
             }

@@ -10,6 +10,7 @@ impl<DB: Backend> Run<'_, DB> {
         let steps = self.change(&plan.change).await?;
         let after = self.inserted_rows(plan, &steps).await?;
         self.expect_rows("INSERT", after.len(), &steps)?;
+        self.require_deletable(&plan.columns, after.iter())?;
         self.work.inserted(self.loaded, &plan.columns, after);
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))

@@ -18,7 +18,10 @@ use super::compound;
 use super::database::{Backend, LoadedTable, Steps, affected, rows};
 use super::error::AtError;
 use super::image::{Image, ImageRow, Layout};
-use super::plan::{Arguments, Change, GeneratedKeys, KeyedQuery, Plan, Query, ROWS_MAX, undo_sql};
+use super::plan::{
+    Arguments, Change, Dialect, ForeignKey, GeneratedKeys, KeyedQuery, Plan, Query, ROWS_MAX,
+    ReferentialAction, Refusal, undo_sql,
+};
 use super::value::Value;
 use super::work::Work;
 
@@ -164,6 +167,34 @@ impl<DB: Backend> Run<'_, DB> {
         Ok(steps)
     }
 
+    /// Refuses rows that refer to themselves where the database would not delete them, which is the
+    /// undo of their INSERT. What they refer to is known only now that they are there.
+    fn require_deletable<'i>(
+        &self,
+        columns: &[usize],
+        inserted: impl Iterator<Item = &'i ImageRow>,
+    ) -> Result<(), AtError> {
+        let table = &self.loaded.table;
+        let value = |row: &'i ImageRow, column: &usize| {
+            let at = columns.iter().position(|known| known == column)?;
+            Some(&row.values[at]).filter(|value| !value.is_null())
+        };
+        let refers = |row: &'i ImageRow, key: &ForeignKey| {
+            let mut pairs = key.own_columns.iter().zip(&key.referenced);
+            pairs.all(|(own, referenced)| {
+                let own = value(row, own);
+                own.is_some() && own == value(row, referenced)
+            })
+        };
+        let keys: Vec<&ForeignKey> =
+            table.referenced_by.iter().filter(|key| keeps_itself::<DB>(key)).collect();
+        if inserted.into_iter().any(|row| keys.iter().any(|key| refers(row, key))) {
+            let refusal = Refusal::RowRefersToItself { table: table.full_name() };
+            return Err(AtError::Refused(refusal));
+        }
+        Ok(())
+    }
+
     /// The change has its undo item.
     fn recorded(&mut self) {
         self.work.half_recorded = false;
@@ -171,13 +202,61 @@ impl<DB: Backend> Run<'_, DB> {
 
     /// Reads rows by a query of the plan.
     async fn read(&mut self, query: &Query, columns: &[usize]) -> Result<Image, sqlx::Error> {
+        let steps = self.answer(query).await?;
+        Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
+    }
+
+    /// Reads rows that are about to be changed. If they are judged, one that breaks a constraint,
+    /// and so could not be put back, ends the statement before it has changed anything.
+    async fn read_before(
+        &mut self,
+        query: &Query,
+        columns: &[usize],
+        judged: bool,
+    ) -> Result<Image, sqlx::Error> {
+        if !judged {
+            return self.read(query, columns).await;
+        }
+        let steps = self.answer(query).await?;
+        let mut image = Image::new();
+        for row in rows_of::<DB>(&steps) {
+            let imaged = Layout { columns, behind: 1 }.row(self.loaded, row)?;
+            if let Some(constraint) = DB::text(row, DB::width(row) - 1)?
+                && self.is_broken(&constraint, &imaged, columns).await?
+            {
+                let table = self.loaded.table.full_name();
+                let refusal = Refusal::RowBreaksConstraint { table, constraint };
+                return Err(AtError::Refused(refusal).into());
+            }
+            image.push(imaged);
+        }
+        Ok(image)
+    }
+
+    /// Whether a row that has read as breaking a constraint does so.
+    async fn is_broken(
+        &mut self,
+        constraint: &str,
+        row: &ImageRow,
+        columns: &[usize],
+    ) -> Result<bool, sqlx::Error> {
+        let table = &self.loaded.table;
+        let Some(text) = undo_sql::broken_again(DB::DIALECT, table, constraint) else {
+            return Ok(true);
+        };
+        let mut arguments = DB::Arguments::default();
+        bind_key(&mut arguments, self.loaded, &row.values, columns)?;
+        Ok(!rows::<DB>(self.connection, text, arguments).await?.is_empty())
+    }
+
+    /// What a read of the plan answers.
+    async fn answer(&mut self, query: &Query) -> Result<Steps<DB>, sqlx::Error> {
         let captured = if std::mem::take(&mut self.begins) {
             self.query.with_text(&compound::begin_and(&query.text))
         } else {
             self.bound(query)
         };
-        let steps = DB::steps(self.connection, captured).await?;
-        Layout::of(columns).rows(self.loaded, rows_of::<DB>(&steps))
+        DB::steps(self.connection, captured).await
     }
 
     /// Reads rows again by the keys of an image.
@@ -251,6 +330,13 @@ impl<DB: Backend> Run<'_, DB> {
     fn rows_differ(&self, statement: &'static str, imaged: u64, changed: u64) -> AtError {
         AtError::RowsDiffer { statement, table: self.loaded.table.full_name(), imaged, changed }
     }
+}
+
+/// Whether a row that refers to itself by the key cannot be deleted. The other databases look at
+/// foreign keys when the statement is done.
+fn keeps_itself<DB: Backend>(key: &ForeignKey) -> bool {
+    let refuses = key.on_delete == ReferentialAction::Refuse && !key.own_columns.is_empty();
+    refuses && DB::DIALECT == Dialect::MySql
 }
 
 /// The rows among what a statement answered.

@@ -13,7 +13,7 @@ impl<DB: Backend> Run<'_, DB> {
         let (before, after, steps) = match &plan.image {
             UpdateImage::Together(query) => self.update_together(query, &plan.columns).await?,
             UpdateImage::Read { before, change, returns_after } => {
-                let before = self.read(before, &plan.columns).await?;
+                let before = self.read_before(before, &plan.columns, plan.judged).await?;
                 if let Some(query) = self.merged(change, &before) {
                     return self.update_merged(plan, query, before).await;
                 }

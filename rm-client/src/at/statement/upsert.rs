@@ -21,6 +21,8 @@ impl<DB: Backend> Run<'_, DB> {
         let before = self.probe(plan).await?;
         let steps = self.change(&plan.change).await?;
         let after = self.rows_after(plan, &before, &steps).await?;
+        let fresh = after.iter().filter(|(key, _)| !before.contains_key(*key));
+        self.require_deletable(&plan.columns, fresh.map(|(_, row)| row))?;
         self.record_upsert(plan, before, after);
         self.recorded();
         Ok(for_application::<DB>(steps, plan.user_returning))
@@ -31,7 +33,8 @@ impl<DB: Backend> Run<'_, DB> {
     async fn probe(&mut self, plan: &Upsert) -> Result<Rows, sqlx::Error> {
         let mut found = Rows::new();
         for probe in &plan.probes {
-            found.extend(by_key(self.read(probe, &plan.columns).await?));
+            let read = self.read_before(probe, &plan.columns, plan.judged).await?;
+            found.extend(by_key(read));
         }
         Ok(found)
     }
