@@ -79,10 +79,10 @@ fn read_segments(directory: &Path, mark: Option<(u64, Seed)>) -> Result<[Vec<u8>
             }
             continue;
         }
-        *segment = fs::read(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => damaged(format!("{name} is missing")),
-            _ => failed(error),
-        })?;
+        if !path.try_exists().map_err(failed)? {
+            return Err(damaged(format!("{name} is missing")));
+        }
+        *segment = fs::read(path).map_err(failed)?;
     }
     Ok(segments)
 }

@@ -259,12 +259,10 @@ impl StorageBackend for EngineFile {
 /// What kept the store from being opened: damage is told from a disk that cannot be read.
 pub(super) fn open_error(directory: &Path, error: io::Error) -> StoreError {
     let directory = directory.to_owned();
-    match error.kind() {
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            StoreError::Journal { directory, reason: format!("{RECORDS}/{FILE}: {error}") }
-        }
-        _ => StoreError::Open { directory, source: error },
+    if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
+        return StoreError::Journal { directory, reason: format!("{RECORDS}/{FILE}: {error}") };
     }
+    StoreError::Open { directory, source: error }
 }
 
 fn damaged(directory: &Path, source: CodecError) -> StoreError {

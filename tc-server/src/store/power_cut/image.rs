@@ -176,9 +176,8 @@ impl Written<'_> {
             .collect();
         let length = any_version(self.since.len(), random);
         for (version, (_, call)) in self.since.iter().enumerate() {
-            match call {
-                Call::SetLen(_) if version >= length => {}
-                _ => apply(&mut bytes, call, &|sector| versions[&sector] > version),
+            if !matches!(call, Call::SetLen(_)) || version < length {
+                apply(&mut bytes, call, &|sector| versions[&sector] > version);
             }
         }
         bytes
@@ -194,13 +193,9 @@ fn any_version(count: usize, random: &mut StdRng) -> usize {
 }
 
 fn sectors(call: &Call) -> std::ops::Range<u64> {
-    match call {
-        Call::Write { offset, bytes } => {
-            let end = offset + bytes.len() as u64;
-            offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)
-        }
-        _ => 0..0,
-    }
+    let Call::Write { offset, bytes } = call else { return 0..0 };
+    let end = offset + bytes.len() as u64;
+    offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)
 }
 
 /// What a call does to a file, of whose sectors some arrive.
