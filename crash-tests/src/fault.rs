@@ -12,10 +12,12 @@ use crate::wire::State;
 use crate::work::DATABASES;
 
 /// Where a coordinator can be made to die. See `tc-server/src/crash_point.rs`.
-pub const COORDINATOR_POINTS: [&str; 12] = [
+pub const COORDINATOR_POINTS: [&str; 14] = [
     "after-lead",
     "after-decide",
     "before-write",
+    "before-witness",
+    "mid-witness",
     "after-write",
     "after-seal",
     "mid-checkpoint",

@@ -11,9 +11,11 @@
 //! | `after-lead` | a grown epoch; the records as they were |
 //! | `after-decide` | nothing of the decisions of this batch, and nobody has heard of them |
 //! | `before-write` | the same: the batch has reached the store's thread and no file |
+//! | `before-witness` | a durable batch of which the other parts of the directory do not know |
+//! | `mid-witness` | one of which some of them know |
 //! | `after-write` | durable decisions of which the engine itself does not know |
 //! | `after-seal` | a full segment of the journal, nothing of it carried over |
-//! | `mid-checkpoint` | some changes of a segment among the records, and all in the journal |
+//! | `mid-checkpoint` | nothing of a segment among the records, and all in the journal |
 //! | `after-checkpoint` | a segment that is carried over and not used again |
 //! | `before-effects` | durable decisions of which nobody has heard |
 //! | `mid-effects` | replies handed over, phase two not |

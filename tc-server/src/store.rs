@@ -6,12 +6,17 @@
 mod checkpoint;
 pub mod codec;
 mod directory;
+mod disk;
 mod embedded;
 mod journal;
 mod making;
 mod memory;
+mod migration;
+#[cfg(test)]
+mod power_cut;
 mod records;
 mod suspect;
+mod witness;
 mod zeroes;
 
 use std::fmt;
@@ -82,9 +87,13 @@ pub enum StoreError {
         /// What is wrong with it.
         source: codec::CodecError,
     },
-    /// The journal lacks a batch that it must have: its files are damaged, or not of one another.
-    /// Going on would forget what was acknowledged.
-    #[error("the journal in {} is damaged: {reason}", .directory.display())]
+    /// The parts of the directory are damaged, or not of one moment: a batch is missing of which
+    /// the others know. Going on would forget what was acknowledged.
+    #[error(
+        "{} lacks what was acknowledged: {reason}; keep a copy of it and put all of it back from \
+         one backup",
+        .directory.display()
+    )]
     Journal {
         /// The directory.
         directory: PathBuf,

@@ -3,17 +3,16 @@
 //! One at a time: there are two segments, and the other one is being written. It reads the segment
 //! as a start after a crash does.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::thread::{self, JoinHandle};
 
-use super::journal::{Sealed, frame};
+use super::disk::DiskFile;
+use super::journal::{Sealed, frames_of};
 use super::records::Records;
 use crate::crash_point::crash_point;
 
 /// Bytes of a segment read at a time.
-const READ_AT_A_TIME: u64 = 256 << 10;
+const READ_AT_A_TIME: usize = 256 << 10;
 
 /// The checkpoint that is under way, if one is.
 #[derive(Debug, Default)]
@@ -47,10 +46,10 @@ impl Checkpoint {
 
 fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     crash_point("after-seal");
-    let segment = read(&sealed.path)?;
-    let (frames, _) = frame::scan(&segment, sealed.mark.seed);
+    let segment = read(&sealed.segment)?;
+    let frames = frames_of(&segment, sealed.mark.seed);
     if frames.last().map(|frame| frame.number) != Some(sealed.mark.applied) {
-        let name = sealed.path.display();
+        let name = sealed.segment.path().display();
         return Err(io::Error::other(format!("{name} does not hold what was written to it")));
     }
     records.take_over(frames, sealed.mark)?;
@@ -58,11 +57,14 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     Ok(())
 }
 
-/// A file as a whole. Others have their turn in between: see `records::CHANGES_AT_A_TIME`.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len()).unwrap_or_default());
-    while file.by_ref().take(READ_AT_A_TIME).read_to_end(&mut bytes)? > 0 {
+/// A file as a whole, through the descriptor that is open already. Others have their turn in
+/// between: see `records::CHANGES_AT_A_TIME`.
+fn read(file: &DiskFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
+    let mut offset = 0;
+    for block in bytes.chunks_mut(READ_AT_A_TIME) {
+        file.read_exact_at(block, offset)?;
+        offset += block.len() as u64;
         thread::yield_now();
     }
     Ok(bytes)

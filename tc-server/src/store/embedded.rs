@@ -24,14 +24,17 @@ use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
-use super::journal::frame::Seed;
-use super::journal::{self, Appended, Journal, Mark};
-use super::records::{RECORDS, Records, io_error, open_error};
+use super::journal::{self, Appended, Journal, Mark, PartsError};
+use super::records::{self, Records, open_error};
 use super::{Store, StoreError, making, suspect};
 use crate::crash_point::crash_point;
 
 /// The size of a segment of the journal unless told otherwise, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
+
+/// After so long without a batch the parts of the directory are told for good how far the journal
+/// goes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the end of the store waits for its writer, which may be carrying over a segment.
 /// Whoever cannot wait drops the store on a thread of its own.
@@ -78,7 +81,7 @@ impl EmbeddedStore {
             // Dropped in reverse order, also by a panic: the word of the end comes last.
             let _running: mpsc::Sender<()> = running;
             let mut writer = writer;
-            while let Ok(job) = asked.recv() {
+            while let Some(job) = writer.next_job(&asked) {
                 writer.run(job);
             }
         });
@@ -159,20 +162,32 @@ impl Writer {
 
     fn open_locked(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory();
-        let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-        let engine_failed = |error| open_error(directory, error);
-        if !making::is_made(directory).map_err(failed)? {
-            expect_unused_journal(directory)?;
-            making::make(directory).map_err(engine_failed)?;
-        }
+        let failed = |error| open_error(directory, error);
+        making::make_unless_made(directory, segment_bytes)?;
         suspect::clear(directory).map_err(failed)?;
-        let records = Records::open(&directory.join(RECORDS)).map_err(engine_failed)?;
-        let mark = recover(directory, &records)?;
-        let epoch = records.epoch(directory)?;
-        let journal = Journal::open(directory, segment_bytes, mark).map_err(failed)?;
-        // Before the first batch is in the journal: with a mark a missing segment is damage.
-        records.set_mark(mark).map_err(engine_failed)?;
+        let records = Records::open(&records::file(directory)).map_err(failed)?;
+        let mark = recover(directory, &records, segment_bytes)?;
+        let epoch = records.epoch().map_err(failed)?;
+        let journal = Journal::open(directory, mark).map_err(failed)?;
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
+    }
+
+    /// Waits for the next job; `None` when there will be none.
+    fn next_job(&mut self, asked: &mpsc::Receiver<Job>) -> Option<Job> {
+        if !self.failed && self.journal.has_unsynced_witnesses() {
+            match asked.recv_timeout(PAUSE) {
+                Err(RecvTimeoutError::Timeout) => self.sync_witnesses(),
+                asked => return asked.ok(),
+            }
+        }
+        asked.recv().ok()
+    }
+
+    /// A failure of it is told to the next batch.
+    fn sync_witnesses(&mut self) {
+        if let Err(error) = self.attempt(|writer| writer.journal.sync_witnesses()) {
+            tracing::error!(%error, "the parts of the directory may not know of each other");
+        }
     }
 
     fn run(&mut self, job: Job) {
@@ -187,7 +202,8 @@ impl Writer {
         let epoch = self.epoch.next().max(at_least);
         self.attempt(|writer| {
             writer.carry_over()?;
-            writer.records.set_epoch(epoch).map_err(io_error)
+            writer.records.set_epoch(epoch, writer.journal.mark_of_next())?;
+            writer.journal.skip()
         })?;
         self.epoch = epoch;
         Ok((epoch, self.records.read(self.lock.directory())?))
@@ -231,7 +247,8 @@ impl Writer {
                 Appended::TooLarge => {
                     // Behind everything that was written before it.
                     self.carry_over()?;
-                    return self.records.write(batch).map_err(io_error);
+                    self.records.write(batch, self.journal.mark_of_next())?;
+                    return self.journal.skip();
                 }
             }
         }
@@ -264,38 +281,37 @@ impl Drop for Writer {
         }
         if finished.is_err() || thread::panicking() {
             suspect::note(self.lock.directory());
+        } else if !self.failed && self.journal.has_unsynced_witnesses() {
+            self.sync_witnesses();
         }
     }
 }
 
-/// Carries over what an earlier process left in the journal.
-fn recover(directory: &Path, records: &Records) -> Result<Mark, StoreError> {
-    let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
+/// Carries over what an earlier process left in the journal, and has its files fit.
+fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Mark, StoreError> {
+    let failed = |error| open_error(directory, error);
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
-    let Some(mark) = records.mark(directory)? else {
-        expect_unused_journal(directory)?;
-        return Ok(Mark { applied: 0, seed: Seed::new(rand::random()) });
-    };
-    let segments = journal::read(directory).map_err(|(name, error)| {
-        let is_missing = error.kind() == io::ErrorKind::NotFound;
-        if is_missing { damaged(format!("{name} is missing")) } else { failed(error) }
+    let mark = records.mark().map_err(failed)?;
+    let parts = journal::read(directory, mark).map_err(|error| match error {
+        PartsError::Damaged(reason) => damaged(reason),
+        PartsError::Unreadable(source) => failed(source),
     })?;
-    let frames = journal::unapplied(&segments, mark).map_err(damaged)?;
+    let frames = parts.unapplied(mark).map_err(damaged)?;
     let applied = frames.last().map_or(mark.applied, |last| last.number);
-    let mark = Mark { applied, seed: mark.seed.of_later_frames() };
-    if frames.is_empty() {
-        return Ok(mark);
+    if mark.in_use && parts.are_removed {
+        tracing::warn!("the journal was removed: going on from the records alone");
     }
-    tracing::info!(batches = frames.len(), "carrying over the journal");
-    records.take_over(frames, mark).map_err(failed)?;
-    Ok(mark)
-}
-
-/// Where the records know of no batch, none has ever been in the journal: if there are any, these
-/// are not the records that belong to it.
-fn expect_unused_journal(directory: &Path) -> Result<(), StoreError> {
-    let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
-    let Some(name) = journal::in_use(directory).map_err(failed)? else { return Ok(()) };
-    let reason = format!("{name} holds batches, and {RECORDS} knows of none");
-    Err(StoreError::Journal { directory: directory.to_owned(), reason })
+    let in_use = mark.in_use && !parts.are_removed && mark.segment_bytes == segment_bytes;
+    let mut recovered = Mark { applied, segment_bytes, in_use, ..mark };
+    if recovered != mark {
+        tracing::info!(batches = frames.len(), "carrying over the journal");
+        records.take_over(frames, recovered).map_err(failed)?;
+    }
+    if !in_use {
+        journal::make(directory, recovered).map_err(failed)?;
+        recovered.in_use = true;
+        // Before the first batch is in the journal: from here on a missing file is damage.
+        records.set_mark(recovered).map_err(failed)?;
+    }
+    Ok(recovered)
 }

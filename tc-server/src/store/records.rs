@@ -1,114 +1,154 @@
 //! The records in an embedded key-value engine, behind the journal.
 //!
-//! Why this engine: `docs/decisions/0001-embedded-store.md`.
+//! One file, whose engine writes beside what is there and then turns to it with one page: after a
+//! power cut it holds a commit as a whole or not at all, with checksums over all of it. Why this
+//! engine: `docs/decisions/0017-records-in-redb.md`.
 
 use std::io;
-use std::path::Path;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, UserKey};
 use handfast_core::{Change, Epoch, Record};
 use hashbrown::HashMap;
+use redb::{
+    Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, Table, TableDefinition,
+    WriteTransaction,
+};
 
 use super::StoreError;
 use super::codec::{self, CodecError};
+use super::disk::DiskFile;
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use crate::crash_point::crash_point;
 
-/// The engine's directory within that of the store.
+/// The directory of the records within that of the store.
 pub(super) const RECORDS: &str = "records";
+/// The engine's file in it.
+const FILE: &str = "records.redb";
 
-/// Where the store keeps what is its own; no record key begins like one of them.
-const EPOCH_KEY: &[u8] = b"epoch";
-const MARK_KEY: &[u8] = b"journal";
-/// What ends a mark of a journal whose frames begin with what follows from its seed; nothing ends
-/// those from before.
-const MARK_FORMAT: u8 = 2;
+const STORED: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
+/// What is the store's own.
+const OWN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+const EPOCH: &str = "epoch";
+const MARK: &str = "journal";
+/// What ends a mark: the only format so far.
+const MARK_FORMAT: u8 = 1;
+
+/// What the engine keeps in memory of its file, and gathers of a commit before it writes some.
+const CACHE_BYTES: usize = 64 << 20;
 
 /// Changes written at a time: some 0.1 ms of work. A thread that never pauses keeps a processor for
 /// milliseconds, for which those who wait for the journal's next batch would wait too.
 const CHANGES_AT_A_TIME: usize = 100;
 
+/// Where the engine's file is.
+pub(super) fn file(directory: &Path) -> PathBuf {
+    directory.join(RECORDS).join(FILE)
+}
+
 /// The engine. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Records {
-    database: Database,
-    keyspace: Keyspace,
+    database: Arc<Database>,
 }
 
 impl Records {
-    /// Opens or makes the engine's directory.
-    pub(super) fn open(directory: &Path) -> Result<Self, fjall::Error> {
-        let database = Database::builder(directory).open()?;
-        let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
-        Ok(Self { database, keyspace })
-    }
-
-    /// The epoch of the last leader; 0 before there was one.
-    pub(super) fn epoch(&self, directory: &Path) -> Result<Epoch, StoreError> {
-        let epoch = self.own(directory, EPOCH_KEY, |bytes| bytes.try_into().ok())?;
-        Ok(Epoch(epoch.map_or(0, u64::from_be_bytes)))
-    }
-
-    /// How far the journal is carried over; `None` before there was one.
-    pub(super) fn mark(&self, directory: &Path) -> Result<Option<Mark>, StoreError> {
-        self.own(directory, MARK_KEY, |bytes| {
-            let (applied, rest) = bytes.split_first_chunk()?;
-            let (seed, format) = rest.split_first_chunk()?;
-            let seed = u64::from_be_bytes(*seed);
-            let seed = match format {
-                [] => Seed::of_first_format(seed),
-                [MARK_FORMAT] => Seed::new(seed),
-                _ => return None,
-            };
-            Some(Mark { applied: u64::from_be_bytes(*applied), seed })
+    /// Makes the file, with what the store begins with and the records that are given.
+    pub(super) fn create(
+        file: &Path,
+        epoch: Epoch,
+        mark: Mark,
+        records: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> io::Result<()> {
+        let database = builder().create_with_backend(EngineFile(DiskFile::create(file)?));
+        let records_of = |database| Self { database: Arc::new(database) };
+        records_of(database.map_err(engine_error)?).commit(Some(epoch), mark, |stored| {
+            for (key, value) in records {
+                stored.insert(&key[..], &value[..]).map_err(engine_error)?;
+            }
+            Ok(())
         })
     }
 
-    fn own<T>(
-        &self,
-        directory: &Path,
-        key: &[u8],
-        read: impl FnOnce(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, StoreError> {
-        let stored = self.keyspace.get(key).map_err(|error| open_error(directory, error))?;
-        let Some(bytes) = stored else { return Ok(None) };
-        let value =
-            read(&bytes).ok_or_else(|| damaged(directory, CodecError::Key(key.to_vec())))?;
-        Ok(Some(value))
+    /// Opens the file and reads all of it against its checksums.
+    pub(super) fn open(file: &Path) -> io::Result<Self> {
+        let file = DiskFile::open(file)?;
+        // The engine makes an empty file a new one of its own.
+        if file.len()? == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+        }
+        let open = || {
+            let mut database = builder().create_with_backend(EngineFile(file))?;
+            database.check_integrity()?;
+            Ok(database)
+        };
+        // What is no file of the engine's may break its assumptions before it sees that.
+        let opened = catch_unwind(AssertUnwindSafe(open)).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "the storage engine panicked over it")
+        })?;
+        let database = opened.map_err(|error: redb::DatabaseError| engine_error(error))?;
+        Ok(Self { database: Arc::new(database) })
     }
 
-    /// Makes the epoch durable.
-    pub(super) fn set_epoch(&self, epoch: Epoch) -> Result<(), fjall::Error> {
-        self.keyspace.insert(EPOCH_KEY, epoch.0.to_be_bytes())?;
-        self.database.persist(PersistMode::SyncAll)
+    /// The epoch of the last leader; 0 before there was one.
+    pub(super) fn epoch(&self) -> io::Result<Epoch> {
+        self.own(EPOCH, |bytes| Some(Epoch(u64::from_be_bytes(bytes.try_into().ok()?))))
     }
 
-    /// Makes everything durable that was written before, and says so behind it: no batch of the
-    /// journal up to this mark is needed any more, nor any of the first format.
-    pub(super) fn set_mark(&self, mark: Mark) -> Result<(), fjall::Error> {
-        let numbers = [mark.applied, mark.seed.number()].map(u64::to_be_bytes);
-        self.keyspace.insert(MARK_KEY, [numbers.as_flattened(), &[MARK_FORMAT]].concat())?;
-        self.database.persist(PersistMode::SyncAll)
+    /// How far the journal is carried over.
+    pub(super) fn mark(&self) -> io::Result<Mark> {
+        self.own(MARK, |bytes| {
+            let (applied, rest) = bytes.split_first_chunk()?;
+            let (seed, rest) = rest.split_first_chunk()?;
+            let (segment_bytes, rest) = rest.split_first_chunk()?;
+            let &[in_use, MARK_FORMAT] = rest else { return None };
+            Some(Mark {
+                applied: u64::from_be_bytes(*applied),
+                seed: Seed::new(u64::from_be_bytes(*seed)),
+                segment_bytes: u64::from_be_bytes(*segment_bytes),
+                in_use: in_use != 0,
+            })
+        })
+    }
+
+    fn own<T>(&self, key: &str, read: impl FnOnce(&[u8]) -> Option<T>) -> io::Result<T> {
+        let transaction = self.database.begin_read().map_err(engine_error)?;
+        let table = transaction.open_table(OWN).map_err(engine_error)?;
+        let stored = table.get(key).map_err(engine_error)?;
+        let lacking = || format!("its `{key}` is missing, or of a later version");
+        let value = stored.and_then(|stored| read(stored.value()));
+        value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, lacking()))
+    }
+
+    /// Has the mark on the disk when this returns.
+    pub(super) fn set_mark(&self, mark: Mark) -> io::Result<()> {
+        self.commit(None, mark, |_| Ok(()))
+    }
+
+    /// Writes a new epoch, which is a batch by itself.
+    pub(super) fn set_epoch(&self, epoch: Epoch, mark: Mark) -> io::Result<()> {
+        self.commit(Some(epoch), mark, |_| Ok(()))
     }
 
     /// Writes one batch as a whole, durable when this returns.
-    pub(super) fn write(&self, changes: &[Change]) -> Result<(), fjall::Error> {
-        let mut batch = self.database.batch().durability(Some(PersistMode::SyncAll));
-        for change in changes {
-            let (key, value) = codec::encode_change(change);
-            match value {
-                Some(value) => batch.insert(&self.keyspace, key, value),
-                None => batch.remove(&self.keyspace, key),
+    pub(super) fn write(&self, changes: &[Change], mark: Mark) -> io::Result<()> {
+        self.commit(None, mark, |stored| {
+            for change in changes {
+                let (key, value) = codec::encode_change(change);
+                match value {
+                    Some(value) => drop(stored.insert(&key[..], &value[..]).map_err(engine_error)?),
+                    None => drop(stored.remove(&key[..]).map_err(engine_error)?),
+                }
             }
-        }
-        batch.commit()
+            Ok(())
+        })
     }
 
     /// Takes over batches of the journal, all of those up to the mark that are not here yet;
-    /// durable when this returns. A crash in between leaves some: taken over again they change
-    /// nothing.
+    /// durable when this returns, and before that nothing of them is there.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,
@@ -124,82 +164,117 @@ impl Records {
             thread::yield_now();
         }
         let mut newest: Vec<_> = newest.into_iter().collect();
-        // Keys that are neighbours find the engine's memory where the processor still has it.
+        // Keys that are neighbours are on one page.
         newest.sort_unstable_by_key(|(key, _)| *key);
-        let mut stored = Stored::new(&self.keyspace);
-        for changes in newest.chunks(CHANGES_AT_A_TIME) {
-            let mut batch = self.database.batch();
-            for (key, value) in changes {
-                match value {
-                    Some(value) => batch.insert(&self.keyspace, *key, *value),
-                    // Most have never been here, and to remove one costs as much as to insert it.
-                    None if stored.has(key).map_err(io_error)? => {
-                        batch.remove(&self.keyspace, *key);
+        self.commit(None, mark, |stored| {
+            for changes in newest.chunks(CHANGES_AT_A_TIME) {
+                for (key, value) in changes {
+                    match value {
+                        Some(value) => drop(stored.insert(*key, *value).map_err(engine_error)?),
+                        None => drop(stored.remove(*key).map_err(engine_error)?),
                     }
-                    None => {}
                 }
+                crash_point("mid-checkpoint");
+                thread::yield_now();
             }
-            batch.commit().map_err(io_error)?;
-            crash_point("mid-checkpoint");
-            thread::yield_now();
-        }
-        self.set_mark(mark).map_err(io_error)
+            Ok(())
+        })
     }
 
     /// Everything there is.
     pub(super) fn read(&self, directory: &Path) -> Result<Vec<Record>, StoreError> {
+        let failed = |error| open_error(directory, error);
+        let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
+        let table = transaction.open_table(STORED).map_err(engine_error).map_err(failed)?;
         let mut records = Vec::new();
-        for stored in self.keyspace.iter() {
-            let (key, value) = stored.into_inner().map_err(|error| open_error(directory, error))?;
-            if [EPOCH_KEY, MARK_KEY].contains(&key.as_ref()) {
-                continue;
-            }
-            let record =
-                codec::decode(&key, &value).map_err(|source| damaged(directory, source))?;
-            records.push(record);
+        for stored in table.iter().map_err(engine_error).map_err(failed)? {
+            let (key, value) = stored.map_err(engine_error).map_err(failed)?;
+            let record = codec::decode(key.value(), value.value());
+            records.push(record.map_err(|source| damaged(directory, source))?);
         }
         Ok(records)
     }
-}
 
-/// What is stored, asked for many keys in their order.
-///
-/// Most were made and removed since the last checkpoint. Ids grow, so that those lie behind the
-/// last key of their kind, where there is no need to look.
-struct Stored<'a> {
-    keyspace: &'a Keyspace,
-    /// A kind of record and its last key.
-    last: Option<(u8, Option<UserKey>)>,
-}
-
-impl<'a> Stored<'a> {
-    fn new(keyspace: &'a Keyspace) -> Self {
-        Self { keyspace, last: None }
-    }
-
-    fn has(&mut self, key: &[u8]) -> Result<bool, fjall::Error> {
-        let Some(&kind) = key.first() else { return Ok(false) };
-        let is_behind_all = self.last_of(kind)?.is_none_or(|last| key > last.as_ref());
-        Ok(!is_behind_all && self.keyspace.contains_key(key)?)
-    }
-
-    fn last_of(&mut self, kind: u8) -> Result<Option<&UserKey>, fjall::Error> {
-        if self.last.as_ref().is_none_or(|(of, _)| *of != kind) {
-            let last = self.keyspace.prefix([kind]).next_back();
-            self.last = Some((kind, last.map(|stored| stored.key()).transpose()?));
-        }
-        Ok(self.last.as_ref().and_then(|(_, last)| last.as_ref()))
+    /// Makes changes and what the store knows of them durable, as a whole or not at all.
+    fn commit(
+        &self,
+        epoch: Option<Epoch>,
+        mark: Mark,
+        change: impl FnOnce(&mut Table<'_, &'static [u8], &'static [u8]>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut transaction = self.database.begin_write().map_err(engine_error)?;
+        // A page that was written in part is then never the one that counts; a start need not read
+        // the file to see which parts of it are free.
+        transaction.set_two_phase_commit(true);
+        transaction.set_quick_repair(true);
+        change(&mut transaction.open_table(STORED).map_err(engine_error)?)?;
+        write_own(&transaction, epoch, mark)?;
+        transaction.commit().map_err(engine_error)
     }
 }
 
-pub(super) fn open_error(directory: &Path, error: fjall::Error) -> StoreError {
-    StoreError::Open { directory: directory.to_owned(), source: io_error(error) }
+fn write_own(transaction: &WriteTransaction, epoch: Option<Epoch>, mark: Mark) -> io::Result<()> {
+    let mut own = transaction.open_table(OWN).map_err(engine_error)?;
+    if let Some(epoch) = epoch {
+        own.insert(EPOCH, &epoch.0.to_be_bytes()[..]).map_err(engine_error)?;
+    }
+    let numbers = [mark.applied, mark.seed.number(), mark.segment_bytes].map(u64::to_be_bytes);
+    let mark = [numbers.as_flattened(), &[u8::from(mark.in_use), MARK_FORMAT]].concat();
+    own.insert(MARK, &mark[..]).map_err(engine_error)?;
+    Ok(())
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// The file as the engine sees it. That no other process has it is the directory's lock.
+#[derive(Debug)]
+struct EngineFile(DiskFile);
+
+impl StorageBackend for EngineFile {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+}
+
+/// What kept the store from being opened: damage is told from a disk that cannot be read.
+pub(super) fn open_error(directory: &Path, error: io::Error) -> StoreError {
+    let directory = directory.to_owned();
+    if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
+        return StoreError::Journal { directory, reason: format!("{RECORDS}/{FILE}: {error}") };
+    }
+    StoreError::Open { directory, source: error }
 }
 
 fn damaged(directory: &Path, source: CodecError) -> StoreError {
     StoreError::Damaged { directory: directory.to_owned(), source }
 }
 
-pub(super) fn io_error(error: fjall::Error) -> io::Error {
-    if let fjall::Error::Io(error) = error { error } else { io::Error::other(error) }
+fn engine_error(error: impl Into<redb::Error>) -> io::Error {
+    let error = error.into();
+    if let redb::Error::Io(error) = error {
+        return error;
+    }
+    let is_damage = matches!(error, redb::Error::Corrupted(_));
+    let kind = if is_damage { io::ErrorKind::InvalidData } else { io::ErrorKind::Other };
+    io::Error::new(kind, error)
 }

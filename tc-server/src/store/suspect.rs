@@ -1,27 +1,26 @@
 //! Has a start know that a write or a sync before it has failed.
 //!
 //! What a failed sync could not write counts as written from then on, and is read back until the
-//! machine is off. A start would so find a mark in the engine's log that is not on the disk, and
-//! have the journal written over. It writes the log anew instead, before the engine reads it.
+//! machine is off. A start would so find a mark in the records that is not on the disk, and have
+//! the journal written over. It writes the file of the records anew instead, before the engine
+//! reads it.
 //!
 //! The failure is noted by renaming a file: that takes no room, and need not be durable, since
 //! after a power cut only what is on the disk is read.
 
-use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use super::records::RECORDS;
+use super::disk::{self, DiskFile};
+use super::records::{self, RECORDS};
 use super::zeroes;
 
-const SOUND: &str = "records.sound";
-const SUSPECT: &str = "records.suspect";
-/// How the names of the engine's logs end.
-const LOG: &str = "jnl";
+pub(super) const SOUND: &str = "records.sound";
+pub(super) const SUSPECT: &str = "records.suspect";
 
 /// Notes that the disk may lack what is read from it.
 pub(super) fn note(directory: &Path) {
-    let noted = fs::rename(directory.join(SOUND), directory.join(SUSPECT));
+    let noted = disk::rename(&directory.join(SOUND), &directory.join(SUSPECT));
     // Without the one there is the other, or nothing yet.
     if let Err(error) = noted
         && error.kind() != io::ErrorKind::NotFound
@@ -34,24 +33,20 @@ pub(super) fn note(directory: &Path) {
 pub(super) fn clear(directory: &Path) -> io::Result<()> {
     let (sound, suspect) = (directory.join(SOUND), directory.join(SUSPECT));
     if suspect.try_exists()? {
-        tracing::warn!("a write failed before: writing the log of the records anew");
-        write_logs_anew(&directory.join(RECORDS))?;
-        return fs::rename(suspect, sound);
+        tracing::warn!("a write failed before: writing the records anew");
+        write_anew(directory)?;
+        return disk::rename(&suspect, &sound);
     }
     if !sound.try_exists()? {
-        File::create(sound)?;
+        DiskFile::create(&sound)?;
     }
     Ok(())
 }
 
-fn write_logs_anew(records: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(records)? {
-        let log = entry?.path();
-        if log.extension().is_some_and(|extension| extension == LOG) {
-            let copy = log.with_extension("copy");
-            zeroes::copy(&log, &copy)?;
-            fs::rename(copy, log)?;
-        }
-    }
-    File::open(records)?.sync_all()
+fn write_anew(directory: &Path) -> io::Result<()> {
+    let file = records::file(directory);
+    let copy = file.with_extension("copy");
+    zeroes::copy(&file, &copy)?;
+    disk::rename(&copy, &file)?;
+    disk::sync_directory(&directory.join(RECORDS))
 }

@@ -74,10 +74,7 @@ async fn records_are_not_made_anew_beside_a_journal_that_is_in_use() {
         }
         let refusal = refusal(directory.path());
         assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
-        assert!(
-            refusal.contains("journal-0 holds batches, and records knows of none"),
-            "{refusal}"
-        );
+        assert!(refusal.contains("journal-0 is there, and records is missing"), "{refusal}");
         if in_part {
             fs::remove_dir_all(&records).unwrap();
         }
@@ -86,39 +83,64 @@ async fn records_are_not_made_anew_beside_a_journal_that_is_in_use() {
     }
 }
 
-/// As docs/operate.md says it, for whoever has lost the records.
+/// As docs/operate.md says it, where the journal is lost for good.
 #[tokio::test]
-async fn an_emptied_journal_without_records_is_a_new_start() {
+async fn an_operator_who_removes_the_journal_goes_on_from_the_records() {
+    let directory = tempfile::tempdir().unwrap();
+    commit_one(directory.path()).await;
+    assert_eq!(count(directory.path()).await, 3);
+    let mut left = vec!["journal-0", "journal-1", "records/tail"];
+    while let Some(name) = left.pop() {
+        fs::remove_file(directory.path().join(name)).unwrap();
+        if !left.is_empty() {
+            let refusal = refusal(directory.path());
+            assert!(refusal.contains(&format!("{name} is missing")), "{refusal}");
+        }
+    }
+    for _ in 0..2 {
+        assert_eq!(count(directory.path()).await, 3);
+    }
+}
+
+/// The records are the first that a directory gets: what lacks them has lost them.
+#[tokio::test]
+async fn a_directory_that_has_lost_its_records_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     commit_one(directory.path()).await;
     fs::remove_dir_all(directory.path().join("records")).unwrap();
     for name in ["journal-0", "journal-1"] {
-        File::create(directory.path().join(name)).unwrap();
+        fs::remove_file(directory.path().join(name)).unwrap();
     }
-    assert_eq!(count(directory.path()).await, 0);
+    let refusal = refusal(directory.path());
+    assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
+    assert!(refusal.contains("records.sound is there, and records is missing"), "{refusal}");
 }
 
-/// What holds something is not thrown away, whatever it lacks.
 #[tokio::test]
-async fn records_without_their_version_are_refused() {
+async fn records_without_their_file_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     commit_one(directory.path()).await;
-    let version = directory.path().join("records/version");
-    let kept = fs::read(&version).unwrap();
-    fs::remove_file(&version).unwrap();
-    let refusal = refusal(directory.path());
-    assert!(refusal.starts_with("HF-TC-STORE-OPEN"), "{refusal}");
-    fs::write(&version, kept).unwrap();
+    let file = directory.path().join("records/records.redb");
+    let kept = fs::read(&file).unwrap();
+    for damaged in [None, Some(Vec::new()), Some(vec![7; 10_000]), Some(kept[..9000].to_vec())] {
+        match damaged {
+            Some(damaged) => fs::write(&file, damaged).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let refusal = refusal(directory.path());
+        assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
+    }
+    fs::write(&file, kept).unwrap();
     assert_eq!(count(directory.path()).await, 3);
 }
 
-/// After a sync that failed, the machine gives back what it may not have on its disk: the log of
-/// the records was believed, and the journal written over.
+/// After a sync that failed, the machine gives back what it may not have on its disk: the file
+/// of the records was believed, and the journal written over.
 #[tokio::test]
-async fn after_a_failed_write_the_log_of_the_records_is_written_anew() {
+async fn after_a_failed_write_the_records_are_written_anew() {
     let directory = tempfile::tempdir().unwrap();
-    let log = directory.path().join("records/0.jnl");
-    let file = || fs::metadata(&log).unwrap().ino();
+    let records = directory.path().join("records/records.redb");
+    let file = || fs::metadata(&records).unwrap().ino();
     let open = || drop(EmbeddedStore::open_with(directory.path(), SMALL).unwrap());
     open();
     let made = file();

@@ -11,6 +11,7 @@ use handfast_core::{
 };
 use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
+use redb::ReadableTable;
 
 /// Tells the child process which directory to write to.
 const CHILD_DIRECTORY: &str = "HANDFAST_TEST_CHILD_DIRECTORY";
@@ -149,13 +150,14 @@ async fn a_damaged_journal_is_refused() {
     drop(store);
     let segment = directory.path().join("journal-0");
     let sound = std::fs::read(&segment).unwrap();
-    let place = sound.iter().position(|byte| *byte != 0).unwrap() + 100;
+    // Behind what the file knows of the others.
+    let place = (8 << 10) + 100;
     let mut damaged = sound.clone();
     damaged[place] ^= 1;
     std::fs::write(&segment, &damaged).unwrap();
     let error = EmbeddedStore::open(directory.path()).unwrap_err();
     assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
-    assert!(error.to_string().contains("batch 1 cannot be read"), "{error}");
+    assert!(error.to_string().contains("batch 2 cannot be read"), "{error}");
     std::fs::remove_file(&segment).unwrap();
     let error = EmbeddedStore::open(directory.path()).unwrap_err();
     assert_eq!(error.code(), "HF-TC-JOURNAL-DAMAGED");
@@ -230,13 +232,20 @@ async fn a_record_of_a_later_version_is_refused() {
 
 /// Gives every record the version byte of a later program.
 fn rewrite(path: &Path) {
-    let database = fjall::Database::builder(path).open().unwrap();
-    let records = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
-    let stored: Vec<_> = records.prefix(b"g").map(|pair| pair.into_inner().unwrap()).collect();
-    for (key, value) in stored {
-        let later = [&[2], &value[1..]].concat();
-        records.insert(key, later).unwrap();
+    let database = redb::Database::open(path.join("records.redb")).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let table = redb::TableDefinition::<&[u8], &[u8]>::new("records");
+        let mut records = transaction.open_table(table).unwrap();
+        let pairs = records.iter().unwrap().map(Result::unwrap);
+        let stored: Vec<_> =
+            pairs.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())).collect();
+        for (key, value) in stored {
+            let later = [&[2], &value[1..]].concat();
+            records.insert(&key[..], &later[..]).unwrap();
+        }
     }
+    transaction.commit().unwrap();
 }
 
 /// Everything acknowledged before the kill is there, and no batch is there in part.

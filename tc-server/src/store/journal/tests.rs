@@ -1,5 +1,6 @@
 //! A power cut at every write of the journal, and damage to what is in it.
 
+use std::fs;
 use std::ops::Range;
 
 use handfast_core::{BranchId, RecordKey, Xid};
@@ -14,7 +15,20 @@ const SEGMENT_BYTES: u64 = 2 << 10;
 const SECTOR_BYTES: usize = 512;
 
 fn mark(applied: u64) -> Mark {
-    Mark { applied, seed: Seed::new(77) }
+    Mark { applied, seed: Seed::new(77), segment_bytes: SEGMENT_BYTES, in_use: true }
+}
+
+/// A directory with the files of a journal that goes on behind a batch.
+fn made(applied: u64) -> (tempfile::TempDir, Journal) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join(RECORDS)).unwrap();
+    make(directory.path(), mark(applied)).unwrap();
+    let journal = Journal::open(directory.path(), mark(applied)).unwrap();
+    (directory, journal)
+}
+
+fn segments(directory: &Path) -> [Vec<u8>; 2] {
+    SEGMENTS.map(|name| fs::read(directory.join(name)).unwrap())
 }
 
 /// A journal, and what is among the records.
@@ -29,13 +43,12 @@ struct Written {
 
 impl Written {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
+        let (directory, journal) = made(0);
         Self { directory, journal, applied: 0, last: 0, sealed: None }
     }
 
     fn segments(&self) -> [Vec<u8>; 2] {
-        read(self.directory.path()).unwrap()
+        segments(self.directory.path())
     }
 
     /// As the store's writer does it. Returns where the frame went, padding aside.
@@ -48,9 +61,10 @@ impl Written {
             self.sealed = Some(self.journal.switch().mark.applied);
         }
         self.last += 1;
-        let start = usize::try_from(self.journal.offset).unwrap() - self.journal.frame.len();
         // A header, and for each change two lengths and a key.
         let length = 24 + batch.len() * (1 + 17 + 4);
+        let end = usize::try_from(self.journal.offset).unwrap();
+        let start = end - length.next_multiple_of(8);
         (self.journal.active, start..start + length)
     }
 
@@ -59,14 +73,14 @@ impl Written {
         let segments = self.segments();
         assert_eq!(numbers(&segments, self.applied).unwrap().end, self.last + 1);
         (self.applied, self.sealed) = (self.last, None);
-        self.journal =
-            Journal::open(self.directory.path(), SEGMENT_BYTES, mark(self.last)).unwrap();
+        self.journal = Journal::open(self.directory.path(), mark(self.last)).unwrap();
     }
 }
 
 /// The numbers of what is not among the records.
 fn numbers(segments: &[Vec<u8>; 2], applied: u64) -> Result<Range<u64>, String> {
-    let frames = unapplied(segments, mark(applied))?;
+    let [first, second] = segments;
+    let frames = unapplied([batches_of(first), batches_of(second)], applied, mark(applied).seed)?;
     Ok(applied + 1..frames.last().map_or(applied, |frame| frame.number) + 1)
 }
 
@@ -143,28 +157,48 @@ proptest! {
         let mut segments = written.segments();
         let at = range.start + place.index(range.len());
         segments[segment][at] ^= 1 << bit;
-        let reason = unapplied(&segments, mark(written.applied)).unwrap_err();
+        let reason = numbers(&segments, written.applied).unwrap_err();
         prop_assert!(reason.starts_with(&format!("batch {number} ")), "{}", reason);
     }
 }
 
 #[test]
-fn a_segment_that_was_made_in_part_is_made_again() {
-    let directory = tempfile::tempdir().unwrap();
+fn files_that_were_made_in_part_are_made_again() {
+    let (directory, _) = made(0);
     fs::write(directory.path().join(SEGMENTS[0]), [0; 100]).unwrap();
-    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(41)).unwrap();
+    make(directory.path(), mark(41)).unwrap();
+    let mut journal = Journal::open(directory.path(), mark(41)).unwrap();
     assert_eq!(journal.append(&[]).unwrap(), Appended::Durable);
-    let segments = read(directory.path()).unwrap();
-    assert_eq!(segments.each_ref().map(|segment| segment.len() as u64), [SEGMENT_BYTES; 2]);
+    let segments = segments(directory.path());
+    let lengths = segments.each_ref().map(|segment| segment.len() as u64);
+    assert_eq!(lengths, [WITNESS_BYTES + SEGMENT_BYTES; 2]);
     assert_eq!(numbers(&segments, 41).unwrap(), 42..43);
 }
 
 #[test]
 fn a_batch_that_no_segment_has_room_for_is_not_written() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(directory.path(), SEGMENT_BYTES, mark(0)).unwrap();
+    let (_directory, mut journal) = made(0);
     let delete = |xid| Change::Delete(RecordKey::Global(Xid(xid)));
     let batch: Vec<Change> = (0..SEGMENT_BYTES / 8).map(delete).collect();
     assert_eq!(journal.append(&batch).unwrap(), Appended::TooLarge);
     assert!(journal.is_empty());
+}
+
+/// Whichever of them is left, it tells of every batch that was acknowledged.
+#[test]
+fn each_part_knows_of_the_last_batch() {
+    let (directory, mut journal) = made(7);
+    for number in 8..40 {
+        if journal.append(&[]).unwrap() == Appended::Full {
+            journal.switch();
+            continue;
+        }
+        let [first, second] = segments(directory.path());
+        let tail = fs::read(directory.path().join(TAIL)).unwrap();
+        let in_batches = |file: &[u8]| frames_of(file, mark(0).seed).last().map(|it| it.number);
+        for file in [&first, &second, &tail] {
+            let known = witness::read(file, mark(0).seed);
+            assert_eq!(known.max(in_batches(file)), Some(number));
+        }
+    }
 }
