@@ -17,6 +17,7 @@ use crate::number::Numbers;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
 use crate::record::Record;
 use crate::request::{Decision, Request, What};
+use crate::restart::Restart;
 use crate::saga::{SagaRecord, Sagas};
 use crate::vote::{Commit, Votings};
 use crate::wait::{Awaited, Waits};
@@ -31,6 +32,7 @@ use crate::{Correlation, Limits, Timestamp, Xid};
 pub struct Coordinator {
     pub(crate) address: Arc<str>,
     pub(crate) limits: Limits,
+    pub(crate) restart: Restart,
     pub(crate) numbers: Numbers,
     pub(crate) names: Names,
     pub(crate) globals: Globals,
@@ -162,6 +164,7 @@ impl Coordinator {
             xid,
             origin: self.names.origin(&origin),
             begun_at: now,
+            timeout_ms,
             deadline: now.after_ms(timeout_ms),
             phase: Phase::Active,
             paused: false,

@@ -25,6 +25,8 @@ pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
     pub(crate) begun_at: Timestamp,
+    pub(crate) timeout_ms: u64,
+    /// In the time of this process: a record says what was set when the global began.
     pub(crate) deadline: Timestamp,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
@@ -117,13 +119,20 @@ impl Global {
             application: self.origin.application.clone(),
             name: self.origin.name.clone(),
             begun_at: self.begun_at,
-            deadline: self.deadline,
+            deadline: self.begun_at.after_ms(self.timeout_ms),
             state,
             paused: self.paused,
             rollback_only: self.rollback_only,
             events: self.events.clone(),
             finished_branches: Arc::default(),
         }
+    }
+
+    /// The record with the deadline that counts, for people.
+    pub(crate) fn shown(&self) -> GlobalRecord {
+        let record = self.record();
+        let deadline = if self.phase == Phase::Active { self.deadline } else { record.deadline };
+        GlobalRecord { deadline, ..record }
     }
 
     // ---- phase two ----

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::by_xid::ByXid;
 use crate::counts::{Counts, Share};
 use crate::global::{Global, Phase};
+use crate::restart::Restart;
 use crate::{Timestamp, Xid};
 
 /// Every unfinished global. Changes go through [`Globals::change`], so that exactly the undecided
@@ -71,6 +72,17 @@ impl Globals {
             self.deadlines.remove(&(global.deadline, xid));
         }
         Some(result)
+    }
+
+    /// Gives each undecided global what the restart leaves of its time.
+    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+        let undecided = std::mem::take(&mut self.deadlines);
+        for (_, xid) in undecided {
+            let Some(global) = self.by_xid.get_mut(xid) else { continue };
+            let begun_at = restart.no_later(global.begun_at);
+            global.deadline = restart.end_of(begun_at, global.timeout_ms);
+            self.deadlines.insert((global.deadline, xid));
+        }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

@@ -95,6 +95,7 @@ mod record;
 mod register;
 mod report;
 mod request;
+mod restart;
 mod saga;
 mod tick;
 mod view;

@@ -44,6 +44,11 @@ pub struct Limits {
     /// How long a finished global is remembered. Too short: a client that asks late is told
     /// "unknown". Too long: `history_max` decides alone.
     pub retention_ms: u64,
+    /// How long at least an undecided global, a saga or a step of one that was there before is not
+    /// timed out after a start, or its whole timeout if that is shorter. Too short: after a long
+    /// outage, or a jump of the clock, globals are rolled back before their clients are back. Too
+    /// long: rows of a dead client stay locked that much longer after a restart.
+    pub restart_grace_ms: u64,
     /// Finished globals remembered; the longest finished goes when one more finishes. Too few: as
     /// for `retention_ms`. Too many: memory and disk, about half a kilobyte each.
     pub history_max: usize,
@@ -91,6 +96,7 @@ impl Default for Limits {
             waiters_max: 100_000,
             wait_ms_max: 60 * 60 * 1_000,
             retention_ms: 60 * 60 * 1_000,
+            restart_grace_ms: 60 * 60 * 1_000,
             history_max: 100_000,
             events_per_global_max: 100,
             sagas_max: 100_000,
@@ -120,6 +126,7 @@ impl Limits {
             waiters_max: 4,
             wait_ms_max: 2_000,
             retention_ms: 10_000,
+            restart_grace_ms: 500,
             history_max: 4,
             events_per_global_max: 3,
             sagas_max: 3,

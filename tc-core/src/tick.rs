@@ -49,7 +49,8 @@ impl Coordinator {
     pub(crate) fn forgetting_due(&self) -> Option<Timestamp> {
         let oldest = self.history.oldest()?;
         let crowded = self.history.len() > self.limits.history_max;
-        Some(if crowded { oldest } else { oldest.after_ms(self.limits.retention_ms) })
+        let kept_until = self.restart.kept_until(oldest, self.limits.retention_ms);
+        Some(if crowded { oldest } else { kept_until })
     }
 
     /// Makes room for a global that has just been added to the history (BOUNDED).

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::record::SagaRecord;
 use crate::by_xid::ByXid;
 use crate::counts::{Counts, Share};
+use crate::restart::Restart;
 use crate::{Timestamp, Xid};
 
 /// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
@@ -18,6 +19,7 @@ pub(crate) struct Sagas {
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
     counts: Counts,
+    restart: Restart,
 }
 
 impl Sagas {
@@ -77,6 +79,18 @@ impl Sagas {
         }
     }
 
+    /// Gives each saga, child and step what the restart leaves of its time.
+    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+        (self.restart, self.timeouts, self.ended) = (restart, BTreeSet::new(), BTreeSet::new());
+        let xids: Vec<Xid> = self.by_xid.iter().map(|saga| saga.xid).collect();
+        for xid in xids {
+            let Some(saga) = self.by_xid.get_mut(xid) else { continue };
+            saga.begin_anew(restart);
+            self.timeouts.extend(saga.next_timeout(restart).map(|(at, _)| (at, xid)));
+            self.ended.extend(saga.ended_at().map(|at| (at, xid)));
+        }
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<(Timestamp, Xid)> {
         self.timeouts.first().copied()
     }
@@ -93,7 +107,7 @@ impl Sagas {
 
     /// What must agree with the sagas, made anew from them, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
-        let mut anew = Self::default();
+        let mut anew = Self { restart: self.restart, ..Self::default() };
         self.iter().for_each(|saga| anew.insert(saga.clone()));
         let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
         agree && anew.ended == self.ended && anew.counts == self.counts
@@ -101,13 +115,13 @@ impl Sagas {
 
     fn enter(&mut self, saga: &SagaRecord) {
         self.counts.enter(Share::of_saga(saga));
-        self.timeouts.extend(saga.next_timeout().map(|(at, _)| (at, saga.xid)));
+        self.timeouts.extend(saga.next_timeout(self.restart).map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
         self.counts.leave(Share::of_saga(saga));
-        if let Some((at, _)) = saga.next_timeout() {
+        if let Some((at, _)) = saga.next_timeout(self.restart) {
             self.timeouts.remove(&(at, saga.xid));
         }
         if let Some(at) = saga.ended_at() {
