@@ -16,6 +16,7 @@ use crate::branch::{Branch, Stage};
 use crate::lock::LockId;
 use crate::name::Origin;
 use crate::outcome::{GlobalStatus, PhaseTwoCall, RollbackReason};
+use crate::party::{Asker, ClientId};
 use crate::record::{Event, GlobalRecord, GlobalState, noted};
 use crate::request::Decision;
 use crate::{BranchId, Timestamp, Xid};
@@ -24,6 +25,8 @@ use crate::{BranchId, Timestamp, Xid};
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
+    /// Which connection began it; none since a restart.
+    pub(crate) client: ClientId,
     pub(crate) begun_at: Timestamp,
     pub(crate) timeout_ms: u64,
     /// In the time of this process: a record says what was set when the global began.
@@ -90,6 +93,16 @@ impl Global {
     /// The locks of all branches, in the order of these.
     pub(crate) fn locks(&self) -> impl Iterator<Item = LockId> + '_ {
         self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
+    }
+
+    /// Whose it is.
+    pub(crate) fn owner(&self) -> Asker {
+        Asker { client: self.client, application: self.origin.application.clone() }
+    }
+
+    /// How many rows its branches hold.
+    pub(crate) fn rows(&self) -> usize {
+        self.branches.iter().map(|branch| branch.locks.len()).sum()
     }
 
     /// The place of the next branch, after that of every branch there is.

@@ -12,11 +12,13 @@ use crate::branch::Branch;
 use crate::coordinator::Coordinator;
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
+use crate::gone::Gone;
 use crate::history::History;
 use crate::lease::{LeaseId, LeaseRecord, Leases};
 use crate::lock::{Holder, LockTable};
 use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
+use crate::party::{Asker, ClientId};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
 use crate::restart::Restart;
 use crate::saga::{SagaRecord, Sagas};
@@ -114,6 +116,8 @@ impl Coordinator {
             history: History::default(),
             sagas: Sagas::default(),
             leases: Leases::default(),
+            gone: Gone::default(),
+            asker: Asker::default(),
         };
         let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
@@ -282,6 +286,7 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
     Global {
         xid: record.xid,
         origin: names.origin(&Origin { address, application, name }),
+        client: ClientId::default(),
         begun_at: record.begun_at,
         timeout_ms: record.deadline.0.saturating_sub(record.begun_at.0),
         deadline: record.deadline,

@@ -1,5 +1,5 @@
 //! What the passing of time does: it expires globals, sagas, leases and waiting requests, and
-//! forgets what is finished.
+//! forgets what is finished, and what clients have left that are gone.
 //!
 //! Nothing that is decided is ever dropped by time.
 
@@ -43,6 +43,7 @@ impl Coordinator {
             self.forget_oldest_saga(out);
         }
         self.tick_leases(now, max, out);
+        self.tick_gone(now, max, out);
     }
 
     /// When the longest finished global is to be forgotten.

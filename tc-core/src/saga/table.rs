@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::record::SagaRecord;
 use crate::by_xid::ByXid;
 use crate::counts::{Counts, Share};
+use crate::party::{ClientId, Tally};
 use crate::restart::Restart;
 use crate::{Timestamp, Xid};
 
@@ -20,6 +21,9 @@ pub(crate) struct Sagas {
     ended: BTreeSet<(Timestamp, Xid)>,
     counts: Counts,
     restart: Restart,
+    /// Over which connections they were started, as far as that is known.
+    clients: BTreeMap<Xid, ClientId>,
+    open: Tally,
 }
 
 impl Sagas {
@@ -52,6 +56,19 @@ impl Sagas {
         self.by_xid.below(before)
     }
 
+    /// Those that are unfinished, by whose they are.
+    pub(crate) fn open(&self) -> &Tally {
+        &self.open
+    }
+
+    /// As [`insert`](Self::insert), of a saga that is started over this connection.
+    pub(crate) fn insert_of(&mut self, saga: SagaRecord, client: ClientId) {
+        if client != ClientId::default() {
+            self.clients.insert(saga.xid, client);
+        }
+        self.insert(saga);
+    }
+
     pub(crate) fn insert(&mut self, saga: SagaRecord) {
         self.by_key.insert(saga.key.clone(), saga.xid);
         self.enter(&saga);
@@ -76,6 +93,7 @@ impl Sagas {
         if let Some(saga) = self.by_xid.remove(xid) {
             self.leave(&saga);
             self.by_key.remove(&saga.key);
+            self.clients.remove(&xid);
         }
     }
 
@@ -107,20 +125,29 @@ impl Sagas {
 
     /// What must agree with the sagas, made anew from them, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
-        let mut anew = Self { restart: self.restart, ..Self::default() };
+        let clients = self.clients.clone();
+        let mut anew = Self { restart: self.restart, clients, ..Self::default() };
         self.iter().for_each(|saga| anew.insert(saga.clone()));
         let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
-        agree && anew.ended == self.ended && anew.counts == self.counts
+        agree && anew.ended == self.ended && anew.counts == self.counts && anew.open == self.open
     }
 
     fn enter(&mut self, saga: &SagaRecord) {
         self.counts.enter(Share::of_saga(saga));
         self.timeouts.extend(saga.next_timeout(self.restart).map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
+        let client = self.client_of(saga.xid);
+        self.open.enter(client, &saga.application, usize::from(saga.ended_at().is_none()));
+    }
+
+    fn client_of(&self, xid: Xid) -> ClientId {
+        self.clients.get(&xid).copied().unwrap_or_default()
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
         self.counts.leave(Share::of_saga(saga));
+        let client = self.client_of(saga.xid);
+        self.open.leave(client, &saga.application, usize::from(saga.ended_at().is_none()));
         if let Some((at, _)) = saga.next_timeout(self.restart) {
             self.timeouts.remove(&(at, saga.xid));
         }

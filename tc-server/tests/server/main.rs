@@ -17,6 +17,8 @@ mod records;
 mod reflection;
 mod saga_records;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod starts;
 #[cfg(test)]
 mod stores;

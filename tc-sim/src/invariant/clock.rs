@@ -18,6 +18,9 @@ use crate::world::{MS, SECOND};
 /// How long a batch may be on its way to a disk that is stuck.
 const STORED_WITHIN: u64 = 30 * SECOND;
 
+/// What is lost where whole milliseconds are subtracted.
+const ROUNDED_MS: u64 = 2;
+
 /// The invariant, with when everything was heard of for the first time.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
@@ -64,8 +67,10 @@ impl Clock {
             if let Change::Put(Record::Branch(branch)) = change
                 && let Some(global) = ledger.globals.get(&branch.xid)
             {
-                let age_ms = branch.registered_at.0.saturating_sub(global.begun_at.0);
-                self.ages_ms.entry(branch.xid).or_insert(age_ms);
+                // Of one that came and went within a batch, the next may be of another clock.
+                if let Some(age_ms) = branch.registered_at.0.checked_sub(global.begun_at.0) {
+                    self.ages_ms.entry(branch.xid).or_insert(age_ms);
+                }
             }
         }
         for change in batch {
@@ -98,7 +103,7 @@ impl Clock {
         let Some(age_ms) = self.ages_ms.get(&xid) else { return };
         let lived_ms = (now - registering) / MS + age_ms;
         let timeout_ms = global.deadline.0 - global.begun_at.0;
-        verdict.require(lived_ms >= timeout_ms, || {
+        verdict.require(lived_ms + ROUNDED_MS >= timeout_ms, || {
             format!("{xid} has timed out after {lived_ms} of {timeout_ms} ms")
         });
     }
@@ -113,7 +118,8 @@ impl Clock {
         let Some(starting) = self.starting.get(&saga.key) else { return };
         let timeout_ms = saga.definition.timeout_ms.filter(|_| cause == TurnCause::Timeout);
         let lived_ms = (now - starting) / MS;
-        verdict.require(timeout_ms.is_none_or(|timeout_ms| lived_ms >= timeout_ms), || {
+        let in_time = timeout_ms.is_none_or(|timeout_ms| lived_ms + ROUNDED_MS >= timeout_ms);
+        verdict.require(in_time, || {
             format!("saga {} has timed out after {lived_ms} of {timeout_ms:?} ms", saga.xid)
         });
     }
