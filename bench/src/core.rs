@@ -111,7 +111,12 @@ struct Names {
 
 impl Core {
     fn new(open: usize, history: usize) -> Self {
-        let limits = Limits { globals_max: open + 1, history_max: history, ..Limits::default() };
+        let limits = Limits {
+            globals_max: open + 1,
+            history_max: history,
+            share_per_application: 100,
+            ..Limits::default()
+        };
         let loaded = Coordinator::load(Epoch(1), "127.0.0.1:7091".into(), limits, Vec::new());
         let names = Names {
             application: "handfast-bench".into(),

@@ -47,7 +47,11 @@ pub(crate) async fn run(options: &Options) -> Result<Report> {
 /// One row: so many unfinished globals with so many branches each.
 pub(crate) async fn measure(globals: u64, branches: u32, place: &Place) -> Result<Row> {
     let directory = place.directory()?;
-    let settings = [format!("limits.globals_max={}", globals + 1_000)];
+    let settings = [
+        format!("limits.globals_max={}", globals + 1_000),
+        "limits.share_per_connection=100".to_owned(),
+        "limits.share_per_application=100".to_owned(),
+    ];
     let mut server = Server::coordinator(directory.path(), &settings).await?;
     let idle_bytes = server.process()?.resident_bytes()?;
     let mut client = Client::connect(&server, 0).await?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use handfast_server::admin::model::ServerStatus;
+use handfast_server::admin::model::{ServerStatus, TransactionDetail};
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep};
 
@@ -105,11 +105,28 @@ impl Coordinator {
         for setting in SETTINGS {
             command.args(["--set", setting]);
         }
+        command.env("TC_CLOCK_FILE", self.clock_file());
         if let Some(point) = crash_point {
             command.env("TC_CRASH_POINT", point);
         }
         self.process = Some(Process::start(command)?);
         Ok(())
+    }
+
+    /// Sets the wall clock of its machine, by so many seconds from the true time.
+    ///
+    /// # Errors
+    /// When the file cannot be written that stands for it.
+    pub fn set_clock(&self, ahead_s: i64) -> Result<()> {
+        // In one step: the coordinator may be reading it.
+        let file = self.clock_file();
+        let next = file.with_extension("next");
+        std::fs::write(&next, (ahead_s * 1_000).to_string())?;
+        Ok(std::fs::rename(next, file)?)
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.log.with_extension("clock")
     }
 
     /// The end of its log, which goes with the test's directory.
@@ -157,6 +174,16 @@ impl Coordinator {
     pub fn running(&mut self) -> Result<&mut Process> {
         let process = self.process.as_mut().context("the coordinator is down")?;
         Ok(&mut process.0)
+    }
+
+    /// What it knows of a global.
+    ///
+    /// # Errors
+    /// When it does not answer, or knows nothing.
+    pub async fn transaction(&self, xid: &str) -> Result<TransactionDetail> {
+        let url = format!("http://{}/api/v1/transactions/{xid}", self.admin);
+        let answer = self.http.get(&url).send().await?.error_for_status()?;
+        Ok(serde_json::from_str(&answer.text().await?)?)
     }
 
     /// How it stands.

@@ -43,6 +43,11 @@ pub const SERVICE_POINTS: [&str; 10] = [
     "after-phase-two-commit",
 ];
 
+/// What the wall clock of the coordinator's machine is set to, in seconds from the true time: from
+/// a correction to a dead battery.
+pub const CLOCK_STEPS_S: [i64; 8] =
+    [30, -30, 3_600, -3_600, 86_400, -86_400, 300 * 86_400, -300 * 86_400];
+
 /// The point that only a COMMIT leads to that got no answer, which a file always gives.
 pub const AFTER_A_BROKEN_COMMIT: &str = "before-phase-one-report";
 
@@ -65,6 +70,8 @@ pub enum End {
 pub enum Fault {
     /// `kill -9` at any moment, then a start.
     KillCoordinator,
+    /// The wall clock is set to so many seconds from the true time; then as above.
+    SetClock(i64),
     /// Death at a point, at the n-th pass.
     CrashCoordinator { point: &'static str, pass: u32 },
     /// SIGSTOP for so long.
@@ -92,6 +99,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KillCoordinator => f.write_str("coordinator killed"),
+            Self::SetClock(_) => f.write_str("clock set"),
             Self::CrashCoordinator { point, .. } => write!(f, "coordinator dies {point}"),
             Self::PauseCoordinator(_) => f.write_str("coordinator stopped"),
             Self::KillService(_) => f.write_str("service killed"),
@@ -144,7 +152,8 @@ impl Schedule {
     pub fn next_fault(&mut self) -> Fault {
         let service = self.random.random_range(0..self.services);
         match self.random.random_range(0..20) {
-            0..3 => Fault::KillCoordinator,
+            0..2 => Fault::KillCoordinator,
+            2 => Fault::SetClock(self.one_of(&CLOCK_STEPS_S)),
             3..7 => Fault::CrashCoordinator {
                 point: self.one_of(&COORDINATOR_POINTS),
                 pass: self.random.random_range(1..60),
@@ -225,8 +234,8 @@ mod tests {
     fn every_kind_comes_and_files_are_not_killed() {
         let kinds: std::collections::BTreeSet<String> =
             faults(1, vec![0, 1]).iter().map(ToString::to_string).collect();
-        // Each crash point, three killed, three stopped, two wires in three states.
-        assert_eq!(kinds.len(), COORDINATOR_POINTS.len() + SERVICE_POINTS.len() + 3 + 3 + 6);
+        // Each crash point, three killed, three stopped, a clock, two wires in three states.
+        assert_eq!(kinds.len(), COORDINATOR_POINTS.len() + SERVICE_POINTS.len() + 3 + 3 + 1 + 6);
         let is_of_server = |fault: &Fault| fault.to_string().contains("database");
         assert!(!faults(1, Vec::new()).iter().any(is_of_server));
     }

@@ -173,6 +173,10 @@ impl Stage {
     async fn do_fault(&mut self, fault: &Fault) -> Result<bool> {
         match fault {
             Fault::KillCoordinator => self.coordinator.restart(None).await?,
+            Fault::SetClock(ahead_s) => {
+                self.coordinator.set_clock(*ahead_s)?;
+                self.coordinator.restart(None).await?;
+            }
             Fault::CrashCoordinator { point, pass } => {
                 self.coordinator.restart(Some(&format!("{point}:{pass}"))).await?;
                 let crashed = self.coordinator.running()?.crashed(CRASH_WITHIN).await?;

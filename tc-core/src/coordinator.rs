@@ -9,14 +9,17 @@ use smallvec::SmallVec;
 
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
+use crate::gone::Gone;
 use crate::history::History;
 use crate::lease::Leases;
 use crate::lock::{LockTable, Touched};
 use crate::name::{Names, Origin};
 use crate::number::Numbers;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
+use crate::party::{Asker, check_share};
 use crate::record::Record;
 use crate::request::{Decision, Request, What};
+use crate::restart::Restart;
 use crate::saga::{SagaRecord, Sagas};
 use crate::vote::{Commit, Votings};
 use crate::wait::{Awaited, Waits};
@@ -31,6 +34,7 @@ use crate::{Correlation, Limits, Timestamp, Xid};
 pub struct Coordinator {
     pub(crate) address: Arc<str>,
     pub(crate) limits: Limits,
+    pub(crate) restart: Restart,
     pub(crate) numbers: Numbers,
     pub(crate) names: Names,
     pub(crate) globals: Globals,
@@ -40,12 +44,29 @@ pub struct Coordinator {
     pub(crate) history: History,
     pub(crate) sagas: Sagas,
     pub(crate) leases: Leases,
+    pub(crate) gone: Gone,
+    /// Who asks what is being decided.
+    pub(crate) asker: Asker,
 }
 
 /// A reply, none yet (or none at all), or a refusal.
 pub(crate) type Answer = Result<Option<Reply>, Rejection>;
 
 impl Coordinator {
+    /// As [`decide`](Self::decide), of a request whose sender is known: it is kept to its share of
+    /// what is limited (BOUNDED).
+    pub fn decide_for(
+        &mut self,
+        asker: Asker,
+        now: Timestamp,
+        request: Request,
+        out: &mut Outcome,
+    ) {
+        self.asker = asker;
+        self.decide(now, request, out);
+        self.asker = Asker::default();
+    }
+
     /// Decides one request. Total: it cannot fail, wait, or look outside `self` and its arguments.
     ///
     /// Changes and effects are added to `out`, behind those of earlier calls.
@@ -89,6 +110,14 @@ impl Coordinator {
                 self.tick(now, out);
                 Ok(None)
             }
+            What::ClientGone { client } => {
+                self.client_gone(now, client);
+                Ok(None)
+            }
+            What::ClientCame { client } => {
+                self.client_came(client);
+                Ok(None)
+            }
             What::StartSaga { application, key, definition } => {
                 self.start_saga(now, &application, key, definition, out)
             }
@@ -126,6 +155,7 @@ impl Coordinator {
             self.sagas.next_timeout().map(|(at, _)| at),
             self.saga_forgetting_due(),
             self.leases.next_deadline(),
+            self.gone.next_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -154,14 +184,19 @@ impl Coordinator {
         timeout_ms: Option<u64>,
     ) -> Answer {
         let limits = &self.limits;
-        check_limit("unfinished globals", self.globals.len() + 1, limits.globals_max)?;
+        let what = "unfinished globals";
+        check_limit(what, self.globals.len() + 1, limits.globals_max)?;
+        let owner = Asker { client: self.asker.client, application: application.clone() };
+        check_share(limits, &[self.globals.open()], &owner, what, 1, limits.globals_max)?;
         let timeout_ms = timeout_ms.unwrap_or(limits.timeout_ms_default).min(limits.timeout_ms_max);
         let xid = self.numbers.xid()?;
         let origin = Origin { address: self.address.clone(), application, name };
         self.globals.insert(Global {
             xid,
             origin: self.names.origin(&origin),
+            client: owner.client,
             begun_at: now,
+            timeout_ms,
             deadline: now.after_ms(timeout_ms),
             phase: Phase::Active,
             paused: false,
@@ -220,8 +255,10 @@ impl Coordinator {
 
     /// Whether one more may wait, for whatever it is (BOUNDED).
     pub(crate) fn check_room_to_wait(&self) -> Result<(), Rejection> {
-        let waiting = self.waits.len() + self.leases.waiting();
-        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, self.limits.waiters_max)
+        let (waiting, max) = (self.waits.len() + self.leases.waiting(), self.limits.waiters_max);
+        check_limit(Rejection::WAITING_REQUESTS, waiting + 1, max)?;
+        let tallies = [self.waits.tally(), self.leases.waiting_tally()];
+        check_share(&self.limits, &tallies, &self.asker, Rejection::WAITING_REQUESTS, 1, max)
     }
 
     pub(crate) fn put_global(&mut self, xid: Xid, out: &mut Outcome) {

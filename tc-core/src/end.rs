@@ -86,7 +86,7 @@ impl Coordinator {
         let room = self.check_room_to_wait().is_ok();
         match to {
             Some(to) if waits && room => {
-                self.waits.await_end(xid, to);
+                self.waits.await_end(xid, to, &self.asker);
                 None
             }
             _ => Some(Reply::Status(status)),

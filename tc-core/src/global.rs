@@ -16,6 +16,7 @@ use crate::branch::{Branch, Stage};
 use crate::lock::LockId;
 use crate::name::Origin;
 use crate::outcome::{GlobalStatus, PhaseTwoCall, RollbackReason};
+use crate::party::{Asker, ClientId};
 use crate::record::{Event, GlobalRecord, GlobalState, noted};
 use crate::request::Decision;
 use crate::{BranchId, Timestamp, Xid};
@@ -24,7 +25,11 @@ use crate::{BranchId, Timestamp, Xid};
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
+    /// Which connection began it; none since a restart.
+    pub(crate) client: ClientId,
     pub(crate) begun_at: Timestamp,
+    pub(crate) timeout_ms: u64,
+    /// In the time of this process: a record says what was set when the global began.
     pub(crate) deadline: Timestamp,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
@@ -90,6 +95,16 @@ impl Global {
         self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
     }
 
+    /// Whose it is.
+    pub(crate) fn owner(&self) -> Asker {
+        Asker { client: self.client, application: self.origin.application.clone() }
+    }
+
+    /// How many rows its branches hold.
+    pub(crate) fn rows(&self) -> usize {
+        self.branches.iter().map(|branch| branch.locks.len()).sum()
+    }
+
     /// The place of the next branch, after that of every branch there is.
     pub(crate) fn next_sequence(&self) -> Option<u32> {
         self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))
@@ -117,13 +132,20 @@ impl Global {
             application: self.origin.application.clone(),
             name: self.origin.name.clone(),
             begun_at: self.begun_at,
-            deadline: self.deadline,
+            deadline: self.begun_at.after_ms(self.timeout_ms),
             state,
             paused: self.paused,
             rollback_only: self.rollback_only,
             events: self.events.clone(),
             finished_branches: Arc::default(),
         }
+    }
+
+    /// The record with the deadline that counts, for people.
+    pub(crate) fn shown(&self) -> GlobalRecord {
+        let record = self.record();
+        let deadline = if self.phase == Phase::Active { self.deadline } else { record.deadline };
+        GlobalRecord { deadline, ..record }
     }
 
     // ---- phase two ----

@@ -6,6 +6,7 @@ use crate::by_xid::ByXid;
 use crate::outcome::GlobalStatus;
 use crate::record::{GlobalRecord, GlobalState};
 use crate::request::Decision;
+use crate::restart::Restart;
 use crate::{Timestamp, Xid};
 
 /// Finished globals, by XID and in the order in which they finished.
@@ -66,6 +67,13 @@ impl History {
     /// Puts globals that were added in another order into that in which they finished.
     pub(crate) fn put_in_order(&mut self) {
         self.finished.make_contiguous().sort_unstable();
+    }
+
+    /// Has nothing have finished after the restart, which finished before it.
+    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+        for (finished_at, _) in &mut self.finished {
+            *finished_at = restart.no_later(*finished_at);
+        }
     }
 
     /// When the longest finished global finished.

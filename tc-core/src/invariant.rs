@@ -23,6 +23,9 @@ impl Coordinator {
     /// The first invariant found broken, for people.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
+        let shares = self.globals.shares_are_consistent() && self.waits.shares_are_consistent();
+        ensure(shares, || "BOUNDED: wrong shares".to_owned())?;
+        ensure(self.gone.is_consistent(), || "gone: wrong set".to_owned())?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
         self.check_votings()?;
         self.check_leases()?;

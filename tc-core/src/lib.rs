@@ -73,6 +73,7 @@ mod deadlock;
 mod end;
 mod global;
 mod globals;
+mod gone;
 mod held;
 mod history;
 mod id;
@@ -88,6 +89,7 @@ mod name;
 mod number;
 mod operate;
 mod outcome;
+mod party;
 mod people;
 mod phase_two;
 mod queue;
@@ -95,6 +97,7 @@ mod record;
 mod register;
 mod report;
 mod request;
+mod restart;
 mod saga;
 mod tick;
 mod view;
@@ -115,6 +118,7 @@ pub use outcome::{
     Change, Effect, GlobalStatus, Outcome, PhaseTwoCall, Rejection, Reply, RollbackReason,
     StatusKind, VoteCall,
 };
+pub use party::{Asker, ClientId, ShareOf};
 pub use people::key_for_people;
 pub use record::{
     BranchRecord, BranchState, Event, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,

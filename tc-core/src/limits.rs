@@ -44,6 +44,11 @@ pub struct Limits {
     /// How long a finished global is remembered. Too short: a client that asks late is told
     /// "unknown". Too long: `history_max` decides alone.
     pub retention_ms: u64,
+    /// How long at least an undecided global, a saga or a step of one that was there before is not
+    /// timed out after a start, or its whole timeout if that is shorter. Too short: after a long
+    /// outage, or a jump of the clock, globals are rolled back before their clients are back. Too
+    /// long: rows of a dead client stay locked that much longer after a restart.
+    pub restart_grace_ms: u64,
     /// Finished globals remembered; the longest finished goes when one more finishes. Too few: as
     /// for `retention_ms`. Too many: memory and disk, about half a kilobyte each.
     pub history_max: usize,
@@ -72,6 +77,17 @@ pub struct Limits {
     /// Too short: holders whose network is slow lose their locks. Too long: the lock of a process
     /// that died blocks the others.
     pub lease_ms_max: u64,
+    /// How many per cent of `globals_max`, `locks_max`, `waiters_max`, `sagas_max` and `leases_max`
+    /// one connection may have. Too few: a busy process is refused while there is room. Too many:
+    /// one that leaks locks all others out.
+    pub share_per_connection: usize,
+    /// The same of one application, all its processes together. Too few: an installation with one
+    /// application cannot use the limits. Too many: one application locks all others out.
+    pub share_per_application: usize,
+    /// How long a process may be gone before the globals that it has begun, and that have no branch
+    /// yet, are forgotten. Too short: a process that reconnects after a cut in the network has lost
+    /// them. Too long: those of dead processes keep their places that long.
+    pub client_grace_ms: u64,
     /// Globals expired, waiters expired, leases ended and finished globals forgotten by one `Tick`,
     /// each; the rest is due at once and goes with the next. Too few: many small batches. Too many:
     /// one expiry of everything holds up all other requests.
@@ -91,6 +107,7 @@ impl Default for Limits {
             waiters_max: 100_000,
             wait_ms_max: 60 * 60 * 1_000,
             retention_ms: 60 * 60 * 1_000,
+            restart_grace_ms: 60 * 60 * 1_000,
             history_max: 100_000,
             events_per_global_max: 100,
             sagas_max: 100_000,
@@ -100,6 +117,9 @@ impl Default for Limits {
             step_attempts_told: 10,
             leases_max: 1_000_000,
             lease_ms_max: 60 * 60 * 1_000,
+            share_per_connection: 60,
+            share_per_application: 80,
+            client_grace_ms: 60_000,
             expiries_per_tick_max: 1_000,
         }
     }
@@ -120,6 +140,7 @@ impl Limits {
             waiters_max: 4,
             wait_ms_max: 2_000,
             retention_ms: 10_000,
+            restart_grace_ms: 500,
             history_max: 4,
             events_per_global_max: 3,
             sagas_max: 3,
@@ -129,6 +150,9 @@ impl Limits {
             step_attempts_told: 3,
             leases_max: 4,
             lease_ms_max: 5_000,
+            share_per_connection: 100,
+            share_per_application: 100,
+            client_grace_ms: 500,
             expiries_per_tick_max: 2,
         }
     }

@@ -251,7 +251,7 @@ impl Listed<'_> {
         match self {
             Self::Open(global) => {
                 let (status, branches) = (global.status(), global.branches.len());
-                GlobalSummary { record: global.record(), status, branches }
+                GlobalSummary { record: global.shown(), status, branches }
             }
             Self::Finished(global) => {
                 let (status, branches) = (global.status(), global.finished_branches.len());

@@ -12,12 +12,15 @@ use crate::branch::Branch;
 use crate::coordinator::Coordinator;
 use crate::global::{Global, Phase};
 use crate::globals::Globals;
+use crate::gone::Gone;
 use crate::history::History;
 use crate::lease::{LeaseId, LeaseRecord, Leases};
 use crate::lock::{Holder, LockTable};
 use crate::name::{Names, Origin};
 use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
+use crate::party::{Asker, ClientId};
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::restart::Restart;
 use crate::saga::{SagaRecord, Sagas};
 use crate::vote::Votings;
 use crate::wait::Waits;
@@ -103,6 +106,7 @@ impl Coordinator {
         let mut coordinator = Self {
             address,
             limits,
+            restart: Restart::default(),
             numbers: Numbers::new(epoch),
             names: Names::new(),
             globals: Globals::default(),
@@ -112,6 +116,8 @@ impl Coordinator {
             history: History::default(),
             sagas: Sagas::default(),
             leases: Leases::default(),
+            gone: Gone::default(),
+            asker: Asker::default(),
         };
         let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
@@ -133,10 +139,16 @@ impl Coordinator {
     /// anything is decided. Numbers are drawn from where the clock stood when the epoch was taken
     /// from it: at a later time its minute may be over. Leases last as long from here on as their
     /// holders may rely on them, however far the clock has jumped since they were granted, and
-    /// beyond the longest that they may be held, as with etcd's leases after an election.
+    /// beyond the longest that they may be held, as with etcd's leases after an election. What else
+    /// was to run out has its grace, and what is finished is remembered as long as if it had
+    /// finished by now (GRACE).
     pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
         self.numbers.begin(epoch_taken_at);
         self.leases.begin_anew(now);
+        self.restart = Restart::new(now, self.limits.restart_grace_ms);
+        self.globals.begin_anew(self.restart);
+        self.history.begin_anew(self.restart);
+        self.sagas.begin_anew(self.restart);
     }
 
     fn restore(
@@ -274,7 +286,9 @@ fn restore_global(names: &mut Names, record: GlobalRecord, phase: Phase) -> Glob
     Global {
         xid: record.xid,
         origin: names.origin(&Origin { address, application, name }),
+        client: ClientId::default(),
         begun_at: record.begun_at,
+        timeout_ms: record.deadline.0.saturating_sub(record.begun_at.0),
         deadline: record.deadline,
         phase,
         paused: record.paused,

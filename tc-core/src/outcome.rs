@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::lease::{LockHeld, LockToken};
+use crate::party::ShareOf;
 use crate::people::{
     cycle_for_people, key_for_people, parts_for_people, reason_for_people, status_for_people,
 };
@@ -266,8 +267,8 @@ impl fmt::Display for RollbackReason {
 pub enum Rejection {
     /// The coordinator has no memory of the XID.
     #[error(
-        "xid {0} is unknown: it was never begun, had no branch when the coordinator restarted, \
-         or finished longer ago than the retention"
+        "xid {0} is unknown: it was never begun, had no branch when the coordinator restarted or \
+         its client had gone, or finished longer ago than the retention"
     )]
     UnknownXid(Xid),
     /// The global is decided: nothing can be registered, and the other decision cannot be taken.
@@ -389,6 +390,18 @@ pub enum Rejection {
         /// The lock.
         name: Arc<str>,
     },
+    /// A connection or an application has its share of a limit (BOUNDED): others may still have
+    /// theirs.
+    #[error("share reached: {of} has {max} {what}, as many as one may: end some, or raise {}",
+        .of.setting())]
+    ShareReached {
+        /// Whose.
+        of: ShareOf,
+        /// What is limited.
+        what: &'static str,
+        /// The share.
+        max: u64,
+    },
     /// A limit of the coordinator is reached (BOUNDED).
     #[error("limit reached: at most {max} {what}")]
     LimitReached {
@@ -400,7 +413,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// What [`Rejection::LimitReached`] names where there is no room for another one who waits.
+    /// What [`Rejection::LimitReached`] and [`Rejection::ShareReached`] name where there is no room for another one who waits.
     pub const WAITING_REQUESTS: &'static str = "waiting requests";
 
     /// The stable name of the refusal, as listed in `docs/errors.md`.
@@ -423,6 +436,7 @@ impl Rejection {
             Self::LockTokenTaken { .. } => "HF-TC-LOCK-TOKEN-TAKEN",
             Self::LockRollingBack { .. } => "HF-TC-LOCK-ROLLING-BACK",
             Self::LockNotHeld { .. } => "HF-TC-LOCK-NOT-HELD",
+            Self::ShareReached { .. } => "HF-TC-SHARE-REACHED",
             Self::LimitReached { .. } => "HF-TC-LIMIT-REACHED",
         }
     }

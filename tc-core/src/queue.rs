@@ -87,7 +87,9 @@ impl Coordinator {
             let (holding, since) = (wait.holding, now);
             let deadline = now.after_ms(wait.timeout_ms.min(self.limits.wait_ms_max));
             let blocked_at = rows.iter().position(|row| row.lock == blocker.lock).unwrap_or(0);
-            let waiter = Waiter { reply_to, xid, want, rows, blocked_at, holding, since, deadline };
+            let owner = self.owner_of(xid);
+            let waiter =
+                Waiter { reply_to, xid, owner, want, rows, blocked_at, holding, since, deadline };
             self.line_up(waiter)
         });
         if let Err(rejection) = waits {
@@ -113,7 +115,7 @@ impl Coordinator {
         match (to, rolling_back) {
             (Some(to), None) if wait.timeout_ms > 0 => {
                 self.check_room_to_wait()?;
-                self.check_places(rows.len())?;
+                self.check_places(&self.owner_of(xid), rows.len())?;
                 Ok(to)
             }
             (_, rolling_back) => Err(self.row_locked(rolling_back.unwrap_or(blocker))),
@@ -149,7 +151,7 @@ impl Coordinator {
             self.locks.line_up(row.lock, row.place(id), waiter.claim(row.mode));
         }
         let xid = waiter.xid;
-        self.waits.add(id, waiter);
+        self.waits.add(id, waiter, &self.asker);
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.find_cycle(xid)) {
             Some(cycle) => {

@@ -11,6 +11,7 @@ use crate::global::Global;
 use crate::held::HeldLocks;
 use crate::lock::{Holder, LockId, LockTable};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
+use crate::party::{Asker, check_share};
 use crate::record::Record;
 use crate::request::{LockMode, LockWait, NewBranch, RowLock};
 use crate::wait::{Joining, WaitId, Want, WantedRow, WantedRows};
@@ -132,8 +133,18 @@ impl Coordinator {
 
     /// Whether there is room for so many more that hold a row or wait for one: of a row that many
     /// share each counts.
-    pub(crate) fn check_places(&self, wanted: usize) -> Result<(), Rejection> {
-        check_limit("row locks", self.locks.places() + wanted, self.limits.locks_max)
+    pub(crate) fn check_places(&self, owner: &Asker, wanted: usize) -> Result<(), Rejection> {
+        let (what, max) = ("row locks", self.limits.locks_max);
+        check_limit(what, self.locks.places() + wanted, max)?;
+        let tallies = [self.globals.rows(), self.waits.rows()];
+        check_share(&self.limits, &tallies, owner, what, wanted, max)
+    }
+
+    /// Whose a request of the global is: of the client that began it. Outside of a global, of the
+    /// one that asks.
+    pub(crate) fn owner_of(&self, xid: Option<Xid>) -> Asker {
+        let global = xid.and_then(|xid| self.globals.get(xid));
+        global.map_or_else(|| self.asker.clone(), Global::owner)
     }
 
     /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
@@ -199,7 +210,7 @@ impl Coordinator {
         let added = missing.iter().filter(|row| held(row).is_none()).count();
         let rows = known.map_or(0, |branch| branch.locks.len()) + added;
         check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
-        self.check_places(added)?;
+        self.check_places(&global.owner(), added)?;
         Ok(Ok(Joint { sequence, missing }))
     }
 }

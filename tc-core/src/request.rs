@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::lease::{LockToken, NewLease};
+use crate::party::ClientId;
 use crate::saga::SagaDefinition;
 use crate::{BranchId, Correlation, Xid};
 
@@ -13,7 +14,7 @@ use crate::{BranchId, Correlation, Xid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `None` where nobody waits for a reply, such as for the phase-two outcomes on a stream.
-    /// [`What::Tick`] and [`What::Forget`] have none.
+    /// [`What::Tick`], [`What::Forget`] and what tells of clients have none.
     pub reply_to: Option<Correlation>,
     /// What is asked.
     pub what: What,
@@ -111,6 +112,17 @@ pub enum What {
     },
     /// Lets time pass: expires globals and waiters, prunes the history.
     Tick,
+    /// No connection of the client is left. Unless it comes back, what it has begun and nobody has
+    /// taken part in ends after a grace.
+    ClientGone {
+        /// The client.
+        client: ClientId,
+    },
+    /// The client has a connection.
+    ClientCame {
+        /// The client.
+        client: ClientId,
+    },
     /// Starts a saga, or finds the one that was started under the same key (idempotent).
     StartSaga {
         /// The application, as operators know it.

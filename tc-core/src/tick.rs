@@ -1,5 +1,5 @@
 //! What the passing of time does: it expires globals, sagas, leases and waiting requests, and
-//! forgets what is finished.
+//! forgets what is finished, and what clients have left that are gone.
 //!
 //! Nothing that is decided is ever dropped by time.
 
@@ -43,13 +43,15 @@ impl Coordinator {
             self.forget_oldest_saga(out);
         }
         self.tick_leases(now, max, out);
+        self.tick_gone(now, max, out);
     }
 
     /// When the longest finished global is to be forgotten.
     pub(crate) fn forgetting_due(&self) -> Option<Timestamp> {
         let oldest = self.history.oldest()?;
         let crowded = self.history.len() > self.limits.history_max;
-        Some(if crowded { oldest } else { oldest.after_ms(self.limits.retention_ms) })
+        let kept_until = self.restart.kept_until(oldest, self.limits.retention_ms);
+        Some(if crowded { oldest } else { kept_until })
     }
 
     /// Makes room for a global that has just been added to the history (BOUNDED).

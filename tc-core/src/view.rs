@@ -92,7 +92,7 @@ impl Coordinator {
             return Some(GlobalView { status: record.status(), record, branches: Vec::new() });
         };
         let branches = global.branches.iter().map(|branch| branch.record(xid, &self.locks));
-        let (record, status) = (global.record(), global.status());
+        let (record, status) = (global.shown(), global.status());
         Some(GlobalView { record, status, branches: branches.collect() })
     }
 

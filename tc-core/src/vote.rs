@@ -81,7 +81,7 @@ impl Coordinator {
         }
         if let (Some(to), Some(voting)) = (to, self.votings.get_mut(&xid)) {
             voting.askers.push((to, reply_when));
-            self.waits.await_votes(xid, to);
+            self.waits.await_votes(xid, to, &self.asker);
         }
         Ok(None)
     }

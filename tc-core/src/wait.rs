@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::lock::{Claim, LockId, Place, Purpose, Rank};
 use crate::name::Name;
+use crate::party::{Asker, Tally};
 use crate::request::{Holding, LockMode, Mode};
 use crate::{BranchId, Correlation, Timestamp, Xid};
 
@@ -21,6 +22,8 @@ pub(crate) struct WaitId(pub(crate) u64);
 pub(crate) struct Waiter {
     pub(crate) reply_to: Correlation,
     pub(crate) xid: Option<Xid>,
+    /// Whose the places are that it takes in the rows' queues.
+    pub(crate) owner: Asker,
     pub(crate) want: Want,
     pub(crate) rows: WantedRows,
     /// Which of the rows it could not have when it was last looked for one.
@@ -101,6 +104,11 @@ pub(crate) struct Waits {
     /// How many requests wait for the votes of a global.
     votes_len: usize,
     by_correlation: BTreeMap<Correlation, Awaited>,
+    /// Who asks, of what each waits for.
+    askers: BTreeMap<Correlation, Asker>,
+    tally: Tally,
+    /// The rows waited for, by whose their places are.
+    rows: Tally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,12 +129,51 @@ impl Waits {
         self.waiters.len()
     }
 
+    /// How many wait, by who asks.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// For how many rows they wait, by whose their places are.
+    pub(crate) fn rows(&self) -> &Tally {
+        &self.rows
+    }
+
+    fn enter(&mut self, correlation: Correlation, asker: &Asker) {
+        if *asker != Asker::default() {
+            self.tally.enter(asker.client, &asker.application, 1);
+            self.askers.insert(correlation, asker.clone());
+        }
+    }
+
+    fn leave(&mut self, correlation: Correlation) {
+        if let Some(asker) = self.askers.remove(&correlation) {
+            self.tally.leave(asker.client, &asker.application, 1);
+        }
+    }
+
+    /// What each has, made anew from those who wait, agrees.
+    pub(crate) fn shares_are_consistent(&self) -> bool {
+        let (mut tally, mut rows) = (Tally::default(), Tally::default());
+        for asker in self.askers.values() {
+            tally.enter(asker.client, &asker.application, 1);
+        }
+        for Waiter { owner, rows: wanted, .. } in self.waiters.values() {
+            rows.enter(owner.client, &owner.application, wanted.len());
+        }
+        let wait = self.askers.keys().all(|asked| self.by_correlation.contains_key(asked));
+        wait && tally == self.tally && rows == self.rows
+    }
+
     pub(crate) fn next_id(&mut self) -> WaitId {
         self.last.0 += 1;
         self.last
     }
 
-    pub(crate) fn add(&mut self, id: WaitId, waiter: Waiter) {
+    pub(crate) fn add(&mut self, id: WaitId, waiter: Waiter, asker: &Asker) {
+        self.enter(waiter.reply_to, asker);
+        let Asker { client, application } = &waiter.owner;
+        self.rows.enter(*client, application, waiter.rows.len());
         if let Some(xid) = waiter.xid {
             self.of_globals.insert((xid, id));
         }
@@ -137,6 +184,9 @@ impl Waits {
 
     pub(crate) fn remove(&mut self, id: WaitId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id)?;
+        self.leave(waiter.reply_to);
+        let Asker { client, application } = &waiter.owner;
+        self.rows.leave(*client, application, waiter.rows.len());
         if let Some(xid) = waiter.xid {
             self.of_globals.remove(&(xid, id));
         }
@@ -182,7 +232,8 @@ impl Waits {
     }
 
     /// Keeps the place of a request that is answered when the global is finished.
-    pub(crate) fn await_end(&mut self, xid: Xid, correlation: Correlation) {
+    pub(crate) fn await_end(&mut self, xid: Xid, correlation: Correlation, asker: &Asker) {
+        self.enter(correlation, asker);
         self.ends.entry(xid).or_default().push(correlation);
         self.ends_len += 1;
         self.by_correlation.insert(correlation, Awaited::End(xid));
@@ -198,16 +249,19 @@ impl Waits {
             }
         }
         self.by_correlation.remove(&correlation);
+        self.leave(correlation);
     }
 
     /// Counts a request that is answered when the votes are in.
-    pub(crate) fn await_votes(&mut self, xid: Xid, correlation: Correlation) {
+    pub(crate) fn await_votes(&mut self, xid: Xid, correlation: Correlation, asker: &Asker) {
+        self.enter(correlation, asker);
         self.votes_len += 1;
         self.by_correlation.insert(correlation, Awaited::Votes(xid));
     }
 
     pub(crate) fn forget_votes(&mut self, correlation: Correlation) {
         self.votes_len -= 1;
+        self.leave(correlation);
         if matches!(self.awaited(correlation), Some(Awaited::Votes(_))) {
             self.by_correlation.remove(&correlation);
         }
@@ -218,6 +272,7 @@ impl Waits {
         let waiting = self.ends.remove(&xid).unwrap_or_default();
         self.ends_len -= waiting.len();
         for correlation in &waiting {
+            self.leave(*correlation);
             if self.awaited(*correlation) == Some(Awaited::End(xid)) {
                 self.by_correlation.remove(correlation);
             }

@@ -33,8 +33,7 @@ impl WallClock {
     /// Takes the wall clock's word for what time it is; a clock before 1970 counts as 1970.
     #[must_use]
     pub fn start() -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_at: Timestamp(millis(since_epoch)) }
+        Self { started: Instant::now(), started_at: of_machine() }
     }
 }
 
@@ -42,6 +41,27 @@ impl Clock for WallClock {
     fn now(&self) -> Timestamp {
         self.started_at.after_ms(millis(self.started.elapsed()))
     }
+}
+
+/// What the machine's clock says, which may jump either way from one look to the next.
+pub(crate) fn of_machine() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(millis(since_epoch).saturating_add_signed(stepped_ms()))
+}
+
+/// By how much a test has set the clock: what the file says, at each look, that the environment
+/// variable `TC_CLOCK_FILE` names.
+#[cfg(feature = "crash-points")]
+fn stepped_ms() -> i64 {
+    let file = std::env::var_os("TC_CLOCK_FILE");
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+    text.map_or(0, |text| text.trim().parse().expect("a step of the clock is a number"))
+}
+
+/// Does nothing: the feature `crash-points` is off.
+#[cfg(not(feature = "crash-points"))]
+fn stepped_ms() -> i64 {
+    0
 }
 
 /// Whole milliseconds, at most the largest representable number.

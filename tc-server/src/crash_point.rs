@@ -4,7 +4,8 @@
 //! Compiled in with the feature `crash-points` only, and then asleep unless the environment
 //! variable `TC_CRASH_POINT` names a place: `before-effects` ends the process at the first pass,
 //! `before-effects:7` at the seventh. `TC_HANG_POINT` names a place in the same way, at which the
-//! thread stands still for ever: on a thread of the store's that is a disk that hangs.
+//! thread stands still for ever: on a thread of the store's that is a disk that hangs. How a test
+//! sets the machine's clock is in `clock.rs`.
 //!
 //! | place | what a crash leaves behind there |
 //! | --- | --- |

@@ -368,13 +368,14 @@ impl Running {
         destination: Option<handle::Destination>,
     ) {
         let asker = request.reply_to;
+        let by = destination.as_ref().map(handle::Destination::asker).unwrap_or_default();
         if let (Some(to), Some(destination)) = (asker, destination) {
             self.desk.expect(to, &request.what, destination, taken.at);
         }
         if let What::Forget { waiting } = request.what {
             self.desk.forget(waiting);
         }
-        let decided = step.decide(taken.now, request);
+        let decided = step.decide_for(by, taken.now, request);
         if let (Decided::Waits, Some(asker)) = (decided, asker) {
             self.desk.waits(asker);
         }

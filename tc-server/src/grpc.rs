@@ -33,6 +33,7 @@ use tonic_health::ServingStatus;
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineError, EngineHandle, Standing};
 use crate::over_http::Caller;
+use crate::presence::Presence;
 use outbox::Outbox;
 
 pub use bounds::{BadRequest, Bounds};
@@ -59,6 +60,7 @@ struct Shared {
     standing: watch::Receiver<Standing>,
     bounds: Bounds,
     over_http: Caller,
+    presence: Presence,
     outboxes: Mutex<Vec<Weak<Outbox>>>,
     going_away: AtomicBool,
     health: tonic_health::server::HealthReporter,
@@ -78,6 +80,7 @@ impl Front {
         over_http: Caller,
     ) -> Self {
         let shared = Shared {
+            presence: Presence::new(engine.clone()),
             engine,
             dispatcher,
             standing,

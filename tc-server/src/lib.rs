@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod metrics;
 pub mod moment;
 pub mod over_http;
+mod presence;
 pub mod seata;
 pub mod security;
 pub mod serve;

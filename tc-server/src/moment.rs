@@ -1,16 +1,15 @@
 //! Points in time as people and scripts read them: RFC 3339, UTC, milliseconds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use handfast_core::Timestamp;
+
+use crate::clock;
 
 const DAY_MS: u64 = 86_400_000;
 
 /// The shell's clock.
 #[must_use]
 pub fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+    clock::of_machine()
 }
 
 /// Such as `2026-11-21T05:20:00.123Z`.

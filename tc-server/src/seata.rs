@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
 use crate::engine::EngineHandle;
+use crate::presence::Presence;
 use calls::Calls;
 pub(crate) use uncalled::Uncalled;
 
@@ -80,6 +81,7 @@ pub struct Front {
 
 #[derive(Debug)]
 struct Shared {
+    presence: Presence,
     engine: EngineHandle,
     dispatcher: Dispatcher,
     calls: Calls,
@@ -93,7 +95,8 @@ impl Front {
     #[must_use]
     pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
         let since = dispatcher.now();
-        let shared = Shared { engine, dispatcher, calls: Calls::default(), settings, since };
+        let (presence, calls) = (Presence::new(engine.clone()), Calls::default());
+        let shared = Shared { presence, engine, dispatcher, calls, settings, since };
         Self { shared: Arc::new(shared) }
     }
 

@@ -49,7 +49,8 @@ pub enum Fault {
     DiskSlow,
     /// Writes do not end for a while.
     DiskStuck,
-    /// A coordinator's clock jumps.
+    /// The wall clock of a coordinator's machine is set, by up to 300 days: its next process begins
+    /// there.
     ClockStep,
     /// Leadership goes to the other coordinator, and the first one does not know.
     LeadershipTaken,

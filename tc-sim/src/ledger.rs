@@ -70,6 +70,8 @@ pub(crate) enum Stage {
 /// The book.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
+    /// Virtual time, in microseconds.
+    pub(crate) now: u64,
     pub(crate) globals: BTreeMap<Xid, GlobalRecord>,
     pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
     /// Every branch that was ever stored.

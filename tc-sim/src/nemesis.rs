@@ -6,6 +6,10 @@ use crate::cluster::{Cluster, DONE_TO_SOMEBODY};
 use crate::fault::Fault;
 use crate::world::{MS, Owner, SECOND};
 
+/// What a wall clock is set to, in seconds from the true time.
+const STEPS_S: [i64; 9] =
+    [0, 30, -30, 3_600, -3_600, 24 * 3_600, -24 * 3_600, 300 * 24 * 3_600, -300 * 24 * 3_600];
+
 /// Strikes every now and then.
 pub(crate) async fn strike(cluster: Arc<Cluster>) {
     let world = &cluster.world;
@@ -65,7 +69,10 @@ impl Cluster {
             Fault::DiskError => self.disk.fail_next(),
             Fault::DiskSlow => self.disk.slow_down(now + world.between(SECOND, 8 * SECOND)),
             Fault::DiskStuck => self.disk.get_stuck(now + world.between(SECOND, 8 * SECOND)),
-            Fault::ClockStep => server.step_clock(world.between(0, 30 * SECOND)),
+            Fault::ClockStep => {
+                let step = world.draw(|random| STEPS_S[random.index(STEPS_S.len())]);
+                server.set_clock(step * 1_000);
+            }
             Fault::LeadershipTaken => {
                 let next = (self.disk.leader() + 1) % self.servers.len();
                 self.disk.move_leadership(next);

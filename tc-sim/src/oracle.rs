@@ -165,6 +165,7 @@ impl Oracle {
     /// Hears of something; gives back what is wrong with it.
     pub(crate) fn observe(&mut self, now: u64, observation: &Observation<'_>) -> Vec<Violation> {
         let before = self.violations.len();
+        self.ledger.now = now;
         self.judge(now, observation);
         match observation {
             Observation::Stored { batch } => {

@@ -5,7 +5,7 @@
 //! first and the last.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,8 +24,6 @@ use crate::world::{MS, Owner, SECOND, World};
 
 /// What the coordinators' clocks say at the start, in milliseconds.
 const STARTED_AT_MS: u64 = 1_700_000_000_000;
-/// What a clock is ahead of virtual time at least, so that a step back does not reach its start.
-const AHEAD: u64 = 60 * SECOND;
 
 /// A machine that a coordinator runs on.
 pub(crate) struct Server {
@@ -33,8 +31,8 @@ pub(crate) struct Server {
     index: usize,
     disk: Arc<Disk>,
     network: Arc<Network>,
-    /// How far its clock is ahead of virtual time.
-    ahead: Arc<AtomicU64>,
+    /// How far its wall clock is ahead of virtual time, in milliseconds; behind if below 0.
+    ahead_ms: AtomicI64,
     process: Mutex<Option<Process>>,
 }
 
@@ -57,7 +55,7 @@ impl Server {
             index,
             disk: Arc::clone(disk),
             network: Arc::clone(network),
-            ahead: Arc::new(AtomicU64::new(AHEAD)),
+            ahead_ms: AtomicI64::new(0),
             process: Mutex::new(None),
         })
     }
@@ -100,18 +98,15 @@ impl Server {
         *self.lock() = None;
     }
 
-    /// Sets the clock of the machine. A running process keeps its pace: only a step ahead shows.
-    pub(crate) fn step_clock(&self, ahead: u64) {
-        let running = self.lock().is_some();
-        let current = self.ahead.load(Ordering::Relaxed);
-        let ahead = if running { current.max(AHEAD + ahead) } else { AHEAD + ahead };
-        self.ahead.store(ahead, Ordering::Relaxed);
+    /// Sets the wall clock of the machine, which a process looks at when it starts.
+    pub(crate) fn set_clock(&self, ahead_ms: i64) {
+        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
     }
 
     async fn serve(&self) -> Result<(), EngineFailure> {
         let world = &self.world;
-        let clock: Arc<dyn Clock> =
-            Arc::new(SimClock { world: Arc::clone(world), ahead: Arc::clone(&self.ahead) });
+        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
+        let clock: Arc<dyn Clock> = Arc::new(SimClock { world: Arc::clone(world), ahead_ms });
         let seed = world.draw(crate::random::Random::draw);
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatching(), seed);
         world.spawn(self.owner(), timer);
@@ -167,16 +162,16 @@ fn dispatching() -> dispatch::Settings {
     }
 }
 
-/// A coordinator's clock: virtual time, and what it is ahead.
+/// A process's clock, as the product's: the machine's as it stood at the start, and on from there.
 struct SimClock {
     world: Arc<World>,
-    ahead: Arc<AtomicU64>,
+    ahead_ms: i64,
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        let shown = self.world.now() + self.ahead.load(Ordering::Relaxed);
-        Timestamp(STARTED_AT_MS + shown / MS)
+        let shown = (STARTED_AT_MS + self.world.now() / MS).saturating_add_signed(self.ahead_ms);
+        Timestamp(shown)
     }
 
     fn reach(&self, at: Timestamp) -> BoxFuture<'static, ()> {

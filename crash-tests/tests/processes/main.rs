@@ -2,6 +2,7 @@
 //! a mixed run on each pair of databases.
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod clock;
 mod disk;
 mod hosts;
 mod points;

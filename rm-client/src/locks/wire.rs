@@ -75,7 +75,11 @@ pub(super) fn backend_error(error: Error) -> BackendError {
     let is_lasting = match &error {
         Error::Rejected(rejection) => !matches!(
             rejection.code(),
-            "HF-TC-BUSY" | "HF-TC-STOPPING" | "HF-TC-NOT-LEADING" | "HF-TC-LIMIT-REACHED"
+            "HF-TC-BUSY"
+                | "HF-TC-STOPPING"
+                | "HF-TC-NOT-LEADING"
+                | "HF-TC-LIMIT-REACHED"
+                | "HF-TC-SHARE-REACHED"
         ),
         Error::Unreachable { .. } | Error::Unanswered { .. } | Error::QueueFull { .. } => false,
         Error::Unauthenticated { .. }

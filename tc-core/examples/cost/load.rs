@@ -31,7 +31,7 @@ pub(crate) struct Shape {
 
 impl Load {
     pub(crate) fn new(shape: Shape, globals_max: usize) -> Self {
-        let limits = Limits { globals_max, ..Limits::default() };
+        let limits = Limits { globals_max, share_per_application: 100, ..Limits::default() };
         let coordinator = Coordinator::load(Epoch(1), "tc.example:7091".into(), limits, []);
         Self {
             coordinator: coordinator.expect("no records contradict each other"),

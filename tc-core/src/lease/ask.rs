@@ -4,13 +4,16 @@
 //! those ask for who come later, so readers never keep a writer waiting for ever. A global that
 //! holds some of it comes first. The answer to a request that waits is the grant itself.
 
+use std::sync::Arc;
+
 use super::record::{LeaseId, LeaseRecord, LockShare, LockToken, NewLease};
 use super::table::Standing;
 use super::turn::{Turn, TurnId};
 use crate::coordinator::{Answer, Coordinator, check_limit, push_reply};
 use crate::outcome::{Change, Outcome, Rejection, Reply};
+use crate::party::{Asker, check_share};
 use crate::record::{Record, RecordKey};
-use crate::{Correlation, FencingToken, Timestamp};
+use crate::{Correlation, FencingToken, Timestamp, Xid};
 
 impl Coordinator {
     pub(crate) fn acquire_lock(
@@ -40,7 +43,7 @@ impl Coordinator {
             return Err(Rejection::LockParts { name: wanted.name, of });
         }
         if !is_known || self.is_turn_of(&wanted) {
-            let fence = self.grant_lease(now, wanted, out)?;
+            let fence = self.grant_lease(now, &self.asker.clone(), wanted, out)?;
             return Ok(Some(Reply::LockGranted { fence, waited_ms: 0 }));
         }
         self.wait_for_lock(now, to, wanted)
@@ -134,7 +137,8 @@ impl Coordinator {
         self.refuse_behind_a_rollback(&wanted)?;
         self.check_room_to_wait()?;
         let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
-        let turn = Turn { reply_to, wanted, since: now, queued_at: now, deadline };
+        let asker = self.asker.clone();
+        let turn = Turn { reply_to, asker, wanted, since: now, queued_at: now, deadline };
         let id = self.leases.line_up(turn);
         // There was no cycle before, so one there is goes through this request.
         match xid.and_then(|xid| self.find_cycle(xid)) {
@@ -149,10 +153,14 @@ impl Coordinator {
     fn grant_lease(
         &mut self,
         now: Timestamp,
+        asker: &Asker,
         wanted: NewLease,
         out: &mut Outcome,
     ) -> Result<FencingToken, Rejection> {
-        check_limit("leases", self.leases.len() + 1, self.limits.leases_max)?;
+        let holder = self.holder_of(asker, wanted.xid);
+        let (what, max) = ("leases", self.limits.leases_max);
+        check_limit(what, self.leases.len() + 1, max)?;
+        check_share(&self.limits, &[self.leases.tally()], &holder, what, 1, max)?;
         let fence = self.fence_of(&wanted)?;
         let id = self.numbers.lease()?;
         if let Some(xid) = wanted.xid
@@ -160,7 +168,7 @@ impl Coordinator {
         {
             self.put_global(xid, out);
         }
-        self.leases.add(LeaseRecord {
+        let record = LeaseRecord {
             id,
             name: wanted.name,
             token: wanted.token,
@@ -168,14 +176,26 @@ impl Coordinator {
             xid: wanted.xid,
             fence,
             label: self.names.text(&wanted.label),
+            application: self.names.text(&holder.application),
             granted_at: now,
             ends_at: now.after_ms(wanted.lease_ms),
             lease_ms: wanted.lease_ms,
             hold_until: wanted.hold_ms_max.map(|max| now.after_ms(max.max(wanted.lease_ms))),
             delay_ms: wanted.delay_ms,
-        });
+        };
+        self.leases.add(record, holder.client);
         self.put_lease(id, out);
         Ok(fence)
+    }
+
+    /// Whose a lease is. Who asks without a name holds it in that of the global's application.
+    fn holder_of(&self, asker: &Asker, xid: Option<Xid>) -> Asker {
+        let global = xid.and_then(|xid| self.globals.get(xid));
+        let application = match global {
+            Some(global) if asker.application.is_empty() => &global.origin.application,
+            Some(_) | None => &asker.application,
+        };
+        Asker { client: asker.client, application: Arc::clone(application) }
     }
 
     /// Those who hold parts beside each other have the same fence: the resource lets all of them
@@ -226,7 +246,7 @@ impl Coordinator {
             let waited_ms = now.0.saturating_sub(turn.since.0);
             let granted = match parts {
                 Some(of) => Err(Rejection::LockParts { name: turn.wanted.name, of }),
-                None => self.grant_lease(now, turn.wanted, out),
+                None => self.grant_lease(now, &turn.asker, turn.wanted, out),
             };
             let granted = granted.map(|fence| Reply::LockGranted { fence, waited_ms });
             push_reply(out, Some(turn.reply_to), granted.unwrap_or_else(Reply::Rejected));

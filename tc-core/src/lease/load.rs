@@ -7,6 +7,7 @@ use crate::coordinator::Coordinator;
 use crate::global::Phase;
 use crate::load::LoadError;
 use crate::number::COUNTER_BITS;
+use crate::party::ClientId;
 
 impl Coordinator {
     /// Comes after the globals, which own leases.
@@ -27,7 +28,8 @@ impl Coordinator {
             return Err(misfit);
         }
         record.label = self.names.text(&record.label);
-        self.leases.add(record);
+        record.application = self.names.text(&record.application);
+        self.leases.add(record, ClientId::default());
         Ok(())
     }
 }

@@ -78,6 +78,8 @@ pub struct LeaseRecord {
     pub fence: FencingToken,
     /// What the client calls itself.
     pub label: Arc<str>,
+    /// Of which application it is; empty where nobody noted it.
+    pub application: Arc<str>,
     /// When it was granted.
     pub granted_at: Timestamp,
     /// When its time is up, unless it is renewed, or owned by a global.

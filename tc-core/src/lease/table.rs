@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 use super::barred::Barred;
 use super::record::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken};
 use super::turn::{Turn, TurnId};
+use crate::party::{ClientId, Tally};
 use crate::{Correlation, Timestamp, Xid};
 
 /// Changes go through the methods here, so that every index agrees with what it is an index of.
@@ -26,6 +27,10 @@ pub(crate) struct Leases {
     deadlines: BTreeSet<(Timestamp, TurnId)>,
     by_correlation: HashMap<Correlation, TurnId>,
     pub(super) barred: Barred,
+    /// Over which connections they were acquired, as far as that is known.
+    clients: HashMap<LeaseId, ClientId>,
+    tally: Tally,
+    waiting: Tally,
 }
 
 /// A lock that is held or waited for.
@@ -52,6 +57,16 @@ impl Leases {
     /// How many requests wait.
     pub(crate) fn waiting(&self) -> usize {
         self.turns.len()
+    }
+
+    /// How many leases there are, by who holds them.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// How many requests wait, by who asks.
+    pub(crate) fn waiting_tally(&self) -> &Tally {
+        &self.waiting
     }
 
     /// Whether any global owns a lease or waits for one, which is rarely so.
@@ -94,6 +109,11 @@ impl Leases {
     pub(super) fn of_global(&self, xid: Xid) -> impl Iterator<Item = Standing> + '_ {
         let first = (xid, Standing::Held(LeaseId(0)));
         self.by_xid.range(first..).take_while(move |(of, _)| *of == xid).map(|&(_, it)| it)
+    }
+
+    /// Whether the global owns a lease or waits for one.
+    pub(crate) fn is_of_global(&self, xid: Xid) -> bool {
+        self.of_global(xid).next().is_some()
     }
 
     /// Whether a lock is held or waited for.
@@ -178,7 +198,11 @@ impl Leases {
 
     // ---- changes ----
 
-    pub(super) fn add(&mut self, lease: LeaseRecord) {
+    pub(super) fn add(&mut self, lease: LeaseRecord, client: ClientId) {
+        self.tally.enter(client, &lease.application, 1);
+        if client != ClientId::default() {
+            self.clients.insert(lease.id, client);
+        }
         let (id, standing) = (lease.id, Standing::Held(lease.id));
         self.locks.entry(lease.name.clone()).or_default().held.insert(id);
         self.by_token.insert(lease.token, standing);
@@ -212,6 +236,8 @@ impl Leases {
 
     pub(super) fn remove(&mut self, id: LeaseId) -> Option<LeaseRecord> {
         let lease = self.leases.remove(&id)?;
+        let client = self.clients.remove(&id).unwrap_or_default();
+        self.tally.leave(client, &lease.application, 1);
         self.by_token.remove(&lease.token);
         if let Some(xid) = lease.xid {
             self.by_xid.remove(&(xid, Standing::Held(id)));
@@ -224,6 +250,7 @@ impl Leases {
     }
 
     pub(super) fn line_up(&mut self, turn: Turn) -> TurnId {
+        self.waiting.enter(turn.asker.client, &turn.asker.application, 1);
         self.last_turn.0 += 1;
         let (id, standing) = (self.last_turn, Standing::Waits(self.last_turn));
         self.locks.entry(turn.wanted.name.clone()).or_default().queue.insert(id);
@@ -256,6 +283,7 @@ impl Leases {
 
     pub(super) fn step_out(&mut self, id: TurnId) -> Option<Turn> {
         let turn = self.turns.remove(&id)?;
+        self.waiting.leave(turn.asker.client, &turn.asker.application, 1);
         self.by_token.remove(&turn.wanted.token);
         if let Some(xid) = turn.wanted.xid {
             self.by_xid.remove(&(xid, Standing::Waits(id)));
@@ -277,13 +305,22 @@ impl Leases {
     /// What must agree with leases and requests, made anew from them, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let mut anew = Self::default();
-        self.leases.values().for_each(|lease| anew.add(lease.clone()));
+        for (id, lease) in &self.leases {
+            anew.add(lease.clone(), self.clients.get(id).copied().unwrap_or_default());
+        }
         for (id, turn) in &self.turns {
             anew.last_turn = TurnId(id.0 - 1);
             anew.line_up(turn.clone());
         }
         let names = anew.locks == self.locks && anew.by_token == self.by_token;
         let times = anew.frees == self.frees && anew.deadlines == self.deadlines;
-        names && times && anew.by_xid == self.by_xid && anew.by_correlation == self.by_correlation
+        let shares = anew.clients == self.clients
+            && anew.tally == self.tally
+            && anew.waiting == self.waiting;
+        names
+            && times
+            && shares
+            && anew.by_xid == self.by_xid
+            && anew.by_correlation == self.by_correlation
     }
 }

@@ -2,6 +2,7 @@
 //! has none, and the clients ask again.
 
 use super::record::NewLease;
+use crate::party::Asker;
 use crate::{Correlation, Timestamp};
 
 /// A place in the order in which requests came.
@@ -11,6 +12,7 @@ pub(crate) struct TurnId(pub(super) u64);
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(super) reply_to: Correlation,
+    pub(super) asker: Asker,
     pub(super) wanted: NewLease,
     /// When the request came that is answered. Its sender counts the lease from when it was sent,
     /// and is told how long it waited.

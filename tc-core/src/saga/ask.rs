@@ -7,6 +7,7 @@ use super::definition::{SagaDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
 use crate::coordinator::{Answer, Coordinator, check_limit};
 use crate::outcome::{Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
+use crate::party::{Asker, check_share};
 use crate::request::{DecidedBy, OperatorAction, ReplyWhen, Resolution};
 use crate::{BranchId, Correlation, Timestamp, Xid};
 
@@ -28,12 +29,16 @@ impl Coordinator {
         }
         let invalid = |fault| Rejection::SagaInvalid { name: definition.name.clone(), fault };
         definition.check(&self.limits).map_err(invalid)?;
-        check_limit("unfinished sagas", self.sagas.unfinished() + 1, self.limits.sagas_max)?;
+        let (what, max) = ("unfinished sagas", self.limits.sagas_max);
+        check_limit(what, self.sagas.unfinished() + 1, max)?;
+        let client = self.asker.client;
+        let owner = Asker { client, application: self.names.text(application) };
+        check_share(&self.limits, &[self.sagas.open()], &owner, what, 1, max)?;
         let xid = self.numbers.xid()?;
-        self.sagas.insert(SagaRecord {
+        let saga = SagaRecord {
             xid,
             address: self.address.clone(),
-            application: self.names.text(application),
+            application: owner.application,
             key,
             begun_at: now,
             deadline: definition.timeout_ms.map(|timeout_ms| now.after_ms(timeout_ms)),
@@ -43,7 +48,8 @@ impl Coordinator {
             steps: vec![StepRecord::default(); definition.steps.len()],
             events: Arc::default(),
             definition,
-        });
+        };
+        self.sagas.insert_of(saga, client);
         self.go_on(now, xid, out);
         Ok(self.answer_and_forget(xid, out))
     }
@@ -71,7 +77,7 @@ impl Coordinator {
         let room = self.check_room_to_wait().is_ok();
         match (to, reply_when) {
             (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room => {
-                self.waits.await_end(xid, to);
+                self.waits.await_end(xid, to, &self.asker);
                 Ok(None)
             }
             (_, ReplyWhen::Finished | ReplyWhen::Effective | ReplyWhen::Decided) => {

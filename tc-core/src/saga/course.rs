@@ -18,6 +18,7 @@ use super::child::{ChildRef, SagaPart};
 use super::definition::{StepDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, StepRecord, StepState, TurnCause};
 use crate::Timestamp;
+use crate::restart::Restart;
 
 /// The group that each saga is at, by child; `None` is the saga that was started.
 type Front = BTreeMap<Option<ChildRef>, u32>;
@@ -64,24 +65,37 @@ impl SagaRecord {
     }
 
     /// When the next timeout is due, and which.
-    pub(crate) fn next_timeout(&self) -> Option<(Timestamp, TurnCause)> {
+    pub(crate) fn next_timeout(&self, restart: Restart) -> Option<(Timestamp, TurnCause)> {
         if !self.can_turn_back() {
             return None;
         }
         let of_steps = self.each().filter_map(|(step, definition, record)| {
             let runs = record.state == StepState::Running;
             let started_at = record.started_at.filter(|_| runs)?;
-            Some((started_at.after_ms(definition.timeout_ms?), TurnCause::StepTimeout(step)))
+            let end = restart.end_of(started_at, definition.timeout_ms?);
+            Some((end, TurnCause::StepTimeout(step)))
         });
         let of_children = self.definition.each_child().filter_map(|child| {
             let timeout_ms = self.definition.children[child.place()].timeout_ms?;
-            Some((
-                self.under_way_since(child)?.after_ms(timeout_ms),
-                TurnCause::ChildTimeout(child),
-            ))
+            let end = restart.end_of(self.under_way_since(child)?, timeout_ms);
+            Some((end, TurnCause::ChildTimeout(child)))
         });
         let of_saga = self.deadline.map(|deadline| (deadline, TurnCause::Timeout));
         of_steps.chain(of_children).chain(of_saga).min_by_key(|&(at, _)| at)
+    }
+
+    /// Counts as begun and ended by the restart what a clock of before says will be, and has the
+    /// time that the restart leaves of its own.
+    pub(super) fn begin_anew(&mut self, restart: Restart) {
+        self.begun_at = restart.no_later(self.begun_at);
+        let timeout_ms = self.definition.timeout_ms;
+        self.deadline = timeout_ms.map(|length_ms| restart.end_of(self.begun_at, length_ms));
+        for step in &mut self.steps {
+            step.started_at = step.started_at.map(|at| restart.no_later(at));
+        }
+        if let SagaState::Completed(at) | SagaState::Compensated(_, at) = &mut self.state {
+            *at = restart.no_later(*at);
+        }
     }
 
     /// The steps that owe a call.

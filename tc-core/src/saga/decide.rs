@@ -52,7 +52,8 @@ impl Coordinator {
 
     /// Takes back a saga whose time, or the time of a step of it, has run out.
     pub(crate) fn expire_saga(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
-        let timeout = self.sagas.get(xid).and_then(SagaRecord::next_timeout);
+        let restart = self.restart;
+        let timeout = self.sagas.get(xid).and_then(|saga| saga.next_timeout(restart));
         if let Some((_, cause)) = timeout {
             self.turn_back(now, xid, cause, "", out);
             self.forget_sagas_for(xid, out);
@@ -118,7 +119,8 @@ impl Coordinator {
 
     /// When the saga that ended the longest ago is to be forgotten.
     pub(crate) fn saga_forgetting_due(&self) -> Option<Timestamp> {
-        self.sagas.first_ended().map(|(at, _)| at.after_ms(self.limits.retention_ms))
+        let ended = self.sagas.first_ended();
+        ended.map(|(at, _)| self.restart.kept_until(at, self.limits.retention_ms))
     }
 
     pub(crate) fn forget_oldest_saga(&mut self, out: &mut Outcome) {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::record::SagaRecord;
 use crate::by_xid::ByXid;
 use crate::counts::{Counts, Share};
+use crate::party::{ClientId, Tally};
+use crate::restart::Restart;
 use crate::{Timestamp, Xid};
 
 /// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
@@ -18,6 +20,10 @@ pub(crate) struct Sagas {
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
     counts: Counts,
+    restart: Restart,
+    /// Over which connections they were started, as far as that is known.
+    clients: BTreeMap<Xid, ClientId>,
+    open: Tally,
 }
 
 impl Sagas {
@@ -50,6 +56,19 @@ impl Sagas {
         self.by_xid.below(before)
     }
 
+    /// Those that are unfinished, by whose they are.
+    pub(crate) fn open(&self) -> &Tally {
+        &self.open
+    }
+
+    /// As [`insert`](Self::insert), of a saga that is started over this connection.
+    pub(crate) fn insert_of(&mut self, saga: SagaRecord, client: ClientId) {
+        if client != ClientId::default() {
+            self.clients.insert(saga.xid, client);
+        }
+        self.insert(saga);
+    }
+
     pub(crate) fn insert(&mut self, saga: SagaRecord) {
         self.by_key.insert(saga.key.clone(), saga.xid);
         self.enter(&saga);
@@ -74,6 +93,19 @@ impl Sagas {
         if let Some(saga) = self.by_xid.remove(xid) {
             self.leave(&saga);
             self.by_key.remove(&saga.key);
+            self.clients.remove(&xid);
+        }
+    }
+
+    /// Gives each saga, child and step what the restart leaves of its time.
+    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+        (self.restart, self.timeouts, self.ended) = (restart, BTreeSet::new(), BTreeSet::new());
+        let xids: Vec<Xid> = self.by_xid.iter().map(|saga| saga.xid).collect();
+        for xid in xids {
+            let Some(saga) = self.by_xid.get_mut(xid) else { continue };
+            saga.begin_anew(restart);
+            self.timeouts.extend(saga.next_timeout(restart).map(|(at, _)| (at, xid)));
+            self.ended.extend(saga.ended_at().map(|at| (at, xid)));
         }
     }
 
@@ -93,21 +125,30 @@ impl Sagas {
 
     /// What must agree with the sagas, made anew from them, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
-        let mut anew = Self::default();
+        let clients = self.clients.clone();
+        let mut anew = Self { restart: self.restart, clients, ..Self::default() };
         self.iter().for_each(|saga| anew.insert(saga.clone()));
         let agree = anew.by_key == self.by_key && anew.timeouts == self.timeouts;
-        agree && anew.ended == self.ended && anew.counts == self.counts
+        agree && anew.ended == self.ended && anew.counts == self.counts && anew.open == self.open
     }
 
     fn enter(&mut self, saga: &SagaRecord) {
         self.counts.enter(Share::of_saga(saga));
-        self.timeouts.extend(saga.next_timeout().map(|(at, _)| (at, saga.xid)));
+        self.timeouts.extend(saga.next_timeout(self.restart).map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
+        let client = self.client_of(saga.xid);
+        self.open.enter(client, &saga.application, usize::from(saga.ended_at().is_none()));
+    }
+
+    fn client_of(&self, xid: Xid) -> ClientId {
+        self.clients.get(&xid).copied().unwrap_or_default()
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
         self.counts.leave(Share::of_saga(saga));
-        if let Some((at, _)) = saga.next_timeout() {
+        let client = self.client_of(saga.xid);
+        self.open.leave(client, &saga.application, usize::from(saga.ended_at().is_none()));
+        if let Some((at, _)) = saga.next_timeout(self.restart) {
             self.timeouts.remove(&(at, saga.xid));
         }
         if let Some(at) = saga.ended_at() {

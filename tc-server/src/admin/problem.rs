@@ -128,7 +128,9 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         Rejection::UnknownXid(_)
         | Rejection::UnknownBranch { .. }
         | Rejection::LockNotHeld { .. } => StatusCode::NOT_FOUND,
-        Rejection::LimitReached { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Rejection::LimitReached { .. } | Rejection::ShareReached { .. } => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
         | Rejection::RowLocked { .. }

@@ -57,6 +57,8 @@ impl Config {
             ("limits.leases_max", as_u64(limits.leases_max)),
             ("limits.lease_ms_max", limits.lease_ms_max),
             ("limits.step_attempts_told", u64::from(limits.step_attempts_told)),
+            ("limits.share_per_connection", as_u64(limits.share_per_connection)),
+            ("limits.share_per_application", as_u64(limits.share_per_application)),
             ("limits.expiries_per_tick_max", as_u64(limits.expiries_per_tick_max)),
             ("dispatch.retry_delay_ms_min", dispatch.retry_delay_ms_min),
             ("dispatch.answer_timeout_ms", dispatch.answer_timeout_ms),
@@ -73,6 +75,14 @@ impl Config {
         }
         if limits.events_per_global_max < 2 {
             messages.push("`limits.events_per_global_max` must be at least 2".to_owned());
+        }
+        for (key, share) in [
+            ("limits.share_per_connection", limits.share_per_connection),
+            ("limits.share_per_application", limits.share_per_application),
+        ] {
+            if share > 100 {
+                messages.push(format!("`{key}` ({share}) is in per cent, at most 100"));
+            }
         }
         let zero = positive.iter().filter(|(_, value)| *value == 0);
         messages.extend(zero.map(|(key, _)| format!("`{key}` must be at least 1")));

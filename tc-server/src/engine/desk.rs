@@ -135,7 +135,7 @@ impl Desk {
         self.histograms.record(&unanswered, &answered, now);
         match unanswered.destination {
             // The caller may have gone away a moment ago.
-            Destination::Caller(sender) => drop(sender.send(answered)),
+            Destination::Caller { sender, .. } => drop(sender.send(answered)),
             Destination::Mailbox(mailbox) => {
                 mailbox.put(to, answered);
                 if !filled.iter().any(|other| Arc::ptr_eq(other, &mailbox)) {
@@ -194,6 +194,8 @@ fn kind(what: &What) -> Kind {
         | What::Vote { .. }
         | What::Forget { .. }
         | What::Tick
+        | What::ClientGone { .. }
+        | What::ClientCame { .. }
         | What::StartSaga { .. }
         | What::GetSaga { .. }
         | What::SignalSaga { .. }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use handfast_core::{Coordinator, Correlation, Reply, Request, What};
+use handfast_core::{Asker, Coordinator, Correlation, Reply, Request, What};
 use tokio::sync::oneshot;
 
 use super::inbox::{Inbox, Work};
@@ -47,21 +47,34 @@ pub trait Mailbox: fmt::Debug + Send + Sync + 'static {
 
     /// All replies of a batch that are for this mailbox are in: time to wake its reader, once.
     fn flush(&self);
+
+    /// Whose it is, if that is known.
+    fn asker(&self) -> Option<&Asker> {
+        None
+    }
 }
 
 /// Where a reply goes.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    Caller(oneshot::Sender<Answered>),
+    Caller { sender: oneshot::Sender<Answered>, asker: Asker },
     Mailbox(Arc<dyn Mailbox>),
 }
 
 impl Destination {
+    /// Who asks.
+    pub(crate) fn asker(&self) -> Asker {
+        match self {
+            Self::Caller { asker, .. } => asker.clone(),
+            Self::Mailbox(mailbox) => mailbox.asker().cloned().unwrap_or_default(),
+        }
+    }
+
     /// Says why there will be no reply.
     pub(crate) fn refuse(self, to: Option<Correlation>, reason: EngineError) {
         match (self, to) {
             // The caller may have gone away.
-            (Self::Caller(sender), _) => drop(sender.send(Err(reason))),
+            (Self::Caller { sender, .. }, _) => drop(sender.send(Err(reason))),
             (Self::Mailbox(mailbox), Some(to)) => {
                 mailbox.put(to, Err(reason));
                 mailbox.flush();
@@ -95,11 +108,20 @@ impl EngineHandle {
     ///
     /// Says why there is no reply; a refusal is not an error but [`Reply::Rejected`].
     pub async fn call(&self, what: What) -> Answered {
+        self.call_of(Asker::default(), what).await
+    }
+
+    /// As [`EngineHandle::call`], of somebody who is kept to a share of what is limited.
+    ///
+    /// # Errors
+    ///
+    /// As [`EngineHandle::call`].
+    pub async fn call_of(&self, asker: Asker, what: What) -> Answered {
         let correlation = self.next_correlation();
         let (sender, receiver) = oneshot::channel();
         let work = Work::Request {
             request: Request { reply_to: Some(correlation), what },
-            destination: Some(Destination::Caller(sender)),
+            destination: Some(Destination::Caller { sender, asker }),
         };
         self.shared.inbox.submit(vec![work]).map_err(|(reason, _)| reason)?;
         let mut waiting = Waiting { inbox: &self.shared.inbox, correlation: Some(correlation) };
@@ -161,6 +183,12 @@ impl EngineHandle {
         submitted.map_err(|(reason, refused)| {
             (reason, refused.iter().filter_map(Work::reply_to).collect())
         })
+    }
+
+    /// Tells the engine something of a connection that has no reply, also past the room in its
+    /// queue. An engine that lets nothing in has nothing to remember of clients.
+    pub(crate) fn tell_at_once(&self, what: What) {
+        let _ = self.shared.inbox.let_in(vec![what]);
     }
 
     /// Gives up requests whose replies nobody waits for any more.

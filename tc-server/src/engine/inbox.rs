@@ -2,8 +2,9 @@
 //!
 //! One lock and at most one wake-up a submission, however many requests it carries; the engine
 //! takes everything at once. BOUNDED: requests past the capacity are handed back. Notices that a
-//! requester is gone are let in past it: there is at most one for each request that was let in; and
-//! what was told to somebody who found room: at most one message of each connection.
+//! requester is gone are let in past it: there is at most one for each request that was let in;
+//! what was told to somebody who found room: at most one message of each connection; and that a
+//! connection has come or gone.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -9,7 +9,7 @@ use std::mem;
 use hashbrown::{HashMap, HashSet};
 
 use handfast_core::{
-    Change, Coordinator, Effect, Outcome, RecordKey, Reply, Request, Timestamp, What,
+    Asker, Change, Coordinator, Effect, Outcome, RecordKey, Reply, Request, Timestamp, What,
 };
 
 use super::inbox::{Answer, View};
@@ -82,9 +82,14 @@ impl Step {
 
     /// Decides one request; tells whether it has been answered, or waits.
     pub fn decide(&mut self, now: Timestamp, request: Request) -> Decided {
+        self.decide_for(Asker::default(), now, request)
+    }
+
+    /// As [`Step::decide`], of a request whose sender is known.
+    pub fn decide_for(&mut self, by: Asker, now: Timestamp, request: Request) -> Decided {
         let asker = request.reply_to;
         let begins = matches!(request.what, What::Begin { .. });
-        self.coordinator.decide(now, request, &mut self.outcome);
+        self.coordinator.decide_for(by, now, request, &mut self.outcome);
         let answered = self.outcome.effects.iter().any(|effect| match effect {
             Effect::Reply { to, .. } => Some(*to) == asker,
             Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => false,

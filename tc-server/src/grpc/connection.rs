@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
-use handfast_core::{Correlation, What};
+use handfast_core::{Asker, Correlation, What};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use handfast_proto::v1::server_message;
@@ -16,6 +16,7 @@ use super::refusal::{self, status_of_engine, status_of_request};
 use super::to_wire::Asked;
 use crate::dispatch::{Answer, CallSink, Seat};
 use crate::engine::Mailbox;
+use crate::presence::{Present, client_of};
 
 /// What the response stream of `Connect` is made of.
 pub(super) type Frames<F> = BoxStream<'static, Result<F, Status>>;
@@ -28,6 +29,7 @@ struct Connection {
     mailbox: Arc<dyn Mailbox>,
     peer: Arc<str>,
     seat: Option<Seat>,
+    present: Option<Present>,
 }
 
 /// What one frame asks, to be handed over together.
@@ -53,7 +55,9 @@ pub(super) fn connect<I: Inbound>(
 ) -> Result<(impl Future<Output = ()> + Send + use<I>, Frames<wire::ServerFrame>), Status> {
     let outbox = front.open_outbox().map_err(status_of_engine)?;
     let mailbox: Arc<dyn Mailbox> = Arc::<Outbox>::clone(&outbox);
-    let connection = Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, seat: None };
+    let (seat, present) = (None, None);
+    let connection =
+        Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, seat, present };
     let (failed, failure) = tokio::sync::oneshot::channel();
     let reader = async move {
         if let Err(status) = connection.read(inbound).await {
@@ -113,6 +117,8 @@ impl Connection {
         }
         self.outbox.ended_or_answered().await;
         self.front.shared.engine.forget(self.outbox.abandon());
+        // Last: the engine hears of it after all that came over this connection.
+        self.present = None;
         read
     }
 
@@ -152,6 +158,8 @@ impl Connection {
         let bad = |error: BadRequest| status_of_request(&error);
         let epoch = self.front.epoch().map_err(status_of_engine)?;
         let process = bounds.process(&hello, Arc::clone(&self.peer)).map_err(bad)?;
+        let client = client_of("native", &process.client_id);
+        let asker = Asker { client, application: Arc::clone(&process.application) };
         let resources = bounds.resources(hello.resources).map_err(bad)?;
         let server_version = env!("CARGO_PKG_VERSION").to_owned();
         let reply = wire::HelloReply { server_version, epoch };
@@ -160,6 +168,8 @@ impl Connection {
         let seat = self.front.shared.dispatcher.connect(process, sink);
         seat.register(resources);
         self.seat = Some(seat);
+        self.outbox.belongs_to(asker);
+        self.present = Some(self.front.shared.presence.enter(client));
         Ok(())
     }
 

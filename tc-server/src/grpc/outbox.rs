@@ -5,9 +5,9 @@
 //! full.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use handfast_core::Correlation;
+use handfast_core::{Asker, Correlation};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::server_message::Body;
 use hashbrown::HashMap;
@@ -33,6 +33,8 @@ pub(super) struct Outbox {
     /// Wakes the reader: nothing more can be written.
     ended: Notify,
     queue_max: usize,
+    /// Set by the greeting.
+    asker: OnceLock<Asker>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +74,18 @@ enum Phase {
 
 impl Outbox {
     pub(super) fn new(queue_max: usize) -> Self {
-        Self { state: Mutex::default(), filled: Notify::new(), ended: Notify::new(), queue_max }
+        Self {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            ended: Notify::new(),
+            queue_max,
+            asker: OnceLock::new(),
+        }
+    }
+
+    /// Says whose it is; the first word counts.
+    pub(super) fn belongs_to(&self, asker: Asker) {
+        drop(self.asker.set(asker));
     }
 
     /// Remembers which request a reply answers.
@@ -223,6 +236,10 @@ impl Mailbox for Outbox {
     fn flush(&self) {
         self.filled.notify_one();
         self.ended.notify_waiters();
+    }
+
+    fn asker(&self) -> Option<&Asker> {
+        self.asker.get()
     }
 }
 

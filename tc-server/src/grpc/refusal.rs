@@ -52,7 +52,7 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
         | Rejection::SagaMismatch { .. }
         | Rejection::LockParts { .. }
         | Rejection::LockTokenTaken { .. } => Code::AlreadyExists,
-        Rejection::LimitReached { .. } => Code::ResourceExhausted,
+        Rejection::LimitReached { .. } | Rejection::ShareReached { .. } => Code::ResourceExhausted,
     };
     status(code, &of_core(rejection), rejection.code())
 }
@@ -113,6 +113,7 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
         | Rejection::LockTokenTaken { .. }
         | Rejection::LockRollingBack { .. }
         | Rejection::LockNotHeld { .. }
+        | Rejection::ShareReached { .. }
         | Rejection::LimitReached { .. } => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use handfast_core::{Reply, What};
+use handfast_core::{Asker, Reply, What};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::coordinator_server::Coordinator;
 use handfast_proto::v1::server_message::Body;
@@ -13,13 +13,21 @@ use super::bounds::BadRequest;
 use super::connection::{self, Frames};
 use super::refusal::{status_of_core, status_of_engine, status_of_request};
 use super::to_wire::{self, Asked};
+use crate::presence::client_of;
 
 impl Front {
     /// Asks the engine; a refusal becomes a status. A cancelled call drops this future, which gives
-    /// up the request's place in the lock queues.
-    async fn ask(&self, asked: Asked, what: Result<What, BadRequest>) -> Result<Body, Status> {
+    /// up the request's place in the lock queues. The connection has its share of the limits; that
+    /// its client has gone shows nowhere, since another call may come over another connection.
+    async fn ask(
+        &self,
+        peer: &str,
+        asked: Asked,
+        what: Result<What, BadRequest>,
+    ) -> Result<Body, Status> {
         let what = what.map_err(|error| status_of_request(&error))?;
-        match self.shared.engine.call(what).await {
+        let asker = Asker { client: client_of("unary", peer), ..Asker::default() };
+        match self.shared.engine.call_of(asker, what).await {
             Err(error) => Err(status_of_engine(error)),
             Ok(Reply::Rejected(rejection)) => Err(status_of_core(&rejection)),
             Ok(reply) => Ok(to_wire::body(asked, Ok(reply))),
@@ -56,16 +64,18 @@ impl Coordinator for Front {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.begin(request.into_inner());
-        expect_reply!(self.ask(Asked::Other, what).await?, Body::Begin)
+        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::Begin)
     }
 
     async fn register_branch(
         &self,
         request: Request<wire::RegisterBranchRequest>,
     ) -> Result<Response<wire::RegisterBranchReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.register_branch(request.into_inner());
-        expect_reply!(self.ask(Asked::Other, what).await?, Body::RegisterBranch)
+        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::RegisterBranch)
     }
 
     async fn try_branch(
@@ -80,32 +90,36 @@ impl Coordinator for Front {
         &self,
         request: Request<wire::ReportBranchRequest>,
     ) -> Result<Response<wire::ReportBranchReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.report_branch(request.into_inner());
-        expect_reply!(self.ask(Asked::Other, what).await?, Body::ReportBranch)
+        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::ReportBranch)
     }
 
     async fn check_locks(
         &self,
         request: Request<wire::CheckLocksRequest>,
     ) -> Result<Response<wire::CheckLocksReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.check_locks(request.into_inner());
-        expect_reply!(self.ask(Asked::Other, what).await?, Body::CheckLocks)
+        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::CheckLocks)
     }
 
     async fn end(
         &self,
         request: Request<wire::EndRequest>,
     ) -> Result<Response<wire::EndReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.end(request.into_inner());
-        expect_reply!(self.ask(Asked::End, what).await?, Body::End)
+        expect_reply!(self.ask(&peer, Asked::End, what).await?, Body::End)
     }
 
     async fn get_status(
         &self,
         request: Request<wire::GetStatusRequest>,
     ) -> Result<Response<wire::GetStatusReply>, Status> {
+        let peer = peer(&request);
         let what = self.shared.bounds.get_status(request.get_ref());
-        expect_reply!(self.ask(Asked::Other, what).await?, Body::GetStatus)
+        expect_reply!(self.ask(&peer, Asked::Other, what).await?, Body::GetStatus)
     }
 
     async fn subscribe(

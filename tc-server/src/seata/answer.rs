@@ -158,14 +158,15 @@ impl Desk {
             Ok(Reply::Rejected(
                 Rejection::RowLocked { .. }
                 | Rejection::Deadlock { .. }
-                | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. },
+                | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. }
+                | Rejection::ShareReached { what: Rejection::WAITING_REQUESTS, .. },
             )) => Ok(false),
             other => Err(refused(other, ExceptionCode::LockableCheckFailed)),
         }
     }
 
     pub(super) async fn ask(&self, what: What) -> Result<Reply, EngineError> {
-        self.front.shared.engine.call(what).await
+        self.front.shared.engine.call_of(self.client.asker(), what).await
     }
 
     fn terms(&self) -> Terms {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use handfast_core::Asker;
 use handfast_seata_wire::message::{Register, RegisterResources};
 use handfast_seata_wire::value::BranchType;
 use handfast_seata_wire::{ClientVersion, Dialect, Encoding, Family};
@@ -10,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::resource::{is_database, may_hold_password, mode_of, name_of};
 use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
+use crate::presence::client_of;
 
 /// seata-go registers its TM with this version and nothing else to say.
 const GO_VERSION: &str = "1.1.0";
@@ -112,6 +114,17 @@ impl Client {
     /// The client's own name of a resource.
     pub(super) fn own_name(&self, resource: &str) -> Option<&Arc<str>> {
         self.resources.get(resource)
+    }
+
+    /// Who asks. A process cannot be told from another one of its application on its machine: a
+    /// connection has no name that its next one has too. Without a registration it is the
+    /// connection alone.
+    pub(super) fn asker(&self) -> Asker {
+        if !self.is_registered {
+            return Asker { client: client_of("seata", &self.id), ..Asker::default() };
+        }
+        let name = format!("{}#{}@{}", self.application, self.group, self.peer.ip());
+        Asker { client: client_of("seata", &name), application: Arc::clone(&self.application) }
     }
 
     pub(super) fn process(&self) -> NewProcess {

@@ -39,6 +39,7 @@ use super::phase_two::Sink;
 use super::request::{Step, ended, step_of};
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
+use crate::presence::Present;
 
 /// The first clients that wait for one answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
@@ -102,14 +103,19 @@ struct Connection {
     requests: JoinSet<()>,
     /// Those of phase two that have come and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
+    /// From the first registration on. Dropped last: the engine hears of it after all else.
+    present: Option<Present>,
 }
 
 impl Connection {
     fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
-        let pending = Pending::new(front.shared.engine.clone(), outbox.clone());
-        let client = Arc::new(Mutex::new(Arc::new(Client::unknown(Dialect::default(), peer))));
+        let client = Client::unknown(Dialect::default(), peer);
+        let engine = front.shared.engine.clone();
+        let pending = Pending::new(engine, outbox.clone(), client.asker());
+        let client = Arc::new(Mutex::new(Arc::new(client)));
         let (requests, answers) = (JoinSet::new(), Vec::new());
-        Self { front, peer, outbox, client, seat: None, pending, requests, answers }
+        let (seat, present) = (None, None);
+        Self { front, peer, outbox, client, seat, pending, requests, answers, present }
     }
 
     async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
@@ -293,6 +299,9 @@ impl Connection {
                 client: Arc::clone(&self.client),
             });
             self.seat = Some(self.front.shared.dispatcher.connect(process, sink));
+            let asker = lock(&self.client).asker();
+            self.present = Some(self.front.shared.presence.enter(asker.client));
+            self.pending.belongs_to(asker);
         }
     }
 

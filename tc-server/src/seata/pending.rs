@@ -3,10 +3,10 @@
 //! What comes together is handed over together, and no task waits for any of it: a reply goes to
 //! the connection's queue. BOUNDED: the connection asks no more than it may have under way.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use handfast_core::{Correlation, Decision, What, Xid};
+use handfast_core::{Asker, Correlation, Decision, What, Xid};
 use hashbrown::HashMap;
 
 use super::outbox::{Addressee, Outbox};
@@ -30,6 +30,9 @@ pub(super) struct Pending {
 struct Replies {
     expected: Mutex<HashMap<Correlation, Expected>>,
     outbox: Outbox,
+    /// Who asks before the first registration, and from then on.
+    unnamed: Asker,
+    named: OnceLock<Asker>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +52,16 @@ pub(super) struct Ending {
 }
 
 impl Pending {
-    pub(super) fn new(engine: EngineHandle, outbox: Outbox) -> Self {
-        let replies = Arc::new(Replies { expected: Mutex::default(), outbox });
+    pub(super) fn new(engine: EngineHandle, outbox: Outbox, unnamed: Asker) -> Self {
+        let (expected, named) = (Mutex::default(), OnceLock::new());
+        let replies = Arc::new(Replies { expected, outbox, unnamed, named });
         let mailbox: Arc<dyn Mailbox> = Arc::<Replies>::clone(&replies);
         Self { engine, replies, mailbox, gathered: Vec::new(), next_overdue: None }
+    }
+
+    /// Says whose the questions are; the first word counts.
+    pub(super) fn belongs_to(&self, asker: Asker) {
+        drop(self.replies.named.set(asker));
     }
 
     /// How many there are, handed over or not.
@@ -168,4 +177,8 @@ impl Mailbox for Replies {
 
     /// The queue has woken its reader.
     fn flush(&self) {}
+
+    fn asker(&self) -> Option<&Asker> {
+        Some(self.named.get().unwrap_or(&self.unnamed))
+    }
 }

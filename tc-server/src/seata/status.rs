@@ -80,7 +80,8 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         // Where there is no room to wait, a client's own way of waiting is as good.
         Rejection::RowLocked { .. }
         | Rejection::Deadlock { .. }
-        | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. } => {
+        | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. }
+        | Rejection::ShareReached { what: Rejection::WAITING_REQUESTS, .. } => {
             ExceptionCode::LockKeyConflict
         }
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
@@ -96,7 +97,9 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
         | Rejection::LockNotHeld { .. }
         | Rejection::PastPivot { .. } => ExceptionCode::GlobalTransactionNotActive,
         Rejection::UnknownBranch { .. } => ExceptionCode::BranchTransactionNotExist,
-        Rejection::LimitReached { .. } => ExceptionCode::FailedToAddBranch,
+        Rejection::LimitReached { .. } | Rejection::ShareReached { .. } => {
+            ExceptionCode::FailedToAddBranch
+        }
         Rejection::BranchMismatch { .. } | Rejection::NotApplicable { .. } => {
             ExceptionCode::BranchRegisterFailed
         }

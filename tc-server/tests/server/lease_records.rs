@@ -16,11 +16,11 @@ fn share() -> impl Strategy<Value = LockShare> {
 
 pub(crate) fn lease() -> impl Strategy<Value = Record> {
     let who = (any::<u64>(), any::<String>(), any::<[u8; 16]>(), any::<u64>(), share());
-    let whose = (option::of(any::<u64>()), any::<u64>(), any::<String>());
+    let whose = (option::of(any::<u64>()), any::<u64>(), any::<String>(), any::<String>());
     let when = (at(), at(), option::of(at()), any::<u64>(), any::<u64>());
     (who, whose, when).prop_map(|(who, whose, when)| {
         let (id, name, client, number, share) = who;
-        let (xid, fence, label) = whose;
+        let (xid, fence, label, application) = whose;
         let (granted_at, ends_at, hold_until, delay_ms, lease_ms) = when;
         Record::Lease(LeaseRecord {
             id: LeaseId(id),
@@ -30,6 +30,7 @@ pub(crate) fn lease() -> impl Strategy<Value = Record> {
             xid: xid.map(Xid),
             fence: FencingToken(fence),
             label: label.into(),
+            application: application.into(),
             granted_at,
             ends_at,
             lease_ms,
@@ -39,12 +40,17 @@ pub(crate) fn lease() -> impl Strategy<Value = Record> {
     })
 }
 
-/// One with everything that a lease could have at first, and one with everything that it can have:
+/// One with everything that a lease could have at first, and one for each thing that came later:
 /// they stay what they are for ever.
-pub(crate) fn examples() -> [(&'static str, Record); 2] {
+pub(crate) fn examples() -> [(&'static str, Record); 3] {
     let at_first = example();
     let with_length = LeaseRecord { lease_ms: 30_000, ..at_first.clone() };
-    [("lease", Record::Lease(at_first)), ("lease-with-length", Record::Lease(with_length))]
+    let with_application = LeaseRecord { application: "shop".into(), ..with_length.clone() };
+    [
+        ("lease", Record::Lease(at_first)),
+        ("lease-with-length", Record::Lease(with_length)),
+        ("lease-with-application", Record::Lease(with_application)),
+    ]
 }
 
 fn example() -> LeaseRecord {
@@ -56,6 +62,7 @@ fn example() -> LeaseRecord {
         xid: Some(Xid(1 << 40 | 2)),
         fence: FencingToken(1 << 40 | 9),
         label: "order-service".into(),
+        application: "".into(),
         granted_at: Timestamp(1_000),
         ends_at: Timestamp(31_000),
         lease_ms: 0,

@@ -19,6 +19,8 @@ mod records;
 mod reflection;
 mod saga_records;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod starts;
 #[cfg(test)]
 mod stores;

@@ -2,6 +2,7 @@
 
 mod acknowledged;
 mod atomic_outcome;
+mod clock;
 mod committed_read;
 mod conservation;
 mod decision;
@@ -31,6 +32,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(acknowledged::Acknowledged::default()),
         Box::new(atomic_outcome::AtomicOutcome),
+        Box::new(clock::Clock::default()),
         Box::new(committed_read::CommittedRead),
         Box::new(conservation::Conservation),
         Box::new(decision::DecidedOnce::default()),

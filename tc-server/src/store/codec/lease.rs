@@ -32,6 +32,8 @@ pub(super) struct StoredLease {
     delay_ms: u64,
     #[prost(uint64, tag = "12")]
     lease_ms: u64,
+    #[prost(string, tag = "13")]
+    application: String,
 }
 
 /// Writes what [`StoredLease`] reads.
@@ -54,6 +56,7 @@ pub(super) fn write(lease: &LeaseRecord, fields: &mut Fields<'_>) {
     fields.optional_number(10, lease.hold_until.map(|until| until.0));
     fields.number(11, lease.delay_ms);
     fields.number(12, lease.lease_ms);
+    fields.text(13, &lease.application);
 }
 
 impl StoredLease {
@@ -78,6 +81,7 @@ impl StoredLease {
             hold_until: self.hold_until.map(Timestamp),
             delay_ms: self.delay_ms,
             lease_ms: self.lease_ms,
+            application: self.application.into(),
         })
     }
 }

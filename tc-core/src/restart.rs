@@ -1,0 +1,65 @@
+//! What a restart leaves of the times that were to run out (GRACE).
+//!
+//! Records hold moments of the wall clock, and between two processes that may have jumped either
+//! way, or nobody may have led for hours. So what has begun before a start ends neither sooner
+//! than a grace after it, or its whole length if that is less, nor later than its whole length
+//! after it. Nothing of this is stored: the next start reckons anew from the same records.
+
+use crate::Timestamp;
+
+/// The start under which the coordinator decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Restart {
+    at: Timestamp,
+    grace_ms: u64,
+}
+
+impl Restart {
+    pub(crate) fn new(at: Timestamp, grace_ms: u64) -> Self {
+        Self { at, grace_ms }
+    }
+
+    /// When something happened that a record tells of: not after the start, whatever the clock
+    /// said then.
+    pub(crate) fn no_later(self, happened_at: Timestamp) -> Timestamp {
+        happened_at.min(self.at)
+    }
+
+    /// When something ends that began then and lasts so long.
+    pub(crate) fn end_of(self, began_at: Timestamp, length_ms: u64) -> Timestamp {
+        let earliest = self.at.after_ms(length_ms.min(self.grace_ms));
+        began_at.after_ms(length_ms).max(earliest)
+    }
+
+    /// Until when something is kept that ended then: so long in the time of this process, which
+    /// costs no more than the room that its number is limited by.
+    pub(crate) fn kept_until(self, ended_at: Timestamp, retention_ms: u64) -> Timestamp {
+        ended_at.max(self.at).after_ms(retention_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_begun_before_a_start_has_its_grace_and_no_more_than_its_length() {
+        let restart = Restart::new(Timestamp(1_000_000), 1_000);
+        let end = |began_at, length_ms| {
+            restart.end_of(restart.no_later(Timestamp(began_at)), length_ms).0 - 1_000_000
+        };
+        assert_eq!(end(999_900, 300), 300, "a short one begins anew");
+        assert_eq!(end(999_900, 5_000), 4_900, "a long one goes on");
+        assert_eq!(end(999_000, 1_500), 1_000, "with the grace at least");
+        assert_eq!(end(0, 5_000), 1_000, "however far the clock has jumped");
+        assert_eq!(end(9_000_000, 5_000), 5_000, "or was set back");
+    }
+
+    #[test]
+    fn what_begins_after_a_start_knows_nothing_of_it() {
+        let restart = Restart::new(Timestamp(1_000_000), 1_000);
+        assert_eq!(restart.end_of(Timestamp(1_000_000), 7), Timestamp(1_000_007));
+        assert_eq!(restart.end_of(Timestamp(1_000_001), 7), Timestamp(1_000_008));
+        assert_eq!(restart.kept_until(Timestamp(1_000_001), 7), Timestamp(1_000_008));
+    }
+}

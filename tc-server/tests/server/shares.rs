@@ -1,0 +1,100 @@
+//! One client against all: what it may have, and what becomes of it when it has gone.
+
+use std::time::Duration;
+
+use handfast_core::Limits;
+use handfast_proto::v1 as wire;
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+use handfast_server::embedded::{RunningServer, Server};
+use tokio::time::timeout;
+use tonic::Code;
+use wire::GlobalStatus;
+
+use crate::common::{self, Client, begin};
+
+/// Longer than any answer takes, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Room for ten globals: six for one connection, eight for one application.
+async fn start(client_grace_ms: u64) -> RunningServer {
+    let limits = Limits { globals_max: 10, client_grace_ms, ..Limits::default() };
+    Server::builder().limits(limits).start().await.unwrap()
+}
+
+fn begin_of(application: &str) -> wire::BeginRequest {
+    let (application, name) = (application.to_owned(), "leak".to_owned());
+    wire::BeginRequest { application, name, timeout_ms: 24 * 60 * 60 * 1_000 }
+}
+
+/// Begins until it is refused; the code of the refusal.
+async fn leak(client: &mut Client) -> (Vec<String>, String) {
+    let mut begun = Vec::new();
+    loop {
+        match client.ask(Ask::Begin(begin_of("leaky"))).await {
+            Answer::Begin(reply) => begun.push(reply.xid),
+            Answer::Rejected(why) => return (begun, why.code),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
+    let answer = client.ask(Ask::GetStatus(wire::GetStatusRequest { xid: xid.to_owned() })).await;
+    let Answer::GetStatus(reply) = answer else { panic!("{answer:?}") };
+    reply.status()
+}
+
+/// One client that leaked had locked all others out.
+#[tokio::test]
+async fn a_greedy_client_is_held_to_its_share_and_an_honest_one_gets_what_it_asks_for() {
+    let server = start(60_000).await;
+    let mut greedy = Client::connect(&server, "greedy", &[]).await;
+    let (begun, code) = leak(&mut greedy).await;
+    assert_eq!((begun.len(), code.as_str()), (6, "HF-TC-SHARE-REACHED"));
+    let mut another = Client::connect(&server, "greedy too", &[]).await;
+    let (begun, code) = leak(&mut another).await;
+    assert_eq!((begun.len(), code.as_str()), (2, "HF-TC-SHARE-REACHED"), "of the application");
+    let refused = common::unary(&server).await.begin(begin_of("leaky")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.metadata().get("handfast-code").unwrap(), "HF-TC-SHARE-REACHED");
+    let mut honest = Client::connect(&server, "honest", &[]).await;
+    for _ in 0..2 {
+        let answer = honest.ask(begin()).await;
+        assert!(matches!(answer, Answer::Begin(_)), "{answer:?}");
+    }
+    server.stop().await.unwrap();
+}
+
+/// What it had begun kept its places for a day.
+#[tokio::test]
+async fn what_a_greedy_client_has_begun_goes_when_it_has_gone() {
+    let server = start(1).await;
+    let mut greedy = Client::connect(&server, "greedy", &[]).await;
+    let (begun, _) = leak(&mut greedy).await;
+    let mut honest = Client::connect(&server, "honest", &[]).await;
+    for xid in &begun {
+        assert_eq!(status(&mut honest, xid).await, GlobalStatus::Active);
+    }
+    drop(greedy);
+    let gone = async {
+        for xid in &begun {
+            while status(&mut honest, xid).await != GlobalStatus::Unknown {}
+        }
+    };
+    timeout(PATIENCE, gone).await.unwrap();
+    server.stop().await.unwrap();
+}
+
+/// A cut in the network is not the end of a process.
+#[tokio::test]
+async fn a_client_that_reconnects_finds_what_it_has_begun() {
+    let server = start(60_000).await;
+    let mut first = Client::connect(&server, "a", &[]).await;
+    let xid = first.begin().await;
+    drop(first);
+    let mut again = Client::connect(&server, "a", &[]).await;
+    assert_eq!(status(&mut again, &xid).await, GlobalStatus::Active);
+    again.register(&xid, 1, "1").await;
+    server.stop().await.unwrap();
+}
