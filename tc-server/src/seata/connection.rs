@@ -37,6 +37,7 @@ use super::outbox::{Addressee, Outbox};
 use super::pending::{Ending, Pending};
 use super::phase_two::Sink;
 use super::request::{Step, ended, step_of};
+use super::undo_logs::Listed;
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
 
@@ -96,7 +97,7 @@ struct Connection {
     peer: SocketAddr,
     outbox: Outbox,
     client: Arc<Mutex<Arc<Client>>>,
-    seat: Option<Seat>,
+    seat: Option<(Seat, Listed)>,
     pending: Pending,
     /// What has a task of its own. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
@@ -277,7 +278,7 @@ impl Connection {
             return Registered::refused(SERVER_VERSION, &reason);
         };
         self.sit_down();
-        if let Some(seat) = &self.seat {
+        if let Some((seat, _)) = &self.seat {
             seat.register(resources);
         }
         Registered::accepted(SERVER_VERSION)
@@ -292,7 +293,9 @@ impl Connection {
                 outbox: self.outbox.clone(),
                 client: Arc::clone(&self.client),
             });
-            self.seat = Some(self.front.shared.dispatcher.connect(process, sink));
+            let seat = self.front.shared.dispatcher.connect(process, sink);
+            let listed = Listed::add(&self.front, &self.client, &self.outbox);
+            self.seat = Some((seat, listed));
         }
     }
 
