@@ -102,6 +102,7 @@ struct Core {
 
 /// What every request names again.
 struct Names {
+    process: Arc<str>,
     application: Arc<str>,
     transaction: Arc<str>,
     resource: Arc<str>,
@@ -119,6 +120,7 @@ impl Core {
         };
         let loaded = Coordinator::load(Epoch(1), "127.0.0.1:7091".into(), limits, Vec::new());
         let names = Names {
+            process: "5b9f7c1e-1f5c-4a3f-9d0e-2a6b6f0f4c11".into(),
             application: "handfast-bench".into(),
             transaction: "place-order".into(),
             resource: "postgres:7312456789012345678/shop/5f0c9ad2e1b34a6f".into(),
@@ -193,6 +195,7 @@ impl Core {
             mode: Mode::At,
             rows: vec![row],
             application_data: Box::default(),
+            registered_by: Some(self.names.process.clone()),
         }
     }
 

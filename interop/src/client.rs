@@ -80,6 +80,8 @@ impl fmt::Display for Client {
 /// What a service is told at its start.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
+    /// Whose process it is.
+    pub(crate) application: &'a str,
     /// Where its settings go.
     pub(crate) folder: &'a Path,
     /// Where it finds the coordinator, if it has a list.

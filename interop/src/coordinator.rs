@@ -18,6 +18,9 @@ const SETTINGS: &[&str] = &[
     "dispatch.retry_delay_ms_min=50",
     "dispatch.retry_delay_ms_max=500",
     "dispatch.answer_timeout_ms=5000",
+    // Once a day is not soon enough for anybody who waits for it.
+    "seata.undo_log_delay_ms=1000",
+    "seata.undo_log_period_ms=1000",
 ];
 
 /// How long one question of the admin API may take.
@@ -85,6 +88,11 @@ impl Coordinator {
             ensure!(!process.has_ended()?, "the coordinator ended, see {}", self.log.display());
             Ok(self.is_ready())
         })
+    }
+
+    /// A global as operators see it.
+    pub(crate) fn transaction(&self, xid: &str) -> Result<String> {
+        self.ask(&format!("/api/v1/transactions/{xid}"))
     }
 
     /// Not ready is also who does not answer yet.

@@ -28,6 +28,10 @@ const MISSING: &[&str] = &[
     "xa commit",
     "xa rollback",
     "xa timeout",
+    "xa four-services",
+    "xa two-replicas",
+    // It cannot read that it is to delete them.
+    "at old-undo-logs",
     // On a connection made again it registers as a TM, and not its resources: nobody can ask it.
     "at killed-before-rollback",
     "at killed-before-commit",
@@ -59,7 +63,8 @@ impl Go {
     pub(crate) fn service(self, wanted: &Wanted<'_>) -> Result<Command> {
         fs::create_dir_all(wanted.folder)?;
         let settings = wanted.folder.join("seatago.yml");
-        fs::write(&settings, SETTINGS.replace("{address}", &wanted.coordinator.to_string()))?;
+        let text = SETTINGS.replace("{address}", &wanted.coordinator.to_string());
+        fs::write(&settings, text.replace("{application}", wanted.application))?;
         let mut worker = Command::new(self.worker()?);
         worker.env("SEATA_GO_CONFIG_PATH", settings).arg(wanted.database.dsn(wanted.name));
         Ok(worker)
@@ -73,7 +78,7 @@ impl Go {
 /// As the client's sample has it.
 const SETTINGS: &str = r"seata:
   enabled: true
-  application-id: shop
+  application-id: {application}
   tx-service-group: default_tx_group
   enable-auto-data-source-proxy: true
   data-source-proxy-mode: AT

@@ -69,7 +69,7 @@ impl Java {
         java.args(["-Xmx256m", "-Xss512k", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         java.arg("-cp").arg(env::join_paths(path)?).arg("handfast.interop.Worker");
         let jdbc = wanted.database.jdbc(wanted.name);
-        java.args(["shop", &jdbc.url, &jdbc.url_for_xa, USER, USER]);
+        java.args([wanted.application, &jdbc.url, &jdbc.url_for_xa, USER, USER]);
         Ok(java)
     }
 

@@ -15,6 +15,9 @@ use crate::line::Line;
 use crate::service::{Actor, Service};
 use crate::wait::{same, until, until_same};
 
+/// What the services of the stage belong to, unless it is said otherwise.
+const APPLICATION: &str = "shop";
+
 /// What every row of the stock begins with.
 pub(crate) const AMOUNT: i64 = 1000;
 
@@ -52,7 +55,7 @@ impl Stage {
         let start = |service: &str, address| {
             let place = folder.path().join(service);
             let found = [address, coordinator.registry()];
-            start_service(client, way, database, name, &place, found)
+            start_service(client, way, database, name, APPLICATION, &place, found)
         };
         let desk = start("desk", coordinator.address())?;
         let shop = start("shop", line.address())?;
@@ -92,10 +95,16 @@ impl Stage {
 
     /// One more process of the shop's application and resources.
     pub(crate) fn second_shop(&self) -> Result<Service> {
+        self.service_of(APPLICATION)
+    }
+
+    /// A process of another application, on the shop's database.
+    pub(crate) fn service_of(&self, application: &str) -> Result<Service> {
         let number = self.service_last.fetch_add(1, Ordering::Relaxed);
-        let place = self.folder.path().join(format!("shop-{number}"));
+        let place = self.folder.path().join(format!("{application}-{number}"));
         let found = [self.coordinator.address(), self.coordinator.registry()];
-        start_service(self.client, self.way, &self.database, &self.name, &place, found)
+        let (client, way, name) = (self.client, self.way, &self.name);
+        start_service(client, way, &self.database, name, application, &place, found)
     }
 
     /// What lies between the shop and the coordinator.
@@ -169,9 +178,10 @@ fn start_service(
     way: Way,
     database: &Database,
     name: &str,
+    application: &str,
     folder: &Path,
     [coordinator, registry]: [SocketAddr; 2],
 ) -> Result<Service> {
-    let wanted = Wanted { folder, coordinator, registry, way, database, name };
+    let wanted = Wanted { application, folder, coordinator, registry, way, database, name };
     Service::start(client.service(&wanted)?, &folder.with_extension("log"))
 }

@@ -286,6 +286,7 @@ async fn a_guard_row_keeps_a_late_undo_row_out<DB: TestDatabase>() {
         mode: Mode::At,
         rows: Vec::new(),
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
     let what = What::RegisterBranch { xid: number(&xid), branch, wait };

@@ -19,6 +19,7 @@ pub(crate) struct Branch {
     pub(crate) mode: Mode,
     pub(crate) stage: Stage,
     pub(crate) resource: Name,
+    pub(crate) registered_by: Option<Name>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
     /// Of a finished branch.
@@ -76,6 +77,11 @@ impl Branch {
         self.rare.as_ref().map(|rare| rare.application_data.clone()).unwrap_or_default()
     }
 
+    /// The process that registered it, where that is known.
+    pub(crate) fn registered_by(&self) -> Option<Arc<str>> {
+        self.registered_by.as_deref().cloned()
+    }
+
     pub(crate) fn resolution(&self) -> Option<Resolution> {
         match self.stage {
             Stage::Resolved(resolution) => Some(resolution),
@@ -115,6 +121,7 @@ impl Branch {
             state: self.state(),
             attempts: self.attempts(),
             last_failure: self.rare.as_ref().and_then(|rare| rare.last_failure.clone()),
+            registered_by: self.registered_by(),
         }
     }
 
@@ -144,7 +151,11 @@ impl Branch {
     }
 
     /// The branch of a record, without its rows: the caller takes their locks.
-    pub(crate) fn restore(resource: Name, record: BranchRecord) -> Self {
+    pub(crate) fn restore(
+        resource: Name,
+        registered_by: Option<Name>,
+        record: BranchRecord,
+    ) -> Self {
         let BranchRecord { application_data, attempts, last_failure, .. } = record;
         let finished_at = match record.state {
             BranchState::Finished(at) => at,
@@ -169,6 +180,7 @@ impl Branch {
             mode: record.mode,
             stage,
             resource,
+            registered_by,
             token: record.token,
             registered_at: record.registered_at,
             finished_at,

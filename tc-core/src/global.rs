@@ -194,6 +194,7 @@ impl Global {
             application_data: branch.application_data(),
             attempts: branch.attempts(),
             step: None,
+            registered_by: branch.registered_by(),
         })
     }
 }

@@ -43,6 +43,7 @@
 //!     mode: Mode::At,
 //!     rows: vec![row],
 //!     application_data: Box::default(),
+//!     registered_by: Some("0f9c".into()),
 //! };
 //! let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
 //! let registered = ask(2, What::RegisterBranch { xid, branch, wait });

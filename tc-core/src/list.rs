@@ -3,14 +3,16 @@
 //! A call looks at no more than it is told to, whatever passes: whoever lists what is rare asks
 //! again where the last call stopped, and lets others ask in between (BOUNDED).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::coordinator::Coordinator;
-use crate::global::Global;
+use crate::global::{Global, Phase};
 use crate::lock::{Holder, LockId};
 use crate::name::Space;
 use crate::outcome::StatusKind;
 use crate::record::GlobalRecord;
+use crate::request::Mode;
 use crate::saga::SagaRecord;
 use crate::view::{GlobalSummary, LockView};
 use crate::{Timestamp, Xid};
@@ -124,6 +126,29 @@ impl Coordinator {
             (at, listed.map(|lock| self.lock_view(lock)))
         });
         page(entries, after, bounds)
+    }
+
+    /// The resources on which unfinished globals that may yet be rolled back have branches of a
+    /// mode that have not ended, of the globals that began before a point in time. Looks at no more
+    /// than so many globals from an XID on.
+    #[must_use]
+    pub fn resources_to_undo(
+        &self,
+        mode: Mode,
+        begun_before: Timestamp,
+        from: Xid,
+        scanned_max: usize,
+    ) -> Page<Arc<str>, Xid> {
+        let mut globals = self.globals.oldest_from(from);
+        let scanned = globals.by_ref().take(scanned_max.max(1));
+        let may_be_undone = scanned
+            .filter(|global| global.begun_at < begun_before && global.phase != Phase::Committing);
+        let branches = may_be_undone.flat_map(|global| &global.branches);
+        let to_undo = branches.filter(|branch| branch.mode == mode && !branch.is_finished());
+        let resources: BTreeSet<Arc<str>> =
+            to_undo.map(|branch| branch.resource.as_ref().clone()).collect();
+        let next = globals.next().map(|global| global.xid);
+        Page { items: resources.into_iter().collect(), next }
     }
 
     fn one_lock(

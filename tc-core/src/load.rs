@@ -194,7 +194,8 @@ impl Coordinator {
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;
         let refused = matches!(record.state, BranchState::Refused(..));
-        let mut branch = Branch::restore(resource, record);
+        let registered_by = record.registered_by.as_ref().map(|process| self.names.name(process));
+        let mut branch = Branch::restore(resource, registered_by, record);
         for row in rows {
             let space = self.names.space(&branch.resource, &row.table);
             let lock = self.locks.find_or_insert(&space, &row.key);

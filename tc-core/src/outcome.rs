@@ -92,6 +92,8 @@ pub struct PhaseTwoCall {
     pub attempts: u32,
     /// Of a step of a saga: `Commit` calls its action, `RollBack` its compensation.
     pub step: Option<Arc<StepCall>>,
+    /// The process that registered the branch, where that is known: the one to ask first.
+    pub registered_by: Option<Arc<str>>,
 }
 
 /// What a participant is asked before a commit.
@@ -111,6 +113,8 @@ pub struct VoteCall {
     pub question: Question,
     /// As registered.
     pub application_data: Box<[u8]>,
+    /// The process that registered the branch, where that is known: the one to ask first.
+    pub registered_by: Option<Arc<str>>,
 }
 
 /// The answer to a request.

@@ -137,6 +137,8 @@ pub struct BranchRecord {
     pub attempts: u32,
     /// When the last attempt failed and why.
     pub last_failure: Option<(Timestamp, Arc<str>)>,
+    /// The process that registered it; `None` where that is not known, as in old records.
+    pub registered_by: Option<Arc<str>>,
 }
 
 /// Where a branch stands.

@@ -27,8 +27,10 @@ impl Coordinator {
         wait: LockWait,
         out: &mut Outcome,
     ) -> Answer {
-        let NewBranch { id, resource, mode, rows, application_data } = branch;
-        let joining = Joining { id, resource: self.names.name(&resource), mode, application_data };
+        let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
+        let resource = self.names.name(&resource);
+        let registered_by = registered_by.map(|process| self.names.name(&process));
+        let joining = Joining { id, resource, mode, application_data, registered_by };
         self.admit(xid, &joining)?;
         let rows = self.distinct_rows(rows)?;
         let wanted = self.wanted_rows(now, Some(xid), &joining.resource, &rows)?;
@@ -252,6 +254,7 @@ fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {
         mode: joining.mode,
         stage: Stage::Registered,
         resource: joining.resource,
+        registered_by: joining.registered_by,
         token: FencingToken::default(),
         registered_at: now,
         finished_at: Timestamp(0),

@@ -212,6 +212,9 @@ pub struct NewBranch {
     pub rows: Vec<RowLock>,
     /// Handed back in phase two, unless a report brings other data.
     pub application_data: Box<[u8]>,
+    /// The process that registers it, which is asked first in phase two. It may be known for longer
+    /// than any of its connections. The shell has bounded its length.
+    pub registered_by: Option<Arc<str>>,
 }
 
 /// How a branch takes part.

@@ -194,6 +194,7 @@ impl Coordinator {
             mode: branch.mode,
             question,
             application_data: branch.application_data(),
+            registered_by: branch.registered_by(),
         };
         out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
     }

@@ -59,6 +59,7 @@ pub(crate) struct Joining {
     pub(crate) resource: Name,
     pub(crate) mode: Mode,
     pub(crate) application_data: Box<[u8]>,
+    pub(crate) registered_by: Option<Name>,
 }
 
 pub(crate) type WantedRows = SmallVec<[WantedRow; 2]>;

@@ -116,6 +116,7 @@ fn register(coordinator: &mut Coordinator, xid: Xid, id: u64, rows: Vec<RowLock>
         mode: Mode::At,
         rows,
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
     let reply = ask(coordinator, What::RegisterBranch { xid, branch, wait });

@@ -145,5 +145,6 @@ fn branch(xid: Xid, sequence: u32, state: BranchState) -> Record {
         state,
         attempts: 0,
         last_failure: None,
+        registered_by: None,
     })
 }

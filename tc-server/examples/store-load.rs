@@ -209,6 +209,7 @@ fn branch(pair: u64) -> Record {
         state: BranchState::Registered,
         attempts: 0,
         last_failure: None,
+        registered_by: None,
     })
 }
 

@@ -7,19 +7,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use handfast_core::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::millis;
 use crate::store::SEGMENT_BYTES;
-use crate::{dispatch, engine, grpc, over_http, seata};
+use crate::{dispatch, engine, grpc, over_http};
 
 mod layers;
+mod seata;
 mod validate;
 
 pub use layers::{ConfigError, ENVIRONMENT_PREFIX, Given, Problem, Source, environment_name, keys};
+pub use seata::SeataConfig;
 
 /// The whole configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,42 +106,6 @@ pub struct GrpcConfig {
     /// milliseconds; then it is let go. Too short: clients over a slow network cannot connect. Too
     /// long: clients that say nothing keep the others out.
     pub silence_timeout_ms: u64,
-}
-
-/// The port for clients of Apache Seata.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SeataConfig {
-    /// Whether there is such a port.
-    pub enabled: bool,
-    /// Where it listens. Port 0 takes a free one. The protocol knows neither encryption nor tokens:
-    /// whoever reaches the port can begin and end transactions.
-    pub listen: SocketAddr,
-    /// Connections at a time; a further one is closed at once. Too few: clients cannot connect. Too
-    /// many: the process runs out of file descriptors, which the store needs too.
-    pub connections_max: usize,
-    /// How long a client may take from one frame to the next, in milliseconds; then it is let go.
-    /// Under 15000: clients that have nothing to say are let go between their heartbeats. Too long:
-    /// dead ones keep their places.
-    pub silence_timeout_ms: u64,
-    /// The longest frame, and the longest body after decompression. Too small: branches with many
-    /// rows cannot register. Too large: a few bad clients fill the memory.
-    pub frame_bytes_max: usize,
-    /// Requests of one connection that may be under way; the next one then waits neither for a lock
-    /// nor for phase two, and nothing else is read before it is answered. Too few: a busy client is
-    /// told of conflicts, and that phase two takes longer. Too many: a bad one fills the memory.
-    pub requests_max: usize,
-    /// Frames queued for one connection. Too small: a client that is slow for a moment is cut off.
-    /// Too large: one that stopped reading fills the memory.
-    pub queue_frames_max: usize,
-    /// How long a request that meets a lock waits in the queue before it is told of a conflict, in
-    /// milliseconds. Too short: clients poll. Too long: they hold rows of their databases
-    /// meanwhile.
-    pub lock_wait_ms: u64,
-    /// How long the answer to a decision waits for phase two, in milliseconds. Too short: whoever
-    /// goes on after a commit may find branches of TCC and XA uncommitted. At 30000 and more:
-    /// clients do not wait for the answer.
-    pub phase_two_wait_ms: u64,
 }
 
 /// REST, health and metrics.
@@ -331,42 +296,6 @@ impl Default for AdminConfig {
             page_items_max: 1_000,
             connections_max: 256,
             silence_timeout_ms: 60_000,
-        }
-    }
-}
-
-impl Default for SeataConfig {
-    fn default() -> Self {
-        let settings = seata::Settings::default();
-        Self {
-            enabled: false,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8091)),
-            connections_max: 8_192,
-            silence_timeout_ms: millis(settings.silence_limit),
-            frame_bytes_max: settings.limits.frame_bytes_max,
-            requests_max: settings.requests_max,
-            queue_frames_max: settings.queue_frames_max,
-            lock_wait_ms: millis(settings.lock_wait),
-            phase_two_wait_ms: millis(settings.phase_two_wait),
-        }
-    }
-}
-
-impl From<&SeataConfig> for seata::Settings {
-    fn from(config: &SeataConfig) -> Self {
-        let limits = handfast_seata_wire::Limits {
-            frame_bytes_max: config.frame_bytes_max,
-            body_bytes_max: config.frame_bytes_max,
-            ..handfast_seata_wire::Limits::default()
-        };
-        Self {
-            limits,
-            silence_limit: Duration::from_millis(config.silence_timeout_ms),
-            requests_max: config.requests_max,
-            queue_frames_max: config.queue_frames_max,
-            lock_wait: Duration::from_millis(config.lock_wait_ms),
-            phase_two_wait: Duration::from_millis(config.phase_two_wait_ms),
-            ..Self::default()
         }
     }
 }

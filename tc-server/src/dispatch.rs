@@ -9,6 +9,9 @@
 mod backoff;
 mod call;
 mod lane;
+mod owner;
+mod pending;
+mod pick;
 mod queue;
 mod shell;
 

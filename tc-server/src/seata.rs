@@ -18,6 +18,8 @@ mod resource;
 mod rows;
 mod status;
 mod uncalled;
+mod undo_logs;
+mod unknown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,8 @@ use crate::engine::EngineHandle;
 use crate::presence::Presence;
 use calls::Calls;
 pub(crate) use uncalled::Uncalled;
+use undo_logs::Clients;
+use unknown::Unknown;
 
 /// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
 /// in a way that is not served.
@@ -56,6 +60,21 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// How long the answer to a decision waits for phase two.
     pub phase_two_wait: Duration,
+    /// How long, at least, an XA branch that no database knows is asked for again.
+    pub xa_unknown_wait: Duration,
+    /// When old undo logs are deleted.
+    pub undo_logs: UndoLogs,
+}
+
+/// When undo logs that nobody has deleted are.
+#[derive(Clone, Debug)]
+pub struct UndoLogs {
+    /// How old they are then, in days.
+    pub save_days: u16,
+    /// How long after the start for the first time.
+    pub delay: Duration,
+    /// How long from one time to the next; never if it is zero.
+    pub period: Duration,
 }
 
 impl Default for Settings {
@@ -69,6 +88,12 @@ impl Default for Settings {
             rows_max: Limits::default().rows_per_request_max,
             lock_wait: Duration::from_millis(100),
             phase_two_wait: Duration::from_secs(10),
+            xa_unknown_wait: Duration::from_secs(60),
+            undo_logs: UndoLogs {
+                save_days: 7,
+                delay: Duration::from_secs(180),
+                period: Duration::from_secs(86_400),
+            },
         }
     }
 }
@@ -85,6 +110,8 @@ struct Shared {
     engine: EngineHandle,
     dispatcher: Dispatcher,
     calls: Calls,
+    unknown: Unknown,
+    clients: Clients,
     settings: Settings,
     /// Since when clients can register.
     since: Timestamp,
@@ -95,8 +122,10 @@ impl Front {
     #[must_use]
     pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
         let since = dispatcher.now();
-        let (presence, calls) = (Presence::new(engine.clone()), Calls::default());
-        let shared = Shared { presence, engine, dispatcher, calls, settings, since };
+        let (calls, unknown, clients) = Default::default();
+        let presence = Presence::new(engine.clone());
+        let shared =
+            Shared { presence, engine, dispatcher, calls, unknown, clients, settings, since };
         Self { shared: Arc::new(shared) }
     }
 
@@ -104,8 +133,11 @@ impl Front {
     /// has written what is queued for it.
     pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
         let mut connections = JoinSet::new();
+        let deleting = self.delete_undo_logs();
+        tokio::pin!(deleting);
         loop {
             tokio::select! {
+                never = &mut deleting => match never {},
                 (io, peer) = acceptor.accept() => {
                     connections.spawn(connection::converse(self.clone(), io, peer, stop.clone()));
                 }

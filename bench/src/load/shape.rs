@@ -99,6 +99,7 @@ impl Shape {
                 holding: v1::Holding::Nothing.into(),
             }),
             application_data: Vec::new(),
+            client_id: String::new(),
         }
     }
 

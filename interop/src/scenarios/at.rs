@@ -78,3 +78,19 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
     same("the amount", &stage.amount(row)?, &AMOUNT)?;
     stage.until_no_undo_rows(&xid)
 }
+
+/// Left by a process that was killed before it deleted it: another one does, when it is old.
+pub(super) fn old_undo_logs(stage: &Stage) -> Result<()> {
+    // Nobody has the database as a resource before it is used.
+    commit(stage)?;
+    let branch = stage.new_id();
+    for (xid, day) in [("old", "2020-01-01"), ("new", "2999-01-01")] {
+        stage.plain(&format!(
+            "insert into undo_log \
+             (branch_id, xid, context, rollback_info, log_status, log_created, log_modified) \
+             values ({branch}, '{xid}', '', '', 0, '{day} 00:00:00', '{day} 00:00:00')"
+        ))?;
+    }
+    stage.until_no_undo_rows("old")?;
+    same("what is young", &stage.undo_rows("new")?, &"1".to_owned())
+}

@@ -78,6 +78,7 @@ pub(crate) const ALL: &[Scenario] = &[
     more(Mode::At, "lock-conflict-of-open-transaction", locks::conflict_of_open_transaction),
     core(Mode::At, "global-lock-read", locks::read_under_global_lock),
     core(Mode::At, "two-processes", at::two_processes),
+    core(Mode::At, "old-undo-logs", at::old_undo_logs),
     more(Mode::At, "64-clients", many::clients),
     basic(Mode::Tcc, "commit", tcc::commit),
     basic(Mode::Tcc, "rollback", tcc::roll_back),
@@ -92,4 +93,6 @@ pub(crate) const ALL: &[Scenario] = &[
     core(Mode::Xa, "commit", xa::commit),
     core(Mode::Xa, "rollback", xa::roll_back),
     more(Mode::Xa, "timeout", xa::timeout),
+    core(Mode::Xa, "four-services", xa::four_services),
+    core(Mode::Xa, "two-replicas", xa::two_replicas),
 ];

@@ -2,8 +2,13 @@
 
 use anyhow::{Result, ensure};
 
+use crate::service::Service;
 use crate::stage::{AMOUNT, Stage, take_one};
 use crate::wait::same;
+
+/// How often several processes play together: asked in turn, one of them would have been first by
+/// luck.
+const ROUNDS: usize = 4;
 
 /// Seen by nobody before the commit, and by everybody when the client is told of it.
 pub(super) fn commit(stage: &Stage) -> Result<()> {
@@ -40,4 +45,55 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
     ensure!(buyer.tell("commit")? != "Committed", "told that it committed");
     stage.plain(&take_one(row))?;
     same("the amount", &stage.amount(row)?, &(AMOUNT - 1))
+}
+
+/// Each with a branch of every global, on one database, where no process can end what another has
+/// prepared.
+pub(super) fn four_services(stage: &Stage) -> Result<()> {
+    let services = ["business", "order", "storage", "account"]
+        .map(|application| stage.service_of(application))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    let services: Vec<&Service> = services.iter().collect();
+    (0..ROUNDS).try_for_each(|_| end_together(stage, &services))
+}
+
+/// Two processes of one application, and what one of them leaves when it is killed.
+pub(super) fn two_replicas(stage: &Stage) -> Result<()> {
+    let second = stage.second_shop()?;
+    (0..ROUNDS).try_for_each(|_| end_together(stage, &[stage.shop(), &second]))?;
+    let row = stage.new_row()?;
+    let (desk, buyer) = (stage.desk(), second.actor());
+    let xid = desk.begin(120_000)?;
+    buyer.join(&xid)?;
+    buyer.tell(&format!("xa {}", take_one(row)))?;
+    second.kill()?;
+    desk.tell("commit")?;
+    stage.until_status(&xid, "Committed")?;
+    same("the amount", &stage.amount(row)?, &(AMOUNT - 1))
+}
+
+/// A commit and a rollback with a branch in each service. None of them is asked about a branch that
+/// another one has.
+fn end_together(stage: &Stage, services: &[&Service]) -> Result<()> {
+    for (end, told, left) in
+        [("commit", "Committed", AMOUNT - 1), ("rollback", "RollbackDone", AMOUNT)]
+    {
+        let rows = services.iter().map(|_| stage.new_row()).collect::<Result<Vec<_>>>()?;
+        let desk = stage.desk();
+        let xid = desk.begin(120_000)?;
+        for (service, row) in services.iter().zip(&rows) {
+            let buyer = service.actor();
+            buyer.join(&xid)?;
+            buyer.tell(&format!("xa {}", take_one(*row)))?;
+        }
+        same("the end", &desk.tell(end)?, &told.to_owned())?;
+        for row in rows {
+            same("the amount", &stage.amount(row)?, &left)?;
+        }
+        let seen = stage.coordinator().transaction(&xid)?;
+        let attempts = seen.matches("\"attempts\":0").count();
+        ensure!(attempts == services.len(), "a branch was offered to others: {seen}");
+    }
+    Ok(())
 }

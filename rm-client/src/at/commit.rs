@@ -339,6 +339,8 @@ pub(super) fn registration<DB: Backend>(
         rows: rows.to_wire(),
         wait: Some(lock_wait(wait, holding)),
         application_data: Vec::new(),
+        // The stream's own.
+        client_id: String::new(),
     }
 }
 

@@ -143,6 +143,7 @@ impl<T: Tcc> Shared<T> {
             rows: Vec::new(),
             wait: None,
             application_data,
+            client_id: String::new(),
         };
         self.coordinator.register_branch(request).await.map(drop)
     }

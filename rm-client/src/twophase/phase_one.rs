@@ -69,6 +69,7 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
             rows: Vec::new(),
             wait: None,
             application_data: Note::of(name, number).to_bytes(),
+            client_id: String::new(),
         };
         let Err(error) = self.shared.coordinator.register_branch(request).await else {
             return Ok(());

@@ -92,7 +92,7 @@ impl Load {
     }
 
     fn branch(&mut self, id: BranchId) -> NewBranch {
-        let [.., resource, table] = self.names.clone();
+        let [process, _, resource, table] = self.names.clone();
         let first = self.rows;
         self.rows += self.shape.rows_per_branch;
         let row = |number: u64| RowLock {
@@ -101,7 +101,14 @@ impl Load {
             mode: LockMode::Exclusive,
         };
         let rows = (first..self.rows).map(row).collect();
-        NewBranch { id, resource, mode: Mode::At, rows, application_data: Box::default() }
+        NewBranch {
+            id,
+            resource,
+            mode: Mode::At,
+            rows,
+            application_data: Box::default(),
+            registered_by: Some(process),
+        }
     }
 }
 

@@ -126,6 +126,7 @@ impl Desk {
             mode: Mode::At,
             rows: rows(keys, mode),
             application_data: [].into(),
+            registered_by: None,
         };
         let wait = LockWait { timeout_ms, holding: Holding::Nothing };
         let answer = self.ask(What::RegisterBranch { xid, branch, wait });

@@ -247,6 +247,8 @@ impl SagaRecord {
             application_data: (*definition.input).into(),
             attempts: record.attempts,
             step: Some(Arc::new(self.step_call(step, definition, decision))),
+            // The coordinator begins steps itself.
+            registered_by: None,
         })
     }
 

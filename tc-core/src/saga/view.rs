@@ -69,6 +69,7 @@ impl SagaRecord {
             state: branch_state(step),
             attempts: step.attempts,
             last_failure: step.last_failure.clone(),
+            registered_by: None,
         }
     }
 }

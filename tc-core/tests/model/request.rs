@@ -61,6 +61,7 @@ impl GlobalPlan {
             mode: Mode::At,
             rows: self.branches[branch].rows.iter().map(|&row| row_lock(row)).collect(),
             application_data: Box::default(),
+            registered_by: None,
         };
         let wait = LockWait { timeout_ms: WAIT_MS, holding: self.holding };
         What::RegisterBranch { xid, branch, wait }

@@ -95,7 +95,9 @@ fn register(xid: Xid, id: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     let application_data = arguments.take_key("data").unwrap_or("").as_bytes().into();
     let wait = wait(arguments)?;
     let resource = arguments.next_pos().ok_or("on which resource?")?.into();
-    let branch = NewBranch { id, resource, mode, rows: rows(arguments)?, application_data };
+    let registered_by = arguments.take_key("by").map(Into::into);
+    let rows = rows(arguments)?;
+    let branch = NewBranch { id, resource, mode, rows, application_data, registered_by };
     Ok(What::RegisterBranch { xid, branch, wait })
 }
 

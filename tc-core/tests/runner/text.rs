@@ -51,6 +51,9 @@ pub(crate) fn call(call: &PhaseTwoCall) -> String {
     if !call.application_data.is_empty() {
         text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
     }
+    if let Some(process) = &call.registered_by {
+        text += &format!(", registered by {process}");
+    }
     text
 }
 
@@ -62,6 +65,9 @@ pub(crate) fn vote_call(call: &VoteCall) -> String {
     let mut text = format!("{}/{} on {}: {question}", call.xid, call.branch, call.resource);
     if !call.application_data.is_empty() {
         text += &format!(", data {}", String::from_utf8_lossy(&call.application_data));
+    }
+    if let Some(process) = &call.registered_by {
+        text += &format!(", registered by {process}");
     }
     text
 }

@@ -353,6 +353,8 @@ fn register(xid: Xid, id: u64, resource: usize, rows: Vec<RowLock>, wait: LockWa
         mode: if id.is_multiple_of(2) { Mode::TwoPhase } else { Mode::At },
         rows,
         application_data: Box::default(),
+        // Some are known by it, and some are not.
+        registered_by: id.is_multiple_of(3).then(|| format!("process {}", id % 5).into()),
     };
     What::RegisterBranch { xid, branch, wait }
 }

@@ -27,6 +27,20 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
+/// The question of Seata Server's probes
+///
+/// Says `ok` when the coordinator leads and takes requests, and `not_ok` otherwise, with status 200
+/// in either case, as Seata Server does. Probes that go by the status ask `/livez` and `/readyz`.
+#[utoipa::path(
+    get,
+    path = "/health",
+    tag = "overview",
+    responses((status = OK, body = String, content_type = "text/plain"))
+)]
+pub(super) async fn of_seata(State(state): State<AdminState>) -> &'static str {
+    if state.readiness().is_ready() { "ok" } else { "not_ok" }
+}
+
 /// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs or
 /// its queue is full, and while the coordinator does not lead, the gauges of what it holds stay as
 /// they were last seen.

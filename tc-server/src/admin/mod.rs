@@ -47,12 +47,16 @@ struct ApiDocument;
 /// The OpenAPI document of the admin API.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    routes().into_openapi()
+    let mut document = routes().into_openapi();
+    document.merge(probes().into_openapi());
+    document
 }
 
 /// The whole admin port.
 pub fn router(state: AdminState) -> Router {
-    let (api, document) = routes().split_for_parts();
+    let (api, mut document) = routes().split_for_parts();
+    let (probe, probe_document) = probes().split_for_parts();
+    document.merge(probe_document);
     let document = Json(document);
     let body_bytes_max = state.config().body_bytes_max;
     let health = Router::new()
@@ -62,12 +66,18 @@ pub fn router(state: AdminState) -> Router {
     api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
         .route_layer(middleware::from_fn_with_state(state.clone(), foreign::keep_out))
         .merge(health)
+        .merge(probe)
         .merge(discovery::router())
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
         .layer(DefaultBodyLimit::max(body_bytes_max))
         .layer(middleware::from_fn_with_state(state.clone(), bounds::keep))
         .with_state(state)
+}
+
+/// What asks for no token, nor where it is asked from.
+fn probes() -> OpenApiRouter<AdminState> {
+    OpenApiRouter::new().routes(routes!(health::of_seata))
 }
 
 fn routes() -> OpenApiRouter<AdminState> {

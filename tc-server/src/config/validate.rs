@@ -46,6 +46,7 @@ impl Config {
             ("seata.frame_bytes_max", as_u64(self.seata.frame_bytes_max)),
             ("seata.requests_max", as_u64(self.seata.requests_max)),
             ("seata.queue_frames_max", as_u64(self.seata.queue_frames_max)),
+            ("seata.undo_log_save_days", u64::from(self.seata.undo_log_save_days)),
             ("limits.timeout_ms_default", limits.timeout_ms_default),
             ("limits.globals_max", as_u64(limits.globals_max)),
             ("limits.branches_per_global_max", as_u64(limits.branches_per_global_max)),
@@ -72,6 +73,9 @@ impl Config {
         ];
         if self.journal_segment_bytes < SEGMENT_BYTES_MIN {
             messages.push(format!("`journal_segment_bytes` must be at least {SEGMENT_BYTES_MIN}"));
+        }
+        if i16::try_from(self.seata.undo_log_save_days).is_err() {
+            messages.push(format!("`seata.undo_log_save_days` must be at most {}", i16::MAX));
         }
         if limits.events_per_global_max < 2 {
             messages.push("`limits.events_per_global_max` must be at least 2".to_owned());

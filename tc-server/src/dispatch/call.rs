@@ -50,6 +50,8 @@ pub struct Call {
     pub attempts: u32,
     /// Of a step of a saga.
     pub step: Option<Arc<StepCall>>,
+    /// The process that registered the branch, where that is known: the one to ask first.
+    pub registered_by: Option<Arc<str>>,
 }
 
 impl From<PhaseTwoCall> for Call {
@@ -64,6 +66,7 @@ impl From<PhaseTwoCall> for Call {
             application_data: call.application_data,
             attempts: call.attempts,
             step: call.step,
+            registered_by: call.registered_by,
         }
     }
 }
@@ -80,6 +83,7 @@ impl From<VoteCall> for Call {
             application_data: call.application_data,
             attempts: 0,
             step: None,
+            registered_by: call.registered_by,
         }
     }
 }

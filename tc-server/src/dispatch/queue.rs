@@ -4,58 +4,46 @@
 //! Each resource has a lane of its own, so a dead or slow service delays nobody else's calls. A
 //! call is due, delayed by back-off, or in flight with a process. Where no process has registered
 //! the resource its calls are parked: due, without a timer, until one registers.
+//!
+//! A call is for its owner, the process that registered the branch: on some databases no other can
+//! end a prepared branch. Another process is asked where the owner is not there, leaves a call
+//! unanswered, or has failed this one: then each of them is asked every other time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
 use super::lane::{CallKey, Lane, ResourceLoad};
+use super::owner::{ByName, lasting};
+use super::pending::{Addressee, Pending, Place, Then};
+use super::pick::Picked;
 use super::{Backoff, Settings};
 
 /// All calls that are owed and all processes that could carry them out.
 #[derive(Debug)]
 pub struct Queue {
-    settings: Settings,
+    pub(super) settings: Settings,
     backoff: Backoff,
-    calls: BTreeMap<CallKey, Pending>,
-    lanes: BTreeMap<ResourceKey, Lane>,
-    processes: BTreeMap<ProcessId, Process>,
+    pub(super) calls: BTreeMap<CallKey, Pending>,
+    pub(super) lanes: BTreeMap<ResourceKey, Lane>,
+    pub(super) processes: BTreeMap<ProcessId, Process>,
+    names: ByName,
     /// When delayed calls become due and calls in flight count as unanswered.
     timers: BTreeSet<(Timestamp, CallKey)>,
 }
 
-#[derive(Debug)]
-struct Pending {
-    call: Call,
-    place: Place,
-    failures: u32,
-    since: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    Due,
-    Delayed { until: Timestamp },
-    InFlight { process: ProcessId, until: Timestamp, then: Then },
-}
-
-/// What follows a failed attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    BackOff,
-    /// The call was changed while it was in flight: the answer is to the earlier one.
-    AskAgain,
-}
-
 #[derive(Debug, Default)]
-struct Process {
+pub(super) struct Process {
+    /// What owners of calls are found by.
+    name: Option<Arc<str>>,
     resources: BTreeSet<ResourceKey>,
-    in_flight: BTreeSet<CallKey>,
+    pub(super) in_flight: BTreeSet<CallKey>,
     /// It left a call unanswered and has answered none since: others are preferred.
-    silent: bool,
+    pub(super) silent: bool,
     /// How many calls it takes at a time, if fewer than others.
-    calls_max: Option<usize>,
+    pub(super) calls_max: Option<usize>,
 }
 
 impl Queue {
@@ -69,6 +57,7 @@ impl Queue {
             calls: BTreeMap::new(),
             lanes: BTreeMap::new(),
             processes: BTreeMap::new(),
+            names: ByName::default(),
             timers: BTreeSet::new(),
         }
     }
@@ -90,7 +79,7 @@ impl Queue {
     pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
         let call = call.into();
         let key = (call.xid, call.branch);
-        if self.calls.get(&key).is_some_and(|earlier| is_reversed(earlier.call.ask, call.ask)) {
+        if self.calls.get(&key).is_some_and(|earlier| earlier.is_reversed_by(&call)) {
             self.remove(key);
         }
         match self.calls.get_mut(&key) {
@@ -100,15 +89,14 @@ impl Queue {
                 }
                 *earlier = call;
             }
-            Some(pending) => {
-                pending.call = call;
+            Some(_) => {
+                // Out of the place of the earlier one, which may be another.
                 self.leave(key);
+                self.calls.entry(key).and_modify(|pending| pending.call = call);
                 self.enter_due(key);
             }
             None => {
-                let failures = call.attempts;
-                let pending = Pending { call, place: Place::Due, failures, since: now };
-                self.calls.insert(key, pending);
+                self.calls.insert(key, Pending::new(call, now));
                 self.enter_due(key);
             }
         }
@@ -131,6 +119,7 @@ impl Queue {
         self.processes.values_mut().for_each(|process| process.in_flight.clear());
         for lane in self.lanes.values_mut() {
             lane.due.clear();
+            lane.ownerless.clear();
             lane.delayed.clear();
             lane.in_flight = 0;
         }
@@ -140,8 +129,15 @@ impl Queue {
         }
     }
 
+    /// A process has connected, under the name that is stored with the branches it registers.
+    pub fn connected(&mut self, id: ProcessId, name: Arc<str>) {
+        self.names.add(id, &name);
+        self.processes.entry(id).or_default().name = Some(name);
+    }
+
     /// A process can do phase two of these resources: their delayed calls are due at once, and so
-    /// are those that a silent process has.
+    /// are those that a silent process has. Of those that wait for any process, because their owner
+    /// was not there, its own are for it.
     pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
         let resources: BTreeSet<ResourceKey> = resources.into_iter().collect();
         for resource in &resources {
@@ -151,6 +147,7 @@ impl Queue {
             }
             self.processes.entry(id).or_default().resources.insert(resource.clone());
             self.undelay(resource);
+            self.give_to_owner(resource, id);
         }
         self.take_from_silent(&resources, id);
     }
@@ -172,12 +169,15 @@ impl Queue {
     /// A process is no more: what it has not answered is due for others.
     pub fn gone(&mut self, id: ProcessId) {
         let Some(process) = self.processes.remove(&id) else { return };
+        process.name.into_iter().for_each(|name| self.names.remove(id, &name));
         for resource in &process.resources {
             let Some(lane) = self.lanes.get_mut(resource) else { continue };
             lane.processes.retain(|other| *other != id);
+            let due = lane.due_to(id);
             if lane.processes.is_empty() {
                 self.undelay(resource);
             }
+            self.take_back(due);
         }
         self.take_back(process.in_flight);
         self.lanes.retain(|_, lane| !lane.is_idle());
@@ -187,16 +187,26 @@ impl Queue {
     /// what it has not answered is due, and others are preferred. It is not given up, for the other
     /// connection may be the dead one, whose greeting was read late.
     pub fn doubt(&mut self, id: ProcessId) {
-        let Some(process) = self.processes.get_mut(&id) else { return };
-        process.silent = true;
-        let in_flight = process.in_flight.clone();
-        self.take_back(in_flight);
+        self.silence(id);
+        let in_flight = self.processes.get(&id).map(|process| process.in_flight.clone());
+        self.take_back(in_flight.into_iter().flatten());
+    }
+
+    /// The processes that have a resource and may have registered this branch of it: the one that
+    /// did if it is there, else those that may be it, and where that is not known, all. None: it is
+    /// gone.
+    #[must_use]
+    pub fn owners(&self, resource: &ResourceKey, registered_by: Option<&str>) -> Vec<ProcessId> {
+        match registered_by {
+            Some(owner) => self.names.owners(owner, |id| self.has(id, resource)).collect(),
+            None => self.lanes.get(resource).map_or_else(Vec::new, |it| it.processes.clone()),
+        }
     }
 
     /// The resource of a call that is owed.
     #[must_use]
     pub fn resource_of(&self, answer: &Answer) -> Option<ResourceKey> {
-        self.calls.get(&(answer.xid, answer.branch)).map(|pending| resource_of(&pending.call))
+        self.calls.get(&(answer.xid, answer.branch)).map(|pending| pending.call.resource.clone())
     }
 
     /// A call was answered, by this process or, where it is not told, by the one that has it. Gives
@@ -223,22 +233,14 @@ impl Queue {
                 return Some(now.0.saturating_sub(since.0));
             }
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
-            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff))
+            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff | Then::AskOwner))
                 if answer.ask != Ask::Finish(Decision::Commit) =>
             {
                 self.remove(key);
             }
             // A commit cannot be refused, so it is asked for again.
-            (
-                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
-                Some(Then::BackOff),
-            ) => self.back_off(now, key),
-            (
-                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
-                Some(Then::AskAgain),
-            ) => {
-                self.leave(key);
-                self.enter_due(key);
+            (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, Some(then)) => {
+                self.failed(now, key, then)
             }
         }
         None
@@ -257,7 +259,7 @@ impl Queue {
             let Some((_, key)) = self.timers.pop_first() else { return };
             match self.calls.get(&key).map(|pending| pending.place) {
                 Some(Place::InFlight { process, .. }) => self.unanswered(now, key, process),
-                Some(Place::Delayed { .. } | Place::Due) | None => {
+                Some(Place::Delayed { .. } | Place::Due { .. }) | None => {
                     self.leave(key);
                     self.enter_due(key);
                 }
@@ -295,14 +297,8 @@ impl Queue {
     }
 
     fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
-        // Only what it is given may cost a process its turn.
-        self.lanes.get(resource).filter(|lane| lane.has_due())?;
-        let (process, room) = self.pick(resource)?;
-        let lane = self.lanes.get(resource)?;
-        // Rollbacks before commits: their rows stay locked until they are done. What is decided
-        // before what is not.
-        let (ask, keys) = lane.due.iter().rev().find(|(_, keys)| !keys.is_empty())?;
-        let ask = *ask;
+        let Picked { turn, process, room } = self.pick(resource)?;
+        let keys = self.lanes.get(resource)?.due.get(&turn)?;
         let mut bytes = 0;
         let batch: Vec<CallKey> = keys
             .iter()
@@ -310,45 +306,49 @@ impl Queue {
             .take(room.min(self.settings.batch_branches_max))
             .take_while(|key| {
                 let first = bytes == 0;
-                bytes += bytes_of(&self.calls[key].call);
+                bytes += self.calls[key].bytes();
                 first || bytes <= self.settings.batch_bytes_max
             })
             .collect();
         let calls = batch.into_iter().map(|key| self.enter_flight(now, key, process)).collect();
-        Some(CallBatch { process, resource: resource.clone(), ask, calls })
-    }
-
-    /// The next process in turn that has room; silent ones only where all are silent.
-    fn pick(&mut self, resource: &ResourceKey) -> Option<(ProcessId, usize)> {
-        let lane = self.lanes.get_mut(resource)?;
-        let in_turn =
-            (0..lane.processes.len()).map(|step| (lane.next + step) % lane.processes.len());
-        let candidates: Vec<(usize, &Process)> = in_turn
-            .filter_map(|at| self.processes.get(&lane.processes[at]).map(|process| (at, process)))
-            .collect();
-        let all_silent = candidates.iter().all(|(_, process)| process.silent);
-        let (at, room) = candidates
-            .into_iter()
-            .filter(|(_, process)| all_silent || !process.silent)
-            .map(|(at, process)| {
-                let max = process.calls_max.unwrap_or(self.settings.in_flight_max);
-                (at, max.saturating_sub(process.in_flight.len()))
-            })
-            .find(|(_, room)| *room > 0)?;
-        lane.next = (at + 1) % lane.processes.len();
-        Some((lane.processes[at], room))
+        Some(CallBatch { process, resource: resource.clone(), ask: turn.ask, calls })
     }
 
     fn unanswered(&mut self, now: Timestamp, key: CallKey, process: ProcessId) {
-        if let Some(process) = self.processes.get_mut(&process) {
-            process.silent = true;
-        }
+        self.silence(process);
         let elsewhere = self.lane_of(key).is_some_and(|lane| lane.processes.len() > 1);
         if elsewhere {
             self.leave(key);
             self.enter_due(key);
         } else {
             self.back_off(now, key);
+        }
+    }
+
+    /// Others are preferred to a process, also for what is due to it.
+    fn silence(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if std::mem::replace(&mut process.silent, true) {
+            return;
+        }
+        let lanes = process.resources.iter().filter_map(|resource| self.lanes.get(resource));
+        let due: Vec<CallKey> = lanes.flat_map(|lane| lane.due_to(id)).collect();
+        self.take_back(due);
+    }
+
+    /// After a failed attempt of the process that has the call.
+    fn failed(&mut self, now: Timestamp, key: CallKey, then: Then) {
+        let Some(pending) = self.calls.get_mut(&key) else { return };
+        if let (Place::InFlight { process, .. }, Then::BackOff | Then::AskOwner) =
+            (pending.place, then)
+        {
+            pending.failed_by = Some(process);
+        }
+        let has_owner = matches!(self.addressee(key), Addressee::Owner(_));
+        match then {
+            Then::AskAgain => self.take_back([key]),
+            Then::AskOwner if has_owner => self.take_back([key]),
+            Then::AskOwner | Then::BackOff => self.back_off(now, key),
         }
     }
 
@@ -368,13 +368,13 @@ impl Queue {
         };
         let until = now.after_ms(delay_ms);
         pending.place = Place::Delayed { until };
-        let resource = resource_of(&pending.call);
+        let resource = pending.call.resource.clone();
         self.lanes.entry(resource).or_default().delayed.insert(key);
         self.timers.insert((until, key));
     }
 
-    fn take_back(&mut self, in_flight: BTreeSet<CallKey>) {
-        for key in in_flight {
+    fn take_back(&mut self, keys: impl IntoIterator<Item = CallKey>) {
+        for key in keys {
             self.leave(key);
             self.enter_due(key);
         }
@@ -382,10 +382,16 @@ impl Queue {
 
     fn undelay(&mut self, resource: &ResourceKey) {
         let Some(lane) = self.lanes.get(resource) else { return };
-        for key in lane.delayed.clone() {
-            self.leave(key);
-            self.enter_due(key);
-        }
+        self.take_back(lane.delayed.clone());
+    }
+
+    /// The due calls of an owner that has come are for it.
+    fn give_to_owner(&mut self, resource: &ResourceKey, id: ProcessId) {
+        let name = self.processes.get(&id).and_then(|process| process.name.as_deref());
+        let lane = self.lanes.get(resource);
+        let its = name.zip(lane).and_then(|(name, lane)| lane.ownerless.get(lasting(name)));
+        let its = its.cloned().unwrap_or_default();
+        self.take_back(its);
     }
 
     /// Where all were silent a call is given to one of them for want of a better one.
@@ -396,23 +402,56 @@ impl Queue {
         let is_of_them = |key: &CallKey| {
             self.lane_key(*key).is_some_and(|resource| resources.contains(resource))
         };
-        self.take_back(in_flight.filter(is_of_them).collect());
+        let its: Vec<CallKey> = in_flight.filter(is_of_them).collect();
+        self.take_back(its);
     }
 
     fn enter_due(&mut self, key: CallKey) {
+        let to = self.addressee(key);
         let Some(pending) = self.calls.get_mut(&key) else { return };
-        pending.place = Place::Due;
-        let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
-        lane.due.entry(pending.call.ask).or_default().insert(key);
+        pending.place = Place::Due { to };
+        self.lanes.entry(pending.call.resource.clone()).or_default().add_due(key, pending);
+    }
+
+    /// Whom a call is for: one of several that may be the owner after the one that failed it, and
+    /// an owner that is alone not again at once.
+    fn addressee(&self, key: CallKey) -> Addressee {
+        let pending = self.calls.get(&key);
+        let Some((pending, (resource, owner))) = pending.and_then(|it| Some((it, it.owner()?)))
+        else {
+            return Addressee::Any;
+        };
+        let has = |id| self.has(id, resource);
+        let is_well = |id| has(id) && self.processes.get(&id).is_some_and(|it| !it.silent);
+        let mut well = self.names.owners(owner, is_well);
+        let next = match pending.failed_by {
+            None => well.next(),
+            Some(failed) => {
+                well.clone().find(|id| *id > failed).or_else(|| well.find(|id| *id != failed))
+            }
+        };
+        match next {
+            Some(owner) => Addressee::Owner(owner),
+            None if self.names.owners(owner, has).next().is_some() => Addressee::Any,
+            None => Addressee::AnyMeanwhile,
+        }
+    }
+
+    fn has(&self, id: ProcessId, resource: &ResourceKey) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.resources.contains(resource))
     }
 
     fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
         self.leave(key);
         let until = now.after_ms(self.settings.answer_timeout_ms);
         let pending = self.calls.get_mut(&key).expect("a due call is among the calls");
-        pending.place = Place::InFlight { process, until, then: Then::BackOff };
+        let then = match pending.place.addressee() {
+            Addressee::AnyMeanwhile => Then::AskOwner,
+            Addressee::Any | Addressee::Owner(_) => Then::BackOff,
+        };
+        pending.place = Place::InFlight { process, until, then };
         let call = pending.call.clone();
-        self.lanes.entry(resource_of(&call)).or_default().in_flight += 1;
+        self.lanes.entry(call.resource.clone()).or_default().in_flight += 1;
         self.processes.entry(process).or_default().in_flight.insert(key);
         self.timers.insert((until, key));
         call
@@ -421,13 +460,9 @@ impl Queue {
     /// Takes a call out of its place, which its next place must follow.
     fn leave(&mut self, key: CallKey) {
         let Some(pending) = self.calls.get(&key) else { return };
-        let lane = self.lanes.entry(resource_of(&pending.call)).or_default();
+        let lane = self.lanes.entry(pending.call.resource.clone()).or_default();
         match pending.place {
-            Place::Due => {
-                if let Some(due) = lane.due.get_mut(&pending.call.ask) {
-                    due.remove(&key);
-                }
-            }
+            Place::Due { .. } => lane.remove_due(key, pending),
             Place::Delayed { until } => {
                 lane.delayed.remove(&key);
                 self.timers.remove(&(until, key));
@@ -445,7 +480,7 @@ impl Queue {
     fn remove(&mut self, key: CallKey) {
         self.leave(key);
         let Some(pending) = self.calls.remove(&key) else { return };
-        let resource = resource_of(&pending.call);
+        let resource = pending.call.resource;
         if !self.lanes.get(&resource).is_some_and(Lane::is_idle) {
             return;
         }
@@ -463,27 +498,4 @@ impl Queue {
     fn lane_key(&self, key: CallKey) -> Option<&ResourceKey> {
         self.calls.get(&key).map(|pending| &pending.call.resource)
     }
-}
-
-impl Place {
-    /// What follows a failure reported by this process, if the call is its own.
-    fn answered_by(self, by: Option<ProcessId>) -> Option<Then> {
-        match self {
-            Self::InFlight { process, then, .. } if by.is_none_or(|by| by == process) => Some(then),
-            Self::InFlight { .. } | Self::Due | Self::Delayed { .. } => None,
-        }
-    }
-}
-
-fn is_reversed(earlier: Ask, now: Ask) -> bool {
-    matches!((earlier, now), (Ask::Finish(earlier), Ask::Finish(now)) if earlier != now)
-}
-
-fn bytes_of(call: &Call) -> usize {
-    let outputs = call.step.iter().flat_map(|step| &step.outputs);
-    call.application_data.len() + outputs.map(|given| given.output.len()).sum::<usize>()
-}
-
-fn resource_of(call: &Call) -> ResourceKey {
-    call.resource.clone()
 }

@@ -36,7 +36,9 @@ pub trait Claim: fmt::Debug + Send + Sync + 'static {
 /// A process that connects.
 #[derive(Clone, Debug)]
 pub struct NewProcess {
-    /// Unique per process life, the same after a reconnect.
+    /// Unique per process life, the same after a reconnect; or, of a client of Seata, of one
+    /// connection, and the same but for the port at its end. Stored with the branches that the
+    /// process registers.
     pub client_id: Arc<str>,
     /// The application it belongs to.
     pub application: Arc<str>,
@@ -134,6 +136,7 @@ impl Dispatcher {
         let mut state = self.lock();
         state.id_last += 1;
         let id = ProcessId(state.id_last);
+        state.queue.connected(id, Arc::clone(&process.client_id));
         state.connected.insert(id, Connected { process, since, resources: BTreeMap::new(), sink });
         self.pump(&mut state);
         Seat { dispatcher: self.clone(), id }
@@ -181,6 +184,16 @@ impl Dispatcher {
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
         self.lock().queue.loads()
+    }
+
+    /// The client ids of the processes that have a resource and may have registered this branch of
+    /// it, as [`Queue::owners`] tells them.
+    #[must_use]
+    pub fn owners(&self, resource: &ResourceKey, registered_by: Option<&str>) -> Vec<Arc<str>> {
+        let state = self.lock();
+        let owners = state.queue.owners(resource, registered_by).into_iter();
+        let client_id = |id| state.connected.get(&id).map(|it| Arc::clone(&it.process.client_id));
+        owners.filter_map(client_id).collect()
     }
 
     /// A process answered calls outside of the stream that it received them on. Gives back the

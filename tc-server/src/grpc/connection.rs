@@ -28,8 +28,15 @@ struct Connection {
     outbox: Arc<Outbox>,
     mailbox: Arc<dyn Mailbox>,
     peer: Arc<str>,
-    seat: Option<Seat>,
+    greeted: Option<Greeted>,
     present: Option<Present>,
+}
+
+/// A client that has said its hello.
+#[derive(Debug)]
+struct Greeted {
+    client_id: Arc<str>,
+    seat: Seat,
 }
 
 /// What one frame asks, to be handed over together.
@@ -55,9 +62,9 @@ pub(super) fn connect<I: Inbound>(
 ) -> Result<(impl Future<Output = ()> + Send + use<I>, Frames<wire::ServerFrame>), Status> {
     let outbox = front.open_outbox().map_err(status_of_engine)?;
     let mailbox: Arc<dyn Mailbox> = Arc::<Outbox>::clone(&outbox);
-    let (seat, present) = (None, None);
+    let (greeted, present) = (None, None);
     let connection =
-        Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, seat, present };
+        Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, greeted, present };
     let (failed, failure) = tokio::sync::oneshot::channel();
     let reader = async move {
         if let Err(status) = connection.read(inbound).await {
@@ -109,7 +116,7 @@ impl Connection {
     async fn read(mut self, mut inbound: impl Inbound) -> Result<(), Status> {
         let read = self.read_frames(&mut inbound).await;
         // No phase-two call goes to a process that cannot answer it on this stream any more.
-        self.seat = None;
+        self.greeted = None;
         if read.is_ok() {
             self.outbox.drain();
         } else {
@@ -142,10 +149,10 @@ impl Connection {
         let mut gathered = Gathered::default();
         for message in frame.messages {
             let id = message.id;
-            match (message.body, &self.seat) {
+            match (message.body, &self.greeted) {
                 (Some(Body::Hello(hello)), None) => self.greet(id, hello)?,
                 (_, None) => return Err(status_of_request(&BadRequest::Hello)),
-                (body, Some(_)) => self.gather(id, body, &mut gathered),
+                (body, Some(greeted)) => self.gather(greeted, id, body, &mut gathered),
             }
         }
         self.hand_over(gathered).await;
@@ -165,20 +172,23 @@ impl Connection {
         let reply = wire::HelloReply { server_version, epoch };
         self.outbox.say(id, server_message::Body::Hello(reply));
         let sink: Arc<dyn CallSink> = Arc::<Outbox>::clone(&self.outbox);
+        let client_id = Arc::clone(&process.client_id);
         let seat = self.front.shared.dispatcher.connect(process, sink);
         seat.register(resources);
-        self.seat = Some(seat);
+        self.greeted = Some(Greeted { client_id, seat });
         self.outbox.belongs_to(asker);
         self.present = Some(self.front.shared.presence.enter(client));
         Ok(())
     }
 
     /// One message of a greeted client. A bad one is refused alone.
-    fn gather(&mut self, id: u64, body: Option<Body>, gathered: &mut Gathered) {
+    fn gather(&self, from: &Greeted, id: u64, body: Option<Body>, gathered: &mut Gathered) {
         let bounds = &self.front.shared.bounds;
         let what = match body {
             Some(Body::Begin(request)) => bounds.begin(request),
-            Some(Body::RegisterBranch(request)) => bounds.register_branch(request),
+            Some(Body::RegisterBranch(request)) => {
+                bounds.register_branch_of(Some(Arc::clone(&from.client_id)), request)
+            }
             Some(Body::ReportBranch(request)) => bounds.report_branch(request),
             Some(Body::CheckLocks(request)) => bounds.check_locks(request),
             Some(Body::End(request)) => bounds.end(request),
@@ -225,7 +235,7 @@ impl Connection {
     fn add_resources(&self, resources: Vec<wire::Resource>) -> Result<(), BadRequest> {
         let bounds = &self.front.shared.bounds;
         let resources = bounds.resources(resources)?;
-        let seat = self.seat.as_ref().ok_or(BadRequest::Hello)?;
+        let seat = self.greeted.as_ref().map(|it| &it.seat).ok_or(BadRequest::Hello)?;
         at_most("resources", seat.count_with(&resources), bounds.resources_max)?;
         seat.register(resources);
         Ok(())
@@ -253,8 +263,8 @@ impl Connection {
         if !requests.is_empty() {
             self.front.shared.engine.submit(&self.mailbox, requests);
         }
-        if let (false, Some(seat)) = (answers.is_empty(), &self.seat) {
-            self.front.tell(|| seat.outcomes(answers)).await;
+        if let (false, Some(greeted)) = (answers.is_empty(), &self.greeted) {
+            self.front.tell(|| greeted.seat.outcomes(answers)).await;
         }
     }
 }

@@ -24,8 +24,21 @@ impl Bounds {
         })
     }
 
+    /// A branch of the process that the request names.
     pub(super) fn register_branch(
         &self,
+        request: wire::RegisterBranchRequest,
+    ) -> Result<What, BadRequest> {
+        self.name("client_id", &request.client_id)?;
+        let registered_by = Some(request.client_id.as_str()).filter(|it| !it.is_empty());
+        let registered_by = registered_by.map(Into::into);
+        self.register_branch_of(registered_by, request)
+    }
+
+    /// A branch of this process, whatever the request says.
+    pub(super) fn register_branch_of(
+        &self,
+        registered_by: Option<Arc<str>>,
         request: wire::RegisterBranchRequest,
     ) -> Result<What, BadRequest> {
         self.name("resource_id", &request.resource_id)?;
@@ -37,6 +50,7 @@ impl Bounds {
             mode: mode(request.mode)?,
             rows: self.rows(request.rows)?,
             application_data: data.into(),
+            registered_by,
         };
         let wait = lock_wait(request.wait)?;
         Ok(What::RegisterBranch { xid: self.xid(&request.xid)?, branch, wait })

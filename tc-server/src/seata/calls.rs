@@ -11,6 +11,8 @@ use handfast_core::{BranchId, Decision, Xid};
 use handfast_seata_wire::message::BranchEnded;
 use hashbrown::HashMap;
 
+use crate::dispatch::ResourceKey;
+
 /// How long an answer counts at least. The dispatcher asks again much earlier, under another id;
 /// without this, an action that takes longer than that would never be done.
 const KEPT: Duration = Duration::from_secs(300);
@@ -24,6 +26,9 @@ pub(super) struct Asked {
     pub(super) xid: Xid,
     pub(super) branch: BranchId,
     pub(super) decision: Decision,
+    pub(super) resource: ResourceKey,
+    /// The process that registered the branch, where that is known.
+    pub(super) registered_by: Option<Arc<str>>,
     /// Who was asked.
     pub(super) client_id: Arc<str>,
     /// As the client was told them, and must repeat.
@@ -51,10 +56,14 @@ impl Calls {
         let now = Instant::now();
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         state.sweep(now);
-        state.id_last = state.id_last.wrapping_add(1) & i32::MAX;
-        let id = state.id_last;
+        let id = state.next_id();
         state.by_id.insert(id, (now, asked));
         id
+    }
+
+    /// The id of a request that has no answer.
+    pub(super) fn next_id(&self) -> i32 {
+        self.state.lock().expect("no holder of the calls' lock panics").next_id()
     }
 
     /// The call that this answers, which is not waited for any more. An answer that names another
@@ -70,6 +79,11 @@ impl Calls {
 }
 
 impl State {
+    fn next_id(&mut self) -> i32 {
+        self.id_last = self.id_last.wrapping_add(1) & i32::MAX;
+        self.id_last
+    }
+
     /// Forgets old calls whenever the table has doubled: such as those of branches that another
     /// process has ended.
     fn sweep(&mut self, now: Instant) {
@@ -84,6 +98,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use handfast_core::Mode;
     use handfast_seata_wire::value::BranchStatus;
 
     fn asked(branch: u64) -> Asked {
@@ -91,6 +106,8 @@ mod tests {
             xid: Xid(7),
             branch: BranchId(branch),
             decision: Decision::Commit,
+            resource: ResourceKey { id: "r".into(), mode: Mode::Xa },
+            registered_by: None,
             client_id: "a".into(),
             xid_text: "tc:7".to_owned(),
             branch_id: branch.cast_signed(),

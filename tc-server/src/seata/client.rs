@@ -16,6 +16,9 @@ use crate::presence::client_of;
 /// seata-go registers its TM with this version and nothing else to say.
 const GO_VERSION: &str = "1.1.0";
 
+/// The longest name of a client that is stored with each of its branches.
+const NAME_BYTES_MAX: usize = 512;
+
 /// What is known of the client. The first registration says who it is; later ones add resources.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
@@ -109,6 +112,20 @@ impl Client {
         let is_of_database = matches!(kind, BranchType::At | BranchType::Xa);
         let known = if is_of_database { self.databases.get(resource) } else { None };
         known.map_or_else(|| name_of(kind, &self.application, resource), Arc::clone)
+    }
+
+    /// By what it is asked first about the branches that it registers. Nothing of a client that
+    /// has not said who it is, nor a name that is too long to be kept with each branch.
+    pub(super) fn registers_as(&self) -> Option<Arc<str>> {
+        let is_kept = self.is_registered && self.id.len() <= NAME_BYTES_MAX;
+        is_kept.then(|| Arc::clone(&self.id))
+    }
+
+    /// What is surely a database, by the client's own name and the core's, unless the client cannot
+    /// read a word about its undo logs.
+    pub(super) fn undo_logs(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        let reads = self.dialect.family == Family::Java;
+        self.databases.iter().filter(move |(own, _)| reads && is_database(own))
     }
 
     /// The client's own name of a resource.

@@ -37,6 +37,7 @@ use super::outbox::{Addressee, Outbox};
 use super::pending::{Ending, Pending};
 use super::phase_two::Sink;
 use super::request::{Step, ended, step_of};
+use super::undo_logs::Listed;
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
 use crate::presence::Present;
@@ -97,7 +98,7 @@ struct Connection {
     peer: SocketAddr,
     outbox: Outbox,
     client: Arc<Mutex<Arc<Client>>>,
-    seat: Option<Seat>,
+    seat: Option<(Seat, Listed)>,
     pending: Pending,
     /// What has a task of its own. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
@@ -283,7 +284,7 @@ impl Connection {
             return Registered::refused(SERVER_VERSION, &reason);
         };
         self.sit_down();
-        if let Some(seat) = &self.seat {
+        if let Some((seat, _)) = &self.seat {
             seat.register(resources);
         }
         Registered::accepted(SERVER_VERSION)
@@ -298,7 +299,9 @@ impl Connection {
                 outbox: self.outbox.clone(),
                 client: Arc::clone(&self.client),
             });
-            self.seat = Some(self.front.shared.dispatcher.connect(process, sink));
+            let seat = self.front.shared.dispatcher.connect(process, sink);
+            let listed = Listed::add(&self.front, &self.client, &self.outbox);
+            self.seat = Some((seat, listed));
             let asker = lock(&self.client).asker();
             self.present = Some(self.front.shared.presence.enter(asker.client));
             self.pending.belongs_to(asker);

@@ -15,14 +15,12 @@ use super::calls::Asked;
 use super::client::Client;
 use super::outbox::{FRAME_BYTES, Outbox};
 use super::request::SAGA;
+use super::unknown;
+use crate::clock::millis;
 use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 
 /// What a saga's client is told of the branch: it has one state machine a global.
 const SAGA_BRANCH_ID: i64 = -1;
-
-/// A resource that does not know an XA branch may find it for this long, at least, past the
-/// global's deadline, and past the start of a coordinator that was away meanwhile.
-const RECOVERY_MS_MIN: u64 = 60_000;
 
 /// Where a connection receives its calls.
 #[derive(Debug)]
@@ -127,6 +125,8 @@ impl Front {
             xid: call.xid,
             branch: call.branch,
             decision,
+            resource: call.resource.clone(),
+            registered_by: call.registered_by.clone(),
             client_id: Arc::clone(&client.id),
             xid_text: end.xid.clone(),
             branch_id,
@@ -173,6 +173,9 @@ impl Front {
                 continue;
             };
             let outcome = self.outcome(&asked, answer).await;
+            if asked.resource.mode == Mode::Xa && outcome == PhaseTwoOutcome::Done {
+                self.shared.unknown.forget((asked.xid, asked.branch));
+            }
             let Asked { xid, branch, decision, client_id, .. } = asked;
             outcomes.push((client_id, Answer { xid, branch, ask: Ask::Finish(decision), outcome }));
         }
@@ -235,7 +238,7 @@ impl Front {
             }
             (Decision::Commit, S::PhaseTwoCommitFailedXaerNotaRetryable)
             | (Decision::RollBack, S::PhaseTwoRollbackFailedXaerNotaRetryable)
-                if self.is_past_recovery(asked).await =>
+                if self.has_ended_unknown(asked).await =>
             {
                 PhaseTwoOutcome::Done
             }
@@ -246,32 +249,49 @@ impl Front {
                 tracing::warn!(xid = asked.xid.0, error = %error(), "a saga to be committed is not");
                 PhaseTwoOutcome::Done
             }
-            (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable) => {
+            // A process that has the database without XA says so of a branch of another process.
+            (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable)
+                if asked.resource.mode != Mode::Xa =>
+            {
                 PhaseTwoOutcome::Refused { error: error(), rows: Arc::from([]) }
             }
             _ => PhaseTwoOutcome::Retryable { error: error() },
         }
     }
 
-    /// Whether an XA branch that its resource does not know has ended before: long past the
-    /// deadline nothing of it can turn up any more.
-    async fn is_past_recovery(&self, asked: &Asked) -> bool {
+    /// Whether an XA branch has ended that the process which was asked does not know.
+    async fn has_ended_unknown(&self, asked: &Asked) -> bool {
         let xid = asked.xid;
         let times = self.shared.engine.view(move |coordinator| {
             let record = coordinator.global(xid)?.record;
             Some((record.begun_at, record.deadline))
         });
         let Ok(Some((begun_at, deadline))) = times.await else { return false };
-        self.shared.dispatcher.now() >= recovery_ends(begun_at, deadline, self.shared.since)
+        let dispatcher = &self.shared.dispatcher;
+        let (now, away_ms) = (dispatcher.now(), millis(self.shared.settings.xa_unknown_wait));
+        let owners = dispatcher.owners(&asked.resource, asked.registered_by.as_deref());
+        self.shared.unknown.has_ended(&unknown::Answer {
+            branch: (xid, asked.branch),
+            by: &asked.client_id,
+            owners: &owners,
+            now,
+            is_time_up: now >= recovery_ends(begun_at, deadline, self.shared.since, away_ms),
+            away_ms,
+        })
     }
 }
 
-/// Until when an XA branch may be found. Where one process alone can end it, such as on MariaDB,
-/// that one must have had the time to register `since` the coordinator started.
-fn recovery_ends(begun_at: Timestamp, deadline: Timestamp, since: Timestamp) -> Timestamp {
+/// Until when an XA branch may yet be prepared, or be found by a process that has still to register
+/// `since` the coordinator started.
+fn recovery_ends(
+    begun_at: Timestamp,
+    deadline: Timestamp,
+    since: Timestamp,
+    wait_ms: u64,
+) -> Timestamp {
     let timeout_ms = deadline.0.saturating_sub(begun_at.0);
-    let of_the_global = deadline.after_ms(timeout_ms.max(RECOVERY_MS_MIN));
-    of_the_global.max(since.after_ms(RECOVERY_MS_MIN))
+    let of_the_global = deadline.after_ms(timeout_ms.max(wait_ms));
+    of_the_global.max(since.after_ms(wait_ms))
 }
 
 /// Messages for people are bounded.
@@ -286,7 +306,7 @@ mod tests {
     #[test]
     fn an_unknown_branch_is_given_up_neither_before_its_time_nor_right_after_a_start() {
         let ends = |begun_at, deadline, since| {
-            recovery_ends(Timestamp(begun_at), Timestamp(deadline), Timestamp(since)).0
+            recovery_ends(Timestamp(begun_at), Timestamp(deadline), Timestamp(since), 60_000).0
         };
         assert_eq!(ends(1_000, 31_000, 0), 91_000);
         assert_eq!(ends(1_000, 91_000, 0), 181_000, "a long time limit is waited for again");

@@ -122,8 +122,14 @@ pub(super) fn begun(begun: Result<String, Failure>) -> Message {
 
 /// The branch of a saga: its state machine.
 pub(super) fn machine(client: &Client, application_data: Box<[u8]>) -> NewBranch {
-    let resource = format!("{}#{}", client.application, client.group).into();
-    NewBranch { id: SAGA, resource, mode: Mode::Saga, rows: Vec::new(), application_data }
+    NewBranch {
+        id: SAGA,
+        resource: format!("{}#{}", client.application, client.group).into(),
+        mode: Mode::Saga,
+        rows: Vec::new(),
+        application_data,
+        registered_by: client.registers_as(),
+    }
 }
 
 fn registering(it: &BranchRegister, client: &Client, terms: Terms) -> Result<Step, Failure> {
@@ -175,6 +181,7 @@ fn branch(
         mode: mode_of(it.branch_type),
         rows,
         application_data: it.application_data.as_bytes().into(),
+        registered_by: client.registers_as(),
     })
 }
 

@@ -268,6 +268,9 @@ async fn health_needs_no_token_and_says_when_to_stay_away() {
     for path in ["/livez", "/readyz"] {
         assert_eq!(admin.send(Method::GET, path, None).await.0, StatusCode::OK);
     }
+    // As Seata Server answers, to the letter.
+    let answer = admin.send(Method::GET, "/health", None).await;
+    assert_eq!(answer, (StatusCode::OK, "ok".to_owned()));
     assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);
 }
 

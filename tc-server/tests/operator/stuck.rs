@@ -87,6 +87,7 @@ async fn register(engine: &EngineHandle) {
         mode: Mode::At,
         rows: Vec::new(),
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
     engine.tell(vec![What::RegisterBranch { xid, branch, wait }]).await.unwrap();

@@ -233,6 +233,11 @@ impl Client {
         self.early.iter().any(|it| it.header.id == id && it.header.kind != MessageKind::Request)
     }
 
+    /// What kinds of frames came before those that were waited for.
+    pub(crate) fn early_kinds(&self) -> Vec<MessageKind> {
+        self.early.iter().map(|it| it.header.kind).collect()
+    }
+
     /// The next phase-two request and its id.
     pub(crate) async fn called(&mut self) -> (i32, Message) {
         let is_call = |it: &Received| it.header.kind == MessageKind::Request;

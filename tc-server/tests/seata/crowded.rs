@@ -110,6 +110,7 @@ fn registration(xid: &str) -> What {
         mode: Mode::At,
         rows: Vec::new(),
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
     What::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }

@@ -4,7 +4,7 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalLockQueried, Message};
 use handfast_seata_wire::value::{BranchType, ExceptionCode, GlobalStatus};
 
-use crate::client::{Client, branch, start, start_with};
+use crate::client::{Client, branch, page, start, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
@@ -92,11 +92,29 @@ async fn rows_are_lockable_for_who_holds_them() {
         ("", "t:1", false),
         ("", "t:2", true),
         ("127.0.0.1:8091:99", "t:1", false),
+        // Of a table without rows, as seata-go asks about a read that met none.
+        (&other, "t:", true),
+        ("", "t:", true),
+        (&other, "u:;t:1", false),
     ] {
         let query = branch(xid, BranchType::At, DATABASE, key);
         let answer = rm.ask(Message::GlobalLockQuery(query)).await;
         let expected = GlobalLockQueried { result: Ok(()), lockable };
         assert_eq!(answer, Message::GlobalLockQueryResult(expected), "{xid} {key}");
+    }
+}
+
+/// Seata Server takes it as well.
+#[tokio::test]
+async fn a_branch_of_a_table_without_rows_holds_none() {
+    let server = start().await;
+    let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
+    for key in ["order_tbl:", "order_tbl:;stock_tbl:1"] {
+        let xid = rm.begin(60_000).await;
+        rm.branch(&xid, DATABASE, key).await;
+        let locks = page(&server, "locks").await;
+        assert!(!locks.contains("order_tbl"), "{locks}");
+        assert_eq!(locks.contains("stock_tbl"), key.contains("stock_tbl"), "{locks}");
     }
 }
 

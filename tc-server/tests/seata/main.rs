@@ -16,6 +16,10 @@ mod locks;
 #[cfg(test)]
 mod merged;
 #[cfg(test)]
+mod owner;
+#[cfg(test)]
 mod phase_two;
 #[cfg(test)]
 mod registration;
+#[cfg(test)]
+mod undo_logs;

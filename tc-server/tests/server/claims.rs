@@ -22,6 +22,7 @@ fn call(xid: u64) -> PhaseTwoCall {
         application_data: Box::default(),
         attempts: 0,
         step: None,
+        registered_by: None,
     }
 }
 

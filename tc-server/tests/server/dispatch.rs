@@ -54,6 +54,7 @@ fn call(xid: u64, resource: &str, decision: Decision) -> PhaseTwoCall {
         application_data: Box::default(),
         attempts: 0,
         step: None,
+        registered_by: None,
     }
 }
 
@@ -213,6 +214,7 @@ fn attempts_before_a_restart_count_for_the_pause() {
     assert!(desk.queue.next_deadline().unwrap() >= Timestamp(500));
 }
 
+/// Of the one that has come, since the other has failed them.
 #[test]
 fn a_registration_makes_delayed_calls_due_at_once() {
     let mut desk = desk();
@@ -221,7 +223,31 @@ fn a_registration_makes_delayed_calls_due_at_once() {
     desk.sends();
     desk.retryable(FIRST, 1);
     desk.registered(SECOND, "a");
+    assert_eq!(desk.sends(), ["2 a 1"]);
+}
+
+/// Left where it was due as a question, a call would have been sent twice.
+#[test]
+fn a_question_that_is_due_gives_way_to_the_decision() {
+    let mut desk = desk();
+    desk.queue.take(desk.now, Effect::Vote(question()));
+    desk.call(1, "a");
+    desk.registered(FIRST, "a");
     assert_eq!(desk.sends(), ["1 a 1"]);
+    assert_eq!(desk.queue.loads()[0].due, 0);
+}
+
+fn question() -> VoteCall {
+    VoteCall {
+        xid: Xid(1),
+        address: "tc".into(),
+        branch: BranchId(1),
+        resource: "a".into(),
+        mode: Mode::At,
+        question: Question::Prepare,
+        application_data: Box::default(),
+        registered_by: None,
+    }
 }
 
 #[test]
@@ -324,16 +350,7 @@ fn an_outcome_of_another_decision_is_ignored() {
 fn a_question_gives_way_to_the_decision() {
     let mut desk = desk();
     desk.registered(FIRST, "a");
-    let question = VoteCall {
-        xid: Xid(1),
-        address: "tc".into(),
-        branch: BranchId(1),
-        resource: "a".into(),
-        mode: Mode::At,
-        question: Question::Prepare,
-        application_data: Box::default(),
-    };
-    desk.queue.take(desk.now, Effect::Vote(question));
+    desk.queue.take(desk.now, Effect::Vote(question()));
     let asked = desk.queue.sends(desk.now);
     assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
     desk.queue.take(desk.now, Effect::Hold { xid: Xid(1), branch: None });

@@ -119,6 +119,7 @@ fn register(xid: Xid, branch: u64) -> What {
         mode: Mode::At,
         rows: vec![row],
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 60_000, holding: Holding::Nothing };
     What::RegisterBranch { xid, branch, wait }

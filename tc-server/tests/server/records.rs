@@ -137,10 +137,11 @@ fn branch() -> impl Strategy<Value = Record> {
         branch_state(),
         any::<u32>(),
         option::of((at(), text())),
+        option::of("[a-z]{1,40}".prop_map(Arc::from)),
     );
     (names, rest).prop_map(|(names, rest)| {
         let (xid, id, sequence, resource, mode, rows) = names;
-        let (token, registered_at, data, state, attempts, last_failure) = rest;
+        let (token, registered_at, data, state, attempts, last_failure, registered_by) = rest;
         Record::Branch(BranchRecord {
             xid: Xid(xid),
             id: BranchId(id),
@@ -154,6 +155,7 @@ fn branch() -> impl Strategy<Value = Record> {
             state,
             attempts,
             last_failure,
+            registered_by,
         })
     })
 }
@@ -239,7 +241,10 @@ fn examples() -> Vec<(&'static str, Record)> {
         state: BranchState::Registered,
         attempts: 0,
         last_failure: None,
+        registered_by: None,
     };
+    let of_a_process =
+        BranchRecord { registered_by: Some("shop:10.0.0.1:51234".into()), ..branch.clone() };
     let refused = BranchRecord {
         state: BranchState::Refused("dirty write".into(), vec![example_of_a_dirty_row()].into()),
         attempts: 2,
@@ -251,6 +256,7 @@ fn examples() -> Vec<(&'static str, Record)> {
         ("global-rolled-back", Record::Global(rolled_back)),
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
+        ("branch-of-a-process", Record::Branch(of_a_process)),
         ("saga-compensating", saga_records::example()),
         ("saga-with-children", saga_records::example_with_children()),
     ];

@@ -52,6 +52,7 @@ pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
             state: BranchState::Registered,
             attempts: 0,
             last_failure: None,
+            registered_by: Some("process".into()),
         })
     };
     std::iter::once(global).chain((1..=branches).map(branch)).collect()

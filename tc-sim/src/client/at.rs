@@ -359,6 +359,7 @@ fn registration(
         rows: vec![row_keys(edits.iter().map(|edit| edit.row))],
         wait: Some(lock_wait(wait, holding)),
         application_data: Vec::new(),
+        client_id: String::new(),
     }
 }
 

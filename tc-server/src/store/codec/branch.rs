@@ -45,6 +45,9 @@ pub(super) struct StoredBranch {
     attempts: u32,
     #[prost(message, optional, tag = "13")]
     last_failure: Option<StoredFailure>,
+    /// Nothing where it is not known, as in records from before it was stored.
+    #[prost(string, tag = "14")]
+    registered_by: String,
 }
 
 /// Rows of one table and lock mode that follow one another.
@@ -116,6 +119,7 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
             fields.text(2, error);
         });
     }
+    fields.text(14, branch.registered_by.as_deref().unwrap_or_default());
 }
 
 /// Runs of rows of one table and lock mode, as [`StoredRows`].
@@ -170,6 +174,7 @@ impl StoredBranch {
             last_failure: self
                 .last_failure
                 .map(|failure| (Timestamp(failure.at), failure.error.into())),
+            registered_by: Some(self.registered_by).filter(|it| !it.is_empty()).map(Into::into),
         })
     }
 

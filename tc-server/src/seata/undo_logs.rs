@@ -1,0 +1,175 @@
+//! Undo logs that their clients leave behind, and their deletion on a timer.
+//!
+//! A client of Seata answers a commit before it deletes the undo log, so that one that is killed
+//! leaves rows for good. As Seata Server does, the coordinator asks one process of each database
+//! now and then to delete what is older than some days. Unlike there, a database is left out for as
+//! long as the rollback of an old global may need its undo log.
+//!
+//! What is asked has no answer: a process that does not do it is followed by another the next time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::future;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use handfast_core::{Mode, Timestamp, Xid};
+use handfast_seata_wire::encode;
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{Message, UndoLogDelete};
+use handfast_seata_wire::value::BranchType;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::Front;
+use super::client::Client;
+use super::outbox::{FRAME_BYTES, Outbox};
+use crate::engine::EngineError;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Globals looked at in one turn of the engine.
+const GLOBALS_AT_A_TIME: usize = 1_000;
+
+/// The registered clients.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    id_last: u64,
+    connected: BTreeMap<u64, Connected>,
+}
+
+#[derive(Debug)]
+struct Connected {
+    client: Arc<Mutex<Arc<Client>>>,
+    outbox: Outbox,
+}
+
+/// A client's place among the registered ones; dropping it says that it is gone.
+#[derive(Debug)]
+pub(super) struct Listed {
+    front: Front,
+    id: u64,
+}
+
+/// One process of a database.
+struct Deleter {
+    client: Arc<Client>,
+    /// The client's own name of the database.
+    resource_id: Arc<str>,
+    outbox: Outbox,
+}
+
+impl Listed {
+    pub(super) fn add(front: &Front, client: &Arc<Mutex<Arc<Client>>>, outbox: &Outbox) -> Self {
+        let mut state = front.shared.clients.lock();
+        state.id_last += 1;
+        let id = state.id_last;
+        let connected = Connected { client: Arc::clone(client), outbox: outbox.clone() };
+        state.connected.insert(id, connected);
+        drop(state);
+        Self { front: front.clone(), id }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.front.shared.clients.lock().connected.remove(&self.id);
+    }
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder of the clients' lock panics")
+    }
+
+    /// The processes of each database, by the core's name.
+    fn of_databases(&self) -> BTreeMap<Arc<str>, Vec<Deleter>> {
+        let mut databases: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for Connected { client, outbox } in self.lock().connected.values() {
+            let client = Arc::clone(&client.lock().expect("no holder of a client's lock panics"));
+            for (own, name) in client.undo_logs() {
+                let (client, resource_id) = (Arc::clone(&client), Arc::clone(own));
+                let deleter = Deleter { client, resource_id, outbox: outbox.clone() };
+                databases.entry(Arc::clone(name)).or_default().push(deleter);
+            }
+        }
+        databases
+    }
+}
+
+impl Front {
+    /// Has undo logs deleted, for as long as it is polled.
+    pub(super) async fn delete_undo_logs(&self) -> Infallible {
+        let settings = &self.shared.settings.undo_logs;
+        if settings.period.is_zero() {
+            return future::pending().await;
+        }
+        let mut times = interval_at(Instant::now() + settings.delay, settings.period);
+        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut round = 0_usize;
+        loop {
+            times.tick().await;
+            match self.needed_undo_logs().await {
+                Ok(needed) => self.ask_to_delete(round, &needed),
+                Err(error) => tracing::info!(%error, "old undo logs are not deleted"),
+            }
+            round = round.wrapping_add(1);
+        }
+    }
+
+    /// The databases with a global that may yet be rolled back, and began before what is kept. A
+    /// day more than that, for clocks that differ.
+    async fn needed_undo_logs(&self) -> Result<BTreeSet<Arc<str>>, EngineError> {
+        let kept_days = u64::from(self.shared.settings.undo_logs.save_days.saturating_sub(1));
+        let now = self.shared.dispatcher.now();
+        let begun_before = Timestamp(now.0.saturating_sub(kept_days * DAY_MS));
+        let (mut needed, mut next) = (BTreeSet::new(), Some(Xid(0)));
+        while let Some(from) = next {
+            let page = self.shared.engine.view(move |coordinator| {
+                coordinator.resources_to_undo(Mode::At, begun_before, from, GLOBALS_AT_A_TIME)
+            });
+            let page = page.await?;
+            needed.extend(page.items);
+            next = page.next;
+        }
+        Ok(needed)
+    }
+
+    fn ask_to_delete(&self, round: usize, needed: &BTreeSet<Arc<str>>) {
+        for (resource, processes) in self.shared.clients.of_databases() {
+            if needed.contains(&resource) {
+                tracing::warn!(
+                    resource = &*resource,
+                    "old undo logs are not deleted: a global of as long ago has not ended"
+                );
+            } else {
+                self.ask_one_to_delete(&processes[round % processes.len()]);
+            }
+        }
+    }
+
+    fn ask_one_to_delete(&self, Deleter { client, resource_id, outbox }: &Deleter) {
+        let save_days = self.shared.settings.undo_logs.save_days;
+        let message = Message::UndoLogDelete(UndoLogDelete {
+            branch_type: BranchType::At,
+            resource_id: resource_id.to_string(),
+            save_days: save_days.try_into().unwrap_or(i16::MAX),
+        });
+        let (id, client_id) = (self.shared.calls.next_id(), &*client.id);
+        let mut frame = Vec::with_capacity(FRAME_BYTES);
+        let kind = MessageKind::OneWay;
+        match encode(&message, kind, id, client.encoding, &client.dialect, &mut frame) {
+            Ok(()) => {
+                tracing::info!(client = client_id, save_days, "asked to delete old undo logs");
+                outbox.put(frame);
+            }
+            Err(error) => {
+                let code = error.code();
+                tracing::warn!(client = client_id, code, %error, "old undo logs are not deleted");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The process that registered a branch is asked first, and no other ends one that it does not
+//! know.
+
+use std::time::{Duration, Instant};
+
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::Message;
+use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
+use handfast_server::serve::RunningServer;
+
+use crate::client::{Client, branch, end, start, start_as, start_at};
+
+const DATABASE: &str = "jdbc:mariadb://127.0.0.1:3306/seata";
+
+const UNKNOWN: BranchStatus = BranchStatus::PhaseTwoCommitFailedXaerNotaRetryable;
+
+async fn service(server: &RunningServer, application: &str) -> Client {
+    let mut client = Client::connect(server, "2.3.0").await;
+    client.application = application.to_owned();
+    client.register_rm(DATABASE).await.outcome.unwrap();
+    client
+}
+
+/// Four services on one MariaDB, each with a branch of the global: asked in turn, a branch was
+/// offered to the others for minutes.
+#[tokio::test]
+async fn each_service_is_asked_about_its_own_branch() {
+    let server = start().await;
+    let mut services = Vec::new();
+    for application in ["business", "order", "storage", "account"] {
+        services.push(service(&server, application).await);
+    }
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    for kind in [BranchType::Xa, BranchType::At] {
+        let xid = tm.begin(60_000).await;
+        let mut ids = Vec::new();
+        // In another order than that of the connections.
+        for at in [2, 0, 3, 1] {
+            let row = format!("t:{at}");
+            let registered = services[at].register_branch(branch(&xid, kind, DATABASE, &row)).await;
+            registered.result.unwrap();
+            ids.push((at, registered.branch_id));
+        }
+        let committed = tm.send(&Message::GlobalCommit(end(&xid)), MessageKind::Request).await;
+        for (at, branch_id) in ids {
+            assert_eq!(services[at].carry_out_commit().await.branch_id, branch_id, "of {at}");
+        }
+        let Message::GlobalCommitResult(ended) = tm.answer_to(committed).await else { panic!() };
+        assert_eq!(ended.status, GlobalStatus::Committed);
+    }
+}
+
+/// Its branches are known by what a name keeps when its connection is made again.
+#[tokio::test]
+async fn a_service_is_asked_about_its_own_branch_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start_at(directory.path()).await;
+    let mut order = service(&server, "order").await;
+    let mut xids = Vec::new();
+    for _ in 0..4 {
+        let xid = order.begin(60_000).await;
+        order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+        xids.push(xid);
+    }
+    drop(order);
+    server.shutdown().await.unwrap();
+
+    let server = start_at(directory.path()).await;
+    let mut storage = service(&server, "storage").await;
+    let mut order = service(&server, "order").await;
+    for xid in &xids {
+        let (status, asked) = tokio::join!(storage.commit(xid), order.carry_out_commit());
+        assert_eq!((status, &asked.xid), (GlobalStatus::Committed, xid));
+    }
+}
+
+/// An answer of another process ended the branch: the global was called committed, and the branch
+/// stayed prepared in the hands of the process that had it.
+#[tokio::test]
+async fn an_unknown_branch_ends_only_by_the_process_that_registered_it() {
+    let server = start_as(|config| {
+        config.seata.xa_unknown_wait_ms = 0;
+        config.seata.phase_two_wait_ms = 1;
+        config.dispatch.answer_timeout_ms = 50;
+    })
+    .await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut order = service(&server, "order").await;
+    let mut storage = service(&server, "storage").await;
+    let begun = Instant::now();
+    let xid = tm.begin(500).await;
+    order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+    tm.commit(&xid).await;
+    // It hangs, and its connection does not end.
+    let (id, call) = order.called().await;
+    let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+    // The time is up when the time limit has passed twice.
+    while begun.elapsed() < Duration::from_secs(2) {
+        let (id, call) = storage.called().await;
+        let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+        storage.answer_commit(id, &asked, UNKNOWN).await;
+        let status = tm.status(&xid).await;
+        assert_ne!(status, GlobalStatus::Committed, "by a process that never had it");
+    }
+    order.answer_commit(id, &asked, UNKNOWN).await;
+    tokio::select! {
+        () = tm.reaches(&xid, GlobalStatus::Committed) => {}
+        never = deny(&mut storage) => never,
+        never = deny(&mut order) => never,
+    }
+}
+
+/// Answers whatever it is asked with that it does not know the branch.
+async fn deny(client: &mut Client) -> ! {
+    loop {
+        let (id, call) = client.called().await;
+        let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
+        client.answer_commit(id, &asked, UNKNOWN).await;
+    }
+}
+
+/// What it had prepared belongs to the whole database then.
+#[tokio::test]
+async fn an_unknown_branch_of_a_process_that_is_gone_ends_by_any() {
+    let server = start_as(|config| {
+        config.seata.xa_unknown_wait_ms = 100;
+        config.seata.phase_two_wait_ms = 1;
+    })
+    .await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut order = service(&server, "order").await;
+    let mut storage = service(&server, "storage").await;
+    let xid = tm.begin(500).await;
+    order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+    order.hang_up().await;
+    tm.commit(&xid).await;
+    tokio::select! {
+        () = tm.reaches(&xid, GlobalStatus::Committed) => {}
+        never = deny(&mut storage) => never,
+    }
+}
+
+/// It has the database, and does not know it as one of XA: that was taken for a refusal, for which
+/// an operator is needed.
+#[tokio::test]
+async fn a_process_without_xa_refuses_no_branch_of_another() {
+    let server = start_as(|config| config.dispatch.answer_timeout_ms = 50).await;
+    let mut tm = Client::tm(&server, "2.3.0").await;
+    let mut order = service(&server, "order").await;
+    let mut storage = service(&server, "storage").await;
+    let xid = tm.begin(60_000).await;
+    order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
+    let rollback = tm.send(&Message::GlobalRollback(end(&xid)), MessageKind::Request).await;
+    order.called().await;
+    let (id, call) = storage.called().await;
+    let Message::BranchRollback(asked) = call else { panic!("{call:?}") };
+    let no_xa = BranchStatus::PhaseTwoRollbackFailedUnretryable;
+    storage.answer_rollback(id, &asked, no_xa).await;
+    // The owner has been silent, so that any is asked next.
+    tokio::select! {
+        _ = order.carry_out_rollback() => {}
+        _ = storage.carry_out_rollback() => {}
+    }
+    let Message::GlobalRollbackResult(ended) = tm.answer_to(rollback).await else { panic!() };
+    assert_eq!(ended.status, GlobalStatus::Rollbacked);
+}

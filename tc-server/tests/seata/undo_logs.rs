@@ -1,0 +1,85 @@
+//! The deletion of undo logs that nobody has deleted.
+
+use std::collections::BTreeSet;
+
+use handfast_seata_wire::frame::MessageKind;
+use handfast_seata_wire::message::{Message, UndoLogDelete};
+use handfast_seata_wire::value::{BranchType, GlobalStatus};
+use handfast_server::serve::RunningServer;
+
+use crate::client::{Client, start_with};
+
+const STOCK: &str = "jdbc:mysql://127.0.0.1:3306/stock";
+const ORDERS: &str = "jdbc:mysql://127.0.0.1:3306/orders";
+
+/// Asked as soon as there is a client, and again and again.
+async fn start(save_days: u16) -> RunningServer {
+    start_with(|seata| {
+        seata.undo_log_save_days = save_days;
+        seata.undo_log_delay_ms = 1;
+        seata.undo_log_period_ms = 20;
+    })
+    .await
+}
+
+async fn asked(client: &mut Client) -> UndoLogDelete {
+    loop {
+        let received = client.read().await.expect("the coordinator closed the connection");
+        if let Message::UndoLogDelete(asked) = received.message {
+            assert_eq!(received.header.kind, MessageKind::OneWay);
+            return asked;
+        }
+    }
+}
+
+/// None of them takes what is left by a process that was killed.
+#[tokio::test]
+async fn old_undo_logs_of_each_database_are_deleted_by_its_processes_in_turn() {
+    let server = start(7).await;
+    let both = format!("{STOCK},{ORDERS},deduct");
+    let mut first = Client::rm(&server, "2.3.0", &both).await;
+    let mut second = Client::rm(&server, "1.4.2", STOCK).await;
+    let mut of_first = BTreeSet::new();
+    while of_first.len() < 2 {
+        let UndoLogDelete { branch_type, resource_id, save_days } = asked(&mut first).await;
+        assert_eq!((branch_type, save_days), (BranchType::At, 7));
+        assert_ne!(resource_id, "deduct", "an action has no undo logs");
+        of_first.insert(resource_id);
+    }
+    assert_eq!(asked(&mut second).await.resource_id, STOCK);
+}
+
+/// Seata Server has them deleted, and with them what the rollback goes by.
+#[tokio::test]
+async fn undo_logs_are_kept_for_a_global_that_may_be_rolled_back() {
+    // No younger ones are kept for clocks that differ.
+    let server = start(1).await;
+    let mut rm = Client::connect(&server, "2.3.0").await;
+    rm.register_tm().await.outcome.unwrap();
+    let xid = rm.begin(60_000).await;
+    rm.register_rm(ORDERS).await.outcome.unwrap();
+    // By the name alone it is known which database the branch is of.
+    rm.branch(&xid, STOCK, "t:1").await;
+    rm.register_rm(STOCK).await.outcome.unwrap();
+    for _ in 0..3 {
+        assert_eq!(asked(&mut rm).await.resource_id, ORDERS);
+    }
+    assert_eq!(rm.commit(&xid).await, GlobalStatus::Committed);
+    while asked(&mut rm).await.resource_id != STOCK {}
+}
+
+#[tokio::test]
+async fn seata_go_is_not_asked_for_what_it_cannot_read() {
+    let server = start(7).await;
+    let mut go = Client::connect(&server, "1.1.0").await;
+    let id = go.send(&Message::RegisterTm(go.identity()), MessageKind::OneWay).await;
+    go.answer_to(id).await;
+    go.register_rm(STOCK).await.outcome.unwrap();
+    let mut java = Client::rm(&server, "2.3.0", STOCK).await;
+    for _ in 0..3 {
+        asked(&mut java).await;
+    }
+    assert_eq!(go.ask(Message::Ping).await, Message::Pong);
+    let received = go.early_kinds();
+    assert!(!received.contains(&MessageKind::OneWay), "{received:?}");
+}
