@@ -56,6 +56,7 @@
 )]
 #[doc(hidden)]
 pub mod at;
+mod carried;
 mod connect;
 mod context;
 mod coordinator;
