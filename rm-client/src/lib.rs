@@ -107,6 +107,10 @@ mod pages {
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
 
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../docs/at.md")]
+    struct AtPage;
+
     #[cfg(feature = "sqlite")]
     #[doc = include_str!("../../docs/tcc.md")]
     struct TccPage;
