@@ -10,7 +10,7 @@ use handfast_proto::v1::GetStatusRequest;
 
 use crate::coordinator::Coordinator;
 use crate::error::Error;
-use crate::link::{Dialler, Link, Settings};
+use crate::link::{Dialler, Link, Settings, TlsSettings};
 use crate::status::GlobalStatus;
 use crate::tm::NewTransaction;
 use crate::xid::Xid;
@@ -49,7 +49,7 @@ impl Handfast {
             endpoints: vec![endpoint.into()],
             application: default_application(),
             token: None,
-            tls_ca_pem: None,
+            tls: TlsSettings::default(),
             connect_timeout: Duration::from_secs(10),
             request_deadline: Duration::from_secs(30),
             rollback_wait: Duration::from_secs(30),
@@ -113,7 +113,7 @@ pub struct Connect {
     endpoints: Vec<String>,
     application: String,
     token: Option<String>,
-    tls_ca_pem: Option<String>,
+    tls: TlsSettings,
     connect_timeout: Duration,
     request_deadline: Duration,
     rollback_wait: Duration,
@@ -123,7 +123,10 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// Another place where the coordinator may be. Endpoints are tried in turn.
+    /// Another place where the coordinator may be. One coordinator is active at a time; which of its
+    /// places serves is found out: they are dialled one after another, each a moment after the one
+    /// before if that is silent, at all the addresses that their names have, and the first that
+    /// greets is used. A coordinator that owes answers and gives no sign of life is left within 3 s.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoints.push(endpoint.into());
         self
@@ -145,7 +148,19 @@ impl Connect {
     /// The certificate authority that the coordinator's certificate is signed by, in PEM. Needed
     /// for `https` endpoints.
     pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
-        self.tls_ca_pem = Some(pem.into());
+        self.tls.authority = Some(pem.into());
+        self
+    }
+
+    /// The certificate that shows the coordinator who this is, with its chain if it has one, and
+    /// its private key, both in PEM. Needed where the coordinator has a `tls.client_authority`,
+    /// which must have signed it; otherwise it is not asked for.
+    pub fn tls_identity(
+        mut self,
+        certificate_pem: impl Into<String>,
+        key_pem: impl Into<String>,
+    ) -> Self {
+        self.tls.identity = Some((certificate_pem.into(), key_pem.into()));
         self
     }
 
@@ -187,8 +202,8 @@ impl Connect {
     }
 
     async fn connect(self) -> Result<Handfast, Error> {
-        let (token, ca) = (self.token.as_deref(), self.tls_ca_pem.as_deref());
-        let dialler = Dialler::new(&self.endpoints, token, ca, self.connect_timeout)?;
+        let (token, timeout) = (self.token.as_deref(), self.connect_timeout);
+        let dialler = Dialler::new(&self.endpoints, token, &self.tls, timeout)?;
         let settings = Settings {
             client_id: uuid::Uuid::new_v4().to_string(),
             application: self.application.clone(),
@@ -221,7 +236,7 @@ impl IntoFuture for Connect {
 
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the token.
+        // Without the token and the key.
         f.debug_struct("Connect")
             .field("endpoints", &self.endpoints)
             .field("application", &self.application)

@@ -1,7 +1,7 @@
 //! What can go wrong between an application and the coordinator.
 //!
-//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`. What a
-//! transaction as a whole came to is [`TransactionError`](crate::TransactionError).
+//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`, which ends
+//! its text. What a transaction as a whole came to is [`TransactionError`](crate::TransactionError).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,13 +16,16 @@ use crate::xid::Xid;
 #[non_exhaustive]
 pub enum Error {
     /// No connection, and the request was never sent: it has certainly not been carried out.
-    #[error("coordinator unreachable, nothing was sent: {reason}")]
+    #[error("coordinator unreachable, nothing was sent: {reason} ({})", self.code())]
     Unreachable {
         /// The last failure to connect.
         reason: Arc<str>,
     },
     /// The request was sent and no answer came in time: whether it was carried out is unknown.
-    #[error("coordinator did not answer {request}: whether it was carried out is unknown")]
+    #[error(
+        "coordinator did not answer {request}: whether it was carried out is unknown ({})",
+        self.code()
+    )]
     Unanswered {
         /// Which request, such as `end`.
         request: &'static str,
@@ -31,19 +34,19 @@ pub enum Error {
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The coordinator does not accept the token, or it lacks the role. Fix the configuration.
-    #[error("coordinator does not accept this client: {reason}")]
+    #[error("coordinator does not accept this client: {reason} ({})", self.code())]
     Unauthenticated {
         /// The coordinator's words.
         reason: Arc<str>,
     },
     /// Too many requests of this process wait for an answer. Send fewer at a time, or try later.
-    #[error("too many unanswered requests: at most {max}")]
+    #[error("too many unanswered requests: at most {max} ({})", self.code())]
     QueueFull {
         /// The limit.
         max: usize,
     },
     /// The request is larger than the coordinator takes. Let the transaction touch fewer rows.
-    #[error("request of {bytes} bytes is too large: at most {max}")]
+    #[error("request of {bytes} bytes is too large: at most {max} ({})", self.code())]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -52,10 +55,10 @@ pub enum Error {
     },
     /// The connection is closed for good: [`Handfast::close`](crate::Handfast::close) was called,
     /// or the runtime that carried it is gone.
-    #[error("the connection to the coordinator is closed")]
+    #[error("the connection to the coordinator is closed ({})", self.code())]
     Closed,
     /// The coordinator answered with something that does not fit the request.
-    #[error("unexpected answer to {request}: {got}")]
+    #[error("unexpected answer to {request}: {got} ({})", self.code())]
     UnexpectedAnswer {
         /// Which request.
         request: &'static str,
@@ -63,10 +66,13 @@ pub enum Error {
         got: String,
     },
     /// A transaction is required around this call and there is none.
-    #[error("a global transaction is required here (mandatory)")]
+    #[error("a global transaction is required here (mandatory) ({})", self.code())]
     TransactionRequired,
     /// There is a transaction around this call and there must be none.
-    #[error("no global transaction is allowed here ({why}), but xid {xid} is active")]
+    #[error(
+        "no global transaction is allowed here ({why}), but xid {xid} is active ({})",
+        self.code()
+    )]
     TransactionForbidden {
         /// The ambient global.
         xid: Xid,
@@ -75,25 +81,28 @@ pub enum Error {
     },
     /// The launcher of this transaction is another process: only an error returned to it can make
     /// it roll back.
-    #[error("xid {xid} was begun by another process: return an error to its launcher instead")]
+    #[error(
+        "xid {xid} was begun by another process: return an error to its launcher instead ({})",
+        self.code()
+    )]
     LauncherElsewhere {
         /// The ambient global.
         xid: Xid,
     },
     /// The propagation kind does not go with the way the transaction is begun.
-    #[error("propagation {propagation} cannot be begun explicitly: use run")]
+    #[error("propagation {propagation} cannot be begun explicitly: use run ({})", self.code())]
     NotExplicit {
         /// The propagation kind.
         propagation: &'static str,
     },
     /// Not the text form of an XID.
-    #[error("malformed xid: {text:?}")]
+    #[error("malformed xid: {text:?} ({})", self.code())]
     MalformedXid {
         /// What was given, cut at 256 characters.
         text: String,
     },
     /// A setting is wrong. Fix the configuration.
-    #[error("{setting}: {reason}")]
+    #[error("{setting}: {reason} ({})", self.code())]
     Configuration {
         /// Which setting.
         setting: &'static str,
@@ -101,7 +110,7 @@ pub enum Error {
         reason: String,
     },
     /// The text is no saga. Correct it; `docs/saga.md` describes the form.
-    #[error("no saga: {reason}")]
+    #[error("no saga: {reason} ({})", self.code())]
     SagaJson {
         /// What is wrong with it, and where.
         reason: String,

@@ -56,6 +56,7 @@
 )]
 #[doc(hidden)]
 pub mod at;
+mod carried;
 mod connect;
 mod context;
 mod coordinator;
@@ -105,6 +106,10 @@ mod pages {
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;
+
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../docs/at.md")]
+    struct AtPage;
 
     #[cfg(feature = "sqlite")]
     #[doc = include_str!("../../docs/tcc.md")]

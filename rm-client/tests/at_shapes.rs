@@ -9,7 +9,8 @@ mod at;
 
 use at::{Stage, TestDatabase, code, on_every_database};
 use futures::TryStreamExt;
-use sqlx::{Postgres, Row, Sqlite};
+use handfast::outbox::{Event, OutboxError};
+use sqlx::{Executor, Postgres, Row, Sqlite};
 
 const LINES: &[&str] = &[
     "CREATE TABLE line (order_id BIGINT NOT NULL, line_no VARCHAR(16) NOT NULL, qty INT, \
@@ -293,4 +294,105 @@ async fn the_closure_form_can_be_spawned() {
     stage.commit(global).await;
     let age = stage.value("SELECT age FROM member WHERE id = 1").await;
     assert_eq!(age.as_deref(), Some("7"));
+}
+
+/// Several statements and an event in one closure did not compile as one would write them: the type
+/// of the error was unknown, and an event's error was none that sqlx's could be made of.
+#[tokio::test]
+async fn a_closure_of_several_statements_and_an_event_names_no_error() {
+    let stage = Stage::<Sqlite>::new(MEMBER).await;
+    let global = stage.begin().await;
+    let (resource, id) = (stage.resource.clone(), 1);
+    let work = async move {
+        let age = resource
+            .transaction(|local| {
+                Box::pin(async move {
+                    let older = "UPDATE member SET age = age + 1 WHERE id = ? RETURNING age";
+                    let age: i64 =
+                        sqlx::query_scalar(older).bind(id).fetch_one(&mut *local).await?;
+                    let rename = "UPDATE member SET name = 'John' WHERE id = ?";
+                    sqlx::query(rename).bind(id).execute(&mut *local).await?;
+                    local.emit(&Event::new("members", "1").payload("older")).await?;
+                    Ok(age)
+                })
+            })
+            .await?;
+        Ok::<_, sqlx::Error>(age)
+    };
+    let age = tokio::spawn(global.scope(work)).await.unwrap().unwrap();
+    assert_eq!(age, 21);
+    stage.commit(global).await;
+    assert_eq!(stage.value("SELECT name FROM member WHERE id = 1").await.as_deref(), Some("John"));
+    assert_eq!(stage.value("SELECT COUNT(*) FROM event_outbox").await.as_deref(), Some("1"));
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("too old")]
+    TooOld,
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+#[tokio::test]
+async fn a_closure_may_refuse_for_a_reason_of_its_own() {
+    let stage = Stage::<Sqlite>::new(MEMBER).await;
+    let global = stage.begin().await;
+    let work = stage.resource.try_transaction(|local| {
+        Box::pin(async move {
+            sqlx::query("UPDATE member SET age = 99").execute(&mut *local).await?;
+            Err::<(), _>(Failure::TooOld)
+        })
+    });
+    let refused = global.scope(work).await;
+    assert!(matches!(refused, Err(Failure::TooOld)), "{refused:?}");
+    let age = stage.value("SELECT age FROM member WHERE id = 1").await;
+    assert_eq!(age.as_deref(), Some("20"));
+    stage.commit(global).await;
+}
+
+/// The text could not be looked up, and blamed a database that was never asked.
+#[tokio::test]
+async fn a_refusal_shows_its_code_and_does_not_blame_the_database() {
+    let stage = Stage::<Sqlite>::new(MEMBER).await;
+    let global = stage.begin().await;
+    let ddl = async { stage.resource.execute("CREATE TABLE t (id INT)").await };
+    let refused = global.scope(ddl).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.ends_with("(HF-AT-DDL)") && !text.contains("returned from database"), "{text}");
+    let local = global.scope(async {
+        let mut local = stage.resource.begin().await.unwrap();
+        let event = Event::new("", "1");
+        let refused: sqlx::Error = local.emit(&event).await.unwrap_err().into();
+        local.rollback().await.unwrap();
+        refused
+    });
+    let refused = local.await;
+    assert!(matches!(OutboxError::of(&refused), Some(OutboxError::Malformed { .. })), "{refused}");
+    assert!(refused.to_string().ends_with("(HF-OUTBOX-MALFORMED)"), "{refused}");
+    stage.commit(global).await;
+}
+
+/// A forgotten layer, or a proxy that drops the header, made what belongs to a global plain local
+/// work, committed at once.
+#[tokio::test]
+async fn a_resource_for_globals_takes_no_work_outside_of_one() {
+    let stage = Stage::<Sqlite>::new(MEMBER).await;
+    let resource = stage.handfast.at(stage.pool.clone()).only_in_global().await.unwrap();
+    let write = "UPDATE member SET age = 7";
+    let closure = resource.transaction(|local| Box::pin(local.execute(write)));
+    for refused in [
+        resource.begin().await.map(drop),
+        closure.await.map(drop),
+        resource.execute(write).await.map(drop),
+    ] {
+        assert_eq!(code(&refused.unwrap_err()), "HF-AT-OUTSIDE-GLOBAL");
+    }
+    let read = sqlx::query("SELECT age FROM member WHERE id = 1").fetch_one(&resource).await;
+    assert_eq!(read.unwrap().get::<i64, _>(0), 20);
+    resource.begin_checked().await.unwrap().rollback().await.unwrap();
+    let global = stage.begin().await;
+    global.scope(async { resource.execute(write).await }).await.unwrap();
+    stage.commit(global).await;
+    assert_eq!(stage.value("SELECT age FROM member WHERE id = 1").await.as_deref(), Some("7"));
 }

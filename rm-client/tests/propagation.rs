@@ -122,7 +122,24 @@ async fn a_malformed_xid_is_refused_before_the_handler_runs() {
         let response = request.header(header, "not an xid").send().await.unwrap();
         assert_eq!(response.status(), 400);
         assert_eq!(response.headers()["handfast-code"], "HF-TM-XID");
+        let body: serde_json::Value = response.json().await.unwrap();
+        assert_eq!(body["code"], "HF-TM-XID");
+        assert_eq!(body["message"], "malformed xid in the TX_XID header");
     }
+}
+
+/// Without the header the work was plain local work, committed at once, and nothing said so.
+#[tokio::test]
+async fn a_missing_xid_is_refused_where_one_is_required() {
+    let app = Router::new().route("/seen", get(async || seen())).layer(XidLayer::required());
+    let url = format!("http://{}/seen", listen(app).await);
+    let refused = plain_client().get(&url).send().await.unwrap();
+    assert_eq!(refused.status(), 400);
+    assert_eq!(refused.headers()["handfast-code"], "HF-TM-XID-REQUIRED");
+    let body: serde_json::Value = refused.json().await.unwrap();
+    assert_eq!(body["code"], "HF-TM-XID-REQUIRED");
+    let xid: handfast::Xid = "tc.example:7091:42".parse().unwrap();
+    assert_eq!(xid.scope(ask(&client(), url)).await, xid.as_str());
 }
 
 /// A gRPC service that answers `GetStatus` when, and only when, it is within the global asked for.

@@ -46,6 +46,11 @@ impl Signed {
 
 impl Secured {
     async fn start() -> Self {
+        Self::start_before(None).await
+    }
+
+    /// One that asks its clients for certificates, if an authority for them is given.
+    async fn start_before(client_authority: Option<&str>) -> Self {
         let (signed, directory) = (Signed::make(), TempDir::new().unwrap());
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -56,6 +61,7 @@ impl Secured {
         let mut config = Config::tiny();
         config.tls.certificate = write("certificate.pem", &signed.certificate);
         config.tls.private_key = write("key.pem", &signed.key);
+        config.tls.client_authority = client_authority.and_then(|pem| write("clients.pem", pem));
         config.security.tokens = write("tokens", &orders.line);
         let server = Server::start(config).await.unwrap();
         Self { server, directory, authority: signed.authority, token: orders.token }
@@ -167,4 +173,44 @@ async fn a_client_outlives_the_change_of_other_tokens_and_not_of_its_own() {
     assert_eq!(done.unwrap(), 7);
     let refused = stock.transaction("restock").begin().await.unwrap_err();
     assert!(refused.to_string().contains("a known token is needed"), "{refused}");
+}
+
+/// The coordinator could ask for certificates, and no client could show one.
+#[tokio::test]
+async fn a_coordinator_that_asks_for_certificates_lets_in_who_has_one() {
+    let (clients, strangers) = (Signed::make(), Signed::make());
+    let secured = Secured::start_before(Some(&clients.authority)).await;
+    let connect = || secured.connect().token(&secured.token);
+    let known = connect().tls_identity(&clients.certificate, &clients.key);
+    let handfast = known.await.unwrap();
+    let done = handfast.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
+    assert_eq!(done.unwrap(), 7);
+    let stranger = connect().tls_identity(&strangers.certificate, &strangers.key);
+    let (without, stranger) = tokio::join!(connect().into_future(), stranger.into_future());
+    let said = unreachable(without);
+    assert!(said.contains("see tls_identity"), "{said}");
+    let said = unreachable(stranger);
+    assert!(said.contains("another authority than the one that signed tls_identity"), "{said}");
+}
+
+#[tokio::test]
+async fn an_identity_that_is_none_is_told_before_dialling() {
+    let (signed, other) = (Signed::make(), Signed::make());
+    let broken = signed.key.replace("\nM", "\n!");
+    let (certificate, key) = (signed.certificate.as_str(), signed.key.as_str());
+    for (certificate, key, expected) in [
+        ("/etc/client.pem", key, "no PEM certificate: it takes the text of the file"),
+        (certificate, "/etc/client.key", "no PEM private key: it takes the text of the file"),
+        (certificate, &broken, "certificate and key cannot be used"),
+        (certificate, &other.key, "certificate and key cannot be used"),
+    ] {
+        let connect = Handfast::connect("https://localhost:1").tls_ca(&signed.authority);
+        let error = connect.tls_identity(certificate, key).await.unwrap_err();
+        assert_eq!(error.code(), "HF-CFG-CLIENT", "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.to_string().starts_with("tls_identity: "), "{error}");
+    }
+    let plain = Handfast::connect("http://localhost:1").tls_identity(certificate, key).await;
+    let error = plain.unwrap_err().to_string();
+    assert!(error.contains("must begin with https://"), "{error}");
 }

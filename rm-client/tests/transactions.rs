@@ -11,6 +11,7 @@ use handfast::{
     Xid, current_xid,
 };
 use tc::{Tc, Wire};
+use tokio::net::TcpListener;
 
 async fn connect(tc: &Tc) -> Handfast {
     Handfast::connect(tc.endpoint()).application("tests").await.expect("it connects")
@@ -424,6 +425,33 @@ async fn the_second_endpoint_is_tried_when_the_first_is_silent() {
     let (mut dead, tc) = (Tc::start().await, Tc::start().await);
     dead.kill().await;
     let handfast = Handfast::connect(dead.endpoint()).endpoint(tc.endpoint()).await.unwrap();
+    handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
+}
+
+/// It kept a client out for good, although the second one serves.
+#[tokio::test]
+async fn the_second_endpoint_is_tried_when_the_first_takes_connections_and_says_nothing() {
+    let tc = Tc::start().await;
+    // Connections wait in the backlog: of a frozen process, or of one that does not serve yet.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("http://{}", silent.local_addr().unwrap());
+    let handfast = Handfast::connect(silent).endpoint(tc.endpoint()).await.unwrap();
+    handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
+}
+
+/// Only the transport's keep-alive noticed it, after ten seconds: longer than a request is given
+/// here.
+#[tokio::test]
+async fn a_coordinator_that_freezes_is_replaced_while_a_request_waits() {
+    let tc = Tc::start().await;
+    let wire = Wire::to(tc.address()).await;
+    let handfast = Handfast::connect(wire.endpoint())
+        .endpoint(tc.endpoint())
+        .request_deadline(Duration::from_secs(9))
+        .await
+        .unwrap();
+    wire.swallow_requests();
+    wire.swallow_answers();
     handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
 }
 

@@ -376,8 +376,9 @@ impl RunningServer {
     }
 
     /// Reads the tokens file again; `None` where none is configured. Where that shuts out a token,
-    /// every stream is ended, so that none goes on that was opened with it: clients connect again
-    /// by themselves, and send again what had no answer.
+    /// calls that wait and were made with it end, and every stream is ended, so that none goes on
+    /// that was opened with it: clients connect again by themselves, and send again what had no
+    /// answer.
     ///
     /// # Errors
     ///

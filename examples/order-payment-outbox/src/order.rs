@@ -95,10 +95,11 @@ impl<DB: Dialect> OrderService<DB> {
                     let line = [id, line.product_id, line.quantity, line.unit_price_cents];
                     DB::execute_in_branch(&mut *local, INSERT_LINE, &line.map(Into::into)).await?;
                 }
-                Ok::<_, Failure>(local.emit(&placed).await?)
+                local.emit(&placed).await?;
+                Ok(())
             })
         });
-        work.await
+        Ok(work.await?)
     }
 
     /// Waits, within limits, until the other services have answered.

@@ -1,16 +1,15 @@
 //! What can go wrong in AT mode beyond what the database itself reports.
 //!
-//! These errors travel inside `sqlx::Error::Database`, because they come out of sqlx's own methods;
-//! [`AtError::of`] has them back. Each has a stable code, listed in `docs/errors.md`.
+//! These errors travel inside `sqlx::Error`, because they come out of sqlx's own methods (see
+//! `carried`); [`AtError::of`] has them back. Each has a stable code, listed in `docs/errors.md`,
+//! which ends its text.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use sqlx::error::{DatabaseError, ErrorKind};
-
 use super::plan::Refusal;
 use super::value::Misfit;
+use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection, RejectionDetail};
 
 /// A failure of AT mode.
@@ -27,7 +26,8 @@ pub enum AtError {
     /// A table of Handfast's own is missing in the database.
     #[error(
         "table {table} is missing in {resource}: apply the client migrations, with \
-         `handfast.migrate(&pool).await` or from migrations/{folder}"
+         `handfast.migrate(&pool).await` or from migrations/{folder} ({})",
+        self.code()
     )]
     ClientTableMissing {
         /// The missing table.
@@ -39,7 +39,8 @@ pub enum AtError {
     },
     /// A statement names a table that the catalogue does not have.
     #[error(
-        "table {table} is not in the catalogue: create it first; temporary tables are not seen"
+        "table {table} is not in the catalogue: create it first; temporary tables are not seen ({})",
+        self.code()
     )]
     UnknownTable {
         /// As the statement names it.
@@ -48,7 +49,8 @@ pub enum AtError {
     /// A statement writes to a table of another database than the resource's.
     #[error(
         "table {table} belongs to another database than {resource}, where its locks would protect \
-         nothing: write to it through an AT resource of its own"
+         nothing: write to it through an AT resource of its own ({})",
+        self.code()
     )]
     OtherDatabase {
         /// The table.
@@ -60,7 +62,8 @@ pub enum AtError {
     /// is lost: the local transaction is rolled back and can be repeated.
     #[error(
         "{statement} of {table} changed {changed} rows where {imaged} were imaged: another \
-         transaction changed which rows match; repeat the local transaction"
+         transaction changed which rows match; repeat the local transaction ({})",
+        self.code()
     )]
     RowsDiffer {
         /// The kind of statement.
@@ -77,7 +80,8 @@ pub enum AtError {
     /// Nothing was changed.
     #[error(
         "an UPDATE that assigns what a query says would change {rows} rows, and names at most \
-         {rows_max}: read the value first, or change fewer rows at a time"
+         {rows_max}: read the value first, or change fewer rows at a time ({})",
+        self.code()
     )]
     TooManyRows {
         /// How many rows.
@@ -89,17 +93,22 @@ pub enum AtError {
     /// or an error. The local transaction can only be rolled back.
     #[error(
         "a statement was cut off before its undo was recorded: roll the local transaction back \
-         and repeat it"
+         and repeat it ({})",
+        self.code()
     )]
     HalfRecorded,
     /// The database ended the local transaction by itself (deadlock, full disk, lost connection).
     /// It can only be rolled back.
-    #[error("the database has ended the local transaction: roll it back and repeat it")]
+    #[error(
+        "the database has ended the local transaction: roll it back and repeat it ({})",
+        self.code()
+    )]
     Ended,
     /// The undo log of one branch would be larger than the database takes.
     #[error(
         "the undo log of this branch takes {bytes} bytes, more than {bytes_max}: change fewer rows \
-         in one local transaction{hint}"
+         in one local transaction{hint} ({})",
+        self.code()
     )]
     UndoTooLarge {
         /// Its size.
@@ -110,20 +119,26 @@ pub enum AtError {
         hint: &'static str,
     },
     /// The global was rolled back while phase one still ran. The local transaction is rolled back.
-    #[error("xid {xid} is already rolled back: the local transaction came too late")]
+    #[error(
+        "xid {xid} is already rolled back: the local transaction came too late ({})",
+        self.code()
+    )]
     GlobalFinished {
         /// The global.
         xid: String,
     },
     /// COMMIT of the local transaction got no answer. The coordinator has been told, so the global
     /// can only be rolled back, which undoes the local transaction if it was committed.
-    #[error("whether the local transaction was committed is unknown: {reason}")]
+    #[error("whether the local transaction was committed is unknown: {reason} ({})", self.code())]
     CommitUnknown {
         /// What the driver said.
         reason: String,
     },
     /// A value cannot be kept exactly.
-    #[error("column {column} holds a value that cannot be kept exactly: {reason}")]
+    #[error(
+        "column {column} holds a value that cannot be kept exactly: {reason} ({})",
+        self.code()
+    )]
     Value {
         /// The column.
         column: String,
@@ -131,14 +146,17 @@ pub enum AtError {
         reason: String,
     },
     /// A row has NULL in its key.
-    #[error("a row of {table} has NULL in its primary key and so no identity: give it a value")]
+    #[error(
+        "a row of {table} has NULL in its primary key and so no identity: give it a value ({})",
+        self.code()
+    )]
     KeyNull {
         /// The table.
         table: String,
     },
     /// The table is not what it was when an undo log was written, so that its values cannot go
     /// back. Seen by operators, as the reason why a branch is not rolled back.
-    #[error("table {table} has changed since its undo log was written: {reason}")]
+    #[error("table {table} has changed since its undo log was written: {reason} ({})", self.code())]
     SchemaChanged {
         /// The table.
         table: String,
@@ -148,31 +166,52 @@ pub enum AtError {
     /// The upsert is exact only under gap locks.
     #[error(
         "this upsert is exact only while gaps stay locked: use isolation level REPEATABLE READ or \
-         SERIALIZABLE instead of {level}"
+         SERIALIZABLE instead of {level} ({})",
+        self.code()
     )]
     GapLocks {
         /// The level in force.
         level: String,
     },
     /// No savepoint of that name is set.
-    #[error("savepoint {name:?} is not set: set it before rolling back to it or releasing it")]
+    #[error(
+        "savepoint {name:?} is not set: set it before rolling back to it or releasing it ({})",
+        self.code()
+    )]
     UnknownSavepoint {
         /// The name.
         name: String,
     },
     /// The global needs one thing and the local transaction is another.
-    #[error("global-lock checks are for work outside of a global, but xid {xid} is active")]
+    #[error(
+        "global-lock checks are for work outside of a global, but xid {xid} is active ({})",
+        self.code()
+    )]
     CheckedInsideGlobal {
         /// The ambient global.
         xid: String,
     },
+    /// The resource takes no work outside of a global, and there is none around this.
+    #[error(
+        "{resource} takes no work outside of a global transaction: call this within one, or let \
+         the request carry its XID ({})",
+        self.code()
+    )]
+    OutsideGlobal {
+        /// The resource.
+        resource: String,
+    },
     /// The client tables are made by another program that does not finish.
-    #[error("another process is migrating this database and has not finished within a minute")]
+    #[error(
+        "another process is migrating this database and has not finished within a minute ({})",
+        self.code()
+    )]
     MigrationBusy,
     /// A migration that was applied has another text than this version's.
     #[error(
         "migration {number} ({name}) was applied with another text: this database belongs to \
-         another version of Handfast"
+         another version of Handfast ({})",
+        self.code()
     )]
     MigrationChanged {
         /// Its number.
@@ -183,7 +222,8 @@ pub enum AtError {
     /// The pool's sessions read SQL in another way than the planner.
     #[error(
         "the sessions of this pool have {setting}, under which a text in SQL ends elsewhere: unset \
-         it for the pool's connections"
+         it for the pool's connections ({})",
+        self.code()
     )]
     SessionSetting {
         /// The setting.
@@ -207,7 +247,7 @@ impl AtError {
     /// ```
     #[must_use]
     pub fn of(error: &sqlx::Error) -> Option<&Self> {
-        error.as_database_error().and_then(|error| error.try_downcast_ref())
+        carried(error)
     }
 
     /// The stable code, listed in `docs/errors.md`.
@@ -232,6 +272,7 @@ impl AtError {
             Self::GapLocks { .. } => "HF-AT-GAP-LOCKS",
             Self::UnknownSavepoint { .. } => "HF-AT-SAVEPOINT",
             Self::CheckedInsideGlobal { .. } => "HF-AT-CHECKED-INSIDE-GLOBAL",
+            Self::OutsideGlobal { .. } => "HF-AT-OUTSIDE-GLOBAL",
             Self::MigrationBusy => "HF-AT-MIGRATION-BUSY",
             Self::MigrationChanged { .. } => "HF-AT-MIGRATION-CHANGED",
             Self::SessionSetting { .. } => "HF-AT-SESSION-SETTING",
@@ -264,39 +305,15 @@ impl AtError {
 impl From<sqlx::Error> for AtError {
     /// Unwraps an AT failure that travelled inside an sqlx error.
     fn from(error: sqlx::Error) -> Self {
-        let sqlx::Error::Database(inner) = error else { return Self::Database(error) };
-        match inner.try_downcast::<Self>() {
-            Ok(ours) => *ours,
-            Err(inner) => Self::Database(sqlx::Error::Database(inner)),
-        }
+        unload(error).unwrap_or_else(Self::Database)
     }
 }
 
-/// So that an AT failure comes out of sqlx's own methods. The code is the stable one.
-impl DatabaseError for AtError {
-    fn message(&self) -> &str {
-        // The whole text is what `Display` writes; here only what can be borrowed.
-        Self::code(self)
-    }
-
-    fn code(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(Self::code(self)))
-    }
-
-    fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
-        self
-    }
-
-    fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
-        self
-    }
-
-    fn into_error(self: Box<Self>) -> Box<dyn StdError + Send + Sync + 'static> {
-        self
-    }
-
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Other
+/// So that an AT failure comes out of sqlx's own methods.
+impl From<AtError> for sqlx::Error {
+    fn from(error: AtError) -> Self {
+        let AtError::Database(error) = error else { return carry(error) };
+        error
     }
 }
 

@@ -40,14 +40,18 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// too, when the database has failed one of its statements for a deadlock.
     ///
     /// ```no_run
+    /// use handfast::outbox::Event;
+    ///
     /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), sqlx::Error> {
-    /// let left: i64 = stock
+    /// let left = stock
     ///     .transaction(|local| {
-    ///         Box::pin(async {
-    ///             sqlx::query_scalar("UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n")
-    ///                 .bind(7)
-    ///                 .fetch_one(local)
-    ///                 .await
+    ///         Box::pin(async move {
+    ///             let take = "UPDATE stock SET n = n - 1 WHERE id = ? RETURNING n";
+    ///             let left: i64 = sqlx::query_scalar(take).bind(7).fetch_one(&mut *local).await?;
+    ///             let sale = "INSERT INTO sale (product_id) VALUES (?)";
+    ///             sqlx::query(sale).bind(7).execute(&mut *local).await?;
+    ///             local.emit(&Event::new("stock", "7").payload("taken")).await?;
+    ///             Ok(left)
     ///         })
     ///     })
     ///     .await?;
@@ -59,18 +63,60 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// cannot prove of an `async |local|` closure that it may move between threads, which handlers
     /// of web servers and spawned tasks must. What it borrows has to live as long as the resource.
     ///
+    /// A closure that may also refuse for a reason of the application's own goes into
+    /// [`try_transaction`](Self::try_transaction).
+    ///
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`AtError`], such as a locked row after [the lock timeout](super::At::lock_timeout) or
     /// a deadlock.
-    pub async fn transaction<'env, T, E, F>(&'env self, mut work: F) -> Result<T, E>
+    pub async fn transaction<'env, T, F>(&'env self, work: F) -> Result<T, sqlx::Error>
+    where
+        F: for<'local> FnMut(
+            &'local mut AtTransaction<'env, DB>,
+        ) -> BoxFuture<'local, Result<T, sqlx::Error>>,
+    {
+        // The error is named here, so that no closure has to name it.
+        self.try_transaction(work).await
+    }
+
+    /// As [`transaction`](Self::transaction), for a closure whose error is of another type. It has
+    /// to be named somewhere, in the closure or where the result goes.
+    ///
+    /// ```no_run
+    /// #[derive(Debug, thiserror::Error)]
+    /// enum Failure {
+    ///     #[error("sold out")]
+    ///     SoldOut,
+    ///     #[error(transparent)]
+    ///     Database(#[from] sqlx::Error),
+    /// }
+    ///
+    /// # async fn example(stock: handfast::AtResource<sqlx::Sqlite>) -> Result<(), Failure> {
+    /// let work = stock.try_transaction(|local| {
+    ///     Box::pin(async move {
+    ///         let take = "UPDATE stock SET n = n - 1 WHERE id = ? AND n > 0";
+    ///         let taken = sqlx::query(take).bind(7).execute(&mut *local).await?;
+    ///         if taken.rows_affected() == 0 {
+    ///             return Err(Failure::SoldOut);
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// });
+    /// work.await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`transaction`](Self::transaction).
+    pub async fn try_transaction<'env, T, E, F>(&'env self, mut work: F) -> Result<T, E>
     where
         F: for<'local> FnMut(
             &'local mut AtTransaction<'env, DB>,
         ) -> BoxFuture<'local, Result<T, E>>,
         E: From<sqlx::Error>,
     {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared));
+        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
         loop {
             let mut local: AtTransaction<'env, DB> = attempts.begin().await?;
             match work(&mut local).await {
@@ -88,7 +134,7 @@ impl<DB: AtDatabase> AtResource<DB> {
 
     /// Runs one statement as a branch of its own.
     pub(super) async fn run_alone(&self, query: Captured<DB>) -> Result<Steps<DB>, sqlx::Error> {
-        let mut attempts = Attempts::new(Arc::clone(&self.shared));
+        let mut attempts = Attempts::new(Arc::clone(&self.shared))?;
         loop {
             let mut local = attempts.begin().await?;
             match local.run(query.clone()).await {
@@ -106,13 +152,26 @@ impl<DB: AtDatabase> AtResource<DB> {
 
     /// Whether a query goes to the pool untouched: no global, or nothing in it to undo or lock.
     pub(super) fn passes(&self, query: &Captured<DB>) -> Result<bool, sqlx::Error> {
-        let Some(context) = context::current() else { return Ok(true) };
+        let Some(context) = context::current() else { return self.passes_outside(query) };
         let reads = if context.read_committed { Reads::Committed } else { Reads::Local };
         match &*self.shared.catalogue.parse(reads, query.sql()) {
             Ok(Parsed::Pass) => Ok(true),
             Ok(Parsed::Statement(_)) => Ok(false),
             Err(refusal) => Err(AtError::Refused(refusal.clone()).into()),
         }
+    }
+
+    /// Outside of a global nothing is in the way of a query, unless the resource takes no work
+    /// there; reads it does.
+    fn passes_outside(&self, query: &Captured<DB>) -> Result<bool, sqlx::Error> {
+        let reads_only = || {
+            let parsed = self.shared.catalogue.parse(Reads::Local, query.sql());
+            matches!(&*parsed, Ok(Parsed::Pass))
+        };
+        if self.shared.only_in_global && !reads_only() {
+            return Err(self.shared.outside_global().into());
+        }
+        Ok(true)
     }
 }
 
@@ -131,13 +190,13 @@ struct Attempts<DB: AtDatabase> {
 }
 
 impl<DB: AtDatabase> Attempts<DB> {
-    fn new(shared: Arc<Shared<DB>>) -> Self {
-        let part = match context::current() {
+    fn new(shared: Arc<Shared<DB>>) -> Result<Self, sqlx::Error> {
+        let part = match shared.context()? {
             None => Part::Plain,
             Some(context) => Part::Branch(Branch::new(&shared.branches, context, Conflict::Fail)),
         };
         let deadline = Instant::now() + shared.lock_timeout;
-        Self { shared, part, deadline, repeats: 0 }
+        Ok(Self { shared, part, deadline, repeats: 0 })
     }
 
     async fn begin(&mut self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {

@@ -17,7 +17,7 @@ use super::phase_two::{AtPhaseTwo, remove_stale_guards};
 use super::running::RunningBranches;
 use super::transaction::AtTransaction;
 use crate::connect::Handfast;
-use crate::context;
+use crate::context::{self, Context};
 use crate::coordinator::Coordinator;
 
 /// A database, known to the coordinator, whose local transactions can be branches of a global one.
@@ -52,6 +52,27 @@ pub(crate) struct Shared<DB: Backend> {
     pub(crate) lock_timeout: Duration,
     /// Whether branches send several statements in one call.
     pub(crate) merges: bool,
+    /// Whether work outside of a global is refused.
+    pub(super) only_in_global: bool,
+}
+
+impl<DB: Backend> Shared<DB> {
+    /// The global that a local transaction is to be a branch of; none, where it is a plain one.
+    pub(super) fn context(&self) -> Result<Option<Context>, AtError> {
+        let context = context::current();
+        if context.is_none() && self.only_in_global {
+            return Err(self.outside_global());
+        }
+        if context.is_none() {
+            let resource = &self.identity.resource_id;
+            tracing::debug!(%resource, "no XID: plain local transaction");
+        }
+        Ok(context)
+    }
+
+    pub(super) fn outside_global(&self) -> AtError {
+        AtError::OutsideGlobal { resource: self.identity.resource_id.clone() }
+    }
 }
 
 impl<DB: AtDatabase> Clone for AtResource<DB> {
@@ -81,6 +102,7 @@ impl Handfast {
             trusted_triggers: Vec::new(),
             lock_timeout: LOCK_TIMEOUT,
             compound_statements: true,
+            only_in_global: false,
         }
     }
 }
@@ -94,6 +116,7 @@ pub struct At<DB: Database> {
     trusted_triggers: Vec<String>,
     lock_timeout: Duration,
     compound_statements: bool,
+    only_in_global: bool,
 }
 
 impl<DB: AtDatabase> At<DB> {
@@ -126,6 +149,16 @@ impl<DB: AtDatabase> At<DB> {
         self
     }
 
+    /// Refuses work outside of a global: local transactions, and statements that write. Without
+    /// this they are plain local ones there, so that a service that was called without its XID (no
+    /// [`XidLayer`](crate::propagation::XidLayer), a proxy that drops the header) commits at once
+    /// what the caller cannot roll back. Reads are taken everywhere, and so is
+    /// [`begin_checked`](AtResource::begin_checked), which is for outside.
+    pub fn only_in_global(mut self) -> Self {
+        self.only_in_global = true;
+        self
+    }
+
     async fn open(self) -> Result<AtResource<DB>, AtError> {
         let mut connection = self.pool.acquire().await?;
         require_client_tables::<DB>(&mut connection).await?;
@@ -147,6 +180,7 @@ impl<DB: AtDatabase> At<DB> {
             branches,
             lock_timeout: self.lock_timeout,
             merges,
+            only_in_global: self.only_in_global,
         });
         let resource = v1::Resource {
             id: shared.identity.resource_id.clone(),
@@ -203,9 +237,11 @@ impl<DB: AtDatabase> AtResource<DB> {
     /// one writer lock would stop all writers, commit does not wait at all.
     ///
     /// # Errors
-    /// As `sqlx::Pool::begin`.
+    /// As `sqlx::Pool::begin`; [`AtError::OutsideGlobal`] outside of a global, if the resource is
+    /// [for globals only](At::only_in_global).
     pub async fn begin(&self) -> Result<AtTransaction<'static, DB>, sqlx::Error> {
-        AtTransaction::begin(Arc::clone(&self.shared), context::current()).await
+        let context = self.shared.context()?;
+        AtTransaction::begin(Arc::clone(&self.shared), context).await
     }
 
     /// Begins a local transaction outside of any global one, whose commit makes sure that no global

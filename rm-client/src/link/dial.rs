@@ -1,23 +1,48 @@
-//! Where the coordinator is and how to reach it: endpoints, TLS, token.
+//! Where the coordinator is and how to reach it: endpoints and their addresses, TLS, token.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
+use tower_service::Service;
 
-use super::event::Failure;
+use super::event::{Failure, Place};
 use crate::error::Error;
 
 /// A half-open connection is noticed after these two together.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
-/// What rustls says of bytes that are no TLS.
-const NOT_TLS: &str = "InvalidContentType";
+/// How the line ends that begins a private key of any kind.
+const PEM_KEY: &str = "PRIVATE KEY-----";
+const NOT_PEM: &str = "it takes the text of the file, not its name";
+const OTHER_AUTHORITY: &str =
+    "this coordinator trusts another authority than the one that signed tls_identity";
+/// What rustls says, and what it means here. An authority of the same name is another all the same.
+const HINTS: [(&str, &str); 4] = [
+    ("InvalidContentType", "a coordinator without TLS needs an http:// endpoint"),
+    ("CertificateRequired", "this coordinator asks clients for a certificate, see tls_identity"),
+    ("UnknownCA", OTHER_AUTHORITY),
+    ("DecryptError", OTHER_AUTHORITY),
+];
+
+/// What TLS takes, as text in PEM.
+#[derive(Clone, Default)]
+pub(crate) struct TlsSettings {
+    /// The authority that has signed the coordinator's certificate.
+    pub(crate) authority: Option<String>,
+    /// This client's own certificate and its key.
+    pub(crate) identity: Option<(String, String)>,
+}
 
 /// Makes transports.
 #[derive(Debug)]
@@ -38,10 +63,10 @@ impl Dialler {
     pub(crate) fn new(
         urls: &[String],
         token: Option<&str>,
-        tls_ca_pem: Option<&str>,
+        tls: &TlsSettings,
         timeout: Duration,
     ) -> Result<Self, Error> {
-        let endpoint = |url: &String| endpoint(url, tls_ca_pem, timeout);
+        let endpoint = |url: &String| endpoint(url, tls, timeout);
         let endpoints = urls.iter().map(endpoint).collect::<Result<_, _>>()?;
         Ok(Self { endpoints, credentials: Credentials::new(token)? })
     }
@@ -50,16 +75,22 @@ impl Dialler {
         self.credentials.clone()
     }
 
-    /// Connects to the endpoint of this index.
-    pub(crate) async fn dial(&self, endpoint: usize) -> Result<Channel, Failure> {
-        let endpoint = &self.endpoints[endpoint];
-        endpoint.connect().await.map_err(|error| {
-            let mut reason = format!("{}: {}", endpoint.uri(), with_sources(&error));
-            if reason.contains(NOT_TLS) {
-                reason += " (a coordinator without TLS needs an http:// endpoint)";
-            }
-            Failure::Passing(reason.into())
-        })
+    /// Connects to this place, and tells beforehand how many addresses its endpoint has.
+    pub(crate) async fn dial(
+        &self,
+        place: Place,
+        found: impl FnOnce(usize),
+    ) -> Result<Channel, Failure> {
+        let endpoint = &self.endpoints[place.endpoint];
+        let failed = |error: &dyn std::error::Error| {
+            let reason = format!("{}: {}", endpoint.uri(), with_sources(error));
+            Failure::Passing(with_hint(reason).into())
+        };
+        let addresses = addresses(endpoint.uri()).await.map_err(|error| failed(&error))?;
+        found(addresses.len());
+        let address = addresses[place.address % addresses.len()];
+        let connected = endpoint.connect_with_connector(Connector { address }).await;
+        connected.map_err(|error| failed(&error))
     }
 
     /// What it means that no stream could be opened on a transport to the endpoint of this index.
@@ -73,9 +104,53 @@ impl Dialler {
                 let hint = "a coordinator with TLS needs an https:// endpoint";
                 Failure::Passing(format!("{uri}: {reason} ({hint})").into())
             }
+            // A server looks at the client's certificate when hands are shaken on this side.
+            Failure::Passing(reason) if is_of_transport(status) => {
+                Failure::Passing(with_hint(format!("{uri}: {reason}")).into())
+            }
             Failure::Passing(_) | Failure::Unauthenticated(_) => failure,
         }
     }
+}
+
+/// Connects to one address, whatever the name in the URI has otherwise.
+struct Connector {
+    address: SocketAddr,
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let address = self.address;
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+/// The addresses of an endpoint, at least one.
+async fn addresses(uri: &Uri) -> std::io::Result<Vec<SocketAddr>> {
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = uri.port_u16().unwrap_or(if is_plain(uri) { 80 } else { 443 });
+    let addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+    if addresses.is_empty() {
+        return Err(std::io::Error::other(format!("{host} has no address")));
+    }
+    Ok(addresses)
+}
+
+fn with_hint(reason: String) -> String {
+    let hint = HINTS.iter().find(|(said, _)| reason.contains(said));
+    hint.map_or(reason.clone(), |(_, hint)| format!("{reason} ({hint})"))
 }
 
 /// A coordinator's refusal has no cause on this side.
@@ -110,36 +185,53 @@ pub(super) fn failure(status: &Status) -> Failure {
     }
 }
 
-fn endpoint(url: &str, ca_pem: Option<&str>, timeout: Duration) -> Result<Endpoint, Error> {
+fn endpoint(url: &str, tls: &TlsSettings, timeout: Duration) -> Result<Endpoint, Error> {
     let wrong = |reason: String| Error::Configuration { setting: "endpoint", reason };
     let endpoint = Endpoint::from_shared(url.to_owned())
         .map_err(|error| wrong(format!("{url:?}: {}", with_sources(&error))))?
         .connect_timeout(timeout)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    match (endpoint.uri().scheme_str(), ca_pem) {
-        (Some("http"), None) => Ok(endpoint),
-        // tonic passes over what is no certificate; then none is trusted, and nothing says why.
-        (Some("https"), Some(pem)) if !pem.contains(PEM_CERTIFICATE) => {
-            let reason = "no PEM certificate: it takes the text of the file, not its name";
-            Err(Error::Configuration { setting: "tls_ca", reason: reason.to_owned() })
+    let is_given = tls.authority.is_some() || tls.identity.is_some();
+    match (endpoint.uri().scheme_str(), &tls.authority) {
+        (Some("http"), _) if is_given => {
+            Err(wrong(format!("{url}: a certificate is given, so it must begin with https://")))
         }
-        (Some("https"), Some(pem)) => {
-            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
-            let wrong =
-                |error| Error::Configuration { setting: "tls_ca", reason: with_sources(&error) };
-            endpoint.tls_config(tls).map_err(wrong)
-        }
+        (Some("http"), _) => Ok(endpoint),
+        (Some("https"), Some(authority)) => encrypted(endpoint, authority, tls),
         (Some("https"), None) => {
             Err(wrong(format!("{url}: https needs the coordinator's CA certificate, see tls_ca")))
         }
-        (Some("http"), Some(_)) => {
-            Err(wrong(format!("{url}: a CA certificate is given, so it must begin with https://")))
-        }
         _ => Err(wrong(format!("{url:?}: must begin with http:// or https://"))),
     }
+}
+
+/// tonic passes over what is no certificate; then none is trusted, and nothing says why.
+fn encrypted(endpoint: Endpoint, authority: &str, tls: &TlsSettings) -> Result<Endpoint, Error> {
+    let wrong = |setting, reason| Error::Configuration { setting, reason };
+    if !authority.contains(PEM_CERTIFICATE) {
+        return Err(wrong("tls_ca", format!("no PEM certificate: {NOT_PEM}")));
+    }
+    let settings = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
+    let Some((certificate, key)) = &tls.identity else {
+        let endpoint = endpoint.tls_config(settings);
+        return endpoint.map_err(|error| wrong("tls_ca", with_sources(&error)));
+    };
+    if !certificate.contains(PEM_CERTIFICATE) {
+        return Err(wrong("tls_identity", format!("no PEM certificate: {NOT_PEM}")));
+    }
+    if !key.contains(PEM_KEY) {
+        return Err(wrong("tls_identity", format!("no PEM private key: {NOT_PEM}")));
+    }
+    // The authority alone first, to say of the two which is wrong.
+    let checked = endpoint.clone().tls_config(settings.clone());
+    checked.map_err(|error| wrong("tls_ca", with_sources(&error)))?;
+    let endpoint = endpoint.tls_config(settings.identity(Identity::from_pem(certificate, key)));
+    endpoint.map_err(|error| {
+        let reason = format!("certificate and key cannot be used: {}", with_sources(&error));
+        wrong("tls_identity", reason)
+    })
 }
 
 /// An error and what caused it, in one line: tonic's own text stops at `transport error`.

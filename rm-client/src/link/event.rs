@@ -24,9 +24,19 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// One attempt to connect and what came of it. Inputs of any but the current one are ignored.
+/// One attempt to connect and what came of it. Several may be under way; the first that is greeted
+/// is the connection, and inputs of any other are ignored from then on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
+
+/// Where a coordinator may be: an endpoint, and one of the addresses that its name has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The index of the endpoint.
+    pub endpoint: usize,
+    /// Which of its addresses, from 0. Where the name has fewer by then, they are counted round.
+    pub address: usize,
+}
 
 /// Why a connection was not made, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +58,12 @@ impl Failure {
 /// What the shell has to do or to tell.
 #[derive(Debug)]
 pub enum Event {
-    /// Connect to the endpoint of this index.
+    /// Connect to this place, beside what is under way.
     Dial {
         /// The attempt.
         connection: ConnectionId,
-        /// Which endpoint.
-        endpoint: usize,
+        /// Where.
+        place: Place,
     },
     /// Drop the connection, or the attempt to make it.
     HangUp {
@@ -62,10 +72,17 @@ pub enum Event {
     },
     /// The coordinator has greeted: requests flow.
     Greeted {
+        /// The attempt that is the connection from here on.
+        connection: ConnectionId,
         /// What the coordinator said.
         hello: v1::HelloReply,
     },
-    /// The connection is lost, or was not made.
+    /// One of several attempts has failed, and the others go on.
+    Missed {
+        /// Why; if a coordinator has refused this client meanwhile, that.
+        failure: Failure,
+    },
+    /// The connection is lost, or was not made at any place.
     Parted {
         /// Why.
         failure: Failure,

@@ -5,11 +5,15 @@
 //! carries them out.
 //!
 //! ```text
-//!            tick: due            connected             Hello answered
-//!   Apart ──────────────▶ Dialling ─────────▶ Greeting ───────────────▶ Ready
-//!     ▲  disconnected, too slow │ disconnected, too slow │   disconnected, GoAway │
-//!     └─────────────────────────┴────────────────────────┴───────────────────────┘
+//!                  an attempt is up, says Hello, and Hello is answered
+//!   Searching ───────────────────────────────────────────────────────▶ Ready
+//!       ▲             disconnected, GoAway, no sign of life              │
+//!       └────────────────────────────────────────────────────────────────┘
 //! ```
+//!
+//! A [`Search`] dials several places, and an attempt counts for nothing before it is greeted: the
+//! others are dropped then. The coordinator may be greeted by this process on two of them at a
+//! time; it takes them for a reconnect, and calls on the one that stays.
 //!
 //! A coordinator that is stopping or does not lead refuses requests without having carried them
 //! out: that is the end of the connection, not of the request. One that is busy gets the request
@@ -28,15 +32,15 @@ use handfast_proto::v1::client_message::Body as Ask;
 use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, BranchOutcome, ClientMessage, Resource, ServerMessage};
 use hashbrown::HashMap;
-use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 
 use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
 use super::frame::Frame;
 use super::outbox::Outbox;
+use super::pulse::Pulse;
 use super::releases::Releases;
 use super::reports::Reports;
 use super::resources::Resources;
+use super::search::Search;
 use super::settings::Settings;
 use crate::error::Error;
 
@@ -49,9 +53,7 @@ const LATER: &str = "HF-TC-BUSY";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Apart { dial_at: Moment },
-    Dialling { give_up_at: Moment },
-    Greeting { give_up_at: Moment },
+    Searching,
     Ready,
     Closed,
 }
@@ -69,13 +71,15 @@ struct Pending {
 #[derive(Debug)]
 pub struct Protocol {
     settings: Settings,
-    jitter: SmallRng,
     state: State,
+    search: Search,
+    /// The one that was greeted last, and its endpoint.
     connection: ConnectionId,
     endpoint: usize,
-    /// Failures since the coordinator last greeted.
-    failures: u32,
-    last_failure: Arc<str>,
+    last_failure: Failure,
+    /// Whether the last failure has ended a round.
+    is_told: bool,
+    pulse: Pulse,
     next_id: u64,
     requests: HashMap<RequestId, Pending>,
     /// Exactly the requests of `requests`, by deadline.
@@ -87,7 +91,6 @@ pub struct Protocol {
     releases: Releases,
     reports: Reports,
     resources: Resources,
-    hello: Option<RequestId>,
     events: VecDeque<Event>,
 }
 
@@ -97,13 +100,14 @@ impl Protocol {
     pub fn new(settings: Settings, seed: u64) -> Self {
         assert!(!settings.endpoints.is_empty(), "a link has at least one endpoint");
         Self {
+            search: Search::new(&settings, seed),
             settings,
-            jitter: SmallRng::seed_from_u64(seed),
-            state: State::Apart { dial_at: Moment::default() },
+            state: State::Searching,
             connection: ConnectionId::default(),
             endpoint: 0,
-            failures: 0,
-            last_failure: Arc::from("not connected yet"),
+            last_failure: Failure::Passing(Arc::from("not connected yet")),
+            is_told: false,
+            pulse: Pulse::default(),
             next_id: 1,
             requests: HashMap::new(),
             deadlines: BTreeSet::new(),
@@ -113,7 +117,6 @@ impl Protocol {
             releases: Releases::default(),
             reports: Reports::default(),
             resources: Resources::default(),
-            hello: None,
             events: VecDeque::new(),
         }
     }
@@ -124,6 +127,7 @@ impl Protocol {
     /// [`Error::QueueFull`], [`Error::TooLarge`], [`Error::Closed`]: the request is not taken.
     pub fn submit(
         &mut self,
+        now: Moment,
         name: &'static str,
         ask: Ask,
         deadline: Moment,
@@ -146,6 +150,9 @@ impl Protocol {
         }
         self.requests.insert(id, Pending { name, frame, deadline, sent: false });
         self.deadlines.insert((deadline, id));
+        if self.state == State::Ready {
+            self.pulse.start(now);
+        }
         Ok(id)
     }
 
@@ -165,20 +172,12 @@ impl Protocol {
         self.outbox.push_outcomes(outcomes);
     }
 
-    /// The transport of an attempt is up.
-    pub fn connected(&mut self, connection: ConnectionId) {
-        if let State::Dialling { give_up_at } = self.state
-            && connection == self.connection
-        {
-            self.state = State::Greeting { give_up_at };
-        }
-    }
-
     /// The transport of an attempt is gone, or was never up.
     pub fn disconnected(&mut self, now: Moment, connection: ConnectionId, failure: Failure) {
-        let apart = matches!(self.state, State::Apart { .. } | State::Closed);
-        if connection == self.connection && !apart {
+        if self.is_ready(connection) {
             self.part(now, failure);
+        } else {
+            self.miss(now, connection, failure);
         }
     }
 
@@ -190,30 +189,29 @@ impl Protocol {
         messages: impl IntoIterator<Item = ServerMessage>,
     ) {
         for message in messages {
-            // One of these very messages may have ended the connection.
-            let live = matches!(self.state, State::Greeting { .. } | State::Ready);
-            if connection == self.connection && live {
-                self.receive_one(now, RequestId(message.id), message.body);
+            let id = RequestId(message.id);
+            // One of these very messages may have made or ended the connection.
+            if self.is_ready(connection) {
+                self.receive_one(now, id, message.body);
+            } else if self.search.is_under_way(connection) {
+                self.receive_greeting(now, connection, id, message.body);
             }
+        }
+        if self.is_ready(connection) {
+            self.pulse.heard(now, !self.requests.is_empty());
         }
     }
 
     /// Lets time pass: dials, gives up, lets requests run out of time.
     pub fn tick(&mut self, now: Moment) {
         match self.state {
-            State::Apart { dial_at } if dial_at <= now => self.dial(now),
-            State::Dialling { give_up_at } | State::Greeting { give_up_at }
-                if give_up_at <= now =>
-            {
-                let waited = self.settings.connect_timeout;
-                let reason = format!("not greeted within {waited:?}");
+            State::Searching => self.go_on_searching(now),
+            State::Ready if self.pulse.is_lost(now) => {
+                let endpoint = &self.settings.endpoints[self.endpoint];
+                let reason = format!("{endpoint}: no sign of life while answers are owed");
                 self.hang_up(now, Failure::Passing(reason.into()));
             }
-            State::Apart { .. }
-            | State::Dialling { .. }
-            | State::Greeting { .. }
-            | State::Ready
-            | State::Closed => {}
+            State::Ready | State::Closed => {}
         }
         while let Some(&(deadline, id)) = self.deadlines.first()
             && deadline <= now
@@ -230,9 +228,9 @@ impl Protocol {
     pub fn next_deadline(&self) -> Option<Moment> {
         let request = self.deadlines.first().map(|&(deadline, _)| deadline);
         let state = match self.state {
-            State::Apart { dial_at } => Some(dial_at),
-            State::Dialling { give_up_at } | State::Greeting { give_up_at } => Some(give_up_at),
-            State::Ready | State::Closed => None,
+            State::Searching => self.search.next_deadline(),
+            State::Ready => self.pulse.next_deadline(),
+            State::Closed => None,
         };
         request.into_iter().chain(state).chain(self.resume_at).min()
     }
@@ -240,8 +238,9 @@ impl Protocol {
     /// Ends everything: every unanswered request with [`Error::Closed`], the connection, the
     /// dialling.
     pub fn close(&mut self) {
-        if !matches!(self.state, State::Apart { .. } | State::Closed) {
-            self.events.push_back(Event::HangUp { connection: self.connection });
+        let connection = (self.state == State::Ready).then_some(self.connection);
+        for connection in connection.into_iter().chain(self.search.end()) {
+            self.events.push_back(Event::HangUp { connection });
         }
         self.state = State::Closed;
         let mut unanswered: Vec<RequestId> = self.requests.drain().map(|(id, _)| id).collect();
@@ -276,22 +275,19 @@ impl Protocol {
     /// Whether [`next_frame`](Self::next_frame) has something for the current connection.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        match self.state {
-            State::Greeting { .. } => self.hello.is_none(),
-            State::Ready => self.resources.wait() || !self.outbox.is_empty(),
-            State::Apart { .. } | State::Dialling { .. } | State::Closed => false,
-        }
+        let has_some = self.resources.wait() || !self.outbox.is_empty() || self.pulse.asks();
+        self.state == State::Ready && has_some
     }
 
     /// Everything that is due on a connection, as far as it fits one frame.
     pub fn next_frame(&mut self, connection: ConnectionId) -> Option<Frame> {
-        if connection != self.connection || !self.wants_to_send() {
+        // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
+        if self.search.can_greet(connection) {
+            return Some(Frame::of(&self.greet(connection)));
+        }
+        if !self.is_ready(connection) || !self.wants_to_send() {
             return None;
         }
-        // `Hello` goes alone: nothing is sent to a coordinator that has not greeted.
-        let Some(_) = self.hello else {
-            return Some(Frame::of(&self.greet()));
-        };
         let announcement = self.announce();
         let requests = &mut self.requests;
         let frame = self.outbox.drain(announcement, |id, frame| {
@@ -305,14 +301,9 @@ impl Protocol {
 
     fn receive_one(&mut self, now: Moment, id: RequestId, answer: Option<Answer>) {
         match answer {
-            Some(Answer::Hello(hello)) => self.greeted(hello),
             Some(Answer::PhaseTwo(call)) => self.events.push_back(Event::PhaseTwo(call)),
-            Some(Answer::GoAway(notice)) => self.go_away(now, notice),
+            Some(Answer::GoAway(notice)) => self.go_away(now, &notice),
             Some(Answer::RegisterResources(_)) => self.resources.accept(id),
-            Some(Answer::Rejected(refusal)) if self.hello == Some(id) => {
-                let reason = format!("{} ({})", refusal.message, refusal.code);
-                self.hang_up(now, Failure::Passing(reason.into()));
-            }
             Some(Answer::Rejected(refusal)) if self.resources.are_asked(id) => {
                 if let Some(resource) = self.resources.refuse(id) {
                     self.events.push_back(Event::ResourceRefused { resource, refusal });
@@ -340,38 +331,29 @@ impl Protocol {
                 | Answer::TryBranch(_)
                 | Answer::Rejected(_)),
             ) => self.complete(id, Ok(answer)),
-            // A kind of message that a later coordinator may know: nobody here waits for it.
-            None => {}
-        }
-    }
-
-    fn greeted(&mut self, hello: v1::HelloReply) {
-        if let State::Greeting { .. } = self.state {
-            self.state = State::Ready;
-            self.failures = 0;
-            self.events.push_back(Event::Greeted { hello });
+            // A greeting that came twice, or a kind of message that a later coordinator may know:
+            // no request here waits for it.
+            Some(Answer::Hello(_)) | None => {}
         }
     }
 
     /// The leader that a notice names is tried next, if it is one of the endpoints: a token is not
     /// for strangers.
-    fn go_away(&mut self, now: Moment, notice: v1::GoAway) {
-        let reason = format!("the coordinator goes away: {}", notice.reason);
-        self.hang_up(now, Failure::Passing(reason.into()));
-        let leader = notice.leader.trim_end_matches('/');
-        let is_leader = |endpoint: &String| endpoint.trim_end_matches('/') == leader;
-        if let Some(endpoint) = self.settings.endpoints.iter().position(is_leader) {
-            self.endpoint = endpoint;
+    fn go_away(&mut self, now: Moment, notice: &v1::GoAway) {
+        self.hang_up(now, leaving(notice));
+        if let Some(leader) = self.endpoint_of(&notice.leader) {
+            self.search.prefer(leader);
         }
     }
 
-    fn dial(&mut self, now: Moment) {
-        self.connection.0 += 1;
-        self.hello = None;
-        self.resources.start_over();
-        self.state = State::Dialling { give_up_at: now.after(self.settings.connect_timeout) };
-        let (connection, endpoint) = (self.connection, self.endpoint);
-        self.events.push_back(Event::Dial { connection, endpoint });
+    fn endpoint_of(&self, leader: &str) -> Option<usize> {
+        let leader = leader.trim_end_matches('/');
+        let is_leader = |endpoint: &String| endpoint.trim_end_matches('/') == leader;
+        self.settings.endpoints.iter().position(is_leader)
+    }
+
+    fn is_ready(&self, connection: ConnectionId) -> bool {
+        self.state == State::Ready && connection == self.connection
     }
 
     fn hang_up(&mut self, now: Moment, failure: Failure) {
@@ -380,12 +362,11 @@ impl Protocol {
     }
 
     fn part(&mut self, now: Moment, failure: Failure) {
-        let delay = self.back_off();
-        let retry_at = now.after(delay);
-        self.endpoint = (self.endpoint + 1) % self.settings.endpoints.len();
-        self.failures = self.failures.saturating_add(1);
-        self.last_failure = Arc::clone(failure.reason());
-        self.state = State::Apart { dial_at: retry_at };
+        let retry_at = self.search.begin_after(now, self.endpoint);
+        (self.last_failure, self.is_told) = (failure.clone(), true);
+        self.state = State::Searching;
+        self.pulse.stop();
+        self.resources.start_over();
         self.resume();
         self.release_again(now);
         let requests = self.requests.keys().copied();
@@ -407,32 +388,14 @@ impl Protocol {
         }
     }
 
-    /// How long to wait before the next attempt: between half and all of a pause that doubles when
-    /// every endpoint has had its turn.
-    fn back_off(&mut self) -> Duration {
-        let endpoints = u32::try_from(self.settings.endpoints.len()).unwrap_or(u32::MAX);
-        let doublings = (self.failures / endpoints).min(30);
-        let pause = self.settings.back_off_base.saturating_mul(1 << doublings);
-        let pause = pause.min(self.settings.back_off_max);
-        pause.mul_f64(self.jitter.random_range(0.5..=1.0))
-    }
-
-    fn greet(&mut self) -> ClientMessage {
-        let id = self.fresh_id();
-        self.hello = Some(id);
-        let hello = v1::Hello {
-            client_id: self.settings.client_id.clone(),
-            application: self.settings.application.clone(),
-            agent: concat!("handfast-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
-            resources: self.resources.accepted(),
-        };
-        ClientMessage { id: id.0, body: Some(Ask::Hello(hello)) }
-    }
-
-    /// The resources that this connection does not know of yet.
+    /// The resources that this connection does not know of yet. Without any, the announcement asks
+    /// for a sign of life: the coordinator answers it at once, whatever else it waits for.
     fn announce(&mut self) -> Option<ClientMessage> {
-        let id = self.resources.wait().then(|| self.fresh_id())?;
-        let resources = self.resources.announce(id);
+        let is_due = self.resources.wait() || self.pulse.asks();
+        let id = is_due.then(|| self.fresh_id())?;
+        self.pulse.asked();
+        let resources =
+            if self.resources.wait() { self.resources.announce(id) } else { Vec::new() };
         let body = Ask::RegisterResources(v1::RegisterResources { resources });
         Some(ClientMessage { id: id.0, body: Some(body) })
     }
@@ -446,7 +409,7 @@ impl Protocol {
         let error = if pending.sent {
             Error::Unanswered { request: pending.name }
         } else {
-            Error::Unreachable { reason: Arc::clone(&self.last_failure) }
+            Error::Unreachable { reason: Arc::clone(self.last_failure.reason()) }
         };
         self.complete(id, Err(error));
     }
@@ -470,7 +433,7 @@ impl Protocol {
     /// Nobody waits for these any more; where there is no room for one, its lease ends by time.
     fn release_again(&mut self, now: Moment) {
         for release in self.releases.take() {
-            if self.submit("release_lock", release, now.after(RELEASE_DEADLINE)).is_err() {
+            if self.submit(now, "release_lock", release, now.after(RELEASE_DEADLINE)).is_err() {
                 return;
             }
         }
@@ -494,5 +457,10 @@ impl Protocol {
     }
 }
 
+fn leaving(notice: &v1::GoAway) -> Failure {
+    Failure::Passing(format!("the coordinator goes away: {}", notice.reason).into())
+}
+
+mod searching;
 #[cfg(test)]
 mod tests;

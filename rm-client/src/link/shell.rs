@@ -4,6 +4,7 @@
 //! never over an await. One task keeps time, one more per connection reads; frames are made by the
 //! transport itself, when it is ready for one, so that whatever has been queued by then goes in it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
 use super::dial::{Dialler, failure};
-use super::event::{ConnectionId, Event, Failure, Moment, RequestId};
+use super::event::{ConnectionId, Event, Failure, Moment, Place, RequestId};
 use super::frame::{Frame, Frames};
 use super::lanes::{Lanes, Outcomes};
 use super::protocol::Protocol;
@@ -67,12 +68,19 @@ struct Shared {
 struct Steps {
     protocol: Protocol,
     waiters: HashMap<RequestId, oneshot::Sender<Result<Answer, Error>>>,
-    connection: Option<(ConnectionId, AbortHandle)>,
+    /// The connection, or the attempts to make one.
+    wires: BTreeMap<ConnectionId, Wire>,
     /// Wakes the transport of the current connection when there is something to send.
     sending: Arc<Notify>,
     lanes: Lanes,
     /// What the timekeeper sleeps for.
     alarm: Option<Moment>,
+}
+
+/// One attempt to connect and what came of it.
+struct Wire {
+    task: AbortHandle,
+    sending: Arc<Notify>,
 }
 
 /// How long an answer is waited for.
@@ -105,7 +113,7 @@ impl Link {
         let steps = Steps {
             protocol: Protocol::new(settings, rand::random()),
             waiters: HashMap::new(),
-            connection: None,
+            wires: BTreeMap::new(),
             sending: Arc::new(Notify::new()),
             lanes: Lanes::default(),
             alarm: None,
@@ -219,7 +227,7 @@ impl Link {
             Patience::Within(limit) => self.shared.request_deadline.min(limit),
         };
         self.shared.step(|steps, now| {
-            let id = steps.protocol.submit(name, ask, now.after(patience))?;
+            let id = steps.protocol.submit(now, name, ask, now.after(patience))?;
             if let Some(waiter) = waiter {
                 steps.waiters.insert(id, waiter);
             }
@@ -276,20 +284,28 @@ impl Shared {
 
     fn carry_out(self: &Arc<Self>, steps: &mut Steps, event: Event) {
         match event {
-            Event::Dial { connection, endpoint } => {
-                steps.sending = Arc::new(Notify::new());
-                let sending = Arc::clone(&steps.sending);
-                let task = Arc::clone(self).keep_connection(connection, endpoint, sending);
-                steps.connection = Some((connection, self.runtime.spawn(task).abort_handle()));
+            Event::Dial { connection, place } => {
+                let sending = Arc::new(Notify::new());
+                let task =
+                    Arc::clone(self).keep_connection(connection, place, Arc::clone(&sending));
+                let task = self.runtime.spawn(task).abort_handle();
+                steps.wires.insert(connection, Wire { task, sending });
             }
             Event::HangUp { connection } => {
-                if let Some((_, task)) = steps.connection.take_if(|(id, _)| *id == connection) {
-                    task.abort();
+                if let Some(wire) = steps.wires.remove(&connection) {
+                    wire.task.abort();
                 }
             }
-            Event::Greeted { hello } => {
+            Event::Greeted { connection, hello } => {
                 tracing::info!(server = hello.server_version, epoch = hello.epoch, "connected");
+                if let Some(wire) = steps.wires.get(&connection) {
+                    steps.sending = Arc::clone(&wire.sending);
+                }
                 self.progress.send_replace(Progress::Greeted);
+            }
+            Event::Missed { failure } => {
+                tracing::debug!(reason = %failure.reason(), "one of several places does not greet");
+                self.progress.send_replace(Progress::Failed(failure));
             }
             Event::Parted { failure, retry_at } => self.tell_parted(failure, retry_at),
             Event::Complete { id, result } => {
@@ -311,7 +327,7 @@ impl Shared {
     }
 
     fn tell_parted(&self, failure: Failure, retry_at: Moment) {
-        let (Failure::Unauthenticated(reason) | Failure::Passing(reason)) = &failure;
+        let reason = failure.reason();
         let in_ms = retry_at.0.saturating_sub(self.origin.elapsed()).as_millis();
         tracing::warn!(%reason, retry_in_ms = %in_ms, "no connection to the coordinator");
         self.progress.send_replace(Progress::Failed(failure));
@@ -329,31 +345,37 @@ impl Shared {
     async fn keep_connection(
         self: Arc<Self>,
         connection: ConnectionId,
-        endpoint: usize,
+        place: Place,
         sending: Arc<Notify>,
     ) {
-        let failure = match self.read(connection, endpoint, sending).await {
+        let failure = match self.read(connection, place, sending).await {
             Ok(()) => Failure::Passing(Arc::from("the coordinator ended the stream")),
             Err(failure) => failure,
         };
-        self.step(|steps, now| steps.protocol.disconnected(now, connection, failure));
+        self.step(|steps, now| {
+            steps.wires.remove(&connection);
+            steps.protocol.disconnected(now, connection, failure);
+        });
     }
 
     async fn read(
         self: &Arc<Self>,
         connection: ConnectionId,
-        endpoint: usize,
+        place: Place,
         sending: Arc<Notify>,
     ) -> Result<(), Failure> {
-        let channel = self.dialler.dial(endpoint).await?;
+        let found = |addresses| self.step(|steps, _| steps.protocol.found(connection, addresses));
+        let channel = self.dialler.dial(place, found).await?;
         let channel = InterceptedService::new(channel, self.dialler.credentials());
         let mut client = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
-        self.step(|steps, _| steps.protocol.connected(connection));
+        if !self.step(|steps, _| steps.protocol.connected(connection)) {
+            return Ok(());
+        }
         // Dropped when reading ends or is aborted, it ends the sending side too: while one side
         // lasts, the transport keeps the stream and the coordinator goes on calling.
         let (_reads, stops_reading) = oneshot::channel::<()>();
         let outgoing = frames(Arc::downgrade(self), connection, sending).take_until(stops_reading);
-        let no_stream = |status| self.dialler.no_stream(endpoint, &status);
+        let no_stream = |status| self.dialler.no_stream(place.endpoint, &status);
         client.ready().await.map_err(|error| no_stream(Status::from_error(error.into())))?;
         let path = PathAndQuery::from_static(CONNECT);
         let opened = client.streaming(Request::new(outgoing), path, Frames).await;

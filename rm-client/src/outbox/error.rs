@@ -1,19 +1,23 @@
 //! What can go wrong with events. Variants by what the caller can do.
 
 use super::event::EventId;
+use crate::carried::{carried, carry, unload};
 
 /// A failure of the outbox, its relay or the inbox.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
     /// The event, as it is, cannot be kept or carried: correct it.
-    #[error("malformed event: {reason}")]
+    #[error("malformed event: {reason} ({})", self.code())]
     Malformed {
         /// What is wrong with it.
         reason: String,
     },
     /// The event is larger than brokers take. Keep what it says elsewhere, and send where.
-    #[error("event of {payload} bytes with {headers} bytes of headers: at most 1000000 and 16384")]
+    #[error(
+        "event of {payload} bytes with {headers} bytes of headers: at most 1000000 and 16384 ({})",
+        self.code()
+    )]
     TooLarge {
         /// The size of the payload.
         payload: usize,
@@ -23,14 +27,15 @@ pub enum OutboxError {
     /// A table of events is missing in the database, or is not ours.
     #[error(
         "a table of events is missing or has other columns: apply the client migrations, with \
-         `handfast.migrate(&pool).await` or from migrations/"
+         `handfast.migrate(&pool).await` or from migrations/ ({})",
+        self.code()
     )]
     TableMissing {
         /// What the database said.
         source: sqlx::Error,
     },
     /// There is no such event, or its state is not one that this can be done to.
-    #[error("event {id} is not {expected}")]
+    #[error("event {id} is not {expected} ({})", self.code())]
     WrongState {
         /// Which event.
         id: EventId,
@@ -39,13 +44,16 @@ pub enum OutboxError {
     },
     /// The database ended the local transaction in favour of another one. Nothing is lost: repeat
     /// the local transaction.
-    #[error("the local transaction was ended in favour of another one: repeat it")]
+    #[error(
+        "the local transaction was ended in favour of another one: repeat it ({})",
+        self.code()
+    )]
     Conflict {
         /// What the database said.
         source: sqlx::Error,
     },
     /// The broker cannot be reached, or cannot serve just now. The relay tries again by itself.
-    #[error("broker unavailable: {reason}")]
+    #[error("broker unavailable: {reason} ({})", self.code())]
     BrokerUnavailable {
         /// What it said.
         reason: String,
@@ -56,6 +64,13 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
+    /// The failure of an event inside an sqlx error, if that is what it is. What the database said
+    /// is not: it travels bare.
+    #[must_use]
+    pub fn of(error: &sqlx::Error) -> Option<&Self> {
+        carried(error)
+    }
+
     /// The stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -73,10 +88,28 @@ impl OutboxError {
 
 impl From<sqlx::Error> for OutboxError {
     fn from(source: sqlx::Error) -> Self {
+        let source = match unload(source) {
+            Ok(ours) => return ours,
+            Err(source) => source,
+        };
         if crate::fence::is_conflict(&source) {
             Self::Conflict { source }
         } else {
             Self::Database(source)
+        }
+    }
+}
+
+/// So that `emit(..).await?` can stand beside statements.
+impl From<OutboxError> for sqlx::Error {
+    fn from(error: OutboxError) -> Self {
+        match error {
+            OutboxError::Conflict { source } | OutboxError::Database(source) => source,
+            OutboxError::Malformed { .. }
+            | OutboxError::TooLarge { .. }
+            | OutboxError::TableMissing { .. }
+            | OutboxError::WrongState { .. }
+            | OutboxError::BrokerUnavailable { .. } => carry(error),
         }
     }
 }

@@ -22,9 +22,11 @@ mod client;
 mod header;
 #[cfg(feature = "reqwest")]
 mod middleware;
+mod refused;
 mod server;
 
 pub use client::{CarryXid, CarryXidLayer, with_xid};
 #[cfg(feature = "reqwest")]
 pub use middleware::XidMiddleware;
+pub use refused::XidBody;
 pub use server::{Served, XidLayer, XidService};

@@ -4,44 +4,65 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as Poller, Poll};
 
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
+use prost::bytes::Bytes;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::header;
+use super::refused::{Refused, XidBody};
 use crate::context::{self, Context, Scoped};
-use crate::error::Error;
 
 /// Serves requests that carry an XID within that global. For axum, tonic, and any server made of
-/// `tower` services over `http` requests. Requests without one are served as they are.
+/// `tower` services over `http` requests.
 ///
-/// A request whose XID is malformed is refused before the service sees it, with status 400 (gRPC:
-/// `INVALID_ARGUMENT`) and the code in the header `handfast-code`: served outside the transaction
-/// that it belongs to, it could not be rolled back.
+/// Requests without one are served as they are, which makes what they do plain local work: it is
+/// committed at once, and no caller can roll it back. Where that would be a mistake, such as in a
+/// service that is only ever called within globals, let the layer be
+/// [`required`](Self::required): a caller without its middleware, and a proxy that drops the
+/// header, are noticed then.
+///
+/// A request whose XID is malformed, or required and missing, is refused before the service sees
+/// it: with status 400 and a body of JSON with `code` and `message` (gRPC: `INVALID_ARGUMENT`), and
+/// the code in the header `handfast-code`.
 ///
 /// ```no_run
 /// use axum::Router;
-/// use axum::routing::post;
+/// use axum::routing::{get, post};
 /// use handfast::propagation::XidLayer;
 ///
 /// # async fn debit() {}
-/// let app: Router = Router::new().route("/debit", post(debit)).layer(XidLayer::new());
+/// # async fn balance() {}
+/// let app: Router = Router::new()
+///     .route("/debit", post(debit))
+///     .layer(XidLayer::required())
+///     .route("/balance", get(balance));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct XidLayer;
+pub struct XidLayer {
+    is_required: bool,
+}
 
 /// What [`XidLayer`] makes of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct XidService<S> {
     inner: S,
+    is_required: bool,
 }
 
 impl XidLayer {
-    /// The layer.
+    /// A layer that serves requests without an XID outside of any global.
     #[must_use]
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// A layer that refuses requests without an XID.
+    #[must_use]
+    pub fn required() -> Self {
+        Self { is_required: true }
     }
 }
 
@@ -49,16 +70,16 @@ impl<S> Layer<S> for XidLayer {
     type Service = XidService<S>;
 
     fn layer(&self, inner: S) -> XidService<S> {
-        XidService { inner }
+        XidService { inner, is_required: self.is_required }
     }
 }
 
 impl<S, B, R> Service<Request<B>> for XidService<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    R: Default,
+    R: Body<Data = Bytes>,
 {
-    type Response = Response<R>;
+    type Response = Response<XidBody<R>>;
     type Error = S::Error;
     type Future = Served<S::Future, R>;
 
@@ -68,7 +89,11 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let serving = match header::read(request.headers()) {
-            Ok(None) => Serving::Plain { future: self.inner.call(request) },
+            Ok(None) if self.is_required => refuse(&request, Refused::Missing),
+            Ok(None) => {
+                tracing::debug!("no XID in the request: it is served outside of any global");
+                Serving::Plain { future: self.inner.call(request) }
+            }
             Ok(Some(xid)) => {
                 let context = Some(Context::new(xid));
                 // A service may look for the XID before it returns its future.
@@ -76,10 +101,20 @@ where
                 let future = context::sync_scope(context.clone(), call);
                 Serving::Within { future: context::scope(context, future) }
             }
-            Err(error) => Serving::Refused { response: Some(refusal(&request, &error)) },
+            Err(_) => refuse(&request, Refused::Malformed),
         };
         Served { serving }
     }
+}
+
+fn refuse<B, F, R>(request: &Request<B>, refused: Refused) -> Serving<F, R> {
+    let content_type = request.headers().get(http::header::CONTENT_TYPE);
+    let is_grpc = |value: &&HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    let response = match content_type.filter(is_grpc) {
+        Some(content_type) => refused.to_grpc(content_type.clone()),
+        None => refused.to_http(),
+    };
+    Serving::Refused { response: Some(response) }
 }
 
 pin_project! {
@@ -98,7 +133,7 @@ pin_project! {
     enum Serving<F, R> {
         Plain { #[pin] future: F },
         Within { #[pin] future: Scoped<F> },
-        Refused { response: Option<Response<R>> },
+        Refused { response: Option<Response<XidBody<R>>> },
     }
 }
 
@@ -106,41 +141,17 @@ impl<F, R, E> Future for Served<F, R>
 where
     F: Future<Output = Result<Response<R>, E>>,
 {
-    type Output = Result<Response<R>, E>;
+    type Output = Result<Response<XidBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, poller: &mut Poller<'_>) -> Poll<Self::Output> {
-        match self.project().serving.project() {
+        let served = match self.project().serving.project() {
             ServingProjection::Plain { future } => future.poll(poller),
             ServingProjection::Within { future } => future.poll(poller),
             ServingProjection::Refused { response } => {
-                Poll::Ready(Ok(response.take().expect("a future is not polled after its end")))
+                let response = response.take().expect("a future is not polled after its end");
+                return Poll::Ready(Ok(response));
             }
-        }
+        };
+        served.map_ok(|response| response.map(XidBody::served))
     }
-}
-
-/// The answer to a request whose XID cannot be read.
-fn refusal<B, R: Default>(request: &Request<B>, error: &Error) -> Response<R> {
-    let mut response = Response::new(R::default());
-    let content_type = request.headers().get(http::header::CONTENT_TYPE);
-    let grpc = content_type.filter(|value| value.as_bytes().starts_with(b"application/grpc"));
-    let message = match grpc {
-        None => {
-            *response.status_mut() = StatusCode::BAD_REQUEST;
-            "handfast-message"
-        }
-        Some(content_type) => {
-            let invalid_argument = HeaderValue::from_static("3");
-            response.headers_mut().insert(http::header::CONTENT_TYPE, content_type.clone());
-            response.headers_mut().insert("grpc-status", invalid_argument);
-            "grpc-message"
-        }
-    };
-    // What the header held is not repeated: it may be anything.
-    let text = HeaderValue::from_static("malformed xid in the TX_XID header");
-    response.headers_mut().insert(message, text);
-    if let Ok(code) = HeaderValue::from_str(error.code()) {
-        response.headers_mut().insert("handfast-code", code);
-    }
-    response
 }

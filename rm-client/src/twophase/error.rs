@@ -1,13 +1,9 @@
 //! What can go wrong in two-phase commit beyond what the database itself reports.
 //!
-//! As in AT mode these errors travel inside `sqlx::Error::Database`; [`XaError::of`] has them back.
-
-use std::borrow::Cow;
-use std::error::Error as StdError;
-
-use sqlx::error::{DatabaseError, ErrorKind};
+//! As in AT mode these errors travel inside `sqlx::Error`; [`XaError::of`] has them back.
 
 use crate::at::AtError;
+use crate::carried::{carried, carry, unload};
 use crate::error::{Error, Rejection};
 
 /// A failure of two-phase commit.
@@ -15,7 +11,10 @@ use crate::error::{Error, Rejection};
 #[non_exhaustive]
 pub enum XaError {
     /// The database has no two-phase commit.
-    #[error("{product} has no two-phase commit: use AT mode, `handfast.at(pool)`, for it")]
+    #[error(
+        "{product} has no two-phase commit: use AT mode, `handfast.at(pool)`, for it ({})",
+        self.code()
+    )]
     Unsupported {
         /// The product.
         product: &'static str,
@@ -23,7 +22,8 @@ pub enum XaError {
     /// The server loses prepared transactions with their session.
     #[error(
         "server version {version} rolls prepared transactions back when their session ends: \
-         two-phase commit needs MariaDB 10.5, MySQL 5.7.7, or later"
+         two-phase commit needs MariaDB 10.5, MySQL 5.7.7, or later ({})",
+        self.code()
     )]
     TooOld {
         /// What the server calls itself.
@@ -32,11 +32,12 @@ pub enum XaError {
     /// PostgreSQL keeps no prepared transactions unless told how many.
     #[error(
         "max_prepared_transactions is 0: set it to at least max_connections in postgresql.conf \
-         and restart the server"
+         and restart the server ({})",
+        self.code()
     )]
     PreparedDisabled,
     /// The server does not show prepared transactions to this account, so none could be recovered.
-    #[error("the server does not list prepared transactions: {reason}")]
+    #[error("the server does not list prepared transactions: {reason} ({})", self.code())]
     RecoverDenied {
         /// The server's words.
         reason: String,
@@ -44,7 +45,8 @@ pub enum XaError {
     /// Not a node id.
     #[error(
         "{text:?} is no node id: set one with `.node(...)`, of 1 to {bytes_max} letters, digits, \
-         `-`, `_` and `.`"
+         `-`, `_` and `.` ({})",
+        self.code()
     )]
     Node {
         /// What was given.
@@ -55,7 +57,8 @@ pub enum XaError {
     /// The name of a branch is longer than the database takes.
     #[error(
         "the branch name {name} takes {bytes} bytes, more than {bytes_max}: give the coordinator \
-         a shorter advertised address, or this node a shorter id"
+         a shorter advertised address, or this node a shorter id ({})",
+        self.code()
     )]
     NameTooLong {
         /// The name.
@@ -68,7 +71,8 @@ pub enum XaError {
     /// A text would begin or end a transaction. It was not run.
     #[error(
         "{word} would end the local transaction past Handfast: use commit() or rollback() of the \
-         local transaction"
+         local transaction ({})",
+        self.code()
     )]
     TransactionControl {
         /// Its first word.
@@ -76,7 +80,7 @@ pub enum XaError {
     },
     /// A text cannot be cut into statements, so that what it begins or ends cannot be seen. It was
     /// not run.
-    #[error("the text cannot be cut into statements: {reason}")]
+    #[error("the text cannot be cut into statements: {reason} ({})", self.code())]
     Unreadable {
         /// Why.
         reason: String,
@@ -86,19 +90,25 @@ pub enum XaError {
     Coordinator(#[from] Error),
     /// PREPARE got no answer. The coordinator has been told, so the global can only be rolled back,
     /// which rolls the branch back if it was prepared.
-    #[error("whether the local transaction was prepared is unknown: {reason}")]
+    #[error("whether the local transaction was prepared is unknown: {reason} ({})", self.code())]
     PrepareUnknown {
         /// What the driver said.
         reason: String,
     },
     /// Seen by operators: the global is committed, and somebody rolled this branch back by hand.
-    #[error("{branch} was rolled back by somebody else although its global is committed")]
+    #[error(
+        "{branch} was rolled back by somebody else although its global is committed ({})",
+        self.code()
+    )]
     RolledBackAgainst {
         /// Its name in the database.
         branch: String,
     },
     /// Seen by operators: the global is rolled back, and somebody committed this branch by hand.
-    #[error("{branch} was committed by somebody else although its global is rolled back")]
+    #[error(
+        "{branch} was committed by somebody else although its global is rolled back ({})",
+        self.code()
+    )]
     CommittedAgainst {
         /// Its name in the database.
         branch: String,
@@ -121,7 +131,7 @@ impl XaError {
     /// ```
     #[must_use]
     pub fn of(error: &sqlx::Error) -> Option<&Self> {
-        error.as_database_error().and_then(|error| error.try_downcast_ref())
+        carried(error)
     }
 
     /// The stable code, listed in `docs/errors.md`.
@@ -155,38 +165,14 @@ impl XaError {
 impl From<sqlx::Error> for XaError {
     /// Unwraps a failure of two-phase commit that travelled inside an sqlx error.
     fn from(error: sqlx::Error) -> Self {
-        let sqlx::Error::Database(inner) = error else { return Self::Database(error) };
-        match inner.try_downcast::<Self>() {
-            Ok(ours) => *ours,
-            Err(inner) => Self::Database(sqlx::Error::Database(inner)),
-        }
+        unload(error).unwrap_or_else(Self::Database)
     }
 }
 
-/// So that a failure comes out of sqlx's own methods. The code is the stable one.
-impl DatabaseError for XaError {
-    fn message(&self) -> &str {
-        // The whole text is what `Display` writes; here only what can be borrowed.
-        Self::code(self)
-    }
-
-    fn code(&self) -> Option<Cow<'_, str>> {
-        Some(Cow::Borrowed(Self::code(self)))
-    }
-
-    fn as_error(&self) -> &(dyn StdError + Send + Sync + 'static) {
-        self
-    }
-
-    fn as_error_mut(&mut self) -> &mut (dyn StdError + Send + Sync + 'static) {
-        self
-    }
-
-    fn into_error(self: Box<Self>) -> Box<dyn StdError + Send + Sync + 'static> {
-        self
-    }
-
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Other
+/// So that a failure comes out of sqlx's own methods.
+impl From<XaError> for sqlx::Error {
+    fn from(error: XaError) -> Self {
+        let XaError::Database(error) = error else { return carry(error) };
+        error
     }
 }

@@ -235,12 +235,13 @@ impl<DB: XaDatabase> XaResource<DB> {
     /// ```no_run
     /// # use handfast::XaResource;
     /// # async fn example(ledger: XaResource<sqlx::Postgres>) -> Result<(), sqlx::Error> {
-    /// let left: i64 = ledger
+    /// let left = ledger
     ///     .transaction(|local| {
-    ///         Box::pin(async {
-    ///             sqlx::query_scalar("UPDATE account SET cents = cents - 5 RETURNING cents")
-    ///                 .fetch_one(local)
-    ///                 .await
+    ///         Box::pin(async move {
+    ///             let debit = "UPDATE account SET cents = cents - 5 RETURNING cents";
+    ///             let left: i64 = sqlx::query_scalar(debit).fetch_one(&mut *local).await?;
+    ///             sqlx::query("INSERT INTO debit (cents) VALUES (5)").execute(&mut *local).await?;
+    ///             Ok(left)
     ///         })
     ///     })
     ///     .await?;
@@ -248,10 +249,28 @@ impl<DB: XaDatabase> XaResource<DB> {
     /// # }
     /// ```
     ///
+    /// A closure that may also refuse for a reason of the application's own goes into
+    /// [`try_transaction`](Self::try_transaction).
+    ///
     /// # Errors
     /// The closure's own, after which the local transaction is rolled back; what the database says;
     /// or an [`XaError`].
-    pub async fn transaction<'env, T, E, F>(&'env self, work: F) -> Result<T, E>
+    pub async fn transaction<'env, T, F>(&'env self, work: F) -> Result<T, sqlx::Error>
+    where
+        F: for<'local> FnOnce(
+            &'local mut XaTransaction<'env, DB>,
+        ) -> BoxFuture<'local, Result<T, sqlx::Error>>,
+    {
+        // The error is named here, so that no closure has to name it.
+        self.try_transaction(work).await
+    }
+
+    /// As [`transaction`](Self::transaction), for a closure whose error is of another type. It has
+    /// to be named somewhere, in the closure or where the result goes.
+    ///
+    /// # Errors
+    /// As [`transaction`](Self::transaction).
+    pub async fn try_transaction<'env, T, E, F>(&'env self, work: F) -> Result<T, E>
     where
         F: for<'local> FnOnce(
             &'local mut XaTransaction<'env, DB>,

@@ -166,9 +166,11 @@ async fn submit(handfast: &Handfast, work: impl AsyncFn() -> Result<(), sqlx::Er
 
 /// The coordinator's refusal, or the database's own.
 fn is_deadlock(error: &sqlx::Error) -> bool {
+    if let Some(ours) = AtError::of(error) {
+        return ours.code() == "HF-TC-DEADLOCK";
+    }
     let Some(error) = error.as_database_error() else { return false };
-    let code = error.code().unwrap_or_default();
-    matches!(&*code, "HF-TC-DEADLOCK" | "40P01" | "40001")
+    matches!(&*error.code().unwrap_or_default(), "40P01" | "40001")
 }
 
 fn full_text(error: &(dyn std::error::Error + 'static)) -> String {

@@ -76,7 +76,11 @@ impl Case {
     fn answer(&self, sql: &str, arguments: usize) -> String {
         match self.plan(sql, arguments) {
             Ok(described) => described,
-            Err(refusal) => format!("refused {}: {refusal}", refusal.code()),
+            Err(refusal) => {
+                let (text, code) = (refusal.to_string(), refusal.code());
+                let text = text.strip_suffix(&format!(" ({code})"));
+                format!("refused {code}: {}", text.expect("the text ends with the code"))
+            }
         }
     }
 

@@ -117,6 +117,20 @@ impl Access {
             Err(AccessError::Forbidden { name: caller.name, needed: wanted.role_needed() })
         }
     }
+
+    /// Checks again whenever a token is shut out, until the caller may no more.
+    pub(super) async fn shuts_out(&self, headers: HeaderMap, wanted: Permission) -> AccessError {
+        let Self::Tokens(tokens) = self else { return std::future::pending().await };
+        let mut shut_out = tokens.listen();
+        loop {
+            if let Err(error) = self.check(&headers, wanted) {
+                return error;
+            }
+            if shut_out.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
 }
 
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {

@@ -1,11 +1,16 @@
 //! The token check of each gRPC call, as a `tower` layer.
 //!
+//! A call may wait for an hour, for rows that others hold. It is checked again while it waits, when
+//! a token is shut out; to drop it is as if its client had cancelled it. Streams are ended by the
+//! front end: their calls are over when they are open.
+//!
 //! The health service stays open: orchestrators probe it without a token and it tells nothing else.
 
 use std::task::{Context, Poll};
 
-use futures::future::{Either, Ready, ready};
-use http::{Request, Response};
+use futures::future::BoxFuture;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request, Response};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
@@ -46,11 +51,12 @@ impl<S> Layer<S> for GrpcAccessLayer {
 impl<S, In, Out> Service<Request<In>> for GrpcAccess<S>
 where
     S: Service<Request<In>, Response = Response<Out>>,
+    S::Future: Send + 'static,
     Out: Default,
 {
     type Response = Response<Out>;
     type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<Self::Response, Self::Error>>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context)
@@ -58,13 +64,29 @@ where
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
         if request.uri().path().starts_with(HEALTH_SERVICE) {
-            return Either::Left(self.inner.call(request));
+            return Box::pin(self.inner.call(request));
         }
-        match self.access.check(request.headers(), Permission::UseGrpc) {
-            Ok(_caller) => Either::Left(self.inner.call(request)),
-            Err(error) => Either::Right(ready(Ok(refusal(&error).into_http()))),
+        if let Err(error) = self.access.check(request.headers(), Permission::UseGrpc) {
+            return Box::pin(async move { Ok(refusal(&error).into_http()) });
         }
+        let (access, credentials) = (self.access.clone(), credentials(request.headers()));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                answer = answer => answer,
+                error = access.shuts_out(credentials, Permission::UseGrpc) => {
+                    Ok(refusal(&error).into_http())
+                }
+            }
+        })
     }
+}
+
+/// What a call is checked by.
+fn credentials(headers: &HeaderMap) -> HeaderMap {
+    let shown = headers.get(AUTHORIZATION);
+    shown.map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()
 }
 
 fn refusal(error: &AccessError) -> Status {

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tokio::sync::watch;
 
 use super::Caller;
 
@@ -30,6 +31,8 @@ pub enum Role {
 pub struct Tokens {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
+    /// Told when a token is shut out.
+    shut_out: watch::Sender<()>,
 }
 
 /// What reading the file again has changed.
@@ -135,7 +138,13 @@ impl Tokens {
     ///
     /// The file cannot be read, or a line cannot.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
-        Ok(Self { path: path.to_owned(), entries: RwLock::new(read_file(path)?) })
+        let entries = RwLock::new(read_file(path)?);
+        Ok(Self { path: path.to_owned(), entries, shut_out: watch::Sender::new(()) })
+    }
+
+    /// Hears when a token is shut out.
+    pub(super) fn listen(&self) -> watch::Receiver<()> {
+        self.shut_out.subscribe()
     }
 
     /// Reads the file again.
@@ -149,6 +158,10 @@ impl Tokens {
         let shut_out = known.iter().filter(|entry| !entries.contains(entry)).count();
         let tokens = entries.len();
         *known = entries;
+        drop(known);
+        if shut_out > 0 {
+            self.shut_out.send_replace(());
+        }
         Ok(Reloaded { tokens, shut_out })
     }
 

@@ -1,16 +1,23 @@
 //! Tokens that change while the coordinator runs.
 
+use std::time::Duration;
+
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::server_message::Body;
-use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, ServerFrame, client_message};
+use handfast_proto::v1::{
+    BeginRequest, CheckLocksRequest, ClientFrame, ClientMessage, Decision, EndRequest, Hello,
+    ServerFrame, client_message,
+};
+use handfast_server::admin::model::ServerStatus;
 use handfast_server::security::{NewToken, Role};
 use handfast_server::serve::{RunningServer, Server};
 use http::Method;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
+use crate::application::registration;
 use crate::port::{Admin, TokensFile, roomy};
 use crate::serving::Coordinator;
 
@@ -43,16 +50,28 @@ async fn a_hangup_lets_in_and_shuts_out_and_a_bad_file_changes_nothing() {
 /// The client's half of a stream, which must be kept, and the server's.
 type Stream = (mpsc::Sender<ClientFrame>, Streaming<ServerFrame>);
 
-async fn open(server: &RunningServer, token: &str) -> Result<Stream, Status> {
+type Client = CoordinatorClient<Channel>;
+
+async fn client_of(server: &RunningServer) -> Client {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc_address)).unwrap();
-    let mut client = CoordinatorClient::new(endpoint.connect().await.unwrap());
+    CoordinatorClient::new(endpoint.connect().await.unwrap())
+}
+
+/// A request that shows this token.
+fn shown<T>(token: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    request
+}
+
+async fn open(server: &RunningServer, token: &str) -> Result<Stream, Status> {
+    let mut client = client_of(server).await;
     let hello = Hello { client_id: token.to_owned(), ..Hello::default() };
     let body = Some(client_message::Body::Hello(hello));
     let (frames, sent) = mpsc::channel(1);
     frames.send(ClientFrame { messages: vec![ClientMessage { id: 1, body }] }).await.unwrap();
-    let mut request = Request::new(ReceiverStream::new(sent));
-    let bearer = format!("Bearer {token}").parse().unwrap();
-    request.metadata_mut().insert("authorization", bearer);
+    let request = shown(token, ReceiverStream::new(sent));
     let mut received = client.connect(request).await?.into_inner();
     let greeting = received.message().await?.unwrap();
     assert!(matches!(greeting.messages[0].body, Some(Body::Hello(_))), "{greeting:?}");
@@ -85,4 +104,57 @@ async fn a_token_that_is_shut_out_loses_its_streams() {
     let refused = open(&server, &tokens.client).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     open(&server, &carol.token).await.unwrap();
+}
+
+/// Waits for the row of stock, for as long as a request may.
+async fn wait(mut client: Client, token: String) -> Result<(), Status> {
+    let registration = registration("", 0, "7", 3_600_000);
+    let request = CheckLocksRequest {
+        resource_id: registration.resource_id,
+        rows: registration.rows,
+        wait: registration.wait,
+        ..CheckLocksRequest::default()
+    };
+    client.check_locks(shown(&token, request)).await.map(drop)
+}
+
+/// Waits until so many requests wait for rows.
+async fn until_waiting(admin: &Admin, waiters: usize) {
+    let wait =
+        async { while admin.get::<ServerStatus>("/api/v1/status").await.waiters != waiters {} };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+}
+
+// Streams ended with their token, and a call that waited went on, for up to an hour.
+#[tokio::test]
+async fn a_token_that_is_shut_out_loses_its_waiting_calls() {
+    let tokens = TokensFile::draw();
+    let others = std::fs::read_to_string(tokens.path()).unwrap();
+    let carol = NewToken::draw("carol", Role::Client).unwrap();
+    std::fs::write(tokens.path(), format!("{others}\n{}", carol.line)).unwrap();
+    let mut config = roomy();
+    config.security.tokens = Some(tokens.path());
+    let server = Server::start(config).await.unwrap();
+    let base = format!("http://{}", server.admin_address);
+    let admin = Admin::new(&base, Some(tokens.viewer.clone()));
+    let mut client = client_of(&server).await;
+    let begun = client.begin(shown(&tokens.client, BeginRequest::default())).await.unwrap();
+    let xid = begun.into_inner().xid;
+    let branch = registration(&xid, 7, "7", 0);
+    client.register_branch(shown(&tokens.client, branch)).await.unwrap();
+    let stays = tokio::spawn(wait(client.clone(), tokens.client.clone()));
+    let goes = tokio::spawn(wait(client.clone(), carol.token.clone()));
+    until_waiting(&admin, 2).await;
+
+    std::fs::write(tokens.path(), others).unwrap();
+    server.reload_tokens().unwrap().unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), goes).await.unwrap().unwrap();
+    assert_eq!(ended.unwrap_err().code(), Code::Unauthenticated);
+    // Its place goes with it; the call of a token that is still let in keeps its own.
+    until_waiting(&admin, 1).await;
+    assert!(!stays.is_finished());
+    let decision = Decision::Commit.into();
+    let end = EndRequest { xid, decision, ..EndRequest::default() };
+    client.end(shown(&tokens.client, end)).await.unwrap();
+    stays.await.unwrap().unwrap();
 }

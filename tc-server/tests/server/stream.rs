@@ -181,6 +181,36 @@ async fn a_call_goes_to_the_process_that_comes_back_and_survives_a_failure() {
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::RolledBack);
 }
 
+/// A client dials several places at a time, which may all lead here, and drops those that lose.
+#[tokio::test]
+async fn of_two_connections_of_one_process_the_one_that_stays_is_called() {
+    let server = server().await;
+    let mut stays = Client::connect(&server, "a", &[RESOURCE]).await;
+    // Greeted later, it is where calls go first.
+    let loses = Client::connect(&server, "a", &[RESOURCE]).await;
+    let xid = stays.begin().await;
+    stays.register(&xid, 1, "1").await;
+    stays.ask(end(&xid, Decision::Commit, ReplyWhen::Decided)).await;
+    drop(loses);
+    let call = stays.call().await;
+    assert_eq!(call.branches[0].xid, xid);
+}
+
+/// The client library asks so for a sign of life, while what it waits for takes its time.
+#[tokio::test]
+async fn an_announcement_of_nothing_is_answered_at_once() {
+    let server = server().await;
+    let mut holder = Client::connect(&server, "a", &[RESOURCE]).await;
+    let mut waiter = Client::connect(&server, "b", &[RESOURCE]).await;
+    let (first, second) = (holder.begin().await, waiter.begin().await);
+    holder.register(&first, 1, "1").await;
+    let waiting = waiter.send(register(&second, 2, "1", 60_000)).await;
+    let nothing = wire::RegisterResources { resources: Vec::new() };
+    let answer = waiter.ask(Ask::RegisterResources(nothing)).await;
+    assert!(matches!(answer, Answer::RegisterResources(_)), "{answer:?}");
+    assert!(!waiter.has_arrived(waiting));
+}
+
 #[tokio::test]
 async fn a_refused_branch_needs_an_operator() {
     let server = server().await;

@@ -75,7 +75,8 @@ pub(crate) struct ClientProcess {
 struct State {
     protocol: Protocol,
     waiters: BTreeMap<RequestId, oneshot::Sender<Result<Answer, Error>>>,
-    connection: Option<(ConnectionId, Arc<Connection>)>,
+    /// The connection, or the attempts to make one.
+    connections: BTreeMap<ConnectionId, Arc<Connection>>,
     /// When the protocol is ticked next.
     alarm: Option<u64>,
 }
@@ -98,7 +99,7 @@ impl ClientProcess {
         let state = State {
             protocol: Protocol::new(settings, seed),
             waiters: BTreeMap::new(),
-            connection: None,
+            connections: BTreeMap::new(),
             alarm: None,
         };
         let process = Arc::new(Self {
@@ -140,7 +141,8 @@ impl ClientProcess {
     pub(crate) fn die(&self) {
         self.alive.store(false, Ordering::Relaxed);
         let mut state = self.lock();
-        (state.connection, state.alarm) = (None, None);
+        state.alarm = None;
+        drop(std::mem::take(&mut state.connections));
         drop(std::mem::take(&mut state.waiters));
         drop(state);
         drop(std::mem::take(&mut *self.sessions()));
@@ -176,6 +178,7 @@ impl ClientProcess {
     /// A connection is gone.
     pub(crate) fn disconnected(self: &Arc<Self>, connection: ConnectionId, failure: Failure) {
         self.on_own_task(move |process| {
+            process.lock().connections.remove(&connection);
             process.step(|protocol, now| protocol.disconnected(now, connection, failure));
         });
     }
@@ -192,7 +195,7 @@ impl ClientProcess {
     ) -> Result<Answer, Error> {
         let (waiter, answer) = oneshot::channel();
         let patience = REQUEST_DEADLINE.saturating_add(wait);
-        let id = self.step(|protocol, now| protocol.submit(name, ask, now.after(patience)))?;
+        let id = self.step(|protocol, now| protocol.submit(now, name, ask, now.after(patience)))?;
         self.lock().waiters.insert(id, waiter);
         let answer = answer.await.unwrap_or(Err(Error::Closed))?;
         if let Answer::Rejected(rejection) = answer {
@@ -230,18 +233,21 @@ impl ClientProcess {
 
     fn carry_out(self: &Arc<Self>, event: Event) {
         match event {
-            Event::Dial { connection, endpoint } => {
-                let dialling = Arc::clone(self).dial(connection, endpoint);
+            Event::Dial { connection, place } => {
+                let dialling = Arc::clone(self).dial(connection, place.endpoint);
                 self.world.spawn(self.owner(), dialling);
             }
             Event::HangUp { connection } => {
-                let hung_up = self.lock().connection.take_if(|(id, _)| *id == connection);
-                if let Some((_, connection)) = hung_up {
+                let hung_up = self.lock().connections.remove(&connection);
+                if let Some(connection) = hung_up {
                     connection.hang_up();
                 }
             }
-            Event::Greeted { hello } => {
+            Event::Greeted { hello, .. } => {
                 self.world.log(self.owner(), || format!("greeted, epoch {}", hello.epoch));
+            }
+            Event::Missed { failure } => {
+                self.world.log(self.owner(), || format!("not greeted: {failure:?}"));
             }
             Event::Parted { failure, .. } => {
                 self.world.log(self.owner(), || format!("parted: {failure:?}"));
@@ -269,8 +275,12 @@ impl ClientProcess {
         });
         match connected {
             Ok(wire) => {
-                self.lock().connection = Some((connection, wire));
-                self.step(|protocol, _| protocol.connected(connection));
+                self.lock().connections.insert(connection, Arc::clone(&wire));
+                if !self.step(|protocol, _| protocol.connected(connection)) {
+                    // Another attempt was greeted meanwhile.
+                    self.lock().connections.remove(&connection);
+                    wire.hang_up();
+                }
             }
             Err(status) => {
                 let failure = Failure::Passing(status.message().into());
@@ -282,8 +292,10 @@ impl ClientProcess {
     fn send(&self) {
         loop {
             let mut state = self.lock();
-            let Some((id, connection)) = state.connection.clone() else { return };
-            let Some(frame) = state.protocol.next_frame(id) else { return };
+            let State { protocol, connections, .. } = &mut *state;
+            let mut due = connections.iter().map(|(id, it)| (protocol.next_frame(*id), it));
+            let due = due.find_map(|(frame, it)| Some((frame?, Arc::clone(it))));
+            let Some((frame, connection)) = due else { return };
             drop(state);
             connection.send(&frame.decoded());
         }

@@ -48,7 +48,7 @@ pub(super) async fn in_global<DB: Product>(
 /// That nothing is left must be as certain as that something is: the global that took the last unit
 /// may still be rolled back. So the row is taken into this global too, which waits for that one.
 async fn in_branch<DB: Product>(resource: &AtResource<DB>, buyer: i64) -> Result<Told, Failure> {
-    let work = resource.transaction(|local| {
+    let work = resource.try_transaction(|local| {
         Box::pin(async move {
             let sale = [Argument::Number(buyer), Argument::Number(0)];
             if DB::execute_in_branch(local, TAKE_ONE, &TAKE).await? == 1 {

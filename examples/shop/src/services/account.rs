@@ -85,7 +85,7 @@ pub(super) async fn start(
 
 async fn debit(State(resource): State<Resource>, Json(debit): Json<Debit>) -> Result<(), Failure> {
     with_resource!(&resource, |resource, text| {
-        let work = resource.transaction(|local| {
+        let work = resource.try_transaction(|local| {
             Box::pin(async {
                 let changed = sqlx::query(text(DEBIT))
                     .bind(debit.amount_cents)

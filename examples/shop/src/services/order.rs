@@ -166,7 +166,7 @@ impl OrderService {
                     Ok(())
                 })
             });
-            work.await
+            Ok(work.await?)
         })
     }
 

@@ -71,7 +71,7 @@ async fn deduct(
     Json(lines): Json<Vec<Line>>,
 ) -> Result<(), Failure> {
     with_resource!(&resource, |resource, text| {
-        let work = resource.transaction(|local| {
+        let work = resource.try_transaction(|local| {
             Box::pin(async {
                 for line in &lines {
                     let changed = sqlx::query(text(DEDUCT))

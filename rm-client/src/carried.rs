@@ -1,0 +1,88 @@
+//! How Handfast's own errors travel in `sqlx::Error`, which is all that sqlx's methods return.
+//!
+//! sqlx has no variant for a layer above its drivers. `Database` writes in front of what it holds
+//! that the database has returned it, which was not even asked, and programs look in there for what
+//! databases say. `AnyDriverError` is the variant of the one layer above drivers that sqlx has
+//! itself, and nothing else can come in it here: the `Any` driver does not take part in globals.
+
+use std::error::Error as StdError;
+
+/// Puts an error of ours into sqlx's.
+pub(crate) fn carry(error: impl StdError + Send + Sync + 'static) -> sqlx::Error {
+    sqlx::Error::AnyDriverError(Box::new(error))
+}
+
+/// The error of ours inside sqlx's, if that is what it is.
+pub(crate) fn carried<E: StdError + 'static>(error: &sqlx::Error) -> Option<&E> {
+    if let sqlx::Error::AnyDriverError(inner) = error { inner.downcast_ref() } else { None }
+}
+
+/// Takes the error of ours out again.
+///
+/// # Errors
+/// The error as it was, if it is another.
+pub(crate) fn unload<E: StdError + 'static>(error: sqlx::Error) -> Result<E, sqlx::Error> {
+    let sqlx::Error::AnyDriverError(inner) = error else { return Err(error) };
+    inner.downcast().map(|ours| *ours).map_err(sqlx::Error::AnyDriverError)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::at::plan::Refusal;
+    use crate::outbox::OutboxError;
+    use crate::{AtError, Error, XaError};
+
+    /// The database was blamed for what it was never asked, and the text had no code to look up.
+    #[test]
+    fn an_error_of_ours_does_not_pass_for_the_databases_and_shows_its_code() {
+        let refused = AtError::Refused(Refusal::SeveralTables { statement: "UPDATE" });
+        let ours: [(sqlx::Error, &str); 4] = [
+            (refused.into(), "HF-AT-SEVERAL-TABLES"),
+            (AtError::Coordinator(Error::Closed).into(), "HF-TM-CLOSED"),
+            (XaError::PreparedDisabled.into(), "HF-XA-PREPARED-DISABLED"),
+            (OutboxError::Malformed { reason: "r".to_owned() }.into(), "HF-OUTBOX-MALFORMED"),
+        ];
+        for (error, code) in ours {
+            let text = error.to_string();
+            assert!(text.ends_with(&format!("({code})")), "{text}");
+            assert!(!text.contains("returned from database"), "{text}");
+            assert!(error.as_database_error().is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_ours_comes_out_as_it_went_in() {
+        let error: sqlx::Error = AtError::Ended.into();
+        assert!(matches!(AtError::of(&error), Some(AtError::Ended)));
+        assert!(XaError::of(&error).is_none());
+        assert!(matches!(AtError::from(error), AtError::Ended));
+        let error: sqlx::Error = XaError::PreparedDisabled.into();
+        assert!(matches!(XaError::of(&error), Some(XaError::PreparedDisabled)));
+        assert!(AtError::of(&error).is_none());
+        let through_an_event: sqlx::Error =
+            OutboxError::from(sqlx::Error::from(AtError::Ended)).into();
+        assert!(matches!(AtError::of(&through_an_event), Some(AtError::Ended)));
+        // What the database said is handed on bare.
+        let bare: sqlx::Error = AtError::Database(sqlx::Error::RowNotFound).into();
+        assert!(matches!(bare, sqlx::Error::RowNotFound));
+        let bare: sqlx::Error = OutboxError::from(sqlx::Error::RowNotFound).into();
+        assert!(matches!(bare, sqlx::Error::RowNotFound));
+    }
+
+    /// A variant whose text lacks the code cannot be looked up in `docs/errors.md`.
+    #[test]
+    fn every_text_ends_with_its_code() {
+        let sources = [
+            include_str!("error.rs"),
+            include_str!("at/error.rs"),
+            include_str!("at/plan/refusal.rs"),
+            include_str!("outbox/error.rs"),
+            include_str!("twophase/error.rs"),
+        ];
+        for attribute in sources.iter().flat_map(|source| source.split("#[error(").skip(1)) {
+            let (text, _) = attribute.split_once(")]").expect("an attribute ends");
+            let shows = text.contains(" ({})\"") && text.contains("self.code()");
+            assert!(text == "transparent" || shows, "{text}");
+        }
+    }
+}
