@@ -160,10 +160,12 @@ impl Driven {
 
     /// How the search has gone so far, as it is told outside.
     fn failures(&self) -> Vec<(&'static str, Failure)> {
-        let failure = |event: &Event| match event {
-            Event::Missed { failure } => Some(("missed", failure.clone())),
-            Event::Parted { failure, .. } => Some(("parted", failure.clone())),
-            _ => None,
+        let failure = |event: &Event| {
+            if let Event::Missed { failure } = event {
+                return Some(("missed", failure.clone()));
+            }
+            let Event::Parted { failure, .. } = event else { return None };
+            Some(("parted", failure.clone()))
         };
         self.other.iter().filter_map(failure).collect()
     }
@@ -807,7 +809,9 @@ fn take(
                 cancelled.push(id);
             }
         }
-        Step::Connected => drop(driven.protocol.connected(connection)),
+        Step::Connected => {
+            driven.protocol.connected(connection);
+        }
         Step::Greet => driven.answer(0, Answer::Hello(v1::HelloReply::default())),
         Step::Lose => driven.lose(),
         Step::GoAway => driven.answer(0, Answer::GoAway(v1::GoAway::default())),
