@@ -10,6 +10,7 @@ use http::{HeaderValue, StatusCode};
 use super::model::Problem;
 use crate::engine::EngineError;
 use crate::security::AccessError;
+use crate::turned_away::{PortName, Why, note};
 
 /// How an XID is written.
 pub const XID_FORM: &str = "an xid is `address:number`, or the number alone";
@@ -149,7 +150,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         if status.is_server_error() {
-            tracing::warn!(code = self.code(), error = %self, "admin request failed");
+            note(PortName::Admin, Why::Failed, None, &format_args!("{}: {self}", self.code()));
         }
         let problem = Problem { code: self.code().to_owned(), message: self.to_string() };
         let mut response = (status, Json(problem)).into_response();

@@ -18,6 +18,7 @@ use super::queue::Queue;
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
+use crate::turned_away::{PortName, Why, note};
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -191,7 +192,8 @@ impl Dispatcher {
         // The latest connection, if an earlier one has died without notice.
         let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
         let Some(by) = by else {
-            tracing::warn!(client = client_id, answers = answers.len(), "answer ignored");
+            let what = format_args!("{} answer(s) ignored: it is not connected", answers.len());
+            note(PortName::Answers, Why::Malformed, Some(&client_id), &what);
             return Vec::new();
         };
         self.settle(by, answers)
@@ -328,7 +330,8 @@ impl Seat {
         resources.retain(|resource| {
             let is_claimed = state.is_claimed(&resource.key);
             if is_claimed {
-                tracing::warn!(resource = &*resource.key.id, "not for a process to register");
+                let what = format_args!("{} is not for a process to register", resource.key.id);
+                note(PortName::Answers, Why::Malformed, None, &what);
             }
             !is_claimed
         });
@@ -371,8 +374,9 @@ impl State {
         let may = connected.resources.contains_key(&resource) || self.claims(by, &resource);
         if !may {
             let client = &*connected.process.client_id;
-            let (xid, branch) = (answer.xid.0, answer.branch.0);
-            tracing::warn!(client, xid, branch, resource = &*resource.id, "answer ignored");
+            let Answer { xid, branch, .. } = answer;
+            let what = format_args!("answer for {xid}/{branch} on {} ignored", resource.id);
+            note(PortName::Answers, Why::Malformed, Some(&client), &what);
         }
         may
     }

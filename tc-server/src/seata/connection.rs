@@ -39,6 +39,7 @@ use super::phase_two::Sink;
 use super::request::{Step, ended, step_of};
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
+use crate::turned_away::{PortName, Why, note};
 
 /// The first clients that wait for one answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
@@ -145,7 +146,8 @@ impl Connection {
                     length
                 }
                 Piece::HeaderOnly(id) => {
-                    tracing::info!(peer = %self.peer, id, "a client could not write its answer");
+                    let what = format_args!("it could not write its answer to request {id}");
+                    note(PortName::Seata, Why::Malformed, Some(&self.peer), &what);
                     HEADER_ONLY_BYTES
                 }
                 Piece::Incomplete => {

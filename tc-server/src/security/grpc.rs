@@ -2,15 +2,18 @@
 //!
 //! The health service stays open: orchestrators probe it without a token and it tells nothing else.
 
+use std::fmt::Display;
 use std::task::{Context, Poll};
 
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response};
 use tonic::metadata::MetadataValue;
+use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::{Access, AccessError, Permission};
+use crate::turned_away::{PortName, Why, note};
 
 const HEALTH_SERVICE: &str = "/grpc.health.v1.Health/";
 
@@ -62,7 +65,13 @@ where
         }
         match self.access.check(request.headers(), Permission::UseGrpc) {
             Ok(_caller) => Either::Left(self.inner.call(request)),
-            Err(error) => Either::Right(ready(Ok(refusal(&error).into_http()))),
+            Err(error) => {
+                let connection = request.extensions().get::<TcpConnectInfo>();
+                let peer = connection.and_then(TcpConnectInfo::remote_addr);
+                let peer = peer.as_ref().map(|peer| peer as &dyn Display);
+                note(PortName::Grpc, Why::Token, peer, &error);
+                Either::Right(ready(Ok(refusal(&error).into_http())))
+            }
         }
     }
 }

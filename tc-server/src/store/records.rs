@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::thread;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, UserKey};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, UserKey};
 use handfast_core::{Change, Epoch, Record};
 use hashbrown::HashMap;
 
@@ -26,6 +26,9 @@ const MARK_KEY: &[u8] = b"journal";
 /// those from before.
 const MARK_FORMAT: u8 = 2;
 
+/// Files that the engine keeps open, out of those that are set aside in `descriptors`.
+const CACHED_FILES_MAX: usize = 64;
+
 /// Changes written at a time: some 0.1 ms of work. A thread that never pauses keeps a processor for
 /// milliseconds, for which those who wait for the journal's next batch would wait too.
 const CHANGES_AT_A_TIME: usize = 100;
@@ -40,7 +43,8 @@ pub(super) struct Records {
 impl Records {
     /// Opens or makes the engine's directory.
     pub(super) fn open(directory: &Path) -> Result<Self, fjall::Error> {
-        let database = Database::builder(directory).open()?;
+        let database =
+            Database::builder(directory).max_cached_files(Some(CACHED_FILES_MAX)).open()?;
         let keyspace = database.keyspace("records", KeyspaceCreateOptions::default)?;
         Ok(Self { database, keyspace })
     }
@@ -201,5 +205,8 @@ fn damaged(directory: &Path, source: CodecError) -> StoreError {
 }
 
 pub(super) fn io_error(error: fjall::Error) -> io::Error {
-    if let fjall::Error::Io(error) = error { error } else { io::Error::other(error) }
+    if let fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) = error {
+        return error;
+    }
+    io::Error::other(error)
 }
