@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use handfast_core::Rejection;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
 use super::model::Problem;
@@ -55,6 +55,9 @@ pub enum ApiError {
         /// The key, as it was asked for.
         key: String,
     },
+    /// As many views run as may at a time.
+    #[error("`admin.views_max` views are under way: try again shortly")]
+    TooManyViews,
     /// There is nothing under this path.
     #[error("there is no such path: see /api/v1/openapi.json")]
     NoRoute,
@@ -94,6 +97,7 @@ impl ApiError {
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
+            Self::TooManyViews => "HF-ADM-TOO-MANY-VIEWS",
             Self::NoRoute => "HF-ADM-NO-ROUTE",
             Self::NoMethod => "HF-ADM-NO-METHOD",
             Self::Timeout => "HF-ADM-TIMEOUT",
@@ -114,6 +118,7 @@ impl ApiError {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,
+            Self::TooManyViews => StatusCode::TOO_MANY_REQUESTS,
             Self::NotLocked { .. } | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -156,6 +161,10 @@ impl IntoResponse for ApiError {
         let mut response = (status, Json(problem)).into_response();
         let problem = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, problem);
+        if matches!(self, Self::TooManyViews) {
+            note(PortName::Admin, Why::Busy, None, &self);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if status == StatusCode::UNAUTHORIZED {
             let bearer = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, bearer);

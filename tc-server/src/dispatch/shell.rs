@@ -66,6 +66,8 @@ pub struct ProcessView {
     pub since: Timestamp,
     /// What it can do phase two for.
     pub resources: Vec<RegisteredResource>,
+    /// How many they are, also where not all of them are here.
+    pub resource_count: usize,
     /// Calls that it has and has not answered.
     pub in_flight: usize,
 }
@@ -162,14 +164,35 @@ impl Dispatcher {
     /// The connected processes, the longest connected first.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
+        self.processes_within(usize::MAX, usize::MAX)
+    }
+
+    /// As [`Dispatcher::processes`], at most so many, with at most so many resources each.
+    #[must_use]
+    pub fn processes_within(&self, max: usize, resources_max: usize) -> Vec<ProcessView> {
         let state = self.lock();
         let view = |(id, connected): (&ProcessId, &Connected)| ProcessView {
             process: connected.process.clone(),
             since: connected.since,
-            resources: connected.resources.iter().map(registered).collect(),
+            resources: connected.resources.iter().take(resources_max).map(registered).collect(),
+            resource_count: connected.resources.len(),
             in_flight: state.queue.in_flight(*id),
         };
-        state.connected.iter().map(view).collect()
+        state.connected.iter().take(max).map(view).collect()
+    }
+
+    /// How many processes are connected.
+    #[must_use]
+    pub fn process_count(&self) -> usize {
+        self.lock().connected.len()
+    }
+
+    /// What a connected process that serves the resource calls it.
+    #[must_use]
+    pub fn label(&self, resource: &ResourceKey) -> Option<Arc<str>> {
+        let state = self.lock();
+        let mut served = state.connected.values();
+        served.find_map(|connected| connected.resources.get(resource).cloned().flatten())
     }
 
     /// The time that the dispatcher goes by.

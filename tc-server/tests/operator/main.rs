@@ -47,3 +47,5 @@ mod tls;
 mod tokens;
 #[cfg(test)]
 mod turned_away;
+#[cfg(test)]
+mod views;
