@@ -10,6 +10,7 @@ use crate::lock::{LockId, LockTable};
 use crate::name::Name;
 use crate::record::{BranchRecord, BranchState, FinishedBranch};
 use crate::request::{DirtyRow, Mode, Resolution, RowLock};
+use crate::view::{BranchView, SHOWN_MAX};
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
 #[derive(Clone, Debug)]
@@ -98,16 +99,36 @@ impl Branch {
     }
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
-        let row = |&lock: &LockId| RowLock {
-            table: locks.space(lock).table.clone(),
-            key: locks.key(lock).into(),
-            mode: locks.mode(lock, xid, self.sequence),
-        };
+        let row = |&lock: &LockId| self.row(xid, lock, locks);
         self.record_with(xid, self.locks.as_slice().iter().map(row).collect())
+    }
+
+    /// The branch for people: without its data, and with few of its rows, as far as no more than
+    /// `holders_max` holders of them have to be looked at to find in which mode it holds them.
+    pub(crate) fn view(&self, xid: Xid, locks: &LockTable, holders_max: usize) -> BranchView {
+        let (mut rows, mut scanned) = (Vec::new(), 0);
+        for &lock in self.locks.as_slice().iter().take(SHOWN_MAX) {
+            scanned += locks.holding(lock);
+            if scanned > holders_max {
+                break;
+            }
+            rows.push(self.row(xid, lock, locks));
+        }
+        BranchView { record: self.outline(xid, rows), holding: self.locks.len() }
+    }
+
+    fn row(&self, xid: Xid, lock: LockId, locks: &LockTable) -> RowLock {
+        let (table, key) = (locks.space(lock).table.clone(), locks.key(lock).into());
+        RowLock { table, key, mode: locks.mode(lock, xid, self.sequence) }
     }
 
     /// The record of a branch that holds these rows.
     pub(crate) fn record_with(&self, xid: Xid, rows: Vec<RowLock>) -> BranchRecord {
+        BranchRecord { application_data: self.application_data(), ..self.outline(xid, rows) }
+    }
+
+    /// The same without its data.
+    fn outline(&self, xid: Xid, rows: Vec<RowLock>) -> BranchRecord {
         BranchRecord {
             xid,
             id: self.id,
@@ -117,7 +138,7 @@ impl Branch {
             rows,
             token: self.token,
             registered_at: self.registered_at,
-            application_data: self.application_data(),
+            application_data: Box::default(),
             state: self.state(),
             attempts: self.attempts(),
             last_failure: self.rare.as_ref().and_then(|rare| rare.last_failure.clone()),

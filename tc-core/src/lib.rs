@@ -134,5 +134,7 @@ pub use saga::{
     SagaStatus, StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState,
     TurnCause,
 };
-pub use view::{GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter};
+pub use view::{
+    BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
+};
 pub use xid_text::{XidText, XidTextError};

@@ -1,7 +1,8 @@
 //! Lists for operators: globals and locks that pass a filter, page by page.
 //!
-//! A call looks at no more than it is told to, whatever passes: whoever lists what is rare asks
-//! again where the last call stopped, and lets others ask in between (BOUNDED).
+//! A call looks at no more than it is told to, whatever passes and however much there is to an
+//! entry: whoever lists what is rare asks again where the last call stopped, and lets others ask in
+//! between (BOUNDED).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::{Timestamp, Xid};
 pub struct PageBounds {
     /// Entries returned.
     pub items_max: usize,
-    /// Entries looked at, those included that do not pass.
+    /// Records looked at: entries, those included that do not pass, and of the entries the holders
+    /// and waiters that are looked at or shown. The last entry may go beyond it.
     pub scanned_max: usize,
 }
 
@@ -38,6 +40,17 @@ pub struct Page<T, C> {
     pub items: Vec<T>,
     /// Where the list goes on, unless it is at its end.
     pub next: Option<C>,
+    /// How many records were looked at.
+    pub scanned: usize,
+}
+
+/// What is looked at in one step.
+struct Entry<T, C> {
+    at: C,
+    /// What passes.
+    item: Option<T>,
+    /// How many records had to be looked at besides the entry itself.
+    besides: usize,
 }
 
 /// Which globals to list; `None` lets all pass.
@@ -91,11 +104,11 @@ impl Coordinator {
         let unfinished = self.globals.newest_before(newest).map(Listed::Open);
         let finished = self.history.newest_before(newest).map(Listed::Finished);
         let sagas = self.sagas.newest_before(newest).map(Listed::Saga);
-        let entries = merged(merged(unfinished, finished), sagas).map(|global| {
-            let xid = global.xid();
-            (xid, Some(global).filter(|global| global.passes(filter)).map(Listed::summary))
-        });
-        page(entries, before, bounds)
+        page(merged(merged(unfinished, finished), sagas), before, bounds, |global| {
+            let at = global.xid();
+            let item = Some(global).filter(|global| global.passes(filter)).map(Listed::summary);
+            Entry { at, item, besides: 0 }
+        })
     }
 
     /// Locked rows in the order of their oldest holder, and as its branches took them. For the next
@@ -113,7 +126,7 @@ impl Coordinator {
         {
             let found = self.one_lock(resource, table, key, filter.holder);
             let items = found.into_iter().filter(|_| after.is_none()).collect();
-            return Page { items, next: None };
+            return Page { items, next: None, scanned: 1 };
         }
         let start = after.unwrap_or_default();
         let start = start.max(LockCursor { holder: filter.holder.unwrap_or_default(), ..start });
@@ -121,11 +134,10 @@ impl Coordinator {
         let globals =
             globals.take_while(|global| filter.holder.is_none_or(|xid| xid == global.xid));
         let places = globals.flat_map(|global| places(global, start));
-        let entries = places.map(|(at, lock)| {
-            let listed = lock.filter(|&lock| self.is_listed(lock, at, filter));
-            (at, listed.map(|lock| self.lock_view(lock)))
-        });
-        page(entries, after, bounds)
+        page(places, after, bounds, |(at, lock)| match lock {
+            Some(lock) => self.lock_entry(lock, at, filter),
+            None => Entry { at, item: None, besides: 0 },
+        })
     }
 
     /// The resources on which unfinished globals that may yet be rolled back have branches of a
@@ -159,17 +171,31 @@ impl Coordinator {
         holder: Option<Xid>,
     ) -> Option<LockView> {
         let space = Space::new(Arc::from(resource), Arc::from(table));
-        let view = self.lock_view(self.locks.find(&space, key)?);
-        let held_by = |xid| view.holders.iter().any(|it| it.xid == xid);
-        holder.is_none_or(held_by).then_some(view)
+        let lock = self.locks.find(&space, key)?;
+        let is_asked_for = holder.is_none() || self.locks.holds(lock, holder);
+        is_asked_for.then(|| self.lock_view(lock))
     }
 
     /// A row that many hold is listed once: under the oldest holder that is asked for.
-    fn is_listed(&self, lock: LockId, at: LockCursor, filter: &LockFilter) -> bool {
+    fn lock_entry(
+        &self,
+        lock: LockId,
+        at: LockCursor,
+        filter: &LockFilter,
+    ) -> Entry<LockView, LockCursor> {
+        if !filter.passes(self.locks.space(lock), self.locks.key(lock)) {
+            return Entry { at, item: None, besides: 0 };
+        }
+        let mut scanned = 0;
         let asked_for = |holder: &Holder| filter.holder.is_none_or(|xid| xid == holder.xid);
-        let older = |it: Holder| (it.xid, it.sequence) < (at.holder, at.sequence);
-        filter.passes(self.locks.space(lock), self.locks.key(lock))
-            && !self.locks.holders(lock).filter(asked_for).any(older)
+        let is_older = |it: Holder| (it.xid, it.sequence) < (at.holder, at.sequence);
+        let holders = self.locks.holders(lock).inspect(|_| scanned += 1);
+        if holders.filter(asked_for).any(is_older) {
+            return Entry { at, item: None, besides: scanned };
+        }
+        let view = self.lock_view(lock);
+        let besides = scanned + view.holders.len() + view.queue.len();
+        Entry { at, item: Some(view), besides }
     }
 }
 
@@ -207,24 +233,24 @@ fn merged<'a>(
     })
 }
 
-/// Takes entries, each with its place, until a bound is reached.
-fn page<T, C: Copy>(
-    entries: impl Iterator<Item = (C, Option<T>)>,
+/// Looks at places, one after the other, until a bound is reached.
+fn page<P, T, C: Copy>(
+    places: impl Iterator<Item = P>,
     start: Option<C>,
     bounds: PageBounds,
+    look: impl Fn(P) -> Entry<T, C>,
 ) -> Page<T, C> {
-    let mut page = Page { items: Vec::new(), next: start };
-    let mut entries = entries.peekable();
+    let mut page = Page { items: Vec::new(), next: start, scanned: 0 };
+    let mut places = places.peekable();
     // At least one, so that every call gets on.
-    for _ in 0..bounds.scanned_max.max(1) {
-        if page.items.len() >= bounds.items_max {
-            break;
-        }
-        let Some((at, item)) = entries.next() else { break };
+    while page.scanned < bounds.scanned_max.max(1) && page.items.len() < bounds.items_max {
+        let Some(place) = places.next() else { break };
+        let Entry { at, item, besides } = look(place);
         page.next = Some(at);
         page.items.extend(item);
+        page.scanned += 1 + besides;
     }
-    if entries.peek().is_none() {
+    if places.peek().is_none() {
         page.next = None;
     }
     page
@@ -282,11 +308,7 @@ impl Listed<'_> {
                 let (status, branches) = (global.status(), global.finished_branches.len());
                 GlobalSummary { record: global.clone(), status, branches }
             }
-            Self::Saga(saga) => {
-                let view = saga.view();
-                let (status, branches) = (view.status, view.branches.len());
-                GlobalSummary { record: view.record, status, branches }
-            }
+            Self::Saga(saga) => saga.summary(),
         }
     }
 }

@@ -191,6 +191,16 @@ impl LockTable {
         self.slot(lock).holders().iter().copied()
     }
 
+    /// How many branches hold the row.
+    pub(crate) fn holding(&self, lock: LockId) -> usize {
+        self.slot(lock).holders().len()
+    }
+
+    /// How many requests wait for the row.
+    pub(crate) fn waiting(&self, lock: LockId) -> usize {
+        self.slot(lock).queue().map_or(0, BTreeMap::len)
+    }
+
     /// How a branch that holds the row does so.
     pub(crate) fn mode(&self, lock: LockId, xid: Xid, sequence: u32) -> LockMode {
         let holders = self.slot(lock).holders();

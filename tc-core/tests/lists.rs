@@ -5,7 +5,7 @@ use std::sync::Arc;
 use handfast_core::{
     BranchId, Coordinator, Correlation, DecidedBy, Decision, Effect, Epoch, GlobalFilter, Holding,
     Limits, LockCursor, LockFilter, LockMode, LockWait, Mode, NewBranch, Outcome, Page, PageBounds,
-    Reply, ReplyWhen, Request, Rounds, RowLock, Timestamp, What, Xid,
+    PhaseTwoOutcome, Reply, ReplyWhen, Request, Rounds, RowLock, SHOWN_MAX, Timestamp, What, Xid,
 };
 
 const GLOBALS: usize = 500;
@@ -160,4 +160,135 @@ fn very_many_rows_are_raised() {
     let view = coordinator.global(xid).expect("it is there");
     assert_eq!(view.branches[0].rows.len(), 100_000);
     assert!(view.branches[0].rows.iter().all(|row| row.mode == LockMode::Exclusive));
+}
+
+const MANY: usize = 300;
+
+/// All holders and waiters of a row were part of its entry, however many there are: a page of one
+/// item took as long as a list of all.
+#[test]
+fn of_a_row_that_many_wait_for_a_hundred_are_shown() {
+    let mut coordinator = empty();
+    let holder = begin(&mut coordinator, "first");
+    register(&mut coordinator, holder, 1, vec![row("item", 1, LockMode::Exclusive)]);
+    for _ in 0..MANY {
+        wait(&mut coordinator, row("item", 1, LockMode::Exclusive));
+    }
+    let bounds = PageBounds { items_max: 1, ..BOUNDS };
+    let page = coordinator.locks(&LockFilter::default(), None, bounds);
+    // The global, its branch, the row, its one holder twice, and those that are shown.
+    assert!(page.scanned <= 5 + SHOWN_MAX, "{}", page.scanned);
+    let lock = &page.items[0];
+    assert_eq!((lock.queue.len(), lock.waiting), (SHOWN_MAX, MANY));
+    assert_eq!((lock.holders.len(), lock.holding), (1, 1));
+}
+
+#[test]
+fn of_a_row_that_many_hold_a_hundred_are_shown() {
+    let mut coordinator = empty();
+    for _ in 0..MANY {
+        let xid = begin(&mut coordinator, "read");
+        register(&mut coordinator, xid, 1, vec![row("item", 1, LockMode::Shared)]);
+    }
+    let look = |after, bounds| coordinator.locks(&LockFilter::default(), after, bounds);
+    let locks = in_turns(MANY, look);
+    assert_eq!(locks.len(), 1);
+    assert_eq!((locks[0].holders.len(), locks[0].holding), (SHOWN_MAX, MANY));
+}
+
+/// What is shown of an item counts, so that a page of such rows is as bounded as any.
+#[test]
+fn rows_with_long_queues_end_a_turn_sooner() {
+    let mut coordinator = empty();
+    for key in 0..20 {
+        let holder = begin(&mut coordinator, "first");
+        register(&mut coordinator, holder, 1, vec![row("item", key, LockMode::Exclusive)]);
+    }
+    for key in 0..20 {
+        (0..50).for_each(|_| wait(&mut coordinator, row("item", key, LockMode::Exclusive)));
+    }
+    let bounds = PageBounds { scanned_max: 200, ..PageBounds::NONE };
+    let (mut keys, mut after) = (Vec::new(), None);
+    loop {
+        let page = coordinator.locks(&LockFilter::default(), after, bounds);
+        let shown: usize = page.items.iter().map(|lock| 1 + lock.queue.len()).sum();
+        assert!(shown <= 200 + SHOWN_MAX, "{shown}");
+        keys.extend(page.items.into_iter().map(|lock| lock.key));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(keys, (0..20).map(|key| row("item", key, LockMode::Shared).key).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_global_is_shown_in_parts_that_are_the_whole() {
+    let mut coordinator = empty();
+    let xid = begin(&mut coordinator, "wide");
+    for branch in 1..=MANY {
+        let rows = (0..3).map(|part| row("item", 4 * branch + part, LockMode::Exclusive));
+        register(&mut coordinator, xid, branch as u64, rows.collect());
+    }
+    let whole = coordinator.global(xid).expect("it is there");
+    let (mut branches, mut from) = (Vec::new(), Some(0));
+    while let Some(start) = from {
+        let bounds = PageBounds { items_max: 70, scanned_max: 100 };
+        let part = coordinator.global_part(xid, start, bounds).expect("it is there");
+        assert!(part.branches.len() <= 70 && part.scanned <= 100 + 4, "{}", part.scanned);
+        assert_eq!((&part.record, part.branch_count), (&whole.record, MANY));
+        branches.extend(part.branches.into_iter().map(|branch| branch.record));
+        from = part.next;
+    }
+    assert_eq!(branches, whole.branches);
+}
+
+#[test]
+fn of_a_branch_with_many_rows_a_hundred_are_shown() {
+    let mut coordinator = empty();
+    let xid = begin(&mut coordinator, "wide");
+    let rows = (0..MANY).map(|key| row("item", key, LockMode::Exclusive)).collect();
+    register(&mut coordinator, xid, 1, rows);
+    let part = coordinator.global_part(xid, 0, PageBounds::NONE).expect("it is there");
+    let [branch] = &part.branches[..] else { panic!("{part:?}") };
+    assert_eq!((branch.record.rows.len(), branch.holding), (SHOWN_MAX, MANY));
+}
+
+#[test]
+fn a_finished_global_is_shown_in_parts_too() {
+    let mut coordinator = empty();
+    let xid = begin(&mut coordinator, "wide");
+    (1..=MANY).for_each(|branch| register(&mut coordinator, xid, branch as u64, Vec::new()));
+    end(&mut coordinator, xid);
+    for branch in 1..=MANY {
+        let (decision, outcome) = (Decision::Commit, PhaseTwoOutcome::Done);
+        let branch = BranchId(branch as u64);
+        ask(&mut coordinator, What::FinishPhaseTwo { xid, branch, decision, outcome });
+    }
+    let all = coordinator.global(xid).expect("it is remembered").record.finished_branches;
+    let (mut shown, mut from) = (Vec::new(), Some(0));
+    while let Some(start) = from {
+        let bounds = PageBounds { items_max: 70, ..PageBounds::NONE };
+        let part = coordinator.global_part(xid, start, bounds).expect("it is remembered");
+        assert_eq!(part.branch_count, MANY);
+        shown.extend(part.record.finished_branches.iter().cloned());
+        from = part.next;
+    }
+    assert_eq!(shown, all.to_vec());
+}
+
+/// Asks for a row that another global holds, and waits for it.
+fn wait(coordinator: &mut Coordinator, row: RowLock) {
+    let xid = begin(coordinator, "second");
+    let branch = NewBranch {
+        id: BranchId(1),
+        resource: "stock".into(),
+        mode: Mode::At,
+        rows: vec![row],
+        application_data: Box::default(),
+    };
+    let wait = LockWait { timeout_ms: 1_000, holding: Holding::Nothing };
+    let what = What::RegisterBranch { xid, branch, wait };
+    let request = Request { reply_to: Some(Correlation(xid.0)), what };
+    coordinator.decide(Timestamp(1), request, &mut Outcome::default());
 }

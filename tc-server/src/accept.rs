@@ -16,6 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
+use crate::descriptors;
+use crate::turned_away::{PortName, Why, note};
+
 /// Without file descriptors the next attempt would fail at once, and so would the one after.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 
@@ -24,9 +27,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 pub struct Acceptor {
     tcp: TcpListener,
     room: Arc<Semaphore>,
-    /// Whether the last connection was turned away: only the first of a row is logged.
-    full: bool,
-    port: &'static str,
+    port: PortName,
 }
 
 /// A connection and its place among those that are let in.
@@ -39,9 +40,14 @@ pub struct Connection {
 impl Acceptor {
     /// Accepts on a bound socket; `port` is what the log calls it.
     #[must_use]
-    pub fn new(tcp: TcpListener, connections_max: usize, port: &'static str) -> Self {
+    pub fn new(tcp: TcpListener, connections_max: usize, port: PortName) -> Self {
         let places = connections_max.min(Semaphore::MAX_PERMITS);
-        Self { tcp, room: Arc::new(Semaphore::new(places)), full: false, port }
+        Self { tcp, room: Arc::new(Semaphore::new(places)), port }
+    }
+
+    /// What the log calls it.
+    pub(crate) fn port(&self) -> PortName {
+        self.port
     }
 
     /// Waits for a connection that there is room for.
@@ -55,7 +61,9 @@ impl Acceptor {
                 }
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(port = self.port, %error, "no connection can be accepted");
+                    let exhausted = descriptors::are_exhausted(&error);
+                    let why = if exhausted { Why::NoDescriptor } else { Why::Failed };
+                    note(self.port, why, None, &error);
                     tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
                 }
             }
@@ -64,15 +72,11 @@ impl Acceptor {
 
     fn let_in(&mut self, tcp: TcpStream, address: SocketAddr) -> Option<Connection> {
         let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            if !self.full {
-                tracing::warn!(port = self.port, %address, "too many connections: closed at once");
-            }
-            self.full = true;
+            note(self.port, Why::NoRoom, Some(&address), &"too many connections: closed at once");
             return None;
         };
-        self.full = false;
         if let Err(error) = tcp.set_nodelay(true) {
-            tracing::debug!(port = self.port, %address, %error, "the client has gone already");
+            tracing::debug!(port = ?self.port, %address, %error, "the client has gone already");
             return None;
         }
         Some(Connection { tcp, _place: place })

@@ -100,7 +100,7 @@ pub struct GrpcConfig {
     /// a moment is cut off. Too large: one that stopped reading fills the memory.
     pub queue_messages_max: usize,
     /// Connections at a time; a further one is closed at once. Too few: processes cannot connect.
-    /// Too many: the process runs out of file descriptors, which the store needs too.
+    /// Too many: as many as there are file descriptors for are let in.
     pub connections_max: usize,
     /// How long a client may take to shake hands, and then again to begin to speak HTTP/2, in
     /// milliseconds; then it is let go. Too short: clients over a slow network cannot connect. Too
@@ -123,8 +123,16 @@ pub struct AdminConfig {
     /// The most items on one page of a list. Too small: scripts ask often. Too large: one request
     /// holds up the engine while it is answered.
     pub page_items_max: usize,
+    /// Lists and views of one transaction or lock that run at a time; a further one is refused.
+    /// Too few: people and dashboards are told to try again. Too many: their answers, up to a
+    /// megabyte each, fill the memory.
+    pub views_max: usize,
+    /// Records that one request for a page looks at; then it is answered with what it has found,
+    /// perhaps nothing, and a cursor. Too few: scripts ask often for what is rare. Too many: such
+    /// requests keep others waiting.
+    pub scan_records_max: usize,
     /// Connections at a time; a further one is closed at once. Too few: one script keeps others
-    /// out. Too many: the process runs out of file descriptors, which the store needs too.
+    /// out. Too many: as many as there are file descriptors for are let in.
     pub connections_max: usize,
     /// How long a client may be silent before the header of a request is complete, and how long it
     /// may read nothing of an answer, in milliseconds; then it is let go. Too short: pooled
@@ -294,6 +302,8 @@ impl Default for AdminConfig {
             request_timeout_ms: 10_000,
             body_bytes_max: 16 * 1024,
             page_items_max: 1_000,
+            views_max: 8,
+            scan_records_max: 65_536,
             connections_max: 256,
             silence_timeout_ms: 60_000,
         }
@@ -364,7 +374,12 @@ impl Config {
             journal_segment_bytes: 16 << 10,
             shutdown_limit_ms: 2_000,
             grpc: GrpcConfig { listen: free_port, ..GrpcConfig::default() },
-            admin: AdminConfig { listen: free_port, page_items_max: 3, ..AdminConfig::default() },
+            admin: AdminConfig {
+                listen: free_port,
+                page_items_max: 3,
+                scan_records_max: 64,
+                ..AdminConfig::default()
+            },
             seata: SeataConfig { listen: free_port, ..SeataConfig::default() },
             limits: Limits::tiny(),
             dispatch: DispatchConfig {

@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 
 use crate::accept::Acceptor;
 use crate::clock::{Clock, WallClock};
+use crate::descriptors;
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{Bounds, Front};
@@ -35,6 +36,7 @@ use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::works::{self, Works, open_directory};
 use crate::store::{MemoryStore, SEGMENT_BYTES, Store, StoreError};
+use crate::turned_away::PortName;
 
 /// Whoever embeds a coordinator connects to it from one machine.
 const CONNECTIONS_MAX: usize = 8_192;
@@ -198,7 +200,8 @@ impl Builder {
         let over_http = works.over_http.clone();
         let front =
             Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
-        let acceptor = Acceptor::new(listener, CONNECTIONS_MAX, "grpc");
+        let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
+        let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| works.abort())?;
         Ok(RunningServer { address, works, front, port })
     }

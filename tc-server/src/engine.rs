@@ -12,6 +12,7 @@ mod alarm;
 mod desk;
 mod handle;
 mod inbox;
+mod scans;
 mod step;
 
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ use crate::store::{Store, StoreError};
 use alarm::Alarm;
 use desk::Desk;
 use inbox::{Inbox, Work};
+use scans::Scans;
 
 pub use handle::{Answered, EngineError, EngineHandle, Mailbox};
 pub use step::{Batch, Decided, Emission, Step};
@@ -183,6 +185,7 @@ struct Running {
 struct Term {
     epoch: Epoch,
     step: Step,
+    scans: Scans,
 }
 
 /// A sealed batch and the write that makes it durable.
@@ -231,7 +234,7 @@ impl Running {
         coordinator.resume(epoch_taken_at, self.clock.now());
         tracing::info!(epoch = epoch.0, records = count, "leading");
         self.standing.send_replace(Standing::Leading(epoch));
-        Ok(Term { epoch, step: Step::new(coordinator) })
+        Ok(Term { epoch, step: Step::new(coordinator), scans: Scans::default() })
     }
 
     async fn run(mut self, mut term: Term) -> Result<(), EngineFailure> {
@@ -266,6 +269,7 @@ impl Running {
         loop {
             // Not left to an idle moment: under load there is always something that has arrived.
             self.tick_if_due(&mut term.step);
+            self.scan_if_due(term);
             if writing.is_none() && (!open || self.is_to_be_sealed(&term.step)) {
                 writing = self.seal(term);
             }
@@ -276,6 +280,7 @@ impl Running {
             let room = self.settings.batch_max - term.step.requests().min(self.settings.batch_max);
             let sealing = if writing.is_none() { term.step.seal_due() } else { None };
             let due = earlier(term.step.coordinator().next_deadline(), sealing);
+            let due = earlier(due, term.scans.due());
             let woken = tokio::select! {
                 biased;
                 () = &mut deposed => Woken::Deposed,
@@ -293,7 +298,7 @@ impl Running {
                     writing = self.write_on(term);
                     self.let_out(durable);
                 }
-                Woken::Arrived(work) => self.decide_all(&mut term.step, work),
+                Woken::Arrived(work) => self.decide_all(term, work),
                 Woken::Closed => open = false,
                 Woken::Due => {}
                 Woken::Deposed => return Err(StoreError::LostLeadership),
@@ -305,7 +310,7 @@ impl Running {
     fn write_on(&mut self, term: &mut Term) -> Option<Writing> {
         let room = self.settings.batch_max.saturating_sub(term.step.requests());
         let arrived = self.inbox.take_now(room);
-        self.decide_all(&mut term.step, arrived);
+        self.decide_all(term, arrived);
         if self.is_to_be_sealed(&term.step) { self.seal(term).map(Writing::begun) } else { None }
     }
 
@@ -344,7 +349,8 @@ impl Running {
 
     /// Decides what has come together, with one look at the clocks: they cost as much as a small
     /// decision.
-    fn decide_all(&mut self, step: &mut Step, work: VecDeque<Work>) {
+    fn decide_all(&mut self, term: &mut Term, work: VecDeque<Work>) {
+        let Term { step, scans, .. } = term;
         let taken = Taken { now: self.clock.now(), at: Instant::now() };
         for work in work {
             match work {
@@ -352,6 +358,7 @@ impl Running {
                     self.decide(step, taken, request, destination);
                 }
                 Work::View(view) => step.view(view),
+                Work::Scan(scan) => scans.push(scan),
             }
         }
         let at_once = step.take_at_once();
@@ -378,6 +385,18 @@ impl Running {
         let decided = step.decide_for(by, taken.now, request);
         if let (Decided::Waits, Some(asker)) = (decided, asker) {
             self.desk.waits(asker);
+        }
+    }
+
+    /// At most one a turn, behind what has been decided in it.
+    fn scan_if_due(&self, term: &mut Term) {
+        if term.scans.due().is_none() {
+            return;
+        }
+        let from = self.clock.now();
+        if let Some(scan) = term.scans.take_due(from) {
+            term.step.view(scan);
+            term.scans.ran(from, self.clock.now());
         }
     }
 

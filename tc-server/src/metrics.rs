@@ -10,6 +10,8 @@ use handfast_core::Counts;
 use metrics::Unit;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::turned_away;
+
 /// From the reply of a healthy disk to a request that somebody notices.
 const LATENCY_BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
@@ -79,7 +81,8 @@ const GAUGES: [(&str, &str); 8] = [
 
 /// Every metric's name, for the documentation's check.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    HISTOGRAMS.iter().map(|histogram| histogram.0).chain(GAUGES.iter().map(|(name, _)| *name))
+    let histograms = HISTOGRAMS.iter().map(|histogram| histogram.0);
+    histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain([turned_away::METRIC])
 }
 
 /// The process's recorder; made by the first call. Several coordinators in one process share it.
@@ -150,5 +153,8 @@ fn install() -> PrometheusHandle {
     for (name, meaning) in GAUGES {
         metrics::describe_gauge!(name, Unit::Count, meaning);
     }
+    let meaning = "connections and requests turned away, by port and reason";
+    metrics::describe_counter!(turned_away::METRIC, Unit::Count, meaning);
+    turned_away::register();
     handle
 }

@@ -23,6 +23,7 @@ use crate::admin::{self, About, AdminState, Readiness, SeataAddress};
 use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
+use crate::descriptors::{self, TooFewDescriptors};
 use crate::dispatch::Seat;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
@@ -33,6 +34,7 @@ use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
 };
 use crate::store::{self, MemoryStore, Store, StoreError};
+use crate::turned_away::{self, PortName};
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
 use works::{Works, open_directory};
 
@@ -83,6 +85,9 @@ pub enum StartError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The process may have too few file descriptors.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// A TLS file cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -125,6 +130,7 @@ impl StartError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Config(error) => error.code(),
+            Self::Descriptors(_) => "HF-CFG-DESCRIPTORS",
             Self::Tls(_) => "HF-CFG-TLS",
             Self::Tokens(_) => "HF-CFG-TOKENS",
             Self::Audit(_) => "HF-CFG-AUDIT-LOG",
@@ -157,6 +163,7 @@ impl Server {
         if !problems.is_empty() {
             return Err(ConfigError { problems }.into());
         }
+        let config = descriptors::fit(config)?;
         let doors = Doors::open(&config).await?;
         let advertised = config.advertised_address.clone();
         let advertised = advertised.unwrap_or_else(|| doors.grpc_address.to_string());
@@ -188,8 +195,8 @@ impl Doors {
         let (grpc, grpc_address) = listen(config.grpc.listen).await?;
         let (admin, admin_address) = listen(config.admin.listen).await?;
         let seata = open_seata(&config.seata).await?;
-        let grpc = Acceptor::new(grpc, config.grpc.connections_max, "grpc");
-        let admin = Acceptor::new(admin, config.admin.connections_max, "admin");
+        let grpc = Acceptor::new(grpc, config.grpc.connections_max, PortName::Grpc);
+        let admin = Acceptor::new(admin, config.admin.connections_max, PortName::Admin);
         let grpc_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
         let admin_limit = Duration::from_millis(config.admin.silence_timeout_ms);
         Ok(Self {
@@ -218,7 +225,7 @@ async fn open_seata(config: &SeataConfig) -> Result<Option<(Acceptor, SocketAddr
         return Ok(None);
     }
     let (listener, address) = listen(config.listen).await?;
-    Ok(Some((Acceptor::new(listener, config.connections_max, "seata"), address)))
+    Ok(Some((Acceptor::new(listener, config.connections_max, PortName::Seata), address)))
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -337,7 +344,11 @@ fn serve(
         seata,
         access,
         _seats: seats,
-        background: vec![background, tokio::spawn(metrics::keep_up(metrics::recorder()))],
+        background: vec![
+            background,
+            tokio::spawn(metrics::keep_up(metrics::recorder())),
+            tokio::spawn(turned_away::keep_telling()),
+        ],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
 }

@@ -140,6 +140,12 @@ impl Leases {
         ids.filter_map(|id| self.turns.get(&id).map(|turn| (id, turn)))
     }
 
+    /// As [`Self::queue`], without a look at who holds the lock, which many may.
+    pub(super) fn queue_by_arrival<'l>(&'l self, name: &str) -> impl Iterator<Item = &'l Turn> {
+        let ids = self.locks.get(name).into_iter().flat_map(|lock| lock.queue.iter());
+        ids.filter_map(|id| self.turns.get(id))
+    }
+
     /// What the globals that hold some of a lock want of it besides, which is rarely anything.
     fn turns_of_holders(&self, name: &str) -> BTreeSet<TurnId> {
         if !self.concerns_globals() {

@@ -4,13 +4,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::record::{LeaseRecord, LockShare, LockToken};
-use super::turn::{Turn, TurnId};
+use super::turn::Turn;
 use crate::coordinator::Coordinator;
 use crate::list::{Page, PageBounds};
+use crate::view::SHOWN_MAX;
 use crate::{Timestamp, Xid};
-
-/// Requests shown of one queue (BOUNDED).
-const QUEUE_SHOWN_MAX: usize = 100;
 
 /// A named lock that is held or waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +16,11 @@ pub struct NamedLockView {
     /// Its name.
     pub name: Arc<str>,
     /// Who holds it, longest first; those included whose time is up and whose place is nobody
-    /// else's yet.
+    /// else's yet: at most [`SHOWN_MAX`] of them.
     pub held: Vec<LeaseRecord>,
-    /// Who waits, next first: at most 100 of them.
+    /// How many leases there are of it.
+    pub holding: usize,
+    /// Who waits, next first: at most [`SHOWN_MAX`] of them.
     pub queue: Vec<NamedLockWaiter>,
     /// How many wait.
     pub waiting: usize,
@@ -52,28 +52,39 @@ impl Coordinator {
     ) -> Page<NamedLockView, Arc<str>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut names = self.leases.locks.range::<str, _>((from, Bound::Unbounded));
-        let max = bounds.items_max.min(bounds.scanned_max);
-        let items: Vec<_> =
-            names.by_ref().take(max).filter_map(|(name, _)| self.named_lock(name)).collect();
-        let next = names.next().and_then(|_| items.last().map(|last| last.name.clone()));
-        Page { items, next }
+        let (mut items, mut scanned) = (Vec::new(), 0);
+        // At least one, so that every call gets on.
+        while scanned < bounds.scanned_max.max(1) && items.len() < bounds.items_max {
+            let Some(lock) = names.next().and_then(|(name, _)| self.named_lock(name)) else {
+                break;
+            };
+            scanned += 1 + lock.held.len() + lock.queue.len();
+            items.push(lock);
+        }
+        let last = items.last().map(|last: &NamedLockView| last.name.clone());
+        Page { items, next: names.next().and(last), scanned }
     }
 
     /// A named lock, unless nobody holds it or waits for it.
     #[must_use]
     pub fn named_lock(&self, name: &str) -> Option<NamedLockView> {
         let (name, lock) = self.leases.locks.get_key_value(name)?;
-        let queue = self.leases.queue(name).take(QUEUE_SHOWN_MAX).map(waiter);
+        let queue: Vec<_> = if lock.held.len() <= SHOWN_MAX {
+            self.leases.queue(name).take(SHOWN_MAX).map(|(_, turn)| waiter(turn)).collect()
+        } else {
+            self.leases.queue_by_arrival(name).take(SHOWN_MAX).map(waiter).collect()
+        };
         Some(NamedLockView {
             name: name.clone(),
-            held: self.leases.held(name).cloned().collect(),
-            queue: queue.collect(),
+            held: self.leases.held(name).take(SHOWN_MAX).cloned().collect(),
+            holding: lock.held.len(),
+            queue,
             waiting: lock.queue.len(),
         })
     }
 }
 
-fn waiter((_, turn): (TurnId, &Turn)) -> NamedLockWaiter {
+fn waiter(turn: &Turn) -> NamedLockWaiter {
     NamedLockWaiter {
         token: turn.wanted.token,
         label: turn.wanted.label.clone(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::child::SagaPart;
 use super::definition::{StepDefinition, StepRef};
 use super::record::{SagaRecord, SagaState, StepRecord, StepState};
+use crate::list::PageBounds;
 use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState};
 use crate::request::Mode;
-use crate::view::GlobalView;
+use crate::view::{BranchView, GlobalPart, GlobalSummary, GlobalView};
 use crate::{FencingToken, GlobalStatus, Timestamp};
 
 /// The end of the year 9999: as late as dates can say.
@@ -16,23 +17,57 @@ const NEVER: Timestamp = Timestamp(253_402_300_799_000);
 
 impl SagaRecord {
     pub(crate) fn view(&self) -> GlobalView {
-        let status = self.global_status();
-        let record = GlobalRecord {
+        let branches = self.begun().map(|(place, definition, step)| BranchRecord {
+            application_data: (*definition.input).into(),
+            ..self.branch(place, definition, step)
+        });
+        let (record, status) = (self.record(), self.global_status());
+        GlobalView { record, status, branches: branches.collect() }
+    }
+
+    pub(crate) fn summary(&self) -> GlobalSummary {
+        let (record, status) = (self.record(), self.global_status());
+        GlobalSummary { record, status, branches: self.begun().count() }
+    }
+
+    /// Steps from a place on, without their inputs.
+    pub(crate) fn part(&self, from: u32, bounds: PageBounds) -> GlobalPart {
+        let mut begun = self.begun().filter(|(place, ..)| place.0 >= from);
+        let max = bounds.items_max.min(bounds.scanned_max).max(1);
+        let branches = begun.by_ref().take(max).map(|(place, definition, step)| BranchView {
+            record: self.branch(place, definition, step),
+            holding: 0,
+        });
+        let branches: Vec<_> = branches.collect();
+        GlobalPart {
+            record: self.record(),
+            status: self.global_status(),
+            branch_count: self.begun().count(),
+            scanned: branches.len(),
+            branches,
+            next: begun.next().map(|(place, ..)| place.0),
+        }
+    }
+
+    /// The steps that are shown as branches.
+    fn begun(&self) -> impl Iterator<Item = (StepRef, &StepDefinition, &StepRecord)> {
+        self.each().filter(|(_, _, step)| step.state != StepState::Waiting)
+    }
+
+    fn record(&self) -> GlobalRecord {
+        GlobalRecord {
             xid: self.xid,
             address: self.address.clone(),
             application: self.application.clone(),
             name: self.definition.name.clone(),
             begun_at: self.begun_at,
             deadline: self.deadline.unwrap_or(NEVER),
-            state: self.global_state(status),
+            state: self.global_state(self.global_status()),
             paused: self.paused,
             rollback_only: false,
             events: self.events.clone(),
             finished_branches: Arc::default(),
-        };
-        let begun = self.each().filter(|(_, _, step)| step.state != StepState::Waiting);
-        let branches = begun.map(|(place, definition, step)| self.branch(place, definition, step));
-        GlobalView { record, status, branches: branches.collect() }
+        }
     }
 
     fn global_state(&self, status: GlobalStatus) -> GlobalState {
@@ -65,7 +100,7 @@ impl SagaRecord {
             rows: Vec::new(),
             token: FencingToken(0),
             registered_at: step.started_at.unwrap_or(self.begun_at),
-            application_data: (*definition.input).into(),
+            application_data: Box::default(),
             state: branch_state(step),
             attempts: step.attempts,
             last_failure: step.last_failure.clone(),

@@ -3,8 +3,6 @@
 //! An action runs on a task of its own, so that a caller who hangs up, or a request that takes too
 //! long, leaves no action without its outcome in the audit log.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use handfast_core::{
@@ -217,9 +215,7 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
 
 /// The transaction's XID as text, with the address under which it was begun.
 async fn name(state: &AdminState, xid: Xid) -> Result<String, EngineError> {
-    let look = move |coordinator: &Coordinator| {
-        coordinator.global(xid).map(|global| Arc::clone(&global.record.address))
-    };
+    let look = move |coordinator: &Coordinator| coordinator.address(xid);
     let address = state.engine().view(look).await?;
     let address = address.as_deref().unwrap_or(&state.about().advertised_address);
     Ok(XidText { address, xid }.to_string())

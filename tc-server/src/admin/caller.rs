@@ -4,7 +4,8 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 
 use super::{AdminState, ApiError};
-use crate::security::{Caller, Permission};
+use crate::security::{AccessError, Caller, Permission};
+use crate::turned_away::{PortName, Why, note};
 
 /// Whoever may read.
 #[derive(Debug)]
@@ -18,8 +19,7 @@ impl FromRequestParts<AdminState> for Viewer {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, ApiError> {
-        state.access().check(&parts.headers, Permission::Read)?;
-        Ok(Self)
+        check(parts, state, Permission::Read).map(|_caller| Self)
     }
 }
 
@@ -27,6 +27,14 @@ impl FromRequestParts<AdminState> for Operator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &AdminState) -> Result<Self, ApiError> {
-        Ok(Self(state.access().check(&parts.headers, Permission::Act)?))
+        check(parts, state, Permission::Act).map(Self)
     }
+}
+
+fn check(parts: &Parts, state: &AdminState, wanted: Permission) -> Result<Caller, ApiError> {
+    let refused = |error: AccessError| {
+        note(PortName::Admin, Why::Token, None, &error);
+        error.into()
+    };
+    state.access().check(&parts.headers, wanted).map_err(refused)
 }

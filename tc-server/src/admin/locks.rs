@@ -2,7 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{Coordinator, LockFilter};
+use axum::response::Response;
+use handfast_core::{Coordinator, LockFilter, LockView};
 
 use super::caller::Viewer;
 use super::model::{Lock, LockPage, LockQuery, OneLockQuery, Problem};
@@ -15,14 +16,19 @@ use super::{AdminState, ApiError, cursor, key, list, view};
     path = "/api/v1/locks",
     tag = "locks",
     params(LockQuery),
-    responses((status = OK, body = LockPage), (status = BAD_REQUEST, body = Problem)),
+    responses(
+        (status = OK, body = LockPage),
+        (status = BAD_REQUEST, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn list(
     _viewer: Viewer,
     State(state): State<AdminState>,
     Query(query): Query<LockQuery>,
-) -> Result<Json<LockPage>, ApiError> {
+) -> Result<Response, ApiError> {
+    let viewing = state.begin_view()?;
     let filter = LockFilter {
         resource: query.resource,
         table: query.table,
@@ -32,10 +38,17 @@ pub(super) async fn list(
     let after = query.cursor.as_deref().map(cursor::read).transpose()?;
     let look =
         move |coordinator: &Coordinator, after, bounds| coordinator.locks(&filter, after, bounds);
-    let page = list::page(&state, after, query.limit, look).await?;
+    let page = list::page(&state, after, query.limit, weight, look).await?;
     let now = state.now();
-    let items = page.items.iter().map(|lock| view::lock(lock, now)).collect();
-    Ok(Json(LockPage { items, next: page.next.map(cursor::write) }))
+    let make = move || {
+        let items = page.items.iter().map(|lock| view::lock(lock, now)).collect();
+        LockPage { items, next: page.next.map(cursor::write) }
+    };
+    viewing.answer(make).await
+}
+
+fn weight(lock: &LockView) -> usize {
+    1 + lock.holders.len() + lock.queue.len()
 }
 
 /// Shows who holds a row and who waits for it.
@@ -44,7 +57,11 @@ pub(super) async fn list(
     path = "/api/v1/locks/one",
     tag = "locks",
     params(OneLockQuery),
-    responses((status = OK, body = Lock), (status = NOT_FOUND, body = Problem)),
+    responses(
+        (status = OK, body = Lock),
+        (status = NOT_FOUND, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn one(
@@ -52,6 +69,7 @@ pub(super) async fn one(
     State(state): State<AdminState>,
     Query(query): Query<OneLockQuery>,
 ) -> Result<Json<Lock>, ApiError> {
+    let _viewing = state.begin_view()?;
     let OneLockQuery { resource, table, key } = query;
     let filter = LockFilter {
         resource: Some(resource.clone()),
@@ -60,7 +78,7 @@ pub(super) async fn one(
         holder: None,
     };
     let look = move |coordinator: &Coordinator| coordinator.locks(&filter, None, list::TURN);
-    let locks = state.engine().view(look).await?;
+    let locks = state.engine().scan(look).await?;
     let lock = locks.items.first().ok_or(ApiError::NotLocked { resource, table, key })?;
     Ok(Json(view::lock(lock, state.now())))
 }

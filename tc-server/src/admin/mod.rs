@@ -32,6 +32,7 @@ mod state;
 mod timeline;
 mod transactions;
 mod view;
+mod viewing;
 
 pub use problem::{ApiError, XID_FORM};
 pub use state::{About, AdminState, Readiness, SeataAddress};

@@ -4,14 +4,16 @@
 //! 3339 in UTC, durations are milliseconds.
 
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 mod named_lock;
+mod query;
 
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,
 };
+pub use query::{BranchQuery, LockQuery, OneLockQuery, TransactionQuery};
 
 /// How a global stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
@@ -82,9 +84,10 @@ pub struct Transaction {
 /// One page of transactions, youngest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransactionPage {
-    /// At most `limit`.
+    /// At most `limit`; perhaps none, although the list goes on.
     pub items: Vec<Transaction>,
-    /// The `cursor` of the following page, if there may be one.
+    /// The `cursor` of the following page, if there may be one: where a search takes long, or an
+    /// item is large, a page is short.
     pub next: Option<String>,
 }
 
@@ -94,10 +97,14 @@ pub struct TransactionDetail {
     /// The transaction.
     #[serde(flatten)]
     pub transaction: Transaction,
-    /// Its branches in the order of registration.
+    /// Its branches in the order of registration, as many as one answer shows.
     pub branches: Vec<Branch>,
-    /// What happened, oldest first.
+    /// What happened to these branches, and to the transaction where they are its first, oldest
+    /// first.
     pub timeline: Vec<TimelineEntry>,
+    /// The `cursor` of its further branches, if there are any.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// One thing that happened.
@@ -152,8 +159,11 @@ pub struct Branch {
     pub mode: Mode,
     /// Where it stands.
     pub state: BranchState,
-    /// The rows whose global locks it holds.
+    /// The rows whose global locks it holds; at most 100 of them.
     pub rows: Vec<Row>,
+    /// How many they are.
+    #[serde(default)]
+    pub row_count: usize,
     /// When it was registered.
     pub registered_at: String,
     /// When phase two was carried out.
@@ -259,10 +269,16 @@ pub struct Lock {
     pub key: String,
     /// The key as it is locked.
     pub canonical_key: String,
-    /// Who holds it: one exclusively, or several shared.
+    /// Who holds it: one exclusively, or several shared; at most 100 of them.
     pub holders: Vec<LockHolder>,
-    /// Who waits, first come first.
+    /// How many branches hold it.
+    #[serde(default)]
+    pub holding: usize,
+    /// Who waits, first come first; at most 100 of them.
     pub queue: Vec<LockWaiter>,
+    /// How many requests wait.
+    #[serde(default)]
+    pub waiting: usize,
 }
 
 /// Who holds a lock.
@@ -294,9 +310,10 @@ pub struct LockWaiter {
 /// One page of locks, those of the oldest transaction first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockPage {
-    /// At most `limit`.
+    /// At most `limit`; perhaps none, although the list goes on.
     pub items: Vec<Lock>,
-    /// The `cursor` of the following page, if there may be one.
+    /// The `cursor` of the following page, if there may be one: where a search takes long, or an
+    /// item is large, a page is short.
     pub next: Option<String>,
 }
 
@@ -332,22 +349,31 @@ pub struct ClientProcess {
     pub connected_at: String,
     /// Branches that it was asked to finish and has not answered for.
     pub asked_branches: usize,
-    /// The resources that it can carry out phase two for.
+    /// The resources that it can carry out phase two for; at most 100 of them.
     pub resources: Vec<String>,
+    /// How many it has registered.
+    #[serde(default)]
+    pub resource_count: usize,
 }
 
 /// All resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resources {
-    /// In the order of their ids.
+    /// In the order of their ids; at most 1,000.
     pub items: Vec<Resource>,
+    /// How many the coordinator knows.
+    #[serde(default)]
+    pub count: usize,
 }
 
 /// All connected processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Processes {
-    /// The longest connected first.
+    /// The longest connected first; at most 1,000.
     pub items: Vec<ClientProcess>,
+    /// How many are connected.
+    #[serde(default)]
+    pub count: usize,
 }
 
 /// How the coordinator stands.
@@ -416,68 +442,4 @@ pub struct Problem {
     pub code: String,
     /// What happened and what to do.
     pub message: String,
-}
-
-/// Which transactions to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct TransactionQuery {
-    /// Only those that stand so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(inline)]
-    pub status: Option<Status>,
-    /// Only those of this application.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub application: Option<String>,
-    /// Only those of this name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Only those begun longer ago, such as `30s`, `5m` or `2h`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub older_than: Option<String>,
-    /// Where the page before ended: its `next`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    /// The most items on the page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-}
-
-/// Which locks to list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct LockQuery {
-    /// Only rows of this resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-    /// Only rows of this table.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub table: Option<String>,
-    /// Only rows with this key: canonical, or the text of a key of one column.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// Only rows that this transaction holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holder: Option<String>,
-    /// Where the page before ended: its `next`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    /// The most items on the page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
-}
-
-/// One row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct OneLockQuery {
-    /// The resource that the row belongs to.
-    pub resource: String,
-    /// The table.
-    pub table: String,
-    /// The key: canonical, or the text of a key of one column.
-    pub key: String,
 }

@@ -9,6 +9,7 @@ pub(super) fn named_lock(lock: &NamedLockView, now: Timestamp) -> model::NamedLo
     model::NamedLock {
         name: lock.name.as_ref().to_owned(),
         leases: lock.held.iter().map(|held| lease(held, now)).collect(),
+        holding: lock.holding,
         queue: lock.queue.iter().map(|it| waiter(it, now)).collect(),
         waiting: lock.waiting,
     }

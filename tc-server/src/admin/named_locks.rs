@@ -1,8 +1,11 @@
 //! Looking at named locks, and ending leases by an operator's word.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
-use handfast_core::{Coordinator, LockToken, PageBounds, Rejection, Reply, What};
+use axum::response::Response;
+use handfast_core::{Coordinator, LockToken, NamedLockView, Rejection, Reply, What};
 
 use super::actions::{self, cut};
 use super::caller::{Operator, Viewer};
@@ -12,7 +15,7 @@ use super::model::{
 };
 use super::named_lock_view::named_lock;
 use super::read::{Body, Query};
-use super::{AdminState, ApiError, cursor};
+use super::{AdminState, ApiError, cursor, list};
 use crate::audit::Action;
 
 /// Lists named locks that are held or waited for, with their leases, in the order of their names.
@@ -21,22 +24,34 @@ use crate::audit::Action;
     path = "/api/v1/named-locks",
     tag = "named locks",
     params(NamedLockQuery),
-    responses((status = OK, body = NamedLockPage), (status = BAD_REQUEST, body = Problem)),
+    responses(
+        (status = OK, body = NamedLockPage),
+        (status = BAD_REQUEST, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn list(
     _viewer: Viewer,
     State(state): State<AdminState>,
     Query(query): Query<NamedLockQuery>,
-) -> Result<Json<NamedLockPage>, ApiError> {
-    let items_max = state.page_items(query.limit);
-    let bounds = PageBounds { items_max, ..PageBounds::NONE };
-    let after = query.cursor.as_deref().map(cursor::read_name).transpose()?;
-    let look = move |coordinator: &Coordinator| coordinator.named_locks(after.as_deref(), bounds);
-    let page = state.engine().view(look).await?;
+) -> Result<Response, ApiError> {
+    let viewing = state.begin_view()?;
+    let after = query.cursor.as_deref().map(cursor::read_name).transpose()?.map(Arc::from);
+    let look = |coordinator: &Coordinator, after: Option<Arc<str>>, bounds| {
+        coordinator.named_locks(after.as_deref(), bounds)
+    };
+    let page = list::page(&state, after, query.limit, weight, look).await?;
     let now = state.now();
-    let items = page.items.iter().map(|lock| named_lock(lock, now)).collect();
-    Ok(Json(NamedLockPage { items, next: page.next.map(|name| cursor::write_name(&name)) }))
+    let make = move || {
+        let items = page.items.iter().map(|lock| named_lock(lock, now)).collect();
+        NamedLockPage { items, next: page.next.map(|name| cursor::write_name(&name)) }
+    };
+    viewing.answer(make).await
+}
+
+fn weight(lock: &NamedLockView) -> usize {
+    1 + lock.held.len() + lock.queue.len()
 }
 
 /// Shows who holds a named lock and who waits for it.
@@ -45,7 +60,11 @@ pub(super) async fn list(
     path = "/api/v1/named-locks/one",
     tag = "named locks",
     params(OneNamedLockQuery),
-    responses((status = OK, body = NamedLock), (status = NOT_FOUND, body = Problem)),
+    responses(
+        (status = OK, body = NamedLock),
+        (status = NOT_FOUND, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn one(
@@ -53,8 +72,9 @@ pub(super) async fn one(
     State(state): State<AdminState>,
     Query(query): Query<OneNamedLockQuery>,
 ) -> Result<Json<NamedLock>, ApiError> {
+    let _viewing = state.begin_view()?;
     let name = query.name.clone();
-    let found = state.engine().view(move |coordinator| coordinator.named_lock(&name)).await?;
+    let found = state.engine().scan(move |coordinator| coordinator.named_lock(&name)).await?;
     let found = found.ok_or_else(|| Rejection::LockNotHeld { name: query.name.into() })?;
     Ok(Json(named_lock(&found, state.now())))
 }

@@ -6,8 +6,13 @@ use axum::extract::State;
 use super::caller::Viewer;
 use super::model::{ClientProcess, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
-use crate::dispatch::{ProcessView, RegisteredResource, ResourceKey, ResourceLoad};
+use crate::dispatch::{ProcessView, RegisteredResource, ResourceLoad};
 use crate::moment;
+
+/// Shown of what is connected (BOUNDED).
+const ITEMS_SHOWN_MAX: usize = 1_000;
+/// Shown of the resources of one process.
+const RESOURCES_SHOWN_MAX: usize = 100;
 
 /// Lists the resources that connected processes serve.
 #[utoipa::path(
@@ -18,13 +23,9 @@ use crate::moment;
     security(("token" = []))
 )]
 pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) -> Json<Resources> {
-    let processes = state.dispatcher().processes();
-    let label = |key: &ResourceKey| {
-        let served = processes.iter().flat_map(|process| &process.resources);
-        served.filter(|served| served.key == *key).find_map(|served| served.label.clone())
-    };
+    let dispatcher = state.dispatcher();
     let resource = |load: ResourceLoad| {
-        let label = label(&load.resource);
+        let label = dispatcher.label(&load.resource);
         let (waiting_branches, asked_branches) = (load.due + load.delayed, load.in_flight);
         // Of what nobody is to see unless it is used.
         let is_listed = label.is_some() || waiting_branches + asked_branches > 0;
@@ -37,7 +38,10 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
             asked_branches,
         })
     };
-    Json(Resources { items: state.dispatcher().loads().into_iter().filter_map(resource).collect() })
+    let loads = dispatcher.loads();
+    let count = loads.len();
+    let items = loads.into_iter().filter_map(resource).take(ITEMS_SHOWN_MAX).collect();
+    Json(Resources { items, count })
 }
 
 /// Lists the connected client processes.
@@ -49,8 +53,15 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
     security(("token" = []))
 )]
 pub(super) async fn processes(_viewer: Viewer, State(state): State<AdminState>) -> Json<Processes> {
-    let connected = state.dispatcher().processes().into_iter();
-    let process = |ProcessView { process, since, resources, in_flight }| ClientProcess {
+    let dispatcher = state.dispatcher();
+    let connected = dispatcher.processes_within(ITEMS_SHOWN_MAX, RESOURCES_SHOWN_MAX);
+    let items = connected.into_iter().map(shown).collect();
+    Json(Processes { items, count: dispatcher.process_count() })
+}
+
+fn shown(connected: ProcessView) -> ClientProcess {
+    let ProcessView { process, since, resources, resource_count, in_flight } = connected;
+    ClientProcess {
         client_id: process.client_id.to_string(),
         application: process.application.to_string(),
         agent: process.agent.to_string(),
@@ -58,8 +69,8 @@ pub(super) async fn processes(_viewer: Viewer, State(state): State<AdminState>) 
         connected_at: moment::rfc3339(since),
         asked_branches: in_flight,
         resources: resources.iter().filter_map(listed).collect(),
-    };
-    Json(Processes { items: connected.map(process).collect() })
+        resource_count,
+    }
 }
 
 fn listed(served: &RegisteredResource) -> Option<String> {
@@ -94,6 +105,6 @@ pub(super) async fn status(
         locks: counts.locks,
         waiters: counts.waiters,
         pending_branches: counts.pending_branches,
-        processes: state.dispatcher().processes().len(),
+        processes: state.dispatcher().process_count(),
     }))
 }

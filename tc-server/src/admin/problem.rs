@@ -4,12 +4,13 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use handfast_core::Rejection;
-use http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
 use super::model::Problem;
 use crate::engine::EngineError;
 use crate::security::AccessError;
+use crate::turned_away::{PortName, Why, note};
 
 /// How an XID is written.
 pub const XID_FORM: &str = "an xid is `address:number`, or the number alone";
@@ -54,6 +55,9 @@ pub enum ApiError {
         /// The key, as it was asked for.
         key: String,
     },
+    /// As many views run as may at a time.
+    #[error("`admin.views_max` views are under way: try again shortly")]
+    TooManyViews,
     /// There is nothing under this path.
     #[error("there is no such path: see /api/v1/openapi.json")]
     NoRoute,
@@ -93,6 +97,7 @@ impl ApiError {
             Self::BodyTooLarge => "HF-ADM-BODY-TOO-LARGE",
             Self::UrlTooLong => "HF-ADM-URL-TOO-LONG",
             Self::NotLocked { .. } => "HF-ADM-NOT-LOCKED",
+            Self::TooManyViews => "HF-ADM-TOO-MANY-VIEWS",
             Self::NoRoute => "HF-ADM-NO-ROUTE",
             Self::NoMethod => "HF-ADM-NO-METHOD",
             Self::Timeout => "HF-ADM-TIMEOUT",
@@ -113,6 +118,7 @@ impl ApiError {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UrlTooLong => StatusCode::URI_TOO_LONG,
+            Self::TooManyViews => StatusCode::TOO_MANY_REQUESTS,
             Self::NotLocked { .. } | Self::NoRoute => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
@@ -151,12 +157,16 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         if status.is_server_error() {
-            tracing::warn!(code = self.code(), error = %self, "admin request failed");
+            note(PortName::Admin, Why::Failed, None, &format_args!("{}: {self}", self.code()));
         }
         let problem = Problem { code: self.code().to_owned(), message: self.to_string() };
         let mut response = (status, Json(problem)).into_response();
         let problem = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, problem);
+        if matches!(self, Self::TooManyViews) {
+            note(PortName::Admin, Why::Busy, None, &self);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if status == StatusCode::UNAUTHORIZED {
             let bearer = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, bearer);

@@ -73,6 +73,11 @@ pub(super) fn xid(text: &str) -> Result<Xid, ApiError> {
     xid.map_err(|_| ApiError::BadRequest(format!("`{text}`: {XID_FORM}")))
 }
 
+/// Where the branches of a transaction go on.
+pub(super) fn sequence(text: &str) -> Result<u32, ApiError> {
+    text.parse().map_err(|_| ApiError::BadRequest(format!("`{text}` is no cursor of branches")))
+}
+
 pub(super) fn branch(text: &str) -> Result<BranchId, ApiError> {
     let number = text.parse().map(BranchId);
     number.map_err(|_| ApiError::BadRequest(format!("`{text}`: a branch is a number")))

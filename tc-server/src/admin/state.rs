@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use handfast_core::Timestamp;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
+use super::ApiError;
+use super::viewing::Viewing;
 use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
@@ -29,6 +31,7 @@ struct Parts {
     readiness: Readiness,
     config: AdminConfig,
     about: About,
+    views: Arc<Semaphore>,
 }
 
 /// What does not change while the server runs.
@@ -97,12 +100,20 @@ impl AdminState {
         config: AdminConfig,
         about: About,
     ) -> Self {
-        let parts = Parts { engine, dispatcher, clock, access, audit, readiness, config, about };
+        let views = Arc::new(Semaphore::new(config.views_max.min(Semaphore::MAX_PERMITS)));
+        let parts =
+            Parts { engine, dispatcher, clock, access, audit, readiness, config, about, views };
         Self { parts: Arc::new(parts) }
     }
 
     pub(super) fn engine(&self) -> &EngineHandle {
         &self.parts.engine
+    }
+
+    /// A place for a view, if one is free.
+    pub(super) fn begin_view(&self) -> Result<Viewing, ApiError> {
+        let place = Arc::clone(&self.parts.views).try_acquire_owned();
+        place.map(Viewing::at).map_err(|_| ApiError::TooManyViews)
     }
 
     pub(super) fn dispatcher(&self) -> &Dispatcher {

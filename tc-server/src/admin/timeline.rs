@@ -1,15 +1,21 @@
 //! A global's timeline: what its and its branches' records say, in the order of time.
 
-use handfast_core::{BranchRecord, BranchState, GlobalRecord, GlobalState, Timestamp};
+use handfast_core::{BranchRecord, BranchState, GlobalPart, GlobalState, Timestamp};
 
 use super::model::TimelineEntry;
 use crate::moment;
 
-/// What happened, oldest first; what happened in one millisecond stays in the order of cause.
+/// What happened to the branches of a part and, with the first part, to the global: oldest first;
+/// what happened in one millisecond stays in the order of cause.
 #[must_use]
-pub(super) fn timeline(global: &GlobalRecord, branches: &[BranchRecord]) -> Vec<TimelineEntry> {
-    let mut happened = vec![(global.begun_at, "begun".to_owned())];
-    for branch in branches {
+pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> {
+    let GlobalPart { record: global, branches, .. } = part;
+    let branches = || branches.iter().map(|branch| &branch.record);
+    let mut happened = Vec::new();
+    if is_first {
+        happened.push((global.begun_at, "begun".to_owned()));
+    }
+    for branch in branches() {
         let registered = format!("branch {} registered on {}", branch.id, branch.resource);
         happened.push((branch.registered_at, registered));
     }
@@ -17,12 +23,13 @@ pub(super) fn timeline(global: &GlobalRecord, branches: &[BranchRecord]) -> Vec<
         let registered = format!("branch {} registered on {}", branch.id, branch.resource);
         happened.push((branch.registered_at, registered));
     }
-    happened.extend(global.events.iter().map(|event| (event.at, event.what.to_string())));
-    branches.iter().for_each(|branch| happened.extend(phase_two(branch)));
+    let events = global.events.iter().filter(|_| is_first);
+    happened.extend(events.map(|event| (event.at, event.what.to_string())));
+    branches().for_each(|branch| happened.extend(phase_two(branch)));
     for branch in global.finished_branches.iter() {
         happened.push((branch.finished_at, finished(branch.id.to_string(), branch.attempts)));
     }
-    happened.extend(ended(global.state));
+    happened.extend(ended(global.state).filter(|_| is_first));
     // Stable: the order above is that of cause.
     happened.sort_by_key(|(at, _)| *at);
     let entry = |(at, what)| TimelineEntry { at: moment::rfc3339(at), what };

@@ -1,14 +1,18 @@
 //! Looking at transactions.
 
-use axum::Json;
 use axum::extract::State;
-use handfast_core::{Coordinator, GlobalFilter, Rejection, Timestamp};
+use axum::response::Response;
+use handfast_core::{Coordinator, GlobalFilter, PageBounds, Rejection, Timestamp};
 
 use super::caller::Viewer;
-use super::model::{Problem, TransactionDetail, TransactionPage, TransactionQuery};
+use super::model::{BranchQuery, Problem, TransactionDetail, TransactionPage, TransactionQuery};
 use super::read::{self, Path, Query};
 use super::{AdminState, ApiError, list, view};
 use crate::moment;
+
+/// Branches of one answer, unless another number is asked for, and at most.
+const BRANCHES_SHOWN: usize = 100;
+const BRANCHES_SHOWN_MAX: usize = 1_000;
 
 /// Lists transactions, youngest first.
 #[utoipa::path(
@@ -16,23 +20,31 @@ use crate::moment;
     path = "/api/v1/transactions",
     tag = "transactions",
     params(TransactionQuery),
-    responses((status = OK, body = TransactionPage), (status = BAD_REQUEST, body = Problem)),
+    responses(
+        (status = OK, body = TransactionPage),
+        (status = BAD_REQUEST, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn list(
     _viewer: Viewer,
     State(state): State<AdminState>,
     Query(query): Query<TransactionQuery>,
-) -> Result<Json<TransactionPage>, ApiError> {
+) -> Result<Response, ApiError> {
+    let viewing = state.begin_view()?;
     let now = state.now();
     let filter = filter(&query, now)?;
     let before = query.cursor.as_deref().map(read::xid).transpose()?;
     let look = move |coordinator: &Coordinator, before, bounds| {
         coordinator.globals(&filter, before, bounds)
     };
-    let page = list::page(&state, before, query.limit, look).await?;
-    let items = page.items.iter().map(|global| view::summary(global, now)).collect();
-    Ok(Json(TransactionPage { items, next: page.next.map(|xid| xid.to_string()) }))
+    let page = list::page(&state, before, query.limit, |_| 1, look).await?;
+    let make = move || {
+        let items = page.items.iter().map(|global| view::summary(global, now)).collect();
+        TransactionPage { items, next: page.next.map(|xid| xid.to_string()) }
+    };
+    viewing.answer(make).await
 }
 
 /// Shows a transaction with its branches, their dirty rows, and its timeline.
@@ -40,19 +52,33 @@ pub(super) async fn list(
     get,
     path = "/api/v1/transactions/{xid}",
     tag = "transactions",
-    params(("xid" = String, Path, description = "`address:number`, or the number alone")),
-    responses((status = OK, body = TransactionDetail), (status = NOT_FOUND, body = Problem)),
+    params(
+        ("xid" = String, Path, description = "`address:number`, or the number alone"),
+        BranchQuery
+    ),
+    responses(
+        (status = OK, body = TransactionDetail),
+        (status = BAD_REQUEST, body = Problem),
+        (status = NOT_FOUND, body = Problem),
+        (status = TOO_MANY_REQUESTS, body = Problem)
+    ),
     security(("token" = []))
 )]
 pub(super) async fn show(
     _viewer: Viewer,
     State(state): State<AdminState>,
     Path(xid): Path<String>,
-) -> Result<Json<TransactionDetail>, ApiError> {
+    Query(query): Query<BranchQuery>,
+) -> Result<Response, ApiError> {
+    let viewing = state.begin_view()?;
     let xid = read::xid(&xid)?;
-    let global = state.engine().view(move |coordinator| coordinator.global(xid)).await?;
-    let global = global.ok_or(Rejection::UnknownXid(xid))?;
-    Ok(Json(view::detail(&global, state.now())))
+    let from = query.cursor.as_deref().map(read::sequence).transpose()?.unwrap_or(0);
+    let items_max = query.limit.unwrap_or(BRANCHES_SHOWN).clamp(1, BRANCHES_SHOWN_MAX);
+    let bounds = PageBounds { items_max, ..list::TURN };
+    let look = move |coordinator: &Coordinator| coordinator.global_part(xid, from, bounds);
+    let global = state.engine().scan(look).await?.ok_or(Rejection::UnknownXid(xid))?;
+    let now = state.now();
+    viewing.answer(move || view::detail(&global, from == 0, now)).await
 }
 
 fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalRecord, GlobalState,
-    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, LockWaiter, Mode, Resolution,
+    BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart, GlobalRecord,
+    GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode, Resolution,
     RollbackReason, RowLock, StatusKind, Timestamp, XidText, key_for_people,
 };
 
@@ -12,22 +12,22 @@ use super::model;
 use super::timeline::timeline;
 use crate::moment::rfc3339;
 
-pub(super) fn detail(global: &GlobalView, now: Timestamp) -> model::TransactionDetail {
-    let finished = global.record.finished_branches.iter().map(finished_branch);
+pub(super) fn detail(
+    part: &GlobalPart,
+    is_first: bool,
+    now: Timestamp,
+) -> model::TransactionDetail {
+    let finished = part.record.finished_branches.iter().map(finished_branch);
     model::TransactionDetail {
-        transaction: whole(global, now),
-        branches: global.branches.iter().map(branch).chain(finished).collect(),
-        timeline: timeline(&global.record, &global.branches),
+        transaction: transaction(&part.record, part.status, part.branch_count, now),
+        branches: part.branches.iter().map(branch).chain(finished).collect(),
+        timeline: timeline(part, is_first),
+        next: part.next.map(|sequence| sequence.to_string()),
     }
 }
 
 pub(super) fn summary(global: &GlobalSummary, now: Timestamp) -> model::Transaction {
     transaction(&global.record, global.status, global.branches, now)
-}
-
-pub(super) fn whole(global: &GlobalView, now: Timestamp) -> model::Transaction {
-    let branches = global.branches.len().max(global.record.finished_branches.len());
-    transaction(&global.record, global.status, branches, now)
 }
 
 fn transaction(
@@ -99,7 +99,8 @@ fn finished_at(state: GlobalState) -> Option<Timestamp> {
     }
 }
 
-fn branch(record: &BranchRecord) -> model::Branch {
+fn branch(shown: &BranchView) -> model::Branch {
+    let BranchView { record, holding } = shown;
     let (state, finished_at, refusal, resolution) = match &record.state {
         BranchState::Registered => (model::BranchState::Registered, None, None, None),
         BranchState::PhaseOneDone => (model::BranchState::PhaseOneDone, None, None, None),
@@ -121,6 +122,7 @@ fn branch(record: &BranchRecord) -> model::Branch {
         mode: mode(record.mode),
         state,
         rows: record.rows.iter().map(row).collect(),
+        row_count: *holding,
         registered_at: rfc3339(record.registered_at),
         finished_at: finished_at.map(rfc3339),
         attempts: record.attempts,
@@ -137,6 +139,7 @@ fn finished_branch(branch: &FinishedBranch) -> model::Branch {
         mode: mode(branch.mode),
         state: model::BranchState::Finished,
         rows: Vec::new(),
+        row_count: 0,
         registered_at: rfc3339(branch.registered_at),
         finished_at: Some(rfc3339(branch.finished_at)),
         attempts: branch.attempts,
@@ -228,7 +231,9 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
         key: key_for_people(&lock.key),
         canonical_key: String::from_utf8_lossy(&lock.key).into_owned(),
         holders: holders.collect(),
+        holding: lock.holding,
         queue: queue.collect(),
+        waiting: lock.waiting,
     }
 }
 

@@ -6,13 +6,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CliFailure, Client, Exit, LeaseCommand, LockCommand, Remote, Style, TransactionCommand, render,
+    CliFailure, Client, Exit, LeaseCommand, LockCommand, Page, Remote, Style, TransactionCommand,
+    render,
 };
 use crate::admin::model::{
-    ActionReply, ActionRequest, Lock, LockPage, LockQuery, NamedLock, NamedLockPage,
+    ActionReply, ActionRequest, BranchQuery, Lock, LockPage, LockQuery, NamedLock, NamedLockPage,
     NamedLockQuery, OneLockQuery, OneNamedLockQuery, Processes, ReleaseReply, ReleaseRequest,
     ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
 };
+
+/// As many as the coordinator shows in one answer.
+const BRANCHES_AT_A_TIME: usize = 1_000;
 
 pub(super) fn transactions(
     command: TransactionCommand,
@@ -21,15 +25,25 @@ pub(super) fn transactions(
     use TransactionCommand as Tx;
     match command {
         Tx::Ls { status, application, name, older_than, page, remote } => {
-            let limit = Some(page.limit);
-            let cursor = page.cursor;
-            let query = TransactionQuery { status, application, name, older_than, cursor, limit };
-            let page: TransactionPage = get(&remote, "/transactions", &query)?;
+            let mut query = TransactionQuery {
+                status,
+                application,
+                name,
+                older_than,
+                cursor: None,
+                limit: None,
+            };
+            let (items, next) = gather(page, |cursor, limit| {
+                (query.cursor, query.limit) = (cursor, Some(limit));
+                let page: TransactionPage = get(&remote, "/transactions", &query)?;
+                Ok((page.items, page.next))
+            })?;
+            let page = TransactionPage { items, next };
             show(&remote, output, &page, render::render_transactions)
         }
         Tx::Show(one) => {
             let path = transaction_path(&one.xid)?;
-            let detail: TransactionDetail = get(&one.remote, &path, &())?;
+            let detail = whole_transaction(&one.remote, &path)?;
             show(&one.remote, output, &detail, render::render_transaction)
         }
         Tx::Commit(act) => end(&act.xid, "commit", act.reason, &act.remote, output),
@@ -48,10 +62,13 @@ pub(super) fn transactions(
 pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
         LockCommand::Ls { resource, table, key, holder, page, remote } => {
-            let limit = Some(page.limit);
-            let query = LockQuery { resource, table, key, holder, cursor: page.cursor, limit };
-            let page: LockPage = get(&remote, "/locks", &query)?;
-            show(&remote, output, &page, render::render_locks)
+            let mut query = LockQuery { resource, table, key, holder, cursor: None, limit: None };
+            let (items, next) = gather(page, |cursor, limit| {
+                (query.cursor, query.limit) = (cursor, Some(limit));
+                let page: LockPage = get(&remote, "/locks", &query)?;
+                Ok((page.items, page.next))
+            })?;
+            show(&remote, output, &LockPage { items, next }, render::render_locks)
         }
         LockCommand::Show { resource, table, key, remote } => {
             let lock: Lock = get(&remote, "/locks/one", &OneLockQuery { resource, table, key })?;
@@ -63,9 +80,12 @@ pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), 
 pub(super) fn leases(command: LeaseCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
         LeaseCommand::Ls { page, remote } => {
-            let query = NamedLockQuery { cursor: page.cursor, limit: Some(page.limit) };
-            let page: NamedLockPage = get(&remote, "/named-locks", &query)?;
-            show(&remote, output, &page, render::render_named_locks)
+            let (items, next) = gather(page, |cursor, limit| {
+                let query = NamedLockQuery { cursor, limit: Some(limit) };
+                let page: NamedLockPage = get(&remote, "/named-locks", &query)?;
+                Ok((page.items, page.next))
+            })?;
+            show(&remote, output, &NamedLockPage { items, next }, render::render_named_locks)
         }
         LeaseCommand::Show { name, remote } => {
             let query = OneNamedLockQuery { name };
@@ -117,6 +137,39 @@ fn act(
     let client = Client::new(remote)?;
     let reply: ActionReply = block_on(client.post(path, body))??;
     show(remote, output, &reply, render::render_action)
+}
+
+/// Follows a list to its end, or as far as it is wanted. One answer may hold less than was asked
+/// for, or nothing, although the list goes on.
+fn gather<Item>(
+    wanted: Page,
+    mut ask: impl FnMut(Option<String>, usize) -> Result<(Vec<Item>, Option<String>), CliFailure>,
+) -> Result<(Vec<Item>, Option<String>), CliFailure> {
+    let (mut items, mut cursor) = (Vec::new(), wanted.cursor);
+    loop {
+        let (more, next) = ask(cursor, wanted.limit.saturating_sub(items.len()))?;
+        items.extend(more);
+        if next.is_none() || items.len() >= wanted.limit {
+            return Ok((items, next));
+        }
+        cursor = next;
+    }
+}
+
+/// A transaction with all of its branches, which come some at a time.
+fn whole_transaction(remote: &Remote, path: &str) -> Result<TransactionDetail, CliFailure> {
+    let mut query = BranchQuery { cursor: None, limit: Some(BRANCHES_AT_A_TIME) };
+    let mut detail: TransactionDetail = get(remote, path, &query)?;
+    while let Some(cursor) = detail.next.take() {
+        query.cursor = Some(cursor);
+        let part: TransactionDetail = get(remote, path, &query)?;
+        detail.branches.extend(part.branches);
+        detail.timeline.extend(part.timeline);
+        detail.next = part.next;
+    }
+    // Points in time are written so that their order is that of the text.
+    detail.timeline.sort_by(|one, other| one.at.cmp(&other.at));
+    Ok(detail)
 }
 
 fn get<Answer: DeserializeOwned>(

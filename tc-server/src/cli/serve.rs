@@ -8,6 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::failure::causes;
 use super::{CliFailure, ConfigFlags, Exit};
 use crate::config::Config;
+use crate::descriptors;
 use crate::engine::EngineFailure;
 use crate::security::Reloaded;
 use crate::serve::{Ended, RunningServer, Server, StartError};
@@ -21,6 +22,9 @@ pub(super) fn run(flags: ConfigFlags) -> Result<(), CliFailure> {
         CliFailure::new(Exit::ServerFailed, "HF-CLI-RUNTIME", error.to_string())
     };
     telemetry::start(&config.log).map_err(|error| failed(&error))?;
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "the limit of file descriptors stays as it is");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -153,7 +157,8 @@ impl From<StartError> for CliFailure {
             StartError::Tls(_) | StartError::Tokens(_) | StartError::Http(_) => {
                 Self::new(Exit::Configuration, error.code(), causes(&error))
             }
-            StartError::Audit(_)
+            StartError::Descriptors(_)
+            | StartError::Audit(_)
             | StartError::DataDir { .. }
             | StartError::Listen { .. }
             | StartError::Grpc(_)

@@ -18,7 +18,7 @@ pub struct SeataConfig {
     /// whoever reaches the port can begin and end transactions.
     pub listen: SocketAddr,
     /// Connections at a time; a further one is closed at once. Too few: clients cannot connect. Too
-    /// many: the process runs out of file descriptors, which the store needs too.
+    /// many: as many as there are file descriptors for are let in.
     pub connections_max: usize,
     /// How long a client may take from one frame to the next, in milliseconds; then it is let go.
     /// Under 15000: clients that have nothing to say are let go between their heartbeats. Too long:

@@ -41,6 +41,8 @@ impl Config {
             ("admin.request_timeout_ms", self.admin.request_timeout_ms),
             ("admin.body_bytes_max", as_u64(self.admin.body_bytes_max)),
             ("admin.page_items_max", as_u64(self.admin.page_items_max)),
+            ("admin.views_max", as_u64(self.admin.views_max)),
+            ("admin.scan_records_max", as_u64(self.admin.scan_records_max)),
             ("seata.connections_max", as_u64(self.seata.connections_max)),
             ("seata.silence_timeout_ms", self.seata.silence_timeout_ms),
             ("seata.frame_bytes_max", as_u64(self.seata.frame_bytes_max)),

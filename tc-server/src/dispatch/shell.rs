@@ -18,6 +18,7 @@ use super::queue::Queue;
 use super::{PhaseTwo, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
+use crate::turned_away::{PortName, Why, note};
 
 /// Where a process receives its calls, such as the outgoing queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
@@ -67,6 +68,8 @@ pub struct ProcessView {
     pub since: Timestamp,
     /// What it can do phase two for.
     pub resources: Vec<RegisteredResource>,
+    /// How many they are, also where not all of them are here.
+    pub resource_count: usize,
     /// Calls that it has and has not answered.
     pub in_flight: usize,
 }
@@ -164,14 +167,35 @@ impl Dispatcher {
     /// The connected processes, the longest connected first.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
+        self.processes_within(usize::MAX, usize::MAX)
+    }
+
+    /// As [`Dispatcher::processes`], at most so many, with at most so many resources each.
+    #[must_use]
+    pub fn processes_within(&self, max: usize, resources_max: usize) -> Vec<ProcessView> {
         let state = self.lock();
         let view = |(id, connected): (&ProcessId, &Connected)| ProcessView {
             process: connected.process.clone(),
             since: connected.since,
-            resources: connected.resources.iter().map(registered).collect(),
+            resources: connected.resources.iter().take(resources_max).map(registered).collect(),
+            resource_count: connected.resources.len(),
             in_flight: state.queue.in_flight(*id),
         };
-        state.connected.iter().map(view).collect()
+        state.connected.iter().take(max).map(view).collect()
+    }
+
+    /// How many processes are connected.
+    #[must_use]
+    pub fn process_count(&self) -> usize {
+        self.lock().connected.len()
+    }
+
+    /// What a connected process that serves the resource calls it.
+    #[must_use]
+    pub fn label(&self, resource: &ResourceKey) -> Option<Arc<str>> {
+        let state = self.lock();
+        let mut served = state.connected.values();
+        served.find_map(|connected| connected.resources.get(resource).cloned().flatten())
     }
 
     /// The time that the dispatcher goes by.
@@ -204,7 +228,8 @@ impl Dispatcher {
         // The latest connection, if an earlier one has died without notice.
         let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
         let Some(by) = by else {
-            tracing::warn!(client = client_id, answers = answers.len(), "answer ignored");
+            let what = format_args!("{} answer(s) ignored: it is not connected", answers.len());
+            note(PortName::Answers, Why::Malformed, Some(&client_id), &what);
             return Vec::new();
         };
         self.settle(by, answers)
@@ -341,7 +366,8 @@ impl Seat {
         resources.retain(|resource| {
             let is_claimed = state.is_claimed(&resource.key);
             if is_claimed {
-                tracing::warn!(resource = &*resource.key.id, "not for a process to register");
+                let what = format_args!("{} is not for a process to register", resource.key.id);
+                note(PortName::Answers, Why::Malformed, None, &what);
             }
             !is_claimed
         });
@@ -384,8 +410,9 @@ impl State {
         let may = connected.resources.contains_key(&resource) || self.claims(by, &resource);
         if !may {
             let client = &*connected.process.client_id;
-            let (xid, branch) = (answer.xid.0, answer.branch.0);
-            tracing::warn!(client, xid, branch, resource = &*resource.id, "answer ignored");
+            let Answer { xid, branch, .. } = answer;
+            let what = format_args!("answer for {xid}/{branch} on {} ignored", resource.id);
+            note(PortName::Answers, Why::Malformed, Some(&client), &what);
         }
         may
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use handfast_core::{Asker, Coordinator, Correlation, Reply, Request, What};
 use tokio::sync::oneshot;
 
-use super::inbox::{Inbox, Work};
+use super::inbox::{Inbox, View, Work};
 
 /// Why the engine did not answer. Unlike a [`Rejection`](handfast_core::Rejection) it says nothing
 /// about the request, which may be sent again under the same ids.
@@ -140,13 +140,35 @@ impl EngineHandle {
         &self,
         look: impl FnOnce(&Coordinator) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
+        self.look(look, Work::View).await
+    }
+
+    /// As [`EngineHandle::view`], for looks that go through many records: clients' requests come
+    /// first, and scans together get a small share of the engine's time. One scan must look at a
+    /// bounded number of records, and a caller has one at a time.
+    ///
+    /// # Errors
+    ///
+    /// As [`EngineHandle::view`].
+    pub async fn scan<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Coordinator) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.look(look, Work::Scan).await
+    }
+
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Coordinator) -> T + Send + 'static,
+        work: fn(View) -> Work,
+    ) -> Result<T, EngineError> {
         let (sender, receiver) = oneshot::channel();
-        let view = Work::View(Box::new(move |coordinator| {
+        let look = work(Box::new(move |coordinator| {
             let seen = look(coordinator);
             // A caller that went away meanwhile has no use for the result.
             Box::new(move || drop(sender.send(seen)))
         }));
-        self.shared.inbox.submit(vec![view]).map_err(|(reason, _)| reason)?;
+        self.shared.inbox.submit(vec![look]).map_err(|(reason, _)| reason)?;
         receiver.await.map_err(|_| EngineError::NotLeading)
     }
 

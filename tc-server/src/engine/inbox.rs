@@ -27,6 +27,8 @@ pub(crate) enum Work {
     Request { request: Request, destination: Option<Destination> },
     /// To be looked up.
     View(View),
+    /// To be looked up when the engine has time for it.
+    Scan(View),
 }
 
 impl Work {
@@ -39,7 +41,7 @@ impl Work {
     pub(crate) fn reply_to(&self) -> Option<Correlation> {
         match self {
             Self::Request { request, .. } => request.reply_to,
-            Self::View(_) => None,
+            Self::View(_) | Self::Scan(_) => None,
         }
     }
 }
@@ -49,6 +51,7 @@ impl fmt::Debug for Work {
         match self {
             Self::Request { request, .. } => request.fmt(f),
             Self::View(_) => f.write_str("View"),
+            Self::Scan(_) => f.write_str("Scan"),
         }
     }
 }

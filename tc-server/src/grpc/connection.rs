@@ -7,7 +7,7 @@ use handfast_core::{Asker, Correlation, What};
 use handfast_proto::v1 as wire;
 use handfast_proto::v1::client_message::Body;
 use handfast_proto::v1::server_message;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Front;
 use super::bounds::{BadRequest, at_most};
@@ -17,6 +17,7 @@ use super::to_wire::Asked;
 use crate::dispatch::{Answer, CallSink, Seat};
 use crate::engine::Mailbox;
 use crate::presence::{Present, client_of};
+use crate::turned_away::{PortName, Why, count, note};
 
 /// What the response stream of `Connect` is made of.
 pub(super) type Frames<F> = BoxStream<'static, Result<F, Status>>;
@@ -67,7 +68,9 @@ pub(super) fn connect<I: Inbound>(
         Connection { front, outbox: Arc::clone(&outbox), mailbox, peer, greeted, present };
     let (failed, failure) = tokio::sync::oneshot::channel();
     let reader = async move {
+        let peer = Arc::clone(&connection.peer);
         if let Err(status) = connection.read(inbound).await {
+            note_ending(&status, &peer);
             // The writer may have gone with the client.
             drop(failed.send(status));
         }
@@ -254,6 +257,7 @@ impl Connection {
     }
 
     fn refuse(&self, id: u64, error: &BadRequest) {
+        count(PortName::Grpc, Why::Malformed);
         let rejection = refusal::of_request(error);
         self.outbox.say(id, server_message::Body::Rejected(rejection));
     }
@@ -277,6 +281,13 @@ impl Front {
         if let Err(error) = self.shared.engine.tell_counted(whats).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
+    }
+}
+
+/// A stream that ends with an error has carried what cannot be read, unless its client has gone.
+fn note_ending(status: &Status, peer: &str) {
+    if !matches!(status.code(), Code::Cancelled | Code::Unknown | Code::Unavailable) {
+        note(PortName::Grpc, Why::Malformed, Some(&peer), &status.message());
     }
 }
 

@@ -19,6 +19,7 @@ use super::refusal;
 use super::to_wire::{self, Asked};
 use crate::dispatch::{CallBatch, CallSink};
 use crate::engine::{Answered, Mailbox};
+use crate::turned_away::{PortName, Why, note};
 
 /// Frames are ended at this size, which leaves room for one more message below what gRPC clients
 /// accept by default (4 MiB).
@@ -203,7 +204,8 @@ impl Outbox {
         if state.queue.len() < self.queue_max {
             return state.queue.push_back(outgoing);
         }
-        tracing::warn!(queued = self.queue_max, "a client does not read: cutting it off");
+        let what = format_args!("it does not read: {} messages are queued", self.queue_max);
+        note(PortName::Grpc, Why::SlowReader, None, &what);
         state.queue.clear();
         state.phase = Phase::Overfull;
         self.ended.notify_waiters();

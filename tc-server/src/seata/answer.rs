@@ -16,6 +16,7 @@ use super::request::{
 use super::rows::rows;
 use super::{Front, SERVER_VERSION, Settings};
 use crate::engine::EngineError;
+use crate::turned_away::{PortName, Why, note};
 
 /// What answers the requests of one client.
 #[derive(Debug)]
@@ -103,7 +104,8 @@ impl Desk {
             | Message::UnregisterRmResult(_)
             | Message::UndoLogDelete(_)
             | Message::BatchResult(_) => {
-                tracing::warn!(kind = ?request.kind(), "a Seata client sent what has no answer");
+                let what = format_args!("{:?} has no answer", request.kind());
+                note(PortName::Seata, Why::Malformed, None, &what);
                 None
             }
         }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use handfast_seata_wire::WireError;
 use handfast_seata_wire::frame::FirstBytes;
 
+use crate::turned_away::{PortName, Why, note};
+
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
@@ -29,13 +31,13 @@ impl Ended {
     pub(super) fn report(&self, peer: SocketAddr, unwritten: Option<std::io::Error>) {
         match self {
             Self::Wire(error) => {
-                let code = error.code();
-                tracing::warn!(%peer, code, why = %self, "a connection of a Seata client is closed");
+                let what = format_args!("{}: {error}", error.code());
+                note(PortName::Seata, Why::Malformed, Some(&peer), &what);
             }
-            Self::Protocol(_) | Self::Overfull => {
-                tracing::warn!(%peer, why = %self, "a connection of a Seata client is closed");
-            }
-            Self::ByClient | Self::Silent | Self::Stopping | Self::Io(_) => {
+            Self::Protocol(_) => note(PortName::Seata, Why::Malformed, Some(&peer), self),
+            Self::Overfull => note(PortName::Seata, Why::SlowReader, Some(&peer), self),
+            Self::Silent => note(PortName::Seata, Why::Silent, Some(&peer), self),
+            Self::ByClient | Self::Stopping | Self::Io(_) => {
                 tracing::debug!(%peer, why = %self, ?unwritten, "a connection of a Seata client ended");
             }
         }

@@ -41,6 +41,7 @@ use super::undo_logs::Listed;
 use super::{Front, SERVER_VERSION};
 use crate::dispatch::{CallSink, Seat};
 use crate::presence::Present;
+use crate::turned_away::{PortName, Why, note};
 
 /// The first clients that wait for one answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
@@ -152,7 +153,8 @@ impl Connection {
                     length
                 }
                 Piece::HeaderOnly(id) => {
-                    tracing::info!(peer = %self.peer, id, "a client could not write its answer");
+                    let what = format_args!("it could not write its answer to request {id}");
+                    note(PortName::Seata, Why::Malformed, Some(&self.peer), &what);
                     HEADER_ONLY_BYTES
                 }
                 Piece::Incomplete => {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::request::Question;
 use crate::engine::Answered;
+use crate::turned_away::{PortName, Why, note};
 
 /// Frames that leave in one write.
 const FRAMES_TOGETHER: usize = 256;
@@ -79,7 +80,7 @@ impl Outbox {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(queued)
             && !self.overfull.is_cancelled()
         {
-            tracing::warn!(
+            tracing::debug!(
                 queued = self.queue.max_capacity(),
                 "a Seata client does not read: cutting it off"
             );
@@ -148,7 +149,8 @@ impl Queued {
 fn append(to: Addressee, answer: &Message, bytes: &mut Vec<u8>) {
     let Addressee { id, encoding, dialect } = to;
     if let Err(error) = encode(answer, MessageKind::Answer, id, encoding, &dialect, bytes) {
-        tracing::error!(code = error.code(), %error, "an answer cannot be written");
+        let what = format_args!("an answer cannot be written: {}: {error}", error.code());
+        note(PortName::Seata, Why::Failed, None, &what);
     }
 }
 

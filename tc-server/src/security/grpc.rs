@@ -6,16 +6,19 @@
 //!
 //! The health service stays open: orchestrators probe it without a token and it tells nothing else.
 
+use std::fmt::Display;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use tonic::metadata::MetadataValue;
+use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::{Access, AccessError, Permission};
+use crate::turned_away::{PortName, Why, note};
 
 const HEALTH_SERVICE: &str = "/grpc.health.v1.Health/";
 
@@ -67,6 +70,10 @@ where
             return Box::pin(self.inner.call(request));
         }
         if let Err(error) = self.access.check(request.headers(), Permission::UseGrpc) {
+            let connection = request.extensions().get::<TcpConnectInfo>();
+            let peer = connection.and_then(TcpConnectInfo::remote_addr);
+            let peer = peer.as_ref().map(|peer| peer as &dyn Display);
+            note(PortName::Grpc, Why::Token, peer, &error);
             return Box::pin(async move { Ok(refusal(&error).into_http()) });
         }
         let (access, credentials) = (self.access.clone(), credentials(request.headers()));

@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 use crate::accept::{Acceptor, Connection};
+use crate::turned_away::{PortName, Why, note};
 
 /// A connection that is ready to speak.
 pub type Ready = Either<Connection, TlsStream<Connection>>;
@@ -62,7 +63,8 @@ impl Listener {
                     }
                 }
                 (stream, address) = self.tcp.accept() => {
-                    let shaking = shake_hands(tls.clone(), stream, address, self.handshake_limit);
+                    let (port, limit) = (self.tcp.port(), self.handshake_limit);
+                    let shaking = shake_hands(tls.clone(), port, stream, address, limit);
                     self.handshakes.push(Box::pin(shaking));
                 }
             }
@@ -80,18 +82,24 @@ impl Listener {
 
 async fn shake_hands(
     tls: TlsAcceptor,
+    port: PortName,
     stream: Connection,
     address: SocketAddr,
     limit: Duration,
 ) -> Option<Shaken> {
     match tokio::time::timeout(limit, tls.accept(stream)).await {
         Ok(Ok(stream)) => Some((stream, address)),
+        // A client that has gone, such as a probe, has sent nothing that is wrong.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            tracing::debug!(%address, %error, "tls handshake broken off");
+            None
+        }
         Ok(Err(error)) => {
-            tracing::debug!(%address, %error, "tls handshake failed");
+            note(port, Why::Handshake, Some(&address), &error);
             None
         }
         Err(_elapsed) => {
-            tracing::debug!(%address, "tls handshake took too long");
+            note(port, Why::Silent, Some(&address), &"no TLS handshake in time");
             None
         }
     }

@@ -1,5 +1,6 @@
 //! The two listening ports, and what ends them.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use super::prompt::Prompt;
 use crate::accept::Acceptor;
 use crate::seata;
 use crate::security::{Access, GrpcAccessLayer, Listener};
+use crate::turned_away::{PortName, Why, count, note};
 
 /// How long a silent client is left alone, and how long it then has to answer a ping: one that
 /// vanished without a word is noticed after both.
@@ -97,9 +99,9 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                (io, _) = listener.accept() => {
-                    let connection = converse(io, router.clone(), silence_limit, stopped.clone());
-                    connections.spawn(connection);
+                (io, peer) = listener.accept() => {
+                    let router = router.clone();
+                    connections.spawn(converse(io, peer, router, silence_limit, stopped.clone()));
                 }
                 // An ended connection leaves nothing behind; its task is only taken off the list.
                 Some(_) = connections.join_next() => {}
@@ -122,6 +124,7 @@ pub(crate) fn serve_seata(acceptor: Acceptor, front: seata::Front) -> Port {
 /// Answers the requests of one connection, until either side ends it.
 async fn converse(
     io: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
     router: Router,
     silence_limit: Duration,
     stop: CancellationToken,
@@ -141,7 +144,17 @@ async fn converse(
             connection.await
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "an admin connection ended early");
+    match ended {
+        Ok(()) => {}
+        Err(error) if error.is_parse() => {
+            note(PortName::Admin, Why::Malformed, Some(&peer), &error);
+        }
+        // A client that has had its answers and is let go between requests has done nothing wrong.
+        Err(error) => {
+            if error.is_timeout() {
+                count(PortName::Admin, Why::Silent);
+            }
+            tracing::debug!(%peer, %error, "an admin connection ended early");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Pings, which find out clients that have vanished, start after the client's preface; a client
 //! that never sends it would keep its place for ever.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,9 +15,10 @@ use tokio_util::either::Either;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 use crate::security::Ready;
+use crate::turned_away::{PortName, Why, note};
 
-/// `PRI * HTTP/2.0` and what follows it.
-const PREFACE_BYTES: usize = 24;
+/// How every client of HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection whose reads fail when the preface is not there in time.
 #[derive(Debug)]
@@ -28,15 +30,22 @@ pub(super) struct Prompt {
 
 #[derive(Debug)]
 struct Wait {
-    bytes_left: usize,
+    preface_left: &'static [u8],
     deadline: Pin<Box<Sleep>>,
 }
 
 impl Prompt {
     /// The time counts from here.
     pub(super) fn new(io: Ready, limit: Duration) -> Self {
-        let wait = Wait { bytes_left: PREFACE_BYTES, deadline: Box::pin(sleep(limit)) };
+        let wait = Wait { preface_left: PREFACE, deadline: Box::pin(sleep(limit)) };
         Self { io, wait: Some(wait) }
+    }
+}
+
+impl Prompt {
+    fn turn_away(&self, why: Why, what: &dyn Display) {
+        let peer = self.connect_info().remote_addr();
+        note(PortName::Grpc, why, peer.as_ref().map(|peer| peer as &dyn Display), what);
     }
 }
 
@@ -62,14 +71,28 @@ impl AsyncRead for Prompt {
         let Some(wait) = &mut self.wait else { return read };
         if read.is_pending() {
             let late = || io::Error::new(ErrorKind::TimedOut, "the client does not begin to speak");
-            return wait.deadline.as_mut().poll(context).map(|()| Err(late()));
+            return wait.deadline.as_mut().poll(context).map(|()| {
+                self.turn_away(Why::Silent, &late());
+                Err(late())
+            });
         }
-        wait.bytes_left = wait.bytes_left.saturating_sub(buffer.filled().len() - before);
-        if wait.bytes_left == 0 {
-            self.wait = None;
+        match left_of(wait.preface_left, &buffer.filled()[before..]) {
+            Some([]) => self.wait = None,
+            Some(left) => wait.preface_left = left,
+            // The connection is ended by what reads from here.
+            None => {
+                self.wait = None;
+                self.turn_away(Why::Malformed, &"it does not begin as HTTP/2 does");
+            }
         }
         read
     }
+}
+
+/// What is still to come of a preface; `None` if something else has come.
+fn left_of(preface: &'static [u8], read: &[u8]) -> Option<&'static [u8]> {
+    let (expected, left) = preface.split_at(read.len().min(preface.len()));
+    read.starts_with(expected).then_some(left)
 }
 
 impl AsyncWrite for Prompt {

@@ -73,7 +73,7 @@ async fn a_waiting_registration_is_answered_when_the_coordinator_stops() {
 }
 
 /// Sends bytes and reads until the server closes the connection.
-async fn said_to(address: SocketAddr, bytes: &[u8]) -> String {
+pub(crate) async fn said_to(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();

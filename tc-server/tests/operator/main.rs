@@ -14,6 +14,8 @@ mod config;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod descriptors;
+#[cfg(test)]
 mod dirty_write;
 #[cfg(test)]
 mod documents;
@@ -43,3 +45,7 @@ mod stuck;
 mod tls;
 #[cfg(test)]
 mod tokens;
+#[cfg(test)]
+mod turned_away;
+#[cfg(test)]
+mod views;

@@ -35,6 +35,7 @@ fn dirty() -> TransactionDetail {
             canonical_key: "2:42".to_owned(),
             mode: LockMode::Exclusive,
         }],
+        row_count: 1,
         registered_at: at(1),
         finished_at: None,
         attempts: 1,
@@ -65,6 +66,7 @@ fn dirty() -> TransactionDetail {
             TimelineEntry { at: at(0), what: "begun".to_owned() },
             TimelineEntry { at: at(3), what: "decided: roll back (timeout)".to_owned() },
         ],
+        next: None,
     }
 }
 
@@ -110,6 +112,8 @@ fn a_lock_is_shown_with_its_queue() {
             since: since.clone(),
             age_ms: 1_500,
         }],
+        holding: 1,
+        waiting: 7,
         queue: vec![
             LockWaiter { xid: Some("tc:2".to_owned()), mode, since: since.clone(), age_ms: 900 },
             LockWaiter { xid: None, mode: LockMode::Shared, since, age_ms: 20 },
@@ -122,7 +126,8 @@ fn a_lock_is_shown_with_its_queue() {
                XID        MODE       FOR
         holds  tc:1       exclusive  1.5 s
         waits  tc:2       exclusive  900 ms
-        waits  (outside)  shared     20 ms"#]]
+        waits  (outside)  shared     20 ms
+        and 5 more wait"#]]
     .assert_eq(&render_lock(&lock, Style::Plain));
 }
 
@@ -148,7 +153,7 @@ fn a_named_lock_is_shown_with_its_leases_and_its_queue() {
         xid: Some("42".to_owned()),
     };
     let (name, leases, queue) = ("orders/42".to_owned(), vec![lease], vec![waiter]);
-    let lock = NamedLock { name, leases, queue, waiting: 3 };
+    let lock = NamedLock { name, leases, holding: 1, queue, waiting: 3 };
     expect![[r#"
         orders/42
 

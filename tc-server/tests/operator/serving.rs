@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::thread::JoinHandle;
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
@@ -21,7 +22,17 @@ pub(crate) struct Coordinator {
     running: Killed,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) seata: Option<SocketAddr>,
+    /// What was logged before it listened.
+    started: Vec<serde_json::Value>,
     log: BufReader<ChildStderr>,
+}
+
+/// A coordinator whose log is read while it is written: one that is not stops the coordinator when
+/// the pipe is full.
+pub(crate) struct Observed {
+    running: Killed,
+    log: JoinHandle<String>,
 }
 
 pub(crate) fn handfast(arguments: &[&str]) -> Command {
@@ -40,13 +51,12 @@ impl Coordinator {
 
     /// As [`Self::start`], where no file can grow past so many blocks of 512 bytes: a full disk.
     pub(crate) fn start_on_small_disk(arguments: &[&str], blocks: u32) -> Self {
-        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-        let mut limited = Command::new("sh");
-        let run = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
-        limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast")]);
-        limited.args(ports).args(["--log-format", "json"]).args(arguments);
-        limited.env_clear().stdin(Stdio::null());
-        Self::spawn(limited)
+        Self::spawn(limited(&format!("trap '' XFSZ; ulimit -f {blocks}"), arguments))
+    }
+
+    /// As [`Self::start`], behind a command of the shell that sets limits.
+    pub(crate) fn start_limited(limit: &str, arguments: &[&str]) -> Self {
+        Self::spawn(limited(limit, arguments))
     }
 
     /// As [`Self::start`], with a disk that hangs at the first batch.
@@ -62,6 +72,7 @@ impl Coordinator {
     fn spawn(mut command: Command) -> Self {
         let mut running = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
         let mut log = BufReader::new(running.0.stderr.take().unwrap());
+        let mut started = Vec::new();
         loop {
             let mut line = String::new();
             assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
@@ -69,9 +80,39 @@ impl Coordinator {
             if event["message"] == "listening" {
                 let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
                 let (grpc, admin) = (address("grpc_address"), address("admin_address"));
-                return Self { running, grpc, admin, log };
+                let seata = event["seata_address"].as_str().and_then(|shown| {
+                    shown.trim_start_matches("Some(").trim_end_matches(')').parse().ok()
+                });
+                return Self { running, grpc, admin, seata, started, log };
             }
+            started.push(event);
         }
+    }
+
+    /// The event of the start whose message begins so.
+    pub(crate) fn told(&self, message: &str) -> &serde_json::Value {
+        let is_it = |event: &&serde_json::Value| {
+            event["message"].as_str().is_some_and(|said| said.starts_with(message))
+        };
+        self.started.iter().find(is_it).expect("the start says so")
+    }
+
+    /// Sets the soft limit of its file descriptors while it runs.
+    pub(crate) fn set_descriptors_max(&self, soft: u32) {
+        let (pid, limit) = (self.running.0.id().to_string(), format!("--nofile={soft}:"));
+        let set = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
+        assert!(set.unwrap().success());
+    }
+
+    /// Has the log read from here on.
+    pub(crate) fn observed(self) -> Observed {
+        let Self { running, mut log, .. } = self;
+        let log = std::thread::spawn(move || {
+            let mut rest = String::new();
+            log.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        Observed { running, log }
     }
 
     /// Reads the log up to the event with this message.
@@ -93,6 +134,28 @@ impl Coordinator {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
         (self.running.0.wait().unwrap().code(), rest)
+    }
+}
+
+/// `handfast serve` on free ports, behind a command of the shell.
+fn limited(limit: &str, arguments: &[&str]) -> Command {
+    let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    let mut limited = Command::new("sh");
+    let run = format!("{limit}; exec \"$@\"");
+    limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast")]);
+    limited.args(ports).args(["--log-format", "json"]).args(arguments);
+    limited.env_clear().stdin(Stdio::null());
+    limited
+}
+
+impl Observed {
+    /// Stops it; what was logged since it is observed.
+    pub(crate) fn stop(mut self) -> String {
+        let pid = self.running.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let log = self.log.join().unwrap();
+        assert_eq!(self.running.0.wait().unwrap().code(), Some(0), "{log}");
+        log
     }
 }
 

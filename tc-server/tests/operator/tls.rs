@@ -22,7 +22,7 @@ use crate::port::{Admin, TokensFile, roomy};
 use crate::serving::handfast;
 
 /// An authority and what it signed for `localhost`.
-struct Signed {
+pub(crate) struct Signed {
     directory: tempfile::TempDir,
     authority: String,
     certificate: String,
@@ -30,7 +30,7 @@ struct Signed {
 }
 
 impl Signed {
-    fn make() -> Self {
+    pub(crate) fn make() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -55,7 +55,7 @@ impl Signed {
         signed
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 

@@ -19,6 +19,7 @@ use handfast_server::dispatch::{self, Dispatcher};
 use handfast_server::engine::{self, Answered, Engine, EngineError, EngineHandle};
 use handfast_server::seata;
 use handfast_server::store::{MemoryStore, Store, StoreError};
+use handfast_server::turned_away::PortName;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -74,7 +75,7 @@ impl Small {
         let address = listener.local_addr().unwrap();
         let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
         let front = seata::Front::new(engine.clone(), dispatcher, settings);
-        let acceptor = Acceptor::new(listener, 16, "seata");
+        let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
         Self { address, engine, store: open }
     }

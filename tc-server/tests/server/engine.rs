@@ -644,3 +644,33 @@ async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
         tokio::task::yield_now().await;
     }
 }
+
+/// A hundred searches took the engine from all clients for as long as they lasted.
+#[tokio::test]
+async fn scans_are_let_through_one_at_a_time_behind_what_clients_ask() {
+    let clock = Arc::new(SetClock::default());
+    let engine_clock: Arc<dyn Clock> = Arc::<SetClock>::clone(&clock);
+    let (store, phase_two) = (Arc::new(MemoryStore::new()), Arc::new(Noted::default()));
+    let engine = Engine::start(store, engine_clock, Settings::new("tc"), phase_two).await.unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let look = |number| {
+        let seen = Arc::clone(&seen);
+        let handle = engine.handle.clone();
+        Box::pin(async move {
+            handle.scan(move |_| seen.lock().unwrap().push(number)).await.unwrap();
+        })
+    };
+    let mut scans: Vec<_> = (0..100).map(look).collect();
+    scans.iter_mut().for_each(|scan| assert!(scan.as_mut().now_or_never().is_none()));
+    // For as long as the clock shows no time to have passed, no second one runs.
+    for _ in 0..200 {
+        begin(&engine.handle).await;
+    }
+    assert_eq!(*seen.lock().unwrap(), [0]);
+    for number in 1..100 {
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        (&mut scans[number]).await;
+        begin(&engine.handle).await;
+        assert_eq!(*seen.lock().unwrap(), (0..=number).collect::<Vec<_>>());
+    }
+}

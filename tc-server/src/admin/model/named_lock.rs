@@ -8,8 +8,11 @@ use utoipa::{IntoParams, ToSchema};
 pub struct NamedLock {
     /// Its name.
     pub name: String,
-    /// Who holds it, longest first.
+    /// Who holds it, longest first; at most 100 of them.
     pub leases: Vec<Lease>,
+    /// How many leases there are of it.
+    #[serde(default)]
+    pub holding: usize,
     /// Who waits, next first; at most 100 of them.
     pub queue: Vec<NamedLockWaiter>,
     /// How many wait.

@@ -1,6 +1,6 @@
 //! Locks for people.
 
-use super::{Style, add_row, more, printable, table, text, word};
+use super::{Style, add_row, more, more_of, printable, table, text, word};
 use crate::admin::model::{Lock, LockHolder, LockPage, LockWaiter};
 use crate::moment;
 
@@ -19,10 +19,10 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
             &*lock.resource,
             &lock.table,
             &lock.key,
-            &holders.join(" "),
+            &format!("{}{}", holders.join(" "), hidden(lock.holding, lock.holders.len())),
             &lock.holders.first().map(|holder| word(&holder.mode)).unwrap_or_default(),
             &oldest.map(moment::duration).unwrap_or_default(),
-            &waiting(&lock.queue),
+            &waiting(lock),
         ];
         add_row(&mut table, cells);
     }
@@ -41,12 +41,21 @@ pub fn render_lock(lock: &Lock, style: Style) -> String {
         let xid = xid.as_deref().unwrap_or("(outside)");
         add_row(&mut table, ["waits", xid, &word(mode), &moment::duration(*age_ms)]);
     }
-    format!("{title}\ncanonical key {}\n\n{}", printable(&lock.canonical_key), text(&table))
+    let key = printable(&lock.canonical_key);
+    let rest = more_of(lock.holding, lock.holders.len(), "hold it");
+    let rest = format!("{rest}{}", more_of(lock.waiting, lock.queue.len(), "wait"));
+    format!("{title}\ncanonical key {key}\n\n{}{rest}", text(&table))
 }
 
-fn waiting(queue: &[LockWaiter]) -> String {
-    match queue.first() {
-        Some(first) => format!("{} (for {})", queue.len(), moment::duration(first.age_ms)),
+fn waiting(lock: &Lock) -> String {
+    let count = lock.waiting.max(lock.queue.len());
+    match lock.queue.first() {
+        Some(first) => format!("{count} (for {})", moment::duration(first.age_ms)),
         None => "-".to_owned(),
     }
+}
+
+/// How many more there are than are shown.
+fn hidden(count: usize, shown: usize) -> String {
+    if count > shown { format!(" +{}", count - shown) } else { String::new() }
 }

@@ -18,6 +18,9 @@ pub(super) use named_lock::{render_named_locks, render_release};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
 
+/// What the coordinator shows of the resources of one process.
+const RESOURCES_SHOWN_MAX: usize = 100;
+
 /// Who reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -74,12 +77,14 @@ pub(super) fn render_processes(processes: &Processes, style: Style) -> String {
     }
     let mut table = table(style, &["APPLICATION", "CLIENT", "AGENT", "PEER", "ASKED", "RESOURCES"]);
     for process in &processes.items {
-        let resources = process.resources.join(" ");
+        let hidden = process.resource_count.saturating_sub(RESOURCES_SHOWN_MAX);
+        let hidden = if hidden > 0 { format!(" +{hidden}") } else { String::new() };
+        let resources = format!("{}{hidden}", process.resources.join(" "));
         let ClientProcess { application, client_id, agent, peer, .. } = process;
         let asked = process.asked_branches.to_string();
         add_row(&mut table, [application, client_id, agent, peer, &asked, &resources]);
     }
-    text(&table)
+    format!("{}{}", text(&table), more_of(processes.count, processes.items.len(), "are connected"))
 }
 
 pub(super) fn render_action(reply: &ActionReply, _style: Style) -> String {
@@ -139,6 +144,15 @@ fn printable(text: &str) -> String {
 
 fn text(table: &Table) -> String {
     table.trim_fmt()
+}
+
+/// A line on those that are not shown, if there are any.
+fn more_of(count: usize, shown: usize, what_they_do: &str) -> String {
+    if count > shown {
+        format!("\nand {} more {what_they_do}", count - shown)
+    } else {
+        String::new()
+    }
 }
 
 /// Where the list goes on.

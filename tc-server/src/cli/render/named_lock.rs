@@ -1,6 +1,6 @@
 //! Named locks for people.
 
-use super::{Style, add_row, more, printable, table, text};
+use super::{Style, add_row, more, more_of, printable, table, text};
 use crate::admin::model::{Lease, NamedLock, NamedLockPage, NamedLockWaiter, ReleaseReply};
 use crate::moment;
 
@@ -40,8 +40,8 @@ pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
         let (xid, age) = (xid.as_deref().unwrap_or("-"), moment::duration(*age_ms));
         add_row(&mut table, ["waits", label, token, share, "", xid, &age, ""]);
     }
-    let hidden = lock.waiting.saturating_sub(lock.queue.len());
-    let rest = if hidden > 0 { format!("\nand {hidden} more wait") } else { String::new() };
+    let rest = more_of(lock.holding, lock.leases.len(), "hold some of it");
+    let rest = format!("{rest}{}", more_of(lock.waiting, lock.queue.len(), "wait"));
     format!("{}\n\n{}{rest}", printable(&lock.name), text(&table))
 }
 

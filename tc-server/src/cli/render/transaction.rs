@@ -70,7 +70,7 @@ fn branches(branches: &[Branch], style: Style) -> String {
             &word(&branch.mode),
             &format!("{}{}", word(&branch.state), resolution.unwrap_or_default()),
             &branch.attempts.to_string(),
-            &branch.rows.len().to_string(),
+            &branch.row_count.max(branch.rows.len()).to_string(),
             &branch.resource,
             branch.last_failure.as_ref().map_or("-", |failure| &failure.error),
         ];

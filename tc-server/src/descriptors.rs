@@ -1,0 +1,187 @@
+//! File descriptors: how many the process may have, and how many connections fit among them.
+//!
+//! Each connection takes one, and so does each file that the store opens. A store that gets none
+//! cannot carry its journal over, which ends the process: so what the store and the process itself
+//! need is set aside, and connections share what is left (BOUNDED).
+
+use std::io;
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::config::Config;
+
+/// Set aside for what is no connection: 64 for standard streams, listening sockets, the runtime,
+/// logs and files that are read again, and 128 for the store, whose first start on a directory of an
+/// earlier version reads the many files of that version's engine.
+pub(crate) const RESERVE: usize = 192;
+
+/// What a port keeps of its places, however many the others ask for: operators must get in.
+const PORT_MIN: usize = 32;
+
+/// Descriptors that one call over HTTP takes: tries and calls of phase two are counted apart.
+const PER_CALL: usize = 2;
+
+/// The limit of file descriptors leaves no room for connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the process may have {limit} file descriptors, of which it needs {RESERVE} for itself and at \
+     least {least} for connections: raise the limit (`ulimit -n`, or `LimitNOFILE=` of systemd)"
+)]
+pub struct TooFewDescriptors {
+    limit: usize,
+    least: usize,
+}
+
+/// Raises the process's soft limit of file descriptors to the hard one.
+///
+/// # Errors
+///
+/// The system does not allow it; the limit stays as it was.
+pub fn raise_limit() -> io::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(())
+}
+
+/// Cuts the bounds of a configuration down to what the process may have, and logs what they are.
+pub(crate) fn fit(config: Config) -> Result<Config, TooFewDescriptors> {
+    let asked = Places::asked(&config);
+    let places = asked.within(limit())?;
+    let Places { grpc, admin, seata, http } = places;
+    let (limit, reserve) = (limit(), RESERVE);
+    if places == asked {
+        tracing::info!(limit, reserve, grpc, admin, seata, http, "file descriptors");
+    } else {
+        tracing::warn!(
+            limit,
+            reserve,
+            grpc,
+            admin,
+            seata,
+            http,
+            "file descriptors: fewer connections than configured"
+        );
+    }
+    Ok(places.applied_to(config))
+}
+
+/// The most connections beside a process that has descriptors of its own to open: half of what is
+/// left beside the reserve.
+pub(crate) fn connections_beside(asked: usize) -> usize {
+    asked.min(limit().saturating_sub(RESERVE) / 2).max(PORT_MIN)
+}
+
+/// Whether the process, or the machine, has no file descriptor left: that passes, and says nothing
+/// about a disk or a socket.
+pub(crate) fn are_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::EMFILE, Errno::ENFILE].map(|errno| errno as i32);
+    error.raw_os_error().is_some_and(|code| exhausted.contains(&code))
+}
+
+/// What the process may have; no limit where the system does not tell.
+fn limit() -> usize {
+    let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    usize::try_from(soft).unwrap_or(usize::MAX)
+}
+
+/// Connections at a time, and connections of calls over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Places {
+    grpc: usize,
+    admin: usize,
+    seata: usize,
+    http: usize,
+}
+
+impl Places {
+    fn asked(config: &Config) -> Self {
+        let calls = config.http.participants.len().saturating_mul(config.http.calls_max);
+        Self {
+            grpc: config.grpc.connections_max,
+            admin: config.admin.connections_max,
+            seata: if config.seata.enabled { config.seata.connections_max } else { 0 },
+            http: calls.saturating_mul(PER_CALL),
+        }
+    }
+
+    /// What is left beside the reserve, shared out: to each its least, and the rest in proportion.
+    fn within(self, limit: usize) -> Result<Self, TooFewDescriptors> {
+        let room = limit.saturating_sub(RESERVE);
+        let asked = self.each();
+        let total = asked.iter().fold(0, |sum: usize, it| sum.saturating_add(*it));
+        if total <= room {
+            return Ok(self);
+        }
+        let least = asked.map(|it| it.min(PORT_MIN));
+        let left = room.checked_sub(least.iter().sum());
+        let left = left.ok_or(TooFewDescriptors { limit, least: least.iter().sum() })?;
+        let wanted: u128 = asked.iter().zip(least).map(|(it, least)| (it - least) as u128).sum();
+        let share = |port: usize| {
+            let more = (asked[port] - least[port]) as u128 * left as u128 / wanted.max(1);
+            least[port] + usize::try_from(more).unwrap_or(usize::MAX)
+        };
+        Ok(Self { grpc: share(0), admin: share(1), seata: share(2), http: share(3) })
+    }
+
+    fn each(self) -> [usize; 4] {
+        [self.grpc, self.admin, self.seata, self.http]
+    }
+
+    fn applied_to(self, mut config: Config) -> Config {
+        config.grpc.connections_max = self.grpc;
+        config.admin.connections_max = self.admin;
+        if config.seata.enabled {
+            config.seata.connections_max = self.seata;
+        }
+        let participants = config.http.participants.len();
+        if let Some(calls) = (self.http / PER_CALL).checked_div(participants) {
+            config.http.calls_max = calls.clamp(1, config.http.calls_max);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(grpc: usize, admin: usize, seata: usize, http: usize) -> Places {
+        Places { grpc, admin, seata, http }
+    }
+
+    #[test]
+    fn what_fits_stays_and_what_does_not_is_shared_out() {
+        let cases = [
+            (places(8_192, 256, 0, 0), 20_000, places(8_192, 256, 0, 0)),
+            (places(8_192, 256, 0, 0), 1_024, places(779, 52, 0, 0)),
+            (places(8_192, 256, 8_192, 128), 1_024, places(377, 41, 377, 36)),
+            (places(8_192, 8, 0, 0), 1_024, places(824, 8, 0, 0)),
+            (places(8_192, 256, 0, 0), 256, places(32, 32, 0, 0)),
+            (places(usize::MAX, usize::MAX, 0, 0), 1_024, places(416, 416, 0, 0)),
+        ];
+        for (asked, limit, shared) in cases {
+            assert_eq!(asked.within(limit), Ok(shared), "{asked:?} of {limit}");
+        }
+    }
+
+    /// More connections than descriptors, and the store would be left without.
+    #[test]
+    fn the_reserve_stays_free_whatever_is_asked_for() {
+        for limit in 330..3_000 {
+            let shared = places(8_192, 256, 4_096, 640).within(limit).expect("there is room");
+            let taken: usize = shared.each().iter().sum();
+            assert!(taken + RESERVE <= limit, "{taken} of {limit}");
+            assert!(shared.each().iter().all(|it| *it >= PORT_MIN), "{shared:?} of {limit}");
+        }
+    }
+
+    #[test]
+    fn a_limit_without_room_for_connections_is_refused() {
+        let refused = places(8_192, 256, 0, 0).within(200).expect_err("there is no room");
+        assert_eq!(refused, TooFewDescriptors { limit: 200, least: 64 });
+        assert!(refused.to_string().contains("LimitNOFILE"), "{refused}");
+    }
+}

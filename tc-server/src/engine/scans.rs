@@ -1,0 +1,74 @@
+//! Scans: looks at the coordinator that go through many records.
+//!
+//! One at a time, after the requests that have come together, and then a pause of several times as
+//! long as it took: however many are asked for, most of the engine's time is left to clients
+//! (BOUNDED). How many records one looks at is for its sender to keep small; a longer search is
+//! many scans.
+
+use std::collections::VecDeque;
+
+use handfast_core::Timestamp;
+
+use super::inbox::View;
+
+/// How many times as long as a scan took the pause after it is. Shorter: viewers take more of the
+/// engine. Longer: searches take longer, also while nothing else is to be done.
+const PAUSE_FACTOR: u64 = 4;
+
+/// The least pause: most scans take less than the clock shows.
+const PAUSE_MS_MIN: u64 = 1;
+
+/// Scans that wait for their turn. There are no more than callers.
+#[derive(Default)]
+pub(super) struct Scans {
+    waiting: VecDeque<View>,
+    next_at: Timestamp,
+}
+
+impl Scans {
+    pub(super) fn push(&mut self, scan: View) {
+        self.waiting.push_back(scan);
+    }
+
+    /// When the next one may begin, if one waits.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.waiting.front().map(|_| self.next_at)
+    }
+
+    /// The next one, if it may begin.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<View> {
+        if now < self.next_at { None } else { self.waiting.pop_front() }
+    }
+
+    /// One has run from then until now.
+    pub(super) fn ran(&mut self, from: Timestamp, now: Timestamp) {
+        let took_ms = now.0.saturating_sub(from.0);
+        self.next_at = now.after_ms(PAUSE_MS_MIN.saturating_add(took_ms * PAUSE_FACTOR));
+    }
+}
+
+impl std::fmt::Debug for Scans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { waiting, next_at } = self;
+        f.debug_struct("Scans").field("waiting", &waiting.len()).field("next_at", next_at).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_waits_for_several_times_as_long_as_the_one_before_took() {
+        let mut scans = Scans::default();
+        assert_eq!(scans.due(), None);
+        (0..3).for_each(|_| scans.push(Box::new(|_| Box::new(|| {}))));
+        assert!(scans.take_due(Timestamp(100)).is_some());
+        scans.ran(Timestamp(100), Timestamp(110));
+        assert_eq!(scans.due(), Some(Timestamp(151)));
+        assert!(scans.take_due(Timestamp(150)).is_none());
+        assert!(scans.take_due(Timestamp(151)).is_some());
+        scans.ran(Timestamp(151), Timestamp(151));
+        assert_eq!(scans.due(), Some(Timestamp(152)));
+    }
+}

@@ -1,0 +1,93 @@
+//! Garbage on every port, as fast as it comes: counted each, and hardly a line of the log.
+
+use std::net::SocketAddr;
+
+use futures::future::join_all;
+use handfast_proto::v1::BeginRequest;
+use handfast_proto::v1::coordinator_client::CoordinatorClient;
+
+use crate::faults::said_to;
+use crate::port::{Admin, TokensFile};
+use crate::serving::Coordinator;
+use crate::tls::Signed;
+
+const TIMES: usize = 2_000;
+/// Far above what minutes of a slow test take at a line an interval, far below `TIMES`.
+const LINES_MAX: usize = 200;
+
+async fn many_times(address: SocketAddr, bytes: &[u8]) {
+    for _ in 0..TIMES / 50 {
+        join_all((0..50).map(|_| said_to(address, bytes))).await;
+    }
+}
+
+/// How many a kind counts.
+fn counted(metrics: &str, port: &str, reason: &str) -> usize {
+    let name = format!("handfast_turned_away_total{{port=\"{port}\",reason=\"{reason}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+fn lines_of(log: &str, port: &str) -> usize {
+    let of = format!("\"port\":\"{port}\"");
+    log.lines().filter(|line| line.contains("turned away") && line.contains(&of)).count()
+}
+
+/// Each of a port was one line, and a client without a token filled the disk with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_is_counted_and_hardly_logged() {
+    let seata = ["--set", "seata.enabled=true", "--set", "seata.listen=127.0.0.1:0"];
+    let arguments = [&["--store", "memory"], &seata[..]].concat();
+    let coordinator = Coordinator::start(&arguments);
+    let (grpc, admin) = (coordinator.grpc, coordinator.admin);
+    let seata = coordinator.seata.unwrap();
+    let observed = coordinator.observed();
+    many_times(grpc, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and then more of it").await;
+    many_times(admin, b"\x16\x03\x01\x02\x00\x01\r\n\r\n").await;
+    many_times(seata, b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await;
+
+    let admin = Admin::new(&format!("http://{admin}"), None);
+    let metrics = admin.send(http::Method::GET, "/metrics", None).await.1;
+    drop(admin);
+    let log = observed.stop();
+    assert!(log.lines().count() < 3 * LINES_MAX, "{} lines", log.lines().count());
+    for port in ["grpc", "admin", "seata"] {
+        assert!((1..LINES_MAX).contains(&lines_of(&log, port)), "{port}: {log}");
+        assert_eq!(counted(&metrics, port, "malformed"), TIMES, "{port}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_tokens_and_broken_handshakes_are_counted_and_hardly_logged() {
+    let (signed, tokens) = (Signed::make(), TokensFile::draw());
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| signed.path(name));
+    let set = |key: &str, path: &std::path::Path| format!("{key}={}", path.display());
+    let tls = [set("tls.certificate", &certificate), set("tls.private_key", &key)];
+    let encrypted = Coordinator::start(&["--store", "memory", "--set", &tls[0], "--set", &tls[1]]);
+    let address = encrypted.grpc;
+    let encrypted = encrypted.observed();
+    many_times(address, b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await;
+    assert!((1..LINES_MAX).contains(&lines_of(&encrypted.stop(), "grpc")));
+
+    let path = tokens.path();
+    let path = path.to_str().unwrap();
+    let coordinator = Coordinator::start(&["--store", "memory", "--tokens", path]);
+    let base = format!("http://{}", coordinator.admin);
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", coordinator.grpc));
+    let mut client = CoordinatorClient::new(channel.unwrap().connect().await.unwrap());
+    let observed = coordinator.observed();
+    let stranger = Admin::new(&base, Some("hft_stranger".to_owned()));
+    for _ in 0..TIMES {
+        assert!(client.begin(BeginRequest::default()).await.is_err());
+        assert_eq!(stranger.send(http::Method::GET, "/metrics", None).await.0, 401);
+    }
+    let viewer = Admin::new(&base, Some(tokens.viewer.clone()));
+    let metrics = viewer.send(http::Method::GET, "/metrics", None).await.1;
+    drop((client, stranger, viewer));
+    let log = observed.stop();
+    for port in ["grpc", "admin"] {
+        assert_eq!(counted(&metrics, port, "token"), TIMES, "{port}");
+        assert!((1..LINES_MAX).contains(&lines_of(&log, port)), "{port}: {log}");
+    }
+    assert!(!log.contains("hft_"), "{log}");
+}
