@@ -112,8 +112,8 @@ pub use limits::Limits;
 pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
 pub use load::LoadError;
 pub use outcome::{
-    Change, Effect, GlobalStatus, Outcome, PhaseTwoCall, Rejection, Reply, RollbackReason,
-    StatusKind, VoteCall,
+    Change, Effect, GlobalStatus, OperatorNeeded, Outcome, PhaseTwoCall, Rejection, Reply,
+    RollbackReason, StatusKind, VoteCall,
 };
 pub use people::key_for_people;
 pub use record::{

@@ -157,6 +157,7 @@ impl Desk {
             Ok(Reply::Unlocked) => Ok(true),
             Ok(Reply::Rejected(
                 Rejection::RowLocked { .. }
+                | Rejection::RowNeedsOperator { .. }
                 | Rejection::Deadlock { .. }
                 | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. },
             )) => Ok(false),

@@ -99,6 +99,12 @@ impl Application {
         self.answer(&call, Outcome::Refused(dirty_write())).await;
         xid
     }
+
+    /// Refuses the next call as well.
+    pub(crate) async fn refuse_again(&mut self) {
+        let (call, _branch) = self.asked().await;
+        self.answer(&call, Outcome::Refused(dirty_write())).await;
+    }
 }
 
 pub(crate) fn registration(

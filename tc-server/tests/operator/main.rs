@@ -43,3 +43,5 @@ mod stuck;
 mod tls;
 #[cfg(test)]
 mod tokens;
+#[cfg(test)]
+mod told;
