@@ -121,8 +121,8 @@ pub use record::{
 };
 pub use request::{
     DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
-    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Request, Resolution,
-    Rounds, RowLock, What,
+    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Request,
+    Resolution, Rounds, RowChange, RowLock, RowStanding, What,
 };
 pub use saga::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,

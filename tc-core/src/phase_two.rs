@@ -14,7 +14,7 @@ use crate::lock::Touched;
 use crate::outcome::{Change, Effect, OperatorNeeded, Outcome};
 use crate::queue::Unfit;
 use crate::record::Record;
-use crate::request::{Decision, DirtyRow, PhaseTwoOutcome};
+use crate::request::{Decision, PhaseTwoOutcome, RefusedRows};
 use crate::{BranchId, Timestamp, Xid};
 
 impl Coordinator {
@@ -92,7 +92,7 @@ impl Coordinator {
         xid: Xid,
         id: BranchId,
         error: Arc<str>,
-        rows: Arc<[DirtyRow]>,
+        rows: Arc<RefusedRows>,
         out: &mut Outcome,
     ) {
         let error = self.names.text(&error);

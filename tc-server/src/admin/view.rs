@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchRecord, BranchState, DirtyColumn, DirtyRow, FinishedBranch, GlobalRecord, GlobalState,
-    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, LockWaiter, Mode, Resolution,
-    RollbackReason, RowLock, StatusKind, Timestamp, XidText, key_for_people,
+    GlobalStatus, GlobalSummary, GlobalView, LockMode, LockView, LockWaiter, Mode, RefusedRows,
+    Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind, Timestamp, XidText,
+    key_for_people,
 };
 
 use super::model;
@@ -146,7 +147,7 @@ fn finished_branch(branch: &FinishedBranch) -> model::Branch {
     }
 }
 
-fn refusal(error: &str, rows: &[DirtyRow]) -> model::Refusal {
+fn refusal(error: &str, rows: &RefusedRows) -> model::Refusal {
     let column = |column: &DirtyColumn| model::DirtyColumn {
         name: column.name.clone(),
         before: column.before.clone(),
@@ -157,8 +158,47 @@ fn refusal(error: &str, rows: &[DirtyRow]) -> model::Refusal {
         table: row.table.clone(),
         key: row.key.clone(),
         columns: row.columns.iter().map(column).collect(),
+        standing: standing(row.standing),
+        on_restore_clean: row.on_restore_clean.map(row_change),
+        on_accept_current: model::RowChange::Left,
+        on_force_before: row.on_force_before.map(row_change),
     };
-    model::Refusal { error: error.to_owned(), rows: rows.iter().map(row).collect() }
+    // Records of earlier versions list dirty rows alone, and do not count them.
+    let dirty = rows.listed.iter().filter(|row| row.standing == RowStanding::Dirty).count();
+    model::Refusal {
+        error: error.to_owned(),
+        rows: rows.listed.iter().map(row).collect(),
+        rows_total: rows.total.max(rows.listed.len() as u64),
+        rows_dirty: rows.dirty.max(dirty as u64),
+        events: rows.held_events.map(held_events),
+    }
+}
+
+/// `docs/decisions/0015-held-events-go-with-the-rows.md`.
+fn held_events(held: u64) -> model::HeldEvents {
+    model::HeldEvents {
+        held,
+        on_restore_clean: model::EventFate::Dropped,
+        on_accept_current: model::EventFate::Released,
+        on_force_before: model::EventFate::Dropped,
+    }
+}
+
+fn standing(standing: RowStanding) -> model::RowStanding {
+    match standing {
+        RowStanding::Dirty => model::RowStanding::Dirty,
+        RowStanding::Clean => model::RowStanding::Clean,
+        RowStanding::Restored => model::RowStanding::Restored,
+    }
+}
+
+fn row_change(change: RowChange) -> model::RowChange {
+    match change {
+        RowChange::Left => model::RowChange::Left,
+        RowChange::WrittenBack => model::RowChange::WrittenBack,
+        RowChange::Removed => model::RowChange::Removed,
+        RowChange::Inserted => model::RowChange::Inserted,
+    }
 }
 
 pub(super) fn mode(mode: Mode) -> model::Mode {
@@ -189,6 +229,7 @@ fn lock_mode(mode: LockMode) -> model::LockMode {
 
 pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
     match resolution {
+        model::Resolution::RestoreClean => Resolution::RestoreClean,
         model::Resolution::AcceptCurrent => Resolution::AcceptCurrent,
         model::Resolution::ForceBefore => Resolution::ForceBefore,
     }
@@ -197,6 +238,7 @@ pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
 /// The word that the API uses.
 pub(super) fn word(resolution: Resolution) -> &'static str {
     match resolution {
+        Resolution::RestoreClean => "restore_clean",
         Resolution::AcceptCurrent => "accept_current",
         Resolution::ForceBefore => "force_before",
     }
@@ -204,6 +246,7 @@ pub(super) fn word(resolution: Resolution) -> &'static str {
 
 fn shown_resolution(resolution: Resolution) -> model::Resolution {
     match resolution {
+        Resolution::RestoreClean => model::Resolution::RestoreClean,
         Resolution::AcceptCurrent => model::Resolution::AcceptCurrent,
         Resolution::ForceBefore => model::Resolution::ForceBefore,
     }

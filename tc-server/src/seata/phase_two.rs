@@ -247,7 +247,7 @@ impl Front {
                 PhaseTwoOutcome::Done
             }
             (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable) => {
-                PhaseTwoOutcome::Refused { error: error(), rows: Arc::from([]) }
+                PhaseTwoOutcome::Refused { error: error(), rows: Arc::default() }
             }
             _ => PhaseTwoOutcome::Retryable { error: error() },
         }

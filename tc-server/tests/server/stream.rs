@@ -193,6 +193,7 @@ async fn a_refused_branch_needs_an_operator() {
         wire::branch_outcome::Result::Refused(wire::Refused {
             error: "dirty write".to_owned(),
             rows: vec![wire::DirtyRow::default(); 1_000],
+            ..wire::Refused::default()
         })
     };
     client.send(Ask::Finished(outcome(&call, refused))).await;
