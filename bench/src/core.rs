@@ -213,7 +213,10 @@ impl Core {
             .iter()
             .filter_map(|effect| match effect {
                 Effect::PhaseTwo(call) => Some(call.branch),
-                Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } => None,
+                Effect::Reply { .. }
+                | Effect::Vote(_)
+                | Effect::Hold { .. }
+                | Effect::NeedsOperator(_) => None,
             })
             .collect();
         for branch in branches {
@@ -230,7 +233,10 @@ impl Core {
     fn decide(&mut self, what: What) -> Result<Option<Reply>> {
         let reply = self.ask(what)?.into_iter().find_map(|effect| match effect {
             Effect::Reply { reply, .. } => Some(reply),
-            Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => None,
+            Effect::PhaseTwo(_)
+            | Effect::Vote(_)
+            | Effect::Hold { .. }
+            | Effect::NeedsOperator(_) => None,
         });
         Ok(reply)
     }

@@ -188,6 +188,16 @@ pub enum RejectionDetail {
         /// The holder is rolling back: whoever holds database locks must let go of them first.
         holder_rolling_back: bool,
     },
+    /// A row is held by a global whose rollback needs an operator: waiting, or trying again, helps
+    /// only when a person has come.
+    RowNeedsOperator {
+        /// The table.
+        table: Arc<str>,
+        /// The canonical key.
+        key: Arc<[u8]>,
+        /// The XID of the holder.
+        holder: Arc<str>,
+    },
     /// Waiting would close a cycle: each XID waits for the next, the last for the first.
     Deadlock {
         /// The cycle.
@@ -238,6 +248,11 @@ impl From<v1::Rejection> for Rejection {
                 key: locked.key.into(),
                 holder: locked.xid.into(),
                 holder_rolling_back: locked.holder_rolling_back,
+            },
+            Some(Detail::RowNeedsOperator(stuck)) => RejectionDetail::RowNeedsOperator {
+                table: stuck.table.into(),
+                key: stuck.key.into(),
+                holder: stuck.xid.into(),
             },
             Some(Detail::Deadlock(deadlock)) => {
                 RejectionDetail::Deadlock { cycle: deadlock.xids.into() }

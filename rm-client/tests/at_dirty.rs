@@ -70,7 +70,7 @@ async fn branches<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> Vec<BranchR
 async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) -> (String, Vec<DirtyRow>) {
     let branch = branches(stage, xid).await.remove(0);
     let BranchState::Refused(error, rows) = branch.state else { unreachable!("{branch:?}") };
-    (error.to_string(), rows.to_vec())
+    (error.to_string(), rows.listed.clone())
 }
 
 async fn resolve<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid, resolution: Resolution) {
@@ -90,7 +90,7 @@ async fn a_dirty_row_stops_the_rollback<DB: TestDatabase>() {
     let xid = dirty(&stage).await;
     let (error, rows) = refusal(&stage, &xid).await;
     assert!(error.contains("dirty write: 1 of 1 rows"), "{error}");
-    let [dirty] = rows.as_slice() else { unreachable!("{rows:?}") };
+    let [dirty, _clean] = rows.as_slice() else { unreachable!("{rows:?}") };
     assert_eq!(dirty.key, "100");
     let [column] = dirty.columns.as_slice() else { unreachable!("{dirty:?}") };
     let shown = [&column.before, &column.after, &column.current].map(|text| text.as_deref());

@@ -9,7 +9,7 @@ use crate::held::HeldLocks;
 use crate::lock::{LockId, LockTable};
 use crate::name::Name;
 use crate::record::{BranchRecord, BranchState, FinishedBranch};
-use crate::request::{DirtyRow, Mode, Resolution, RowLock};
+use crate::request::{Mode, RefusedRows, Resolution, RowLock};
 use crate::view::{BranchView, SHOWN_MAX};
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
@@ -45,7 +45,7 @@ pub(crate) struct Rare {
     pub(crate) application_data: Box<[u8]>,
     pub(crate) attempts: u32,
     pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,
-    pub(crate) refusal: Option<(Arc<str>, Arc<[DirtyRow]>)>,
+    pub(crate) refusal: Option<(Arc<str>, Arc<RefusedRows>)>,
 }
 
 /// Branches that are rolled back one after the other, the last registered first.
@@ -152,7 +152,7 @@ impl Branch {
             Stage::PhaseOneDone => BranchState::PhaseOneDone,
             Stage::Refused => {
                 let refusal = self.rare.as_ref().and_then(|rare| rare.refusal.clone());
-                let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::from([])));
+                let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::default()));
                 BranchState::Refused(error, rows)
             }
             Stage::Resolved(resolution) => BranchState::Resolved(resolution),

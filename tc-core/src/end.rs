@@ -7,6 +7,7 @@ use crate::coordinator::{Coordinator, push_reply};
 use crate::global::{Global, Phase};
 use crate::lock::Touched;
 use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
+use crate::queue::Unfit;
 use crate::record::{GlobalState, Record, RecordKey};
 use crate::request::{DecidedBy, Decision, Mode, ReplyWhen};
 use crate::vote::answers_a_commit_with;
@@ -160,7 +161,7 @@ impl Coordinator {
             Phase::RollingBack(_) => {
                 let global = self.globals.get(xid);
                 let held: Vec<_> = global.into_iter().flat_map(Global::locks).collect();
-                self.fail_fast(xid, &held, touched, out);
+                self.fail_fast(xid, &held, Unfit::WithDatabaseLocks, touched, out);
             }
             Phase::Active => {}
         }

@@ -105,6 +105,23 @@ impl Global {
         self.branches.iter().map(|branch| branch.locks.len()).sum()
     }
 
+    /// The locks that stay for as long as this refused branch is not rolled back: its own, and
+    /// those of the branches that are rolled back after it.
+    pub(crate) fn locks_behind(&self, refused: BranchId) -> Vec<LockId> {
+        let Some(refused) = self.branch(refused) else { return Vec::new() };
+        let behind = self.branches.iter().filter(|branch| branch.line() == refused.line());
+        behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
+    }
+
+    /// Whether what the branch of this place holds is let go of only when an operator has come.
+    pub(crate) fn is_stuck(&self, sequence: u32) -> bool {
+        let Some(branch) = self.branch_at(sequence).filter(|_| self.refused > 0) else {
+            return false;
+        };
+        let mut same = self.branches.iter().filter(|other| other.line() == branch.line());
+        same.any(|other| other.stage == Stage::Refused)
+    }
+
     /// The place of the next branch, after that of every branch there is.
     pub(crate) fn next_sequence(&self) -> Option<u32> {
         self.branches.last().map_or(Some(0), |branch| branch.sequence.checked_add(1))

@@ -119,6 +119,8 @@ impl Coordinator {
         ensure(undecided, || format!("waiter {id:?} belongs to a decided global"))?;
         let blocked = self.blocker(waiter.xid, &waiter.rows, id).is_some();
         ensure(blocked, || format!("QUEUE: waiter {id:?} waits for nothing"))?;
+        let stuck = self.stuck_holder(waiter.xid, &waiter.rows).is_some();
+        ensure(!stuck, || format!("QUEUE: waiter {id:?} waits for an operator"))?;
         for row in &waiter.rows {
             let waits_from = self.waits_from(waiter.xid, waiter.since);
             let rank = self.locks.rank(row.lock, waiter.xid, waits_from);

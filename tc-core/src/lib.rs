@@ -116,8 +116,8 @@ pub use limits::Limits;
 pub use list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
 pub use load::LoadError;
 pub use outcome::{
-    Change, Effect, GlobalStatus, Outcome, PhaseTwoCall, Rejection, Reply, RollbackReason,
-    StatusKind, VoteCall,
+    Change, Effect, GlobalStatus, OperatorNeeded, Outcome, PhaseTwoCall, Rejection, Reply,
+    RollbackReason, StatusKind, VoteCall,
 };
 pub use party::{Asker, ClientId, ShareOf};
 pub use people::key_for_people;
@@ -126,8 +126,8 @@ pub use record::{
 };
 pub use request::{
     DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode, NewBranch,
-    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Request, Resolution,
-    Rounds, RowLock, What,
+    OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Request,
+    Resolution, Rounds, RowChange, RowLock, RowStanding, What,
 };
 pub use saga::{
     ChildDefinition, ChildRef, Retry, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState,

@@ -6,8 +6,12 @@ use crate::branch::Stage;
 use crate::coordinator::{Answer, Coordinator};
 use crate::global::Phase;
 use crate::outcome::{Effect, Outcome, Rejection, Reply};
-use crate::request::{OperatorAction, Resolution};
+use crate::request::{Mode, OperatorAction, Resolution};
 use crate::{BranchId, Timestamp, Xid};
+
+/// What has no images has no rows of which some could be put back.
+pub(crate) const RESTORE_WITHOUT_ROWS: &str =
+    "restore_clean of a branch without row images (say accept_current or force_before)";
 
 impl Coordinator {
     /// Sent again, an action is answered as the first time, and a retry is one more retry.
@@ -98,6 +102,9 @@ impl Coordinator {
         out: &mut Outcome,
     ) -> Result<(), Rejection> {
         let branch = self.globals.get(xid).and_then(|global| global.branch(id));
+        if resolution == Resolution::RestoreClean && branch.is_some_and(|it| it.mode != Mode::At) {
+            return Err(self.not_applicable(xid, RESTORE_WITHOUT_ROWS));
+        }
         match branch.map(|branch| branch.stage) {
             None => return Err(Rejection::UnknownBranch { xid, branch: id }),
             Some(Stage::Refused) => {}
@@ -113,6 +120,7 @@ impl Coordinator {
             }
         });
         let how = match resolution {
+            Resolution::RestoreClean => "restore clean",
             Resolution::AcceptCurrent => "accept current",
             Resolution::ForceBefore => "force before",
         };

@@ -7,6 +7,7 @@ use crate::lease::{LockHeld, LockToken};
 use crate::party::ShareOf;
 use crate::people::{
     cycle_for_people, key_for_people, parts_for_people, reason_for_people, status_for_people,
+    xid_for_people,
 };
 use crate::record::{Record, RecordKey};
 use crate::request::{Decision, Mode, Question, Resolution};
@@ -67,6 +68,24 @@ pub enum Effect {
         /// The branch, if it is that one alone.
         branch: Option<BranchId>,
     },
+    /// A global or saga begins to need an operator: operators are to be told. Said once each time
+    /// that it begins; after a crash its record says it.
+    NeedsOperator(OperatorNeeded),
+}
+
+/// The branch for whose sake a global begins to need an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorNeeded {
+    /// The global.
+    pub xid: Xid,
+    /// The address part of the XID's text form.
+    pub address: Arc<str>,
+    /// The branch.
+    pub branch: BranchId,
+    /// The resource that it is on.
+    pub resource: Arc<str>,
+    /// Why it cannot be ended.
+    pub error: Arc<str>,
 }
 
 /// Phase two of one branch.
@@ -300,6 +319,24 @@ pub enum Rejection {
         /// Whether the holder is rolling back and may need what the requester holds.
         holder_rolling_back: bool,
     },
+    /// A row is held by a branch whose rollback needs an operator: waiting would end when a person
+    /// has come.
+    #[error(
+        "row {table}/{} is held by xid {holder}, which needs an operator: look at it with \
+         `handfast tx show {holder}`",
+        key_for_people(.key),
+        holder = xid_for_people(.by_address, *.by)
+    )]
+    RowNeedsOperator {
+        /// The table.
+        table: Arc<str>,
+        /// The canonical key.
+        key: Box<[u8]>,
+        /// The holder.
+        by: Xid,
+        /// The address part of the holder's text form.
+        by_address: Arc<str>,
+    },
     /// Waiting would close a cycle.
     #[error("deadlock: {}", cycle_for_people(.cycle))]
     Deadlock {
@@ -428,6 +465,7 @@ impl Rejection {
             Self::AlreadyDecided { .. } => "HF-TC-ALREADY-DECIDED",
             Self::Voting(_) => "HF-TC-VOTING",
             Self::RowLocked { .. } => "HF-TC-ROW-LOCKED",
+            Self::RowNeedsOperator { .. } => "HF-TC-ROW-NEEDS-OPERATOR",
             Self::Deadlock { .. } => "HF-TC-DEADLOCK",
             Self::UnknownBranch { .. } => "HF-TC-UNKNOWN-BRANCH",
             Self::BranchMismatch { .. } => "HF-TC-BRANCH-MISMATCH",

@@ -27,6 +27,11 @@ fn key_parts(mut key: &[u8]) -> Option<Vec<&[u8]>> {
     Some(parts)
 }
 
+/// An XID as operators type it.
+pub(crate) fn xid_for_people(address: &str, xid: Xid) -> String {
+    XidText { address, xid }.to_string()
+}
+
 /// `a:1 waits for a:2 waits for a:1`.
 pub(crate) fn cycle_for_people(cycle: &[(Xid, Arc<str>)]) -> String {
     let mut text = String::new();

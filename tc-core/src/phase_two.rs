@@ -11,9 +11,10 @@ use crate::coordinator::Coordinator;
 use crate::global::Global;
 use crate::held::HeldLocks;
 use crate::lock::Touched;
-use crate::outcome::{Change, Effect, Outcome};
+use crate::outcome::{Change, Effect, OperatorNeeded, Outcome};
+use crate::queue::Unfit;
 use crate::record::Record;
-use crate::request::{Decision, DirtyRow, PhaseTwoOutcome};
+use crate::request::{Decision, PhaseTwoOutcome, RefusedRows};
 use crate::{BranchId, Timestamp, Xid};
 
 impl Coordinator {
@@ -91,18 +92,41 @@ impl Coordinator {
         xid: Xid,
         id: BranchId,
         error: Arc<str>,
-        rows: Arc<[DirtyRow]>,
+        rows: Arc<RefusedRows>,
         out: &mut Outcome,
     ) {
         let error = self.names.text(&error);
-        self.globals.change(xid, |global| {
-            let Some(branch) = global.branch_mut(id) else { return };
+        let begins = self.globals.change(xid, |global| {
+            let begins = global.refused == 0;
+            let branch = global.branch_mut(id)?;
             branch.fail(now, error.clone()).refusal = Some((error.clone(), rows));
             let before = std::mem::replace(&mut branch.stage, Stage::Refused);
+            let resource = Arc::<str>::clone(&branch.resource);
             global.refused += u32::from(before != Stage::Refused);
+            let address = global.origin.address.clone();
+            begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
         });
         self.put_branch(xid, id, out);
         self.answer_ends(xid, self.status(xid), out);
+        self.refuse_waiters_of_stuck(now, xid, id, out);
+        out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
+    }
+
+    /// Tells those who wait for rows that are free only when an operator has come.
+    fn refuse_waiters_of_stuck(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        refused: BranchId,
+        out: &mut Outcome,
+    ) {
+        if self.waits.is_idle() {
+            return;
+        }
+        let held = self.globals.get(xid).map(|global| global.locks_behind(refused));
+        let mut touched = Touched::new();
+        self.fail_fast(xid, &held.unwrap_or_default(), Unfit::Anybody, &mut touched, out);
+        self.settle(now, touched, out);
     }
 
     pub(crate) fn put_branch(&self, xid: Xid, id: BranchId, out: &mut Outcome) {

@@ -4,7 +4,7 @@
 //! them in a conflicting mode and no request before it in a row's queue, its own global's included,
 //! wants to. A queue is in order of arrival, but for a head start of globals that hold rows. Nobody
 //! waits for a check, which takes nothing. QUEUE: when `settle` is done, no request whose turn it
-//! is waits.
+//! is waits, and none for a row that is free only when an operator has come.
 
 use crate::coordinator::{Answer, Coordinator, push_reply};
 use crate::lock::{LockId, Rank, Touched};
@@ -20,6 +20,15 @@ mod tests;
 /// globals that lock rows in opposite order are refused one after the other; too long: who comes
 /// with nothing waits for as long.
 const HEAD_START_MS: u64 = 1_000;
+
+/// Which requests must not wait for a global that rolls back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Those that hold database locks, which the rollback may need.
+    WithDatabaseLocks,
+    /// All: the rollback waits for an operator.
+    Anybody,
+}
 
 /// A row that a request cannot have yet, and who is in the way.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +116,9 @@ impl Coordinator {
         wait: LockWait,
         blocker: Blocker,
     ) -> Result<Correlation, Rejection> {
+        if let Some(stuck) = self.stuck_holder(xid, rows) {
+            return Err(self.row_locked(stuck));
+        }
         // A holder that rolls back may need the database locks that this requester would keep.
         let rolling_back = match wait.holding {
             Holding::DatabaseLocks => self.holder_rolling_back(xid, rows),
@@ -130,18 +142,32 @@ impl Coordinator {
         })
     }
 
+    /// A holder that lets go only when an operator has come.
+    pub(crate) fn stuck_holder(&self, xid: Option<Xid>, rows: &[WantedRow]) -> Option<Blocker> {
+        rows.iter().find_map(|row| {
+            let mut holders = self.locks.conflicting_holders(row.lock, xid, row.mode);
+            let holder = holders.find(|it| self.is_stuck(it.xid, it.sequence))?;
+            Some(Blocker { lock: row.lock, by: holder.xid })
+        })
+    }
+
+    fn is_stuck(&self, xid: Xid, sequence: u32) -> bool {
+        self.globals.get(xid).is_some_and(|global| global.is_stuck(sequence))
+    }
+
     pub(crate) fn is_rolling_back(&self, xid: Xid) -> bool {
         self.globals.get(xid).is_some_and(|global| global.is_rolling_back())
     }
 
-    pub(crate) fn row_locked(&self, blocker: Blocker) -> Rejection {
-        Rejection::RowLocked {
-            table: self.locks.space(blocker.lock).table.clone(),
-            key: self.locks.key(blocker.lock).into(),
-            by: blocker.by,
-            by_address: self.address_of(blocker.by),
-            holder_rolling_back: self.is_rolling_back(blocker.by),
+    pub(crate) fn row_locked(&self, Blocker { lock, by }: Blocker) -> Rejection {
+        let (table, key) = (self.locks.space(lock).table.clone(), self.locks.key(lock).into());
+        let by_address = self.address_of(by);
+        let mut holders = self.locks.holders(lock).filter(|holder| holder.xid == by);
+        if holders.any(|holder| self.is_stuck(by, holder.sequence)) {
+            return Rejection::RowNeedsOperator { table, key, by, by_address };
         }
+        let holder_rolling_back = self.is_rolling_back(by);
+        Rejection::RowLocked { table, key, by, by_address, holder_rolling_back }
     }
 
     /// Adds the request to the queues, unless that closes a cycle.
@@ -200,12 +226,13 @@ impl Coordinator {
         self.refuse(id, rejection, touched, out);
     }
 
-    /// Refuses the requests that hold database locks and wait for a row of a global that starts
-    /// to roll back.
+    /// Refuses the unfit ones of the requests that wait for a row of a global that starts to roll
+    /// back, or to need an operator.
     pub(crate) fn fail_fast(
         &mut self,
         xid: Xid,
         held: &[LockId],
+        unfit: Unfit,
         touched: &mut Touched,
         out: &mut Outcome,
     ) {
@@ -218,7 +245,11 @@ impl Coordinator {
                     .conflicting_holders(lock, claim.xid, claim.mode)
                     .any(|holder| holder.xid == xid);
                 let waiter = self.waits.get(place.id);
-                if waits_for_it && waiter.is_some_and(|it| it.holding == Holding::DatabaseLocks) {
+                let is_unfit = |waiter: &Waiter| match unfit {
+                    Unfit::WithDatabaseLocks => waiter.holding == Holding::DatabaseLocks,
+                    Unfit::Anybody => true,
+                };
+                if waits_for_it && waiter.is_some_and(is_unfit) {
                     let rejection = self.row_locked(Blocker { lock, by: xid });
                     self.refuse(place.id, rejection, touched, out);
                 }

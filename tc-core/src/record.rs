@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::lease::{LeaseId, LeaseRecord};
 use crate::outcome::RollbackReason;
-use crate::request::{DirtyRow, Mode, Resolution, RowLock};
+use crate::request::{Mode, RefusedRows, Resolution, RowLock};
 use crate::saga::SagaRecord;
 use crate::{BranchId, FencingToken, Timestamp, Xid};
 
@@ -148,8 +148,8 @@ pub enum BranchState {
     Registered,
     /// Phase one is reported done.
     PhaseOneDone,
-    /// Phase two is refused without a person: the error and the rows in the way.
-    Refused(Arc<str>, Arc<[DirtyRow]>),
+    /// Phase two is refused without a person: the error and the rows of the branch.
+    Refused(Arc<str>, Arc<RefusedRows>),
     /// A person has said how phase two shall end.
     Resolved(Resolution),
     /// Phase two is carried out.

@@ -352,12 +352,25 @@ pub enum PhaseTwoOutcome {
     Refused {
         /// Why.
         error: Arc<str>,
-        /// The rows in the way. The shell has bounded their number.
-        rows: Arc<[DirtyRow]>,
+        /// The rows of the branch. The shell has bounded their number.
+        rows: Arc<RefusedRows>,
     },
 }
 
-/// A row that is neither its after image nor its before image.
+/// The rows of a refused branch, and the events that it holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusedRows {
+    /// The rows, the dirty ones first; not all of them where there are many.
+    pub listed: Vec<DirtyRow>,
+    /// How many rows the branch has written, listed or not.
+    pub total: u64,
+    /// How many of them are dirty.
+    pub dirty: u64,
+    /// How many events the branch holds, if it is known.
+    pub held_events: Option<u64>,
+}
+
+/// A row that a refused branch has written, with what each resolution would do to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirtyRow {
     /// The table.
@@ -366,6 +379,36 @@ pub struct DirtyRow {
     pub key: String,
     /// The columns in question.
     pub columns: Vec<DirtyColumn>,
+    /// How it is beside its images.
+    pub standing: RowStanding,
+    /// What [`Resolution::RestoreClean`] would do to it, if it is known.
+    pub on_restore_clean: Option<RowChange>,
+    /// What [`Resolution::ForceBefore`] would do to it, if it is known.
+    pub on_force_before: Option<RowChange>,
+}
+
+/// How a row of a refused branch is beside its images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowStanding {
+    /// Neither its after image nor its before image.
+    Dirty,
+    /// Its after image.
+    Clean,
+    /// Its before image: it is back already.
+    Restored,
+}
+
+/// What a resolution does to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowChange {
+    /// Nothing: it stays as it is, or away.
+    Left,
+    /// The before image is written over it.
+    WrittenBack,
+    /// It is removed.
+    Removed,
+    /// It is inserted again.
+    Inserted,
 }
 
 /// One column of a dirty row in the database's text form; `None` is NULL, or a missing row.
@@ -402,7 +445,9 @@ pub enum OperatorAction {
 /// How an operator ends a dirty write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Leave the rows as they are and drop the undo log.
+    /// Put back the rows that are as the branch left them, and leave those that are not.
+    RestoreClean,
+    /// Leave every row as it is and drop the undo log.
     AcceptCurrent,
     /// Write the before image over whatever is there.
     ForceBefore,

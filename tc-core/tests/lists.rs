@@ -135,7 +135,9 @@ fn ask(coordinator: &mut Coordinator, what: What) -> Reply {
     coordinator.decide(Timestamp(1), request, &mut out);
     let reply = out.effects.into_iter().find_map(|effect| match effect {
         Effect::Reply { reply, .. } => Some(reply),
-        Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => None,
+        Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } | Effect::NeedsOperator(_) => {
+            None
+        }
     });
     reply.expect("it is answered at once")
 }

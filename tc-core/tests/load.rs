@@ -57,7 +57,7 @@ fn a_branch_without_an_unfinished_global() {
 
 #[test]
 fn a_branch_in_a_state_that_its_global_does_not_allow() {
-    let refused = || BranchState::Refused(Arc::from("dirty write"), Arc::from([]));
+    let refused = || BranchState::Refused(Arc::from("dirty write"), Arc::default());
     let resolved = || BranchState::Resolved(Resolution::AcceptCurrent);
     let finished = || BranchState::Finished(Timestamp(5));
     for (state, of_branch) in [

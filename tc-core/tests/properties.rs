@@ -5,8 +5,10 @@
 mod support;
 mod world;
 
+use std::sync::Arc;
+
 use handfast_core::{
-    DecidedBy, Decision, DirtyRow, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
+    DecidedBy, Decision, Holding, Limits, LockMode, LockWait, OperatorAction, Outcome,
     PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Resolution, Rounds,
 };
 use proptest::collection::vec;
@@ -175,13 +177,16 @@ fn lock_wait() -> impl Strategy<Value = LockWait> {
 
 fn outcome() -> impl Strategy<Value = PhaseTwoOutcome> {
     let retryable = PhaseTwoOutcome::Retryable { error: "away".into() };
-    let rows: [DirtyRow; 0] = [];
-    let refused = PhaseTwoOutcome::Refused { error: "dirty write".into(), rows: rows.into() };
+    let refused = PhaseTwoOutcome::Refused { error: "dirty write".into(), rows: Arc::default() };
     prop_oneof![3 => Just(PhaseTwoOutcome::Done), 1 => Just(retryable), 1 => Just(refused)]
 }
 
 fn action() -> impl Strategy<Value = OperatorAction> {
-    let resolution = prop_oneof![Just(Resolution::AcceptCurrent), Just(Resolution::ForceBefore)];
+    let resolution = prop_oneof![
+        Just(Resolution::RestoreClean),
+        Just(Resolution::AcceptCurrent),
+        Just(Resolution::ForceBefore)
+    ];
     let resolve = (branch(), resolution).prop_map(|(branch, resolution)| OperatorAction::Resolve {
         branch: handfast_core::BranchId(branch),
         resolution,

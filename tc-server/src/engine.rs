@@ -261,6 +261,7 @@ impl Running {
 
     /// Leads until asked to stop, or until a batch fails.
     async fn serve(&mut self, term: &mut Term) -> Result<(), StoreError> {
+        tell_of_those_in_need(term.step.coordinator());
         let (store, epoch) = (Arc::clone(&self.store), term.epoch);
         let mut deposed = store.lost(epoch);
         let mut writing: Option<Writing> = None;
@@ -407,6 +408,18 @@ impl Running {
             let taken = Taken { now, at: Instant::now() };
             self.decide(step, taken, Request { reply_to: None, what: What::Tick }, None);
         }
+    }
+}
+
+/// Says at the beginning of a term how many transactions need an operator: a crash may have
+/// swallowed the line of each of them.
+fn tell_of_those_in_need(coordinator: &Coordinator) {
+    let transactions = coordinator.counts().needs_operator;
+    if transactions > 0 {
+        tracing::warn!(
+            transactions,
+            "transactions need an operator: list them with `handfast tx ls --status needs_operator`"
+        );
     }
 }
 

@@ -34,6 +34,7 @@ mod running;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
+mod survey;
 mod transaction;
 mod undo;
 mod undo_table;

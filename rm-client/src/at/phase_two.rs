@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
-use handfast_proto::v1::{
-    BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Refused, Retryable,
-};
+use handfast_proto::v1::{BranchOutcome, Decision, Done, PhaseTwoBranch, PhaseTwoCall, Retryable};
 use sqlx::Pool;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -60,7 +58,7 @@ impl<DB: AtDatabase> AtPhaseTwo<DB> {
     async fn roll_back(&self, branch: &PhaseTwoBranch) -> Outcome {
         match roll_back(&self.shared, branch).await {
             Ok(Restored::Done) => Outcome::Done(Done {}),
-            Ok(Restored::Refused { error, rows }) => Outcome::Refused(Refused { error, rows }),
+            Ok(Restored::Refused(refused)) => Outcome::Refused(refused),
             Err(error) => {
                 tracing::warn!(
                     xid = branch.xid, branch = branch.branch_id, %error,

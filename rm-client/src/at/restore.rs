@@ -7,9 +7,9 @@
 //! | anything else | refused: another hand has written it |
 //!
 //! Compared is what the branch wrote. Columns that the database changes by itself are put back, but
-//! prove nothing.
+//! prove nothing. Where an operator has the clean rows put back, what would be refused is left.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use handfast_proto::v1::DirtyRow;
 use sqlx::error::ErrorKind;
@@ -93,6 +93,26 @@ impl From<AtError> for Obstacle {
     }
 }
 
+/// How the items of a branch are undone.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// Every row, or none where one is dirty.
+    Whole,
+    /// Every row, whatever is there.
+    Force,
+    /// The rows that are not dirty: those named are left, in every item.
+    Clean(HashSet<RowName>),
+}
+
+/// A row of a branch, whichever items it is in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowName {
+    pub(crate) schema: String,
+    pub(crate) table: String,
+    /// The key values as one text.
+    pub(crate) key: String,
+}
+
 /// An undo item and the table that it goes back to.
 pub(crate) struct Restore<'r, DB: Backend> {
     pub(crate) connection: &'r mut DB::Connection,
@@ -103,14 +123,14 @@ pub(crate) struct Restore<'r, DB: Backend> {
 }
 
 /// A row of the item: as it was and as the branch left it; `None` is no row.
-struct Row<'r> {
-    before: Option<&'r Vec<Value>>,
-    after: Option<&'r Vec<Value>>,
+pub(super) struct Row<'r> {
+    pub(super) before: Option<&'r Vec<Value>>,
+    pub(super) after: Option<&'r Vec<Value>>,
 }
 
 impl<'r> Row<'r> {
     /// The values that name the row: its key is the same before and after.
-    fn named(&self) -> &'r Vec<Value> {
+    pub(super) fn named(&self) -> &'r Vec<Value> {
         self.after.or(self.before).expect("a row of an undo item is there before or after")
     }
 }
@@ -119,15 +139,15 @@ impl<'r> Row<'r> {
 type Found<'r, 'f> = (Row<'r>, Option<&'f Vec<Value>>);
 
 /// What to do with a row.
-enum Verdict {
+pub(super) enum Verdict {
     PutBack,
     LeaveAlone,
     Dirty,
 }
 
 impl<DB: Backend> Restore<'_, DB> {
-    /// Undoes the item. With `force` the before image wins over whatever is there.
-    pub(crate) async fn carry_out(mut self, force: bool) -> Result<(), Obstacle> {
+    /// Undoes the item.
+    pub(crate) async fn carry_out(mut self, way: &mut Way) -> Result<(), Obstacle> {
         let item = self.item;
         let all = rows_of(item);
         let current = self.current(&all).await?;
@@ -135,19 +155,22 @@ impl<DB: Backend> Restore<'_, DB> {
         let mut dirty = Vec::new();
         for row in all {
             let found = current.get(&self.name(row.named()));
-            match self.judge(&row, found, force) {
+            match self.judge(&row, found, matches!(way, Way::Force)) {
                 Verdict::PutBack => put_back.push((row, found)),
                 Verdict::LeaveAlone => {}
                 Verdict::Dirty => dirty.push((row, found)),
             }
         }
-        if item.kind == UndoKind::Insert && !force {
+        if item.kind == UndoKind::Insert && !matches!(way, Way::Force) {
             let referred = self.keep_referred(&mut put_back, &mut dirty).await?;
-            if !referred.is_empty() {
+            if !referred.is_empty() && matches!(way, Way::Whole) {
                 return Err(self.refuse_referred(&dirty, referred).await);
             }
         }
-        if !dirty.is_empty() {
+        if let Way::Clean(left) = way {
+            left.extend(dirty.iter().map(|(row, _)| self.row_name(row)));
+            put_back.retain(|(row, _)| !left.contains(&self.row_name(row)));
+        } else if !dirty.is_empty() {
             return Err(self.refuse(&dirty).await);
         }
         match item.kind {
@@ -167,7 +190,7 @@ impl<DB: Backend> Restore<'_, DB> {
         }
     }
 
-    fn judge(&self, row: &Row<'_>, found: Option<&Vec<Value>>, force: bool) -> Verdict {
+    pub(super) fn judge(&self, row: &Row<'_>, found: Option<&Vec<Value>>, force: bool) -> Verdict {
         if force {
             return match (self.item.kind, found) {
                 // Nothing to remove; nothing to write over, for the image has not all columns.
@@ -198,7 +221,10 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 
     /// The rows as they are, locked, by name.
-    async fn current(&mut self, all: &[Row<'_>]) -> Result<HashMap<String, Vec<Value>>, Obstacle> {
+    pub(super) async fn current(
+        &mut self,
+        all: &[Row<'_>],
+    ) -> Result<HashMap<String, Vec<Value>>, Obstacle> {
         let table = &self.loaded.table;
         let mut found = HashMap::new();
         for chunk in all.chunks(rows_max::<DB>(table.key.columns.len())) {
@@ -216,8 +242,13 @@ impl<DB: Backend> Restore<'_, DB> {
         Ok(found)
     }
 
+    pub(super) fn row_name(&self, row: &Row<'_>) -> RowName {
+        let (schema, table) = (self.item.schema.clone(), self.item.table.clone());
+        RowName { schema, table, key: self.name(row.named()) }
+    }
+
     /// The key values of a row as one text.
-    fn name(&self, values: &[Value]) -> String {
+    pub(super) fn name(&self, values: &[Value]) -> String {
         let keyed = self.item.columns.iter().zip(values);
         let key: Vec<&Value> =
             keyed.filter(|(column, _)| column.role == Role::Key).map(|(_, value)| value).collect();
@@ -435,7 +466,7 @@ impl<DB: Backend> Restore<'_, DB> {
     }
 }
 
-fn rows_of(item: &UndoItem) -> Vec<Row<'_>> {
+pub(super) fn rows_of(item: &UndoItem) -> Vec<Row<'_>> {
     let (before, after) = (item.before.iter().map(Some), item.after.iter().map(Some));
     match item.kind {
         UndoKind::Insert => after.map(|after| Row { before: None, after }).collect(),

@@ -5,17 +5,19 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use handfast_proto::v1::{DirtyRow, PhaseTwoBranch, Resolution};
+use handfast_proto::v1::{PhaseTwoBranch, Refused, Resolution};
 use sqlx::pool::PoolConnection;
 
 use super::captured::Captured;
 use super::crash_point::crash_point;
 use super::database::{AtDatabase, Backend, LoadedTable, Purpose};
+use super::dirty;
 use super::error::{AtError, with_causes};
 use super::plan::TableName;
 use super::resource::Shared;
-use super::restore::{Obstacle, Restore};
+use super::restore::{Obstacle, Restore, Way};
 use super::running::Lateness;
+use super::survey::Survey;
 use super::undo::{UndoItem, UndoKind, UndoLog};
 use super::undo_table::{self, Events, Found};
 use crate::outbox;
@@ -26,7 +28,7 @@ pub(crate) enum Restored {
     /// The rows are as they were before the branch, now or already.
     Done,
     /// Only a person can tell how to go on. Nothing was changed.
-    Refused { error: String, rows: Vec<DirtyRow> },
+    Refused(Refused),
 }
 
 /// How often a guard row may lose the race against a local transaction that commits just then. Once
@@ -54,7 +56,7 @@ pub(crate) async fn roll_back<DB: AtDatabase>(
                 error,
                 "branch needs an operator"
             );
-            Ok(Restored::Refused { error, rows })
+            Ok(Restored::Refused(Refused { error, rows, ..Refused::default() }))
         }
         Err(Obstacle::Database(error)) => Err(error),
     }
@@ -113,11 +115,13 @@ async fn attempt<DB: AtDatabase>(
     let lateness = shared.branches.lateness(id);
     let mut local = DB::begin_on(connection).await?;
     send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
-    let (log, time_zone, events) = match undo_table::find::<DB>(&mut local, xid, id).await? {
+    let committed = match undo_table::find::<DB>(&mut local, xid, id).await? {
         Some(Found::Guard) => return Ok(Some(Restored::Done)),
-        Some(Found::Log { log, time_zone, events }) => (log, time_zone, events),
+        Some(Found::Log { log, time_zone, events }) => Committed { log, time_zone, events },
         // Undone before, or never committed: either way it is as it was, and stays so.
         None if lateness == Lateness::Impossible => return Ok(Some(Restored::Done)),
+        // Only what has committed is refused, and so resolved: this is a repeat.
+        None if branch.resolution() != Resolution::None => return Ok(Some(Restored::Done)),
         None => {
             let guarded = undo_table::insert_guard::<DB>(&mut local, xid, id).await?;
             local.commit().await?;
@@ -127,60 +131,94 @@ async fn attempt<DB: AtDatabase>(
             return Ok(guarded.then_some(Restored::Done));
         }
     };
-    // HELD-UNDO: without the undo row of its branch an event would count as committed.
-    if events == Events::Held {
-        outbox::remove_held::<DB>(&mut local, xid, id).await?;
-    }
-    if let Some(time_zone) = time_zone {
-        undo_table::set_time_zone::<DB>(&mut local, &time_zone).await?;
-    }
-    match restore::<DB>(&mut local, shared, branch.resolution(), &log).await {
+    let obstacle = match undo::<DB>(&mut local, shared, branch, &committed).await {
         Ok(()) => {
-            undo_table::delete::<DB>(&mut local, xid, id).await?;
             crash_point("in-phase-two-before-commit");
             crash_point("in-rollback-before-commit");
-            let committed = local.commit().await;
+            // A deferred foreign key is checked only here.
+            let ended = local.commit().await;
             crash_point("after-phase-two-commit");
-            match committed.map_err(Obstacle::from) {
-                Ok(()) => Ok(Some(Restored::Done)),
-                // A deferred foreign key, checked only here.
-                Err(Obstacle::Refused { error, rows }) => {
-                    Ok(Some(Restored::Refused { error, rows }))
-                }
-                Err(Obstacle::Database(error)) => Err(error),
-            }
+            ended.map_err(Obstacle::from).err()
         }
-        Err(Obstacle::Refused { error, rows }) => {
+        Err(obstacle @ Obstacle::Refused { .. }) => {
             local.rollback().await?;
-            tracing::warn!(xid, branch = id, error, "branch needs an operator");
-            Ok(Some(Restored::Refused { error, rows }))
+            Some(obstacle)
         }
-        Err(Obstacle::Database(error)) => Err(error),
+        Err(Obstacle::Database(error)) => return Err(error),
+    };
+    match obstacle {
+        None => Ok(Some(Restored::Done)),
+        Some(Obstacle::Database(error)) => Err(error),
+        Some(Obstacle::Refused { error, rows }) => {
+            tracing::warn!(xid, branch = id, error, "branch needs an operator");
+            let refused = Refused { error, rows, ..Refused::default() };
+            let refused = report::<DB>(connection, shared, branch, &committed, refused).await;
+            Ok(Some(Restored::Refused(refused)))
+        }
     }
+}
+
+/// What a branch has left beside its rows.
+struct Committed {
+    log: Vec<u8>,
+    time_zone: Option<String>,
+    events: Events,
+}
+
+/// Undoes a branch within a local transaction: its rows, its events, its undo row.
+async fn undo<DB: AtDatabase>(
+    local: &mut DB::Connection,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+    committed: &Committed,
+) -> Result<(), Obstacle> {
+    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+    // HELD-UNDO: without the undo row of its branch an event would count as committed.
+    match (committed.events, branch.resolution()) {
+        (Events::None, _) => {}
+        // Its rows stay, so it tells the truth. Not left to the missing undo row: a call from before
+        // the operator's answer may still put a guard row there.
+        (Events::Held, Resolution::AcceptCurrent) => {
+            outbox::release_held::<DB>(local, xid, id).await?;
+        }
+        (Events::Held, Resolution::None | Resolution::RestoreClean | Resolution::ForceBefore) => {
+            outbox::remove_held::<DB>(local, xid, id).await?;
+        }
+    }
+    if let Some(time_zone) = &committed.time_zone {
+        undo_table::set_time_zone::<DB>(local, time_zone).await?;
+    }
+    restore::<DB>(local, shared, branch, &committed.log).await?;
+    Ok(undo_table::delete::<DB>(local, xid, id).await?)
 }
 
 async fn restore<DB: AtDatabase>(
     connection: &mut DB::Connection,
     shared: &Arc<Shared<DB>>,
-    resolution: Resolution,
+    branch: &PhaseTwoBranch,
     log: &[u8],
 ) -> Result<(), Obstacle> {
-    if resolution == Resolution::AcceptCurrent {
+    if branch.resolution() == Resolution::AcceptCurrent {
         return Ok(());
     }
-    let unreadable = |error: &dyn std::error::Error| Obstacle::refused(error.to_string());
-    let log = UndoLog::decode(log).map_err(|error| unreadable(&error))?;
-    let force = resolution == Resolution::ForceBefore;
+    let log = UndoLog::decode(log).map_err(|error| Obstacle::refused(error.to_string()))?;
+    let mut way = match branch.resolution() {
+        Resolution::RestoreClean => {
+            // As they are now, and locked: not as they were when the branch was refused.
+            Way::Clean(Survey::<DB>::take(connection, shared, &log).await?.dirty())
+        }
+        Resolution::ForceBefore => Way::Force,
+        Resolution::None | Resolution::AcceptCurrent => Way::Whole,
+    };
     let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
-        let name = table_name(item);
-        let loaded: &LoadedTable<DB> = match tables.entry(name) {
+        let loaded: &LoadedTable<DB> = match tables.entry(item.table_name()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let mut loaded = load::<DB>(connection, shared, place.key()).await?;
                 let removes = |item: &UndoItem| {
-                    item.kind == UndoKind::Insert && *place.key() == table_name(item)
+                    item.kind == UndoKind::Insert && *place.key() == item.table_name()
                 };
                 if log.items.iter().any(removes) {
                     shared.catalogue.load_referrers(connection, &mut loaded).await?;
@@ -190,18 +228,63 @@ async fn restore<DB: AtDatabase>(
         };
         let columns = item.columns_in(loaded)?;
         let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
-        restore.carry_out(force).await?;
+        restore.carry_out(&mut way).await?;
+    }
+    if let Way::Clean(left) = way {
+        let (xid, id, left) = (branch.xid.as_str(), branch.branch_id, left.len());
+        tracing::info!(xid, branch = id, left, "clean rows put back, dirty ones left");
     }
     Ok(())
 }
 
-fn table_name(item: &UndoItem) -> TableName {
-    TableName { schema: Some(item.schema.clone()), name: item.table.clone() }
+/// Adds to a refusal what an operator should know before answering: all rows of the branch, and its
+/// events. What cannot be read is left out, for the refusal stands without it.
+async fn report<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+    committed: &Committed,
+    refused: Refused,
+) -> Refused {
+    let without_rows = refused.clone();
+    match read_report::<DB>(connection, shared, branch, committed, refused).await {
+        Ok(refused) => refused,
+        Err(error) => {
+            let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+            tracing::warn!(xid, branch = id, ?error, "rows of a refused branch not read");
+            without_rows
+        }
+    }
+}
+
+async fn read_report<DB: AtDatabase>(
+    connection: &mut PoolConnection<DB>,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+    committed: &Committed,
+    refused: Refused,
+) -> Result<Refused, Obstacle> {
+    let (xid, id) = (branch.xid.as_str(), branch.branch_id);
+    let log = UndoLog::decode(&committed.log);
+    let log = log.map_err(|error| Obstacle::refused(error.to_string()))?;
+    let mut local = DB::begin_on(connection).await?;
+    send_all::<DB>(&mut local, DB::UNDO_INSIDE).await?;
+    if let Some(time_zone) = &committed.time_zone {
+        undo_table::set_time_zone::<DB>(&mut local, time_zone).await?;
+    }
+    let held_events = match committed.events {
+        Events::None => 0,
+        Events::Held => outbox::count_held::<DB>(&mut local, xid, id).await?,
+    };
+    let survey = Survey::<DB>::take(&mut local, shared, &log).await?;
+    let refused = dirty::report::<DB>(&mut local, survey, refused).await;
+    local.rollback().await?;
+    Ok(Refused { held_events: Some(held_events), ..refused })
 }
 
 /// The table as it is now: a description of a minute ago could miss a column, and a deleted row
 /// would come back without what it held there.
-async fn load<DB: AtDatabase>(
+pub(super) async fn load<DB: AtDatabase>(
     connection: &mut DB::Connection,
     shared: &Shared<DB>,
     name: &TableName,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::database::{Backend, LoadedTable};
 use super::error::AtError;
 use super::image::Image;
+use super::plan::TableName;
 use super::value::Value;
 
 /// The form that this version writes and reads.
@@ -132,6 +133,10 @@ impl UndoItem {
             before: values(before),
             after: values(after),
         }
+    }
+
+    pub(crate) fn table_name(&self) -> TableName {
+        TableName { schema: Some(self.schema.clone()), name: self.table.clone() }
     }
 
     /// For each column of the item, its place in the table as it is now.

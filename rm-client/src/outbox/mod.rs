@@ -52,7 +52,7 @@ pub use self::relay::rules as relay_rules;
 #[cfg(feature = "postgres")]
 pub(crate) use self::table::CHANNEL;
 pub use self::table::EventState;
-pub(crate) use self::table::{Within, insert, remove_held};
+pub(crate) use self::table::{Within, count_held, insert, release_held, remove_held};
 use crate::at::{AtDatabase, AtError};
 
 /// Makes the client tables of a database, those for events among them, or brings them up to date.

@@ -157,6 +157,30 @@ pub(crate) async fn remove_held<DB: AtDatabase>(
     Ok(())
 }
 
+/// Lets go of the events that a branch holds, whatever becomes of its undo row: an operator has its
+/// rows stay.
+pub(crate) async fn release_held<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    xid: &str,
+    branch: u64,
+) -> Result<(), sqlx::Error> {
+    let named = Query::<DB>::new("UPDATE event_outbox SET status = 1 WHERE status = 0 AND seq IN ");
+    let held = held_by::<DB>(connection, xid, branch).await?;
+    if !held.is_empty() {
+        named.numbers(&held).execute(connection).await?;
+    }
+    Ok(())
+}
+
+/// How many events a branch holds.
+pub(crate) async fn count_held<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    xid: &str,
+    branch: u64,
+) -> Result<u64, sqlx::Error> {
+    Ok(held_by::<DB>(connection, xid, branch).await?.len() as u64)
+}
+
 async fn held_by<DB: AtDatabase>(
     connection: &mut DB::Connection,
     xid: &str,

@@ -112,7 +112,7 @@ fn read<P: Participant>(branch: &PhaseTwoBranch) -> Result<Branch<P::Input>, Str
 fn voted<E: Display>(vote: Result<Vote, E>) -> Outcome {
     match vote {
         Ok(Vote::Yes) => Outcome::Done(Done {}),
-        Ok(Vote::No(error)) => Outcome::Refused(Refused { error, rows: Vec::new() }),
+        Ok(Vote::No(error)) => Outcome::Refused(Refused { error, ..Refused::default() }),
         Err(error) => Outcome::Retryable(Retryable { error: error.to_string() }),
     }
 }

@@ -251,7 +251,7 @@ impl<DB: AtDatabase> Steps<DB> {
         });
         match barred.await {
             Ok(Fenced::Ran(()) | Fenced::AlreadyDone | Fenced::Empty) => {
-                Ok(Ended::Refused(Refused { error: reason, rows: Vec::new() }))
+                Ok(Ended::Refused(Refused { error: reason, ..Refused::default() }))
             }
             Err(StepError::Failed { .. }) => Ok(given(self.left(fence).await?)),
             Err(error) => Err(error),
@@ -319,7 +319,7 @@ fn given(output: Vec<u8>) -> Ended {
 fn failed(error: &StepError) -> Ended {
     match error {
         StepError::Refused { .. } | StepError::Fence(FenceError::Barred { .. }) => {
-            Ended::Refused(Refused { error: error.to_string(), rows: Vec::new() })
+            Ended::Refused(Refused { error: error.to_string(), ..Refused::default() })
         }
         StepError::Failed { .. } | StepError::Database(_) | StepError::Fence(_) => {
             Ended::Retryable(Retryable { error: error.to_string() })

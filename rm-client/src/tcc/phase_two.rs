@@ -115,7 +115,7 @@ impl<T: Tcc> TccPhaseTwo<T> {
         let code = error.code();
         let error = format!("{operation}: {} ({code})", with_causes(error));
         if is_final && operation == Operation::Cancel {
-            return Outcome::Refused(Refused { error, rows: Vec::new() });
+            return Outcome::Refused(Refused { error, ..Refused::default() });
         }
         Outcome::Retryable(Retryable { error })
     }

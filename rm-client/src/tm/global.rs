@@ -206,6 +206,7 @@ impl Global {
                 RejectionDetail::AlreadyDecided { status } => Ok(*status),
                 RejectionDetail::Plain
                 | RejectionDetail::RowLocked { .. }
+                | RejectionDetail::RowNeedsOperator { .. }
                 | RejectionDetail::Deadlock { .. } => Err(Error::Rejected(rejection)),
             },
             Err(error) => Err(error),

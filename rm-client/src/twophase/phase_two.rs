@@ -82,7 +82,7 @@ pub fn outcome(
         (Verdict::Against, Decision::RollBack) => {
             let error = XaError::CommittedAgainst { branch }.to_string();
             tracing::error!(xid = %name.xid, branch = name.branch, error);
-            Outcome::Refused(Refused { error, rows: Vec::new() })
+            Outcome::Refused(Refused { error, ..Refused::default() })
         }
         (Verdict::Against, Decision::Commit | Decision::Unspecified) => {
             let error = XaError::RolledBackAgainst { branch }.to_string();

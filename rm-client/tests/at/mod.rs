@@ -6,6 +6,8 @@
 #[path = "../tc/mod.rs"]
 pub(crate) mod tc;
 
+pub(crate) mod operator;
+
 use std::time::Duration;
 
 use futures::FutureExt;

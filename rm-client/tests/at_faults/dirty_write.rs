@@ -1,13 +1,27 @@
 //! Another hand writes a row that a global has changed; the global is then rolled back. An operator
-//! sees the row before, after and now, and ends it either way.
+//! sees every row before, after and now, and ends it in one of three ways, also when the process that
+//! carries the answer out is killed.
 
-use handfast::TransactionError;
-use handfast_server::admin::model::{BranchState, Status, TransactionDetail};
+use handfast::{TransactionError, Xid};
+use handfast_server::admin::model::{BranchState, RowStanding, Status, TransactionDetail};
 
 use crate::at::{TestDatabase, on_every_database};
+use crate::child::PATIENCE;
 use crate::scene::{Scene, branch};
 
-on_every_database!(an_operator_accepts_what_is_there, an_operator_forces_the_before_image);
+on_every_database!(
+    an_operator_has_the_clean_rows_put_back,
+    an_operator_accepts_what_is_there,
+    an_operator_forces_the_before_image,
+    a_client_killed_in_an_answer_leaves_it_to_another,
+);
+
+const CHANGE: &str = "UPDATE account SET cents = cents - 10 WHERE id IN (1, 2)";
+const FOREIGN: &str = "UPDATE account SET cents = 555 WHERE id = 1";
+
+async fn an_operator_has_the_clean_rows_put_back<DB: TestDatabase>() {
+    resolves::<DB>("restore_clean", "555").await;
+}
 
 async fn an_operator_accepts_what_is_there<DB: TestDatabase>() {
     resolves::<DB>("accept_current", "555").await;
@@ -23,10 +37,8 @@ async fn resolves<DB: TestDatabase>(resolution: &str, cents: &str) {
     let resource = scene.resource().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
-    let changes = ["UPDATE account SET cents = cents - 10 WHERE id IN (1, 2)"];
-    branch(&resource, &global, &changes).await.unwrap();
-    let foreign = "UPDATE account SET cents = 555 WHERE id = 1";
-    DB::raw(&scene.bank.pool, foreign).await.unwrap();
+    branch(&resource, &global, &[CHANGE]).await.unwrap();
+    DB::raw(&scene.bank.pool, FOREIGN).await.unwrap();
     let end = global.rollback("test").await.unwrap_err();
     assert!(matches!(end, TransactionError::NeedsOperator { .. }), "{end:?}");
 
@@ -47,11 +59,63 @@ async fn resolves<DB: TestDatabase>(resolution: &str, cents: &str) {
     scene.assert_clean(&expected, 0).await;
 }
 
+/// The answer may be applied and not told: the next process that is asked finds nothing to do, and
+/// leaves no guard row, under which an event that was let go of would be held again.
+async fn a_client_killed_in_an_answer_leaves_it_to_another<DB: TestDatabase>() {
+    for point in ["in-phase-two-before-commit", "after-phase-two-commit"] {
+        for (resolution, cents) in [
+            ("restore_clean", (555, 1_000)),
+            ("accept_current", (555, 990)),
+            ("force_before", (1_000, 1_000)),
+        ] {
+            let scene = Scene::<DB>::new().await;
+            let global = scene.begin().await;
+            let xid = global.xid().clone();
+            let mut client = scene.client(Some(&xid), &[CHANGE]).crash_at(point);
+            assert_eq!(client.told().await, "done");
+            DB::raw(&scene.bank.pool, FOREIGN).await.unwrap();
+            global.rollback("test").await.unwrap_err();
+            let detail = scene.coordinator.show(xid.as_str()).await;
+            scene.coordinator.resolve(xid.as_str(), &detail.branches[0].id, resolution).await;
+            client.crashed().await;
+            let rescuer = scene.rescuer().await;
+            answer_until_over(&scene, &xid, &detail.branches[0].id, resolution).await;
+            assert_eq!((scene.bank.cents(1).await, scene.bank.cents(2).await), cents, "{point}");
+            assert_eq!(scene.bank.undo_rows().await, (0, 0), "{point} {resolution}");
+            rescuer.leave().await;
+        }
+    }
+}
+
+/// A refusal of a call from before the answer may come behind it, where the machine is slow: then
+/// the operator is asked again.
+async fn answer_until_over<DB: TestDatabase>(
+    scene: &Scene<DB>,
+    xid: &Xid,
+    branch: &str,
+    resolution: &str,
+) {
+    let over = async {
+        loop {
+            match scene.coordinator.show(xid.as_str()).await.transaction.status {
+                Status::RolledBack => return,
+                Status::NeedsOperator => {
+                    scene.coordinator.resolve(xid.as_str(), branch, resolution).await;
+                }
+                Status::Active | Status::Committing | Status::Committed | Status::RollingBack => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, over).await.expect("the global is rolled back");
+}
+
 fn assert_shown(detail: &TransactionDetail) {
     assert_eq!(detail.transaction.status, Status::NeedsOperator);
     assert_eq!(detail.branches[0].state, BranchState::Refused);
     let refusal = detail.branches[0].refusal.as_ref().unwrap();
-    assert_eq!(refusal.rows.len(), 1, "{refusal:?}");
+    let standings: Vec<RowStanding> = refusal.rows.iter().map(|row| row.standing).collect();
+    assert_eq!(standings, [RowStanding::Dirty, RowStanding::Clean], "{refusal:?}");
+    assert_eq!((refusal.rows_total, refusal.rows_dirty), (2, 1));
     let row = &refusal.rows[0];
     assert!(row.table.ends_with("account"), "{}", row.table);
     assert_eq!(row.key, "1");

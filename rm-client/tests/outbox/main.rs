@@ -12,6 +12,7 @@ mod killed;
 mod operate;
 mod order;
 mod relays;
+mod resolved;
 mod scene;
 mod silent;
 mod starved;

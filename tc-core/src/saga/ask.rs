@@ -6,6 +6,7 @@ use super::child::SagaPart;
 use super::definition::{SagaDefinition, StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
 use crate::coordinator::{Answer, Coordinator, check_limit};
+use crate::operate::RESTORE_WITHOUT_ROWS;
 use crate::outcome::{Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
 use crate::party::{Asker, check_share};
 use crate::request::{DecidedBy, OperatorAction, ReplyWhen, Resolution};
@@ -203,6 +204,10 @@ impl Coordinator {
         let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let record = place.and_then(|step| Some((step, saga.steps.get(step.place())?.state)));
         let (step, state) = record.ok_or(Rejection::UnknownBranch { xid, branch })?;
+        if resolution == Resolution::RestoreClean {
+            let (action, status) = (RESTORE_WITHOUT_ROWS, self.status(xid));
+            return Err(Rejection::NotApplicable { xid, action, status });
+        }
         let ended = match (state, resolution) {
             (StepState::RunningStuck, Resolution::AcceptCurrent) => StepState::Done,
             (StepState::CompensatingStuck, Resolution::AcceptCurrent) => StepState::Compensated,
@@ -215,7 +220,7 @@ impl Coordinator {
                 | StepState::Compensating
                 | StepState::CompensatingStuck
                 | StepState::Compensated,
-                Resolution::AcceptCurrent | Resolution::ForceBefore,
+                Resolution::RestoreClean | Resolution::AcceptCurrent | Resolution::ForceBefore,
             ) => {
                 let action = "resolve of a step that is not stuck, or other than by accepting";
                 return Err(Rejection::NotApplicable { xid, action, status: self.status(xid) });

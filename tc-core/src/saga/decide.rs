@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::definition::{StepKind, StepRef};
 use super::record::{SagaRecord, SagaState, SagaStatus, StepState, TurnCause};
 use crate::coordinator::{Coordinator, push_reply};
-use crate::outcome::{Change, Effect, Outcome, Reply};
+use crate::outcome::{Change, Effect, OperatorNeeded, Outcome, Reply, StatusKind};
 use crate::record::{Event, Record, RecordKey, noted};
 use crate::request::{Decision, PhaseTwoOutcome};
 use crate::{BranchId, Timestamp, Xid};
@@ -40,12 +40,17 @@ impl Coordinator {
             return;
         }
         let told = self.limits.step_attempts_told;
+        let needed = self.status(xid).kind() == StatusKind::NeedsOperator;
         let next = self.sagas.change(xid, |saga| saga.take(now, step, decision, outcome, told));
         match next {
             None => {}
             Some(Next::Stay) => self.put_saga(xid, out),
             Some(Next::GoOn) => self.go_on(now, xid, out),
             Some(Next::TurnBack(cause)) => self.turn_back(now, xid, cause, "", out),
+        }
+        if !needed && self.status(xid).kind() == StatusKind::NeedsOperator {
+            let needed = self.sagas.get(xid).map(|saga| saga.operator_needed(step));
+            out.effects.extend(needed.map(Effect::NeedsOperator));
         }
         self.forget_sagas_for(xid, out);
     }
@@ -183,6 +188,17 @@ impl SagaRecord {
         let record = &mut self.steps[step.place()];
         record.state = state;
         record.ended_at = Some(now);
+    }
+
+    fn operator_needed(&self, step: StepRef) -> OperatorNeeded {
+        let failure = self.steps[step.place()].last_failure.as_ref();
+        OperatorNeeded {
+            xid: self.xid,
+            address: self.address.clone(),
+            branch: step.branch(),
+            resource: self.definition.steps[step.place()].resource.clone(),
+            error: failure.map_or_else(|| Arc::from(""), |(_, error)| error.clone()),
+        }
     }
 
     fn fail(&mut self, now: Timestamp, step: StepRef, error: Arc<str>) {

@@ -188,7 +188,11 @@ fn holds_rows(coordinator: &Coordinator, xid: Xid) -> bool {
 fn reply_of(out: &Outcome, asker: Correlation) -> Option<&Reply> {
     out.effects.iter().find_map(|effect| match effect {
         Effect::Reply { to, reply } if *to == asker => Some(reply),
-        Effect::Reply { .. } | Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => None,
+        Effect::Reply { .. }
+        | Effect::PhaseTwo(_)
+        | Effect::Vote(_)
+        | Effect::Hold { .. }
+        | Effect::NeedsOperator(_) => None,
     })
 }
 

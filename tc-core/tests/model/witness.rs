@@ -57,7 +57,10 @@ impl Witness {
                     self.see_decision(*xid, decision);
                 }
             }
-            Effect::Reply { .. } | Effect::Vote(_) | Effect::Hold { .. } => {}
+            Effect::Reply { .. }
+            | Effect::Vote(_)
+            | Effect::Hold { .. }
+            | Effect::NeedsOperator(_) => {}
         }
     }
 

@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 use goldenscript::{ArgumentConsumer, Command, Context};
 use handfast_core::{
-    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, Outcome,
-    PageBounds, Reply, Request, Timestamp, What, Xid,
+    Change, Coordinator, Correlation, Effect, GlobalFilter, Limits, LockFilter, OperatorNeeded,
+    Outcome, PageBounds, Reply, Request, Timestamp, What, Xid,
 };
 
 use crate::support::{Store, recorded};
@@ -192,7 +192,8 @@ impl Names {
                 Effect::Reply { .. }
                 | Effect::PhaseTwo(_)
                 | Effect::Vote(_)
-                | Effect::Hold { .. } => {}
+                | Effect::Hold { .. }
+                | Effect::NeedsOperator(_) => {}
             }
         }
     }
@@ -224,6 +225,9 @@ impl Names {
             Effect::Vote(call) => format!("ask {}\n", text::vote_call(call)),
             Effect::Hold { xid, branch: None } => format!("hold {xid}\n"),
             Effect::Hold { xid, branch: Some(branch) } => format!("hold {xid}/{branch}\n"),
+            Effect::NeedsOperator(OperatorNeeded { xid, branch, resource, error, .. }) => {
+                format!("warn: {xid}/{branch} on {resource} needs an operator: {error}\n")
+            }
         });
         self.put_in(&lines.collect::<String>())
     }

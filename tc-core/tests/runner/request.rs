@@ -28,7 +28,8 @@ use goldenscript::{ArgumentConsumer, Command};
 use handfast_core::{
     BranchId, Coordinator, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, Limits, LockMode,
     LockWait, Mode, NewBranch, OperatorAction, PhaseOneOutcome, PhaseTwoOutcome, Question,
-    ReplyWhen, Resolution, Rounds, RowLock, StatusKind, What, Xid,
+    RefusedRows, ReplyWhen, Resolution, Rounds, RowChange, RowLock, RowStanding, StatusKind, What,
+    Xid,
 };
 
 use super::{Fallible, Names};
@@ -148,7 +149,7 @@ fn vote(xid: Xid, branch: BranchId, arguments: &mut ArgumentConsumer<'_>) -> Fal
     };
     let outcome = match arguments.next_pos().ok_or("what is the answer?")? {
         "yes" => PhaseTwoOutcome::Done,
-        "no" => PhaseTwoOutcome::Refused { error: "out of stock".into(), rows: [].into() },
+        "no" => PhaseTwoOutcome::Refused { error: "out of stock".into(), rows: Arc::default() },
         "retry" => PhaseTwoOutcome::Retryable { error: "disk is away".into() },
         other => return Err(format!("no such answer: {other}").into()),
     };
@@ -182,7 +183,7 @@ fn finish(
         }),
         "retry" => PhaseTwoOutcome::Retryable { error: Arc::from("database is away") },
         "refuse" => {
-            PhaseTwoOutcome::Refused { error: Arc::from("dirty write"), rows: dirty_rows() }
+            PhaseTwoOutcome::Refused { error: Arc::from("dirty write"), rows: refused_rows() }
         }
         other => return Err(format!("no such outcome: {other}").into()),
     };
@@ -202,6 +203,7 @@ fn operate(
         "retry" => OperatorAction::Retry,
         _ => {
             let resolution = match arguments.next_pos().ok_or("how is it resolved?")? {
+                "clean" => Resolution::RestoreClean,
                 "accept" => Resolution::AcceptCurrent,
                 "force" => Resolution::ForceBefore,
                 other => return Err(format!("no such resolution: {other}").into()),
@@ -245,7 +247,7 @@ pub(crate) fn canonical(key: &str) -> Box<[u8]> {
     parts.collect::<String>().into_bytes().into()
 }
 
-fn dirty_rows() -> Arc<[DirtyRow]> {
+fn refused_rows() -> Arc<RefusedRows> {
     let column = DirtyColumn {
         name: "units".to_owned(),
         before: Some("10".to_owned()),
@@ -253,7 +255,15 @@ fn dirty_rows() -> Arc<[DirtyRow]> {
         current: Some("7".to_owned()),
     };
     let (table, key) = ("item".to_owned(), "7".to_owned());
-    Arc::from([DirtyRow { table, key, columns: vec![column] }])
+    let dirty = DirtyRow {
+        table,
+        key,
+        columns: vec![column],
+        standing: RowStanding::Dirty,
+        on_restore_clean: Some(RowChange::Left),
+        on_force_before: Some(RowChange::WrittenBack),
+    };
+    Arc::new(RefusedRows { listed: vec![dirty], total: 1, dirty: 1, held_events: None })
 }
 
 pub(crate) fn status_kind(name: &str) -> Fallible<StatusKind> {

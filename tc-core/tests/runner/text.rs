@@ -130,7 +130,7 @@ fn state(branch: &BranchRecord) -> String {
         BranchState::Registered => "registered".to_owned(),
         BranchState::PhaseOneDone => "phase one done".to_owned(),
         BranchState::Refused(error, rows) => {
-            let rows: Vec<_> = rows.iter().map(dirty_row).collect();
+            let rows: Vec<_> = rows.listed.iter().map(dirty_row).collect();
             format!("refused ({error}: {})", rows.join("; "))
         }
         BranchState::Resolved(resolution) => format!("resolved: {}", self::resolution(*resolution)),
@@ -203,6 +203,7 @@ fn decision(decision: Decision) -> &'static str {
 
 fn resolution(resolution: Resolution) -> &'static str {
     match resolution {
+        Resolution::RestoreClean => "restore clean",
         Resolution::AcceptCurrent => "accept current",
         Resolution::ForceBefore => "force before",
     }

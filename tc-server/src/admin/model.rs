@@ -8,12 +8,17 @@ use utoipa::ToSchema;
 
 mod named_lock;
 mod query;
+mod refusal;
 
 pub use named_lock::{
     Lease, NamedLock, NamedLockPage, NamedLockQuery, NamedLockWaiter, OneNamedLockQuery,
     ReleaseReply, ReleaseRequest,
 };
 pub use query::{BranchQuery, LockQuery, OneLockQuery, TransactionQuery};
+pub use refusal::{
+    DirtyColumn, DirtyRow, EventFate, HeldEvents, Refusal, Resolution, ResolveRequest, RowChange,
+    RowStanding,
+};
 
 /// How a global stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
@@ -189,50 +194,6 @@ pub struct Failure {
     pub at: String,
     /// Why.
     pub error: String,
-}
-
-/// Why phase two is refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Refusal {
-    /// In the words of whoever refused.
-    pub error: String,
-    /// The rows in the way.
-    pub rows: Vec<DirtyRow>,
-}
-
-/// A row that somebody else wrote since.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DirtyRow {
-    /// The table.
-    pub table: String,
-    /// The key, for people.
-    pub key: String,
-    /// The columns in question.
-    pub columns: Vec<DirtyColumn>,
-}
-
-/// One column in the database's text form; `null` is NULL, or a missing row if every column is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DirtyColumn {
-    /// The column.
-    pub name: String,
-    /// What the transaction found.
-    pub before: Option<String>,
-    /// What the transaction wrote.
-    pub after: Option<String>,
-    /// What is there.
-    pub current: Option<String>,
-}
-
-/// How an operator ends a dirty write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum Resolution {
-    /// Leave the rows as they are and drop the undo log.
-    AcceptCurrent,
-    /// Write the before image over whatever is there.
-    ForceBefore,
 }
 
 /// A row's place in its table.
@@ -416,14 +377,6 @@ pub struct ActionRequest {
     /// For the timeline and the audit log; at most 1,024 bytes are kept.
     #[serde(default)]
     pub reason: String,
-}
-
-/// How a refused branch shall end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ResolveRequest {
-    /// The resolution.
-    pub resolution: Resolution,
 }
 
 /// An action was carried out.

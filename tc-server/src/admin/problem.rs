@@ -140,6 +140,7 @@ fn rejection_status(rejection: &Rejection) -> StatusCode {
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
         | Rejection::RowLocked { .. }
+        | Rejection::RowNeedsOperator { .. }
         | Rejection::Deadlock { .. }
         | Rejection::BranchMismatch { .. }
         | Rejection::NotApplicable { .. }

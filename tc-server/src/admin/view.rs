@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart, GlobalRecord,
-    GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode, Resolution,
-    RollbackReason, RowLock, StatusKind, Timestamp, XidText, key_for_people,
+    BranchRecord, BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart,
+    GlobalRecord, GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode,
+    RefusedRows, Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind,
+    Timestamp, XidText, key_for_people,
 };
 
 use super::model;
@@ -149,7 +150,7 @@ fn finished_branch(branch: &FinishedBranch) -> model::Branch {
     }
 }
 
-fn refusal(error: &str, rows: &[DirtyRow]) -> model::Refusal {
+fn refusal(error: &str, rows: &RefusedRows) -> model::Refusal {
     let column = |column: &DirtyColumn| model::DirtyColumn {
         name: column.name.clone(),
         before: column.before.clone(),
@@ -160,8 +161,47 @@ fn refusal(error: &str, rows: &[DirtyRow]) -> model::Refusal {
         table: row.table.clone(),
         key: row.key.clone(),
         columns: row.columns.iter().map(column).collect(),
+        standing: standing(row.standing),
+        on_restore_clean: row.on_restore_clean.map(row_change),
+        on_accept_current: model::RowChange::Left,
+        on_force_before: row.on_force_before.map(row_change),
     };
-    model::Refusal { error: error.to_owned(), rows: rows.iter().map(row).collect() }
+    // Records of earlier versions list dirty rows alone, and do not count them.
+    let dirty = rows.listed.iter().filter(|row| row.standing == RowStanding::Dirty).count();
+    model::Refusal {
+        error: error.to_owned(),
+        rows: rows.listed.iter().map(row).collect(),
+        rows_total: rows.total.max(rows.listed.len() as u64),
+        rows_dirty: rows.dirty.max(dirty as u64),
+        events: rows.held_events.map(held_events),
+    }
+}
+
+/// `docs/decisions/0019-held-events-go-with-the-rows.md`.
+fn held_events(held: u64) -> model::HeldEvents {
+    model::HeldEvents {
+        held,
+        on_restore_clean: model::EventFate::Dropped,
+        on_accept_current: model::EventFate::Released,
+        on_force_before: model::EventFate::Dropped,
+    }
+}
+
+fn standing(standing: RowStanding) -> model::RowStanding {
+    match standing {
+        RowStanding::Dirty => model::RowStanding::Dirty,
+        RowStanding::Clean => model::RowStanding::Clean,
+        RowStanding::Restored => model::RowStanding::Restored,
+    }
+}
+
+fn row_change(change: RowChange) -> model::RowChange {
+    match change {
+        RowChange::Left => model::RowChange::Left,
+        RowChange::WrittenBack => model::RowChange::WrittenBack,
+        RowChange::Removed => model::RowChange::Removed,
+        RowChange::Inserted => model::RowChange::Inserted,
+    }
 }
 
 pub(super) fn mode(mode: Mode) -> model::Mode {
@@ -192,6 +232,7 @@ fn lock_mode(mode: LockMode) -> model::LockMode {
 
 pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
     match resolution {
+        model::Resolution::RestoreClean => Resolution::RestoreClean,
         model::Resolution::AcceptCurrent => Resolution::AcceptCurrent,
         model::Resolution::ForceBefore => Resolution::ForceBefore,
     }
@@ -200,6 +241,7 @@ pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
 /// The word that the API uses.
 pub(super) fn word(resolution: Resolution) -> &'static str {
     match resolution {
+        Resolution::RestoreClean => "restore_clean",
         Resolution::AcceptCurrent => "accept_current",
         Resolution::ForceBefore => "force_before",
     }
@@ -207,6 +249,7 @@ pub(super) fn word(resolution: Resolution) -> &'static str {
 
 fn shown_resolution(resolution: Resolution) -> model::Resolution {
     match resolution {
+        Resolution::RestoreClean => model::Resolution::RestoreClean,
         Resolution::AcceptCurrent => model::Resolution::AcceptCurrent,
         Resolution::ForceBefore => model::Resolution::ForceBefore,
     }

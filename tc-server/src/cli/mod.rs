@@ -119,7 +119,9 @@ enum TransactionCommand {
         xid: String,
         /// The branch, as `handfast tx show` prints it.
         branch: String,
-        /// Leave the rows as they are, or write the before image over them.
+        /// Put back what is clean and leave what is dirty, leave every row as it is, or write the
+        /// before image over every row.
+        #[arg(default_value = "restore_clean")]
         resolution: Resolution,
         #[command(flatten)]
         remote: Remote,

@@ -69,7 +69,7 @@ impl Queue {
             Effect::Vote(call) => self.call(now, call),
             Effect::Hold { xid, branch: None } => self.hold(xid),
             Effect::Hold { xid, branch: Some(branch) } => self.remove((xid, branch)),
-            Effect::Reply { .. } => {}
+            Effect::Reply { .. } | Effect::NeedsOperator(_) => {}
         }
     }
 

@@ -304,7 +304,7 @@ impl State {
         let (id, mode) = match effect {
             Effect::PhaseTwo(call) => (&call.resource, call.mode),
             Effect::Vote(call) => (&call.resource, call.mode),
-            Effect::Hold { .. } | Effect::Reply { .. } => return None,
+            Effect::Hold { .. } | Effect::Reply { .. } | Effect::NeedsOperator(_) => return None,
         };
         (!self.claims.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use hashbrown::HashMap;
 use metrics::Histogram;
 
-use handfast_core::{Correlation, Decision, Effect, Reply, What};
+use handfast_core::{Correlation, Decision, Effect, OperatorNeeded, Reply, What, XidText};
 
 use super::handle::{Answered, Destination, EngineError, Mailbox};
 use super::step::Emission;
@@ -96,6 +96,7 @@ impl Desk {
                 Emission::Effect(
                     effect @ (Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. }),
                 ) => phase_two.push(effect),
+                Emission::Effect(Effect::NeedsOperator(needed)) => tell_operators(&needed),
                 Emission::Answer(answer) => answer(),
             }
         }
@@ -174,6 +175,16 @@ impl Histograms {
             self.lock_wait.record(elapsed);
         }
     }
+}
+
+/// The one line that an operator's alarm waits for. Its error may quote rows: `tx show` has it.
+fn tell_operators(needed: &OperatorNeeded) {
+    let OperatorNeeded { address, xid, branch, resource, .. } = needed;
+    let xid = XidText { address, xid: *xid };
+    tracing::warn!(
+        %xid, %branch, resource = &**resource,
+        "a transaction needs an operator: look at it with `handfast tx show {xid}`"
+    );
 }
 
 fn acquire(result: &'static str) -> Histogram {

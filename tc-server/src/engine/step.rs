@@ -92,7 +92,10 @@ impl Step {
         self.coordinator.decide_for(by, now, request, &mut self.outcome);
         let answered = self.outcome.effects.iter().any(|effect| match effect {
             Effect::Reply { to, .. } => Some(*to) == asker,
-            Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => false,
+            Effect::PhaseTwo(_)
+            | Effect::Vote(_)
+            | Effect::Hold { .. }
+            | Effect::NeedsOperator(_) => false,
         });
         self.gathered.requests += 1;
         if begins && self.outcome.changes.is_empty() {

@@ -23,7 +23,7 @@ pub struct Bounds {
     pub resources_max: usize,
     /// Bytes that are kept of a reason or an error; the rest is cut off.
     pub reason_bytes_max: usize,
-    /// Dirty rows that are kept of a refusal; the rest is cut off.
+    /// Rows that are kept of a refusal; the rest is cut off.
     pub dirty_rows_max: usize,
     /// Bytes that are kept of a dirty column's value; the rest is cut off.
     pub dirty_value_bytes_max: usize,

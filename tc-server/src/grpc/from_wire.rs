@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, DecidedBy, Decision, DirtyColumn, DirtyRow, Holding, LockMode, LockWait, Mode,
-    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, Question, ReplyWhen, Rounds, RowLock, What, Xid,
-    XidText,
+    NewBranch, PhaseOneOutcome, PhaseTwoOutcome, Question, RefusedRows, ReplyWhen, Rounds,
+    RowChange, RowLock, RowStanding, What, Xid, XidText,
 };
 use handfast_proto::v1 as wire;
 
@@ -169,7 +169,7 @@ impl Bounds {
             }
             Some(Refused(refused)) => PhaseTwoOutcome::Refused {
                 error: self.reason(&refused.error).into(),
-                rows: self.dirty_rows(refused.rows),
+                rows: self.refused_rows(refused).into(),
             },
             None => return Err(missing("result")),
         };
@@ -181,14 +181,29 @@ impl Bounds {
         })
     }
 
-    fn dirty_rows(&self, rows: Vec<wire::DirtyRow>) -> Arc<[DirtyRow]> {
-        let kept = rows.into_iter().take(self.dirty_rows_max);
-        kept.map(|row| DirtyRow {
+    /// The counts are of all rows, whatever is cut off; one that does not count lists them all.
+    fn refused_rows(&self, refused: wire::Refused) -> RefusedRows {
+        let is_dirty = |row: &&wire::DirtyRow| row.standing() == wire::RowStanding::Dirty;
+        let dirty = refused.rows.iter().filter(is_dirty).count() as u64;
+        let total = refused.rows.len() as u64;
+        let kept = refused.rows.into_iter().take(self.dirty_rows_max);
+        RefusedRows {
+            listed: kept.map(|row| self.dirty_row(row)).collect(),
+            total: refused.rows_total.max(total),
+            dirty: refused.rows_dirty.max(dirty),
+            held_events: refused.held_events,
+        }
+    }
+
+    fn dirty_row(&self, row: wire::DirtyRow) -> DirtyRow {
+        DirtyRow {
+            standing: standing(row.standing()),
+            on_restore_clean: change(row.on_restore_clean()),
+            on_force_before: change(row.on_force_before()),
             table: cut(&row.table, self.name_bytes_max).to_owned(),
             key: cut(&row.key, self.name_bytes_max).to_owned(),
             columns: row.columns.into_iter().map(|column| self.dirty_column(column)).collect(),
-        })
-        .collect()
+        }
     }
 
     fn dirty_column(&self, column: wire::DirtyColumn) -> DirtyColumn {
@@ -222,6 +237,24 @@ impl Bounds {
     pub(super) fn xid(&self, text: &str) -> Result<Xid, BadRequest> {
         self.name("xid", text)?;
         Ok(XidText::parse(text)?.xid)
+    }
+}
+
+fn standing(standing: wire::RowStanding) -> RowStanding {
+    match standing {
+        wire::RowStanding::Dirty => RowStanding::Dirty,
+        wire::RowStanding::Clean => RowStanding::Clean,
+        wire::RowStanding::Restored => RowStanding::Restored,
+    }
+}
+
+fn change(change: wire::RowChange) -> Option<RowChange> {
+    match change {
+        wire::RowChange::Unspecified => None,
+        wire::RowChange::Left => Some(RowChange::Left),
+        wire::RowChange::WrittenBack => Some(RowChange::WrittenBack),
+        wire::RowChange::Removed => Some(RowChange::Removed),
+        wire::RowChange::Inserted => Some(RowChange::Inserted),
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) fn status_of_core(rejection: &Rejection) -> Status {
         | Rejection::Voting(_) => Code::FailedPrecondition,
         Rejection::SagaInvalid { .. } => Code::InvalidArgument,
         Rejection::RowLocked { .. }
+        | Rejection::RowNeedsOperator { .. }
         | Rejection::Deadlock { .. }
         | Rejection::LockRollingBack { .. } => Code::Aborted,
         Rejection::BranchMismatch { .. }
@@ -91,6 +92,13 @@ fn detail(rejection: &Rejection) -> Option<Detail> {
                 key: key.to_vec(),
                 xid: xid_text(by_address, *by),
                 holder_rolling_back: *holder_rolling_back,
+            }))
+        }
+        Rejection::RowNeedsOperator { table, key, by, by_address } => {
+            Some(Detail::RowNeedsOperator(wire::RowNeedsOperator {
+                table: table.as_ref().to_owned(),
+                key: key.to_vec(),
+                xid: xid_text(by_address, *by),
             }))
         }
         Rejection::Deadlock { cycle } => Some(Detail::Deadlock(wire::Deadlock {

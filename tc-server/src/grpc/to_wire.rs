@@ -98,6 +98,7 @@ fn reason(reason: RollbackReason) -> wire::RollbackReason {
 fn branch(call: Call) -> wire::PhaseTwoBranch {
     let resolution = match call.resolution {
         None => wire::Resolution::None,
+        Some(Resolution::RestoreClean) => wire::Resolution::RestoreClean,
         Some(Resolution::AcceptCurrent) => wire::Resolution::AcceptCurrent,
         Some(Resolution::ForceBefore) => wire::Resolution::ForceBefore,
     };

@@ -96,7 +96,7 @@ impl Front {
                 Answered::Done(_) => return Ok(Tried::Done(wire::Done {})),
                 Answered::Refused(message) => {
                     let error = self.shared.bounds.reason(&message).to_owned();
-                    return Ok(Tried::Refused(wire::Refused { error, rows: Vec::new() }));
+                    return Ok(Tried::Refused(wire::Refused { error, ..wire::Refused::default() }));
                 }
                 Answered::Failed(error) => error,
             };

@@ -97,7 +97,7 @@ impl Process {
             Answered::Refused(message) => {
                 let error = cut(&format!("{operation}: {message}"));
                 tracing::warn!(xid, branch, %error, "participant refuses");
-                PhaseTwoOutcome::Refused { error, rows: Arc::from([]) }
+                PhaseTwoOutcome::Refused { error, rows: Arc::default() }
             }
             Answered::Failed(message) => {
                 let error = cut(&format!("{operation}: {message}"));

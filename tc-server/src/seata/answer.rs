@@ -159,6 +159,7 @@ impl Desk {
             Ok(Reply::Unlocked) => Ok(true),
             Ok(Reply::Rejected(
                 Rejection::RowLocked { .. }
+                | Rejection::RowNeedsOperator { .. }
                 | Rejection::Deadlock { .. }
                 | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. }
                 | Rejection::ShareReached { what: Rejection::WAITING_REQUESTS, .. },

@@ -253,7 +253,7 @@ impl Front {
             (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable)
                 if asked.resource.mode != Mode::Xa =>
             {
-                PhaseTwoOutcome::Refused { error: error(), rows: Arc::from([]) }
+                PhaseTwoOutcome::Refused { error: error(), rows: Arc::default() }
             }
             _ => PhaseTwoOutcome::Retryable { error: error() },
         }

@@ -72,6 +72,8 @@ pub(super) fn of_rollback(status: Status) -> Word {
 /// is told to give up at once where the holder of the lock may need them.
 pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode {
     match rejection {
+        // Nothing that a client waits for would free the row.
+        Rejection::RowNeedsOperator { .. } => ExceptionCode::LockKeyConflictFailFast,
         Rejection::RowLocked { holder_rolling_back: true, .. } | Rejection::Deadlock { .. }
             if holds_rows =>
         {

@@ -5,7 +5,8 @@ use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{
     BeginRequest, BranchOutcome, Decision, DirtyColumn, DirtyRow, Done, EndRequest,
     FinishPhaseTwoRequest, Hello, LockMode, LockWait, Mode, PhaseTwoBranch, PhaseTwoCall,
-    PhaseTwoFrame, PhaseTwoOutcome, Refused, RegisterBranchRequest, Resource, RowKeys,
+    PhaseTwoFrame, PhaseTwoOutcome, Refused, RegisterBranchRequest, Resource, RowChange, RowKeys,
+    RowStanding,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
@@ -99,6 +100,12 @@ impl Application {
         self.answer(&call, Outcome::Refused(dirty_write())).await;
         xid
     }
+
+    /// Refuses the next call as well.
+    pub(crate) async fn refuse_again(&mut self) {
+        let (call, _branch) = self.asked().await;
+        self.answer(&call, Outcome::Refused(dirty_write())).await;
+    }
 }
 
 pub(crate) fn registration(
@@ -130,6 +137,32 @@ fn dirty_write() -> Refused {
         after: Some("7".to_owned()),
         current: Some("3".to_owned()),
     };
-    let row = DirtyRow { table: "stock".to_owned(), key: "42".to_owned(), columns: vec![column] };
-    Refused { error: "dirty write".to_owned(), rows: vec![row] }
+    let dirty = DirtyRow {
+        table: "stock".to_owned(),
+        key: "42".to_owned(),
+        columns: vec![column],
+        standing: RowStanding::Dirty.into(),
+        on_restore_clean: RowChange::Left.into(),
+        on_force_before: RowChange::WrittenBack.into(),
+    };
+    let clean = DirtyRow {
+        table: "booking".to_owned(),
+        key: "9".to_owned(),
+        columns: vec![inserted("units", "3")],
+        standing: RowStanding::Clean.into(),
+        on_restore_clean: RowChange::Removed.into(),
+        on_force_before: RowChange::Removed.into(),
+    };
+    Refused {
+        error: "dirty write".to_owned(),
+        rows: vec![dirty, clean],
+        rows_total: 120,
+        rows_dirty: 1,
+        held_events: Some(1),
+    }
+}
+
+fn inserted(column: &str, value: &str) -> DirtyColumn {
+    let value = Some(value.to_owned());
+    DirtyColumn { name: column.to_owned(), before: None, after: value.clone(), current: value }
 }

@@ -69,13 +69,22 @@ async fn a_dirty_write_is_shown_and_resolved() {
         TIME  branch 7: attempt 1 failed: dirty write
 
         branch 7 needs a decision: dirty write
-        stock 42
+        120 rows, 1 of them dirty, 2 shown; 1 event held
+
+        stock 42: dirty
         COLUMN  BEFORE  AFTER  CURRENT
         units   10      7      3
+        restore_clean leaves it, accept_current leaves it, force_before writes BEFORE over it
+
+        booking 9: clean
+        COLUMN  BEFORE  AFTER  CURRENT
+        units   <null>  3      3
+        restore_clean removes it, accept_current leaves it, force_before removes it
 
         to end it
-        handfast tx resolve XID 7 accept_current   # leave the rows as they are
-        handfast tx resolve XID 7 force_before     # write the before image over them
+        handfast tx resolve XID 7 restore_clean    # put back clean rows, leave dirty ones (the default); held events are dropped
+        handfast tx resolve XID 7 accept_current   # leave every row as it is; held events are sent
+        handfast tx resolve XID 7 force_before     # write the before image over every row; held events are dropped
     "#]],
     );
 
@@ -99,6 +108,18 @@ async fn a_dirty_write_is_shown_and_resolved() {
     admin.until(&xid, Status::RolledBack).await;
     let again = run(server.admin_address, &format!("tx resolve {xid} 7 force_before")).await;
     assert_eq!(again.status.code(), Some(4), "{}", text(&again.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_third_word_the_clean_rows_are_put_back() {
+    let (server, admin, mut application) = start().await;
+    let xid = application.refuse().await;
+    admin.until(&xid, Status::NeedsOperator).await;
+    let resolved = run(server.admin_address, &format!("tx resolve {xid} 7")).await;
+    assert_eq!(resolved.status.code(), Some(0), "{}", text(&resolved.stderr));
+    let (_call, branch) = application.finish().await;
+    assert_eq!(branch.resolution(), Resolution::RestoreClean);
+    admin.until(&xid, Status::RolledBack).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

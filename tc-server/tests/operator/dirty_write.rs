@@ -1,12 +1,15 @@
-//! A dirty write from the refusal to its end, either way; what operators do is recorded.
+//! A dirty write from the refusal to its end, each way; what operators do is recorded.
 
 use handfast_proto::v1::Resolution as WireResolution;
-use handfast_server::admin::model::{BranchState, LockPage, ServerStatus, Status};
+use handfast_server::admin::model::{
+    BranchState, DirtyRow, EventFate, HeldEvents, LockPage, RowChange, RowStanding, ServerStatus,
+    Status,
+};
 use http::{Method, StatusCode};
 
 use crate::port::{TokensFile, roomy, start, start_with};
 
-async fn resolved(word: &str, asked: WireResolution) {
+async fn resolved(body: &str, asked: WireResolution) {
     let (_server, admin, mut application) = start().await;
     let xid = application.refuse().await;
     let detail = admin.until(&xid, Status::NeedsOperator).await;
@@ -23,8 +26,7 @@ async fn resolved(word: &str, asked: WireResolution) {
     assert_eq!(status.needs_operator, 1);
 
     let path = format!("/api/v1/transactions/{xid}/branches/7/resolve");
-    let body = format!(r#"{{"resolution":"{word}"}}"#);
-    let (status, answer) = admin.post(&path, Some(&body)).await;
+    let (status, answer) = admin.post(&path, Some(body)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     let (_call, branch) = application.finish().await;
     assert_eq!(branch.resolution(), asked);
@@ -32,18 +34,57 @@ async fn resolved(word: &str, asked: WireResolution) {
     assert_eq!(detail.branches[0].state, BranchState::Finished);
     let locks: LockPage = admin.get("/api/v1/locks").await;
     assert_eq!(locks.items, []);
-    let again = admin.problem(Method::POST, &path, Some(&body)).await;
+    let again = admin.problem(Method::POST, &path, Some(body)).await;
     assert_eq!(again.0, 409, "{}", again.1);
 }
 
 #[tokio::test]
+async fn clean_rows_can_be_put_back() {
+    resolved(r#"{"resolution":"restore_clean"}"#, WireResolution::RestoreClean).await;
+}
+
+#[tokio::test]
+async fn without_a_word_the_clean_rows_are_put_back() {
+    resolved("{}", WireResolution::RestoreClean).await;
+}
+
+/// Rows that were not dirty were kept or undone, as the answer was, and not shown before.
+#[tokio::test]
+async fn every_row_is_shown_with_what_each_answer_does_and_what_becomes_of_events() {
+    let (_server, admin, mut application) = start().await;
+    let xid = application.refuse().await;
+    let detail = admin.until(&xid, Status::NeedsOperator).await;
+    let refusal = detail.branches[0].refusal.as_ref().unwrap();
+    assert_eq!((refusal.rows_total, refusal.rows_dirty, refusal.rows.len()), (120, 1, 2));
+    let shown = refusal.rows.iter().map(|row| {
+        let DirtyRow { on_restore_clean, on_accept_current, on_force_before, .. } = *row;
+        (row.standing, on_restore_clean.unwrap(), on_accept_current, on_force_before.unwrap())
+    });
+    use RowChange::{Left, Removed, WrittenBack};
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            (RowStanding::Dirty, Left, Left, WrittenBack),
+            (RowStanding::Clean, Removed, Left, Removed)
+        ]
+    );
+    let events = HeldEvents {
+        held: 1,
+        on_restore_clean: EventFate::Dropped,
+        on_accept_current: EventFate::Released,
+        on_force_before: EventFate::Dropped,
+    };
+    assert_eq!(refusal.events, Some(events));
+}
+
+#[tokio::test]
 async fn current_data_can_be_accepted() {
-    resolved("accept_current", WireResolution::AcceptCurrent).await;
+    resolved(r#"{"resolution":"accept_current"}"#, WireResolution::AcceptCurrent).await;
 }
 
 #[tokio::test]
 async fn the_before_image_can_be_forced() {
-    resolved("force_before", WireResolution::ForceBefore).await;
+    resolved(r#"{"resolution":"force_before"}"#, WireResolution::ForceBefore).await;
 }
 
 #[tokio::test]

@@ -46,6 +46,8 @@ mod tls;
 #[cfg(test)]
 mod tokens;
 #[cfg(test)]
+mod told;
+#[cfg(test)]
 mod turned_away;
 #[cfg(test)]
 mod views;

@@ -2,9 +2,9 @@
 
 use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
-    Branch, BranchState, DirtyColumn, DirtyRow, Failure, Lease, Lock, LockHolder, LockMode,
-    LockWaiter, Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason, Row, Status,
-    TimelineEntry, Transaction, TransactionDetail,
+    Branch, BranchState, DirtyColumn, DirtyRow, EventFate, Failure, HeldEvents, Lease, Lock,
+    LockHolder, LockMode, LockWaiter, Mode, NamedLock, NamedLockWaiter, Refusal, RollbackReason,
+    Row, RowChange, RowStanding, Status, TimelineEntry, Transaction, TransactionDetail,
 };
 use handfast_server::cli::{Style, render_lock, render_named_lock, render_transaction};
 
@@ -23,6 +23,19 @@ fn dirty() -> TransactionDetail {
             column("units", "10", "7", current),
             column("note", "a\u{1b}[31m", "b", current),
         ],
+        standing: RowStanding::Dirty,
+        on_restore_clean: Some(RowChange::Left),
+        on_accept_current: RowChange::Left,
+        on_force_before: Some(if current.is_some() {
+            RowChange::WrittenBack
+        } else {
+            RowChange::Left
+        }),
+    };
+    let clean = DirtyRow {
+        standing: RowStanding::Clean,
+        on_restore_clean: Some(RowChange::WrittenBack),
+        ..row("44", Some("7"))
     };
     let branch = Branch {
         id: "641789253".to_owned(),
@@ -42,7 +55,15 @@ fn dirty() -> TransactionDetail {
         last_failure: Some(Failure { at: at(4), error: "dirty write".to_owned() }),
         refusal: Some(Refusal {
             error: "dirty write".to_owned(),
-            rows: vec![row("42", Some("3")), row("43", None)],
+            rows: vec![row("42", Some("3")), row("43", None), clean],
+            rows_total: 70,
+            rows_dirty: 2,
+            events: Some(HeldEvents {
+                held: 2,
+                on_restore_clean: EventFate::Dropped,
+                on_accept_current: EventFate::Released,
+                on_force_before: EventFate::Dropped,
+            }),
         }),
         resolution: None,
     };
@@ -81,11 +102,27 @@ fn a_step_of_a_saga_can_only_be_accepted() {
     let mut detail = dirty();
     let step = &mut detail.branches[0];
     step.mode = Mode::Saga;
-    step.refusal = Some(Refusal { error: "closed for ever".to_owned(), rows: Vec::new() });
+    step.refusal = Some(Refusal { error: "closed for ever".to_owned(), ..Refusal::default() });
     let shown = render_transaction(&detail, Style::Plain);
     let (_, to_type) = shown.split_once("\nto end it\n").unwrap();
     expect![[r#"
         handfast tx resolve 127.0.0.1:7091:513339988905033729 641789253 accept_current   # it has been put right by hand
+    "#]]
+    .assert_eq(to_type);
+}
+
+/// Its rows are its own business: the coordinator cannot have some of them put back.
+#[test]
+fn a_branch_of_a_client_of_seata_has_no_rows_to_choose_from() {
+    let mut detail = dirty();
+    let branch = &mut detail.branches[0];
+    branch.resource = "jdbc:mysql://db/stock".to_owned();
+    branch.refusal = Some(Refusal { error: "has dirty records".to_owned(), ..Refusal::default() });
+    let shown = render_transaction(&detail, Style::Plain);
+    let (_, to_type) = shown.split_once("\nto end it\n").unwrap();
+    expect![[r#"
+        handfast tx resolve 127.0.0.1:7091:513339988905033729 641789253 accept_current   # count it as rolled back: its client is asked nothing
+        handfast tx resolve 127.0.0.1:7091:513339988905033729 641789253 force_before     # ask its client to roll back once more
     "#]]
     .assert_eq(to_type);
 }

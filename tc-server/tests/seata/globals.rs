@@ -451,6 +451,12 @@ async fn rows_that_an_operator_accepts_need_no_process() {
         gone.answer_rollback(id, &end, never).await;
     });
     assert_eq!(status, GlobalStatus::RollbackFailed);
+    // Its row is free when an operator has come: waiting for it is of no use.
+    let wanted = tm.begin(60_000).await;
+    let refused = gone.register_branch(branch(&wanted, BranchType::At, DATABASE, "t:1")).await;
+    let refused = refused.result.unwrap_err();
+    assert_eq!(refused.code, ExceptionCode::LockKeyConflictFailFast);
+    assert!(refused.message.contains(&format!("handfast tx show {xid}")), "{}", refused.message);
     drop(gone);
     while page(&server, "processes").await.contains(DATABASE) {
         tokio::task::yield_now().await;

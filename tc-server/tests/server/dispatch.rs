@@ -84,7 +84,7 @@ impl Desk {
     }
 
     fn refused(&mut self, decision: Decision, process: ProcessId, xid: u64) {
-        let refused = PhaseTwoOutcome::Refused { error: "dirty".into(), rows: [].into() };
+        let refused = PhaseTwoOutcome::Refused { error: "dirty".into(), rows: Arc::default() };
         self.outcome_of(decision, process, xid, refused);
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use handfast_core::{
     BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, Event, FencingToken,
-    FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record, Resolution, RollbackReason,
-    RowLock, Timestamp, Xid,
+    FinishedBranch, GlobalRecord, GlobalState, LockMode, Mode, Record, RefusedRows, Resolution,
+    RollbackReason, RowChange, RowLock, RowStanding, Timestamp, Xid,
 };
 use handfast_server::store::codec::{CodecError, decode, encode, encode_key};
 use proptest::collection::vec;
@@ -112,16 +112,49 @@ fn dirty_row() -> impl Strategy<Value = DirtyRow> {
     let value = || option::of(any::<String>());
     let column = (any::<String>(), value(), value(), value())
         .prop_map(|(name, before, after, current)| DirtyColumn { name, before, after, current });
-    (any::<String>(), any::<String>(), vec(column, 0..3))
-        .prop_map(|(table, key, columns)| DirtyRow { table, key, columns })
+    let standing = prop_oneof![
+        Just(RowStanding::Dirty),
+        Just(RowStanding::Clean),
+        Just(RowStanding::Restored)
+    ];
+    let images = (any::<String>(), any::<String>(), vec(column, 0..3));
+    (images, standing, row_change(), row_change()).prop_map(
+        |((table, key, columns), standing, on_restore_clean, on_force_before)| DirtyRow {
+            table,
+            key,
+            columns,
+            standing,
+            on_restore_clean,
+            on_force_before,
+        },
+    )
+}
+
+fn row_change() -> impl Strategy<Value = Option<RowChange>> {
+    option::of(prop_oneof![
+        Just(RowChange::Left),
+        Just(RowChange::WrittenBack),
+        Just(RowChange::Removed),
+        Just(RowChange::Inserted)
+    ])
+}
+
+fn refused_rows() -> impl Strategy<Value = RefusedRows> {
+    let counts = (any::<u64>(), any::<u64>(), option::of(any::<u64>()));
+    (vec(dirty_row(), 0..3), counts).prop_map(|(listed, (total, dirty, held_events))| RefusedRows {
+        listed,
+        total,
+        dirty,
+        held_events,
+    })
 }
 
 fn branch_state() -> impl Strategy<Value = BranchState> {
     prop_oneof![
         Just(BranchState::Registered),
         Just(BranchState::PhaseOneDone),
-        (text(), vec(dirty_row(), 0..3))
-            .prop_map(|(error, rows)| BranchState::Refused(error, rows.into())),
+        (text(), refused_rows()).prop_map(|(error, rows)| BranchState::Refused(error, rows.into())),
+        Just(BranchState::Resolved(Resolution::RestoreClean)),
         Just(BranchState::Resolved(Resolution::AcceptCurrent)),
         Just(BranchState::Resolved(Resolution::ForceBefore)),
         at().prop_map(BranchState::Finished),
@@ -246,17 +279,25 @@ fn examples() -> Vec<(&'static str, Record)> {
     let of_a_process =
         BranchRecord { registered_by: Some("shop:10.0.0.1:51234".into()), ..branch.clone() };
     let refused = BranchRecord {
-        state: BranchState::Refused("dirty write".into(), vec![example_of_a_dirty_row()].into()),
+        state: BranchState::Refused("dirty write".into(), example_of_dirty_rows_alone().into()),
         attempts: 2,
         last_failure: Some((Timestamp(1_800), "no database".into())),
         ..branch.clone()
     };
+    let with_rows = BranchRecord {
+        state: BranchState::Refused("dirty write".into(), example_of_all_rows().into()),
+        ..refused.clone()
+    };
+    let resolved =
+        BranchRecord { state: BranchState::Resolved(Resolution::RestoreClean), ..refused.clone() };
     let mut examples = vec![
         ("global-active", Record::Global(global)),
         ("global-rolled-back", Record::Global(rolled_back)),
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
         ("branch-of-a-process", Record::Branch(of_a_process)),
+        ("branch-refused-with-all-rows", Record::Branch(with_rows)),
+        ("branch-resolved-restore-clean", Record::Branch(resolved)),
         ("saga-compensating", saga_records::example()),
         ("saga-with-children", saga_records::example_with_children()),
     ];
@@ -274,7 +315,26 @@ fn example_of_a_dirty_row() -> DirtyRow {
             after: Some("4".to_owned()),
             current: None,
         }],
+        standing: RowStanding::Dirty,
+        on_restore_clean: None,
+        on_force_before: None,
     }
+}
+
+/// What was kept when dirty rows alone were told of, and not counted.
+fn example_of_dirty_rows_alone() -> RefusedRows {
+    RefusedRows { listed: vec![example_of_a_dirty_row()], ..RefusedRows::default() }
+}
+
+fn example_of_all_rows() -> RefusedRows {
+    let clean = DirtyRow {
+        standing: RowStanding::Clean,
+        on_restore_clean: Some(RowChange::WrittenBack),
+        on_force_before: Some(RowChange::Removed),
+        ..example_of_a_dirty_row()
+    };
+    let listed = vec![example_of_a_dirty_row(), clean];
+    RefusedRows { listed, total: 60, dirty: 1, held_events: Some(0) }
 }
 
 /// The bytes of each version are kept in files, key and value in hexadecimal.

@@ -223,10 +223,39 @@ async fn a_refused_branch_needs_an_operator() {
         wire::branch_outcome::Result::Refused(wire::Refused {
             error: "dirty write".to_owned(),
             rows: vec![wire::DirtyRow::default(); 1_000],
+            ..wire::Refused::default()
         })
     };
     client.send(Ask::Finished(outcome(&call, refused))).await;
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::NeedsOperator);
+}
+
+/// Who waited behind a dirty row was told of a timeout, as long as its time was.
+#[tokio::test]
+async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder() {
+    let server = server().await;
+    let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
+    let mut waiter = Client::connect(&server, "b", &[RESOURCE]).await;
+    let (stuck, wanted) = (client.begin().await, waiter.begin().await);
+    client.register(&stuck, 1, "1").await;
+    let waiting = waiter.send(register(&wanted, 2, "1", 60_000)).await;
+    // Answered in order: the registration before it waits.
+    ask_status(&mut waiter, &wanted).await;
+    client.send(end(&stuck, Decision::RollBack, ReplyWhen::Finished)).await;
+    let call = client.call().await;
+    let refused = || wire::branch_outcome::Result::Refused(wire::Refused::default());
+    client.send(Ask::Finished(outcome(&call, refused))).await;
+    let waited = rejection(waiter.answer(waiting).await);
+    let late = rejection(waiter.ask(register(&wanted, 3, "1", 60_000)).await);
+    for refused in [waited, late] {
+        assert_eq!(refused.code, "HF-TC-ROW-NEEDS-OPERATOR");
+        assert!(refused.message.contains(&format!("handfast tx show {stuck}")), "{refused:?}");
+        let Some(Detail::RowNeedsOperator(row)) = refused.detail else { panic!("{refused:?}") };
+        assert_eq!(
+            (row.xid, row.table, row.key),
+            (stuck.clone(), "orders".to_owned(), b"1:1".into())
+        );
+    }
 }
 
 #[tokio::test]

@@ -145,7 +145,7 @@ impl ClientProcess {
             Err(error @ NotDone::Fence(Refusal::Contradicted))
                 if operation == Operation::Cancel =>
             {
-                Outcome::Refused(Refused { error: format!("{error:?}"), rows: Vec::new() })
+                Outcome::Refused(Refused { error: format!("{error:?}"), ..Refused::default() })
             }
             Err(error) => Outcome::Retryable(Retryable { error: format!("{error:?}") }),
         }

@@ -97,6 +97,7 @@ impl ClientProcess {
                 RejectionDetail::AlreadyDecided { status } => Ok(wire_status(*status)),
                 RejectionDetail::Plain
                 | RejectionDetail::RowLocked { .. }
+                | RejectionDetail::RowNeedsOperator { .. }
                 | RejectionDetail::Deadlock { .. }
                 | _ => Err(Error::Rejected(rejection)),
             },

@@ -144,7 +144,7 @@ impl ClientProcess {
                 Ok(Attempt::Done) => Outcome::Done(Done {}),
                 Ok(Attempt::Raced) => Outcome::Retryable(Retryable { error: "raced".to_owned() }),
                 Ok(Attempt::Refused(error)) => {
-                    Outcome::Refused(Refused { error, rows: Vec::new() })
+                    Outcome::Refused(Refused { error, ..Refused::default() })
                 }
                 Err(error) => retryable(error),
             };

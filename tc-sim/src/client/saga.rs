@@ -159,7 +159,7 @@ fn given() -> Outcome {
 }
 
 fn refused(error: &str) -> Outcome {
-    Outcome::Refused(Refused { error: error.to_owned(), rows: Vec::new() })
+    Outcome::Refused(Refused { error: error.to_owned(), ..Refused::default() })
 }
 
 fn failed(error: &NotDone) -> Outcome {

@@ -9,6 +9,7 @@ use crate::moment;
 
 mod lock;
 mod named_lock;
+mod refusal;
 mod transaction;
 
 pub use lock::render_lock;

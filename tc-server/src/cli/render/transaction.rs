@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::refusal::push_refusal;
 use super::{Style, add_row, more, printable, status_words, table, text, word};
-use crate::admin::model::{
-    Branch, BranchState, DirtyRow, Mode, Refusal, Transaction, TransactionDetail, TransactionPage,
-};
+use crate::admin::model::{Branch, Transaction, TransactionDetail, TransactionPage};
 use crate::moment;
 
 /// One line a transaction.
@@ -87,43 +86,6 @@ fn timeline(detail: &TransactionDetail, style: Style) -> String {
     text(&table)
 }
 
-fn push_refusal(shown: &mut String, xid: &str, branch: &Branch, refusal: &Refusal, style: Style) {
-    let title = format!("branch {} needs a decision: {}", branch.id, printable(&refusal.error));
-    push(shown, &title, &refusal.rows.iter().map(|row| dirty_row(row, style)).collect::<String>());
-    if branch.state == BranchState::Refused {
-        push(shown, "to end it", &resolutions(xid, branch));
-    }
-}
-
-/// What to type. A saga has no images: its step is put right by hand, or retried.
-fn resolutions(xid: &str, branch: &Branch) -> String {
-    let resolve = format!("handfast tx resolve {xid} {}", branch.id);
-    match branch.mode {
-        Mode::Saga => format!("{resolve} accept_current   # it has been put right by hand"),
-        Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => format!(
-            "{resolve} accept_current   # leave the rows as they are\n\
-             {resolve} force_before     # write the before image over them"
-        ),
-    }
-}
-
-fn dirty_row(row: &DirtyRow, style: Style) -> String {
-    let mut table = table(style, &["COLUMN", "BEFORE", "AFTER", "CURRENT"]);
-    for column in &row.columns {
-        let [before, after, current] =
-            [&column.before, &column.after, &column.current].map(|cell| value(cell.as_deref()));
-        add_row(&mut table, [&column.name, before, after, current]);
-    }
-    let gone = row.columns.iter().all(|column| column.current.is_none());
-    let gone = if gone { " (the row is gone)" } else { "" };
-    format!("{} {}{gone}\n{}\n", printable(&row.table), printable(&row.key), text(&table))
-}
-
-/// A missing value is told from text by its brackets.
-fn value(cell: Option<&str>) -> &str {
-    cell.unwrap_or("<null>")
-}
-
-fn push(shown: &mut String, title: &str, body: &str) {
+pub(super) fn push(shown: &mut String, title: &str, body: &str) {
     write!(shown, "\n{title}\n{}\n", body.trim_end()).expect("a string takes every write");
 }

@@ -1,8 +1,8 @@
 //! The stored form of a branch, version 1. Field numbers are never used for anything else again.
 
 use handfast_core::{
-    BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, FencingToken, LockMode, Resolution,
-    RowLock, Timestamp, Xid,
+    BranchId, BranchRecord, BranchState, DirtyColumn, DirtyRow, FencingToken, LockMode,
+    RefusedRows, Resolution, RowChange, RowLock, RowStanding, Timestamp, Xid,
 };
 
 use super::fields::Fields;
@@ -14,6 +14,7 @@ const REFUSED: u32 = 3;
 const RESOLVED_ACCEPT_CURRENT: u32 = 4;
 const RESOLVED_FORCE_BEFORE: u32 = 5;
 const FINISHED: u32 = 6;
+const RESOLVED_RESTORE_CLEAN: u32 = 7;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct StoredBranch {
@@ -45,8 +46,15 @@ pub(super) struct StoredBranch {
     attempts: u32,
     #[prost(message, optional, tag = "13")]
     last_failure: Option<StoredFailure>,
+    /// Of a refused branch, like those below.
+    #[prost(uint64, tag = "14")]
+    rows_total: u64,
+    #[prost(uint64, tag = "15")]
+    rows_dirty: u64,
+    #[prost(uint64, optional, tag = "16")]
+    held_events: Option<u64>,
     /// Nothing where it is not known, as in records from before it was stored.
-    #[prost(string, tag = "14")]
+    #[prost(string, tag = "17")]
     registered_by: String,
 }
 
@@ -78,6 +86,14 @@ struct StoredDirtyRow {
     key: String,
     #[prost(message, repeated, tag = "3")]
     columns: Vec<StoredDirtyColumn>,
+    /// 0 dirty, 1 clean, 2 restored.
+    #[prost(uint32, tag = "4")]
+    standing: u32,
+    /// 0 not known, 1 left, 2 written back, 3 removed, 4 inserted.
+    #[prost(uint32, tag = "5")]
+    on_restore_clean: u32,
+    #[prost(uint32, tag = "6")]
+    on_force_before: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -105,7 +121,7 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
     match &branch.state {
         BranchState::Refused(error, rows) => {
             fields.text(9, error);
-            for row in rows.iter() {
+            for row in &rows.listed {
                 fields.message(10, |fields| write_dirty_row(row, fields));
             }
         }
@@ -119,7 +135,12 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
             fields.text(2, error);
         });
     }
-    fields.text(14, branch.registered_by.as_deref().unwrap_or_default());
+    if let BranchState::Refused(_, rows) = &branch.state {
+        fields.number(14, rows.total);
+        fields.number(15, rows.dirty);
+        fields.optional_number(16, rows.held_events);
+    }
+    fields.text(17, branch.registered_by.as_deref().unwrap_or_default());
 }
 
 /// Runs of rows of one table and lock mode, as [`StoredRows`].
@@ -144,6 +165,9 @@ fn write_dirty_row(row: &DirtyRow, fields: &mut Fields<'_>) {
             fields.optional(4, column.current.as_deref());
         });
     }
+    fields.number(4, standing_number(row.standing));
+    fields.number(5, row.on_restore_clean.map_or(0, change_number));
+    fields.number(6, row.on_force_before.map_or(0, change_number));
 }
 
 fn state_number(state: &BranchState) -> u32 {
@@ -151,6 +175,7 @@ fn state_number(state: &BranchState) -> u32 {
         BranchState::Registered => REGISTERED,
         BranchState::PhaseOneDone => PHASE_ONE_DONE,
         BranchState::Refused(..) => REFUSED,
+        BranchState::Resolved(Resolution::RestoreClean) => RESOLVED_RESTORE_CLEAN,
         BranchState::Resolved(Resolution::AcceptCurrent) => RESOLVED_ACCEPT_CURRENT,
         BranchState::Resolved(Resolution::ForceBefore) => RESOLVED_FORCE_BEFORE,
         BranchState::Finished(_) => FINISHED,
@@ -183,10 +208,16 @@ impl StoredBranch {
             REGISTERED => Ok(BranchState::Registered),
             PHASE_ONE_DONE => Ok(BranchState::PhaseOneDone),
             REFUSED => {
-                let rows = std::mem::take(&mut self.dirty_rows);
-                let rows = rows.into_iter().map(StoredDirtyRow::read).collect();
-                Ok(BranchState::Refused(std::mem::take(&mut self.refusal).into(), rows))
+                let rows = std::mem::take(&mut self.dirty_rows).into_iter();
+                let rows = RefusedRows {
+                    listed: rows.map(StoredDirtyRow::read).collect::<Result<_, _>>()?,
+                    total: self.rows_total,
+                    dirty: self.rows_dirty,
+                    held_events: self.held_events,
+                };
+                Ok(BranchState::Refused(std::mem::take(&mut self.refusal).into(), rows.into()))
             }
+            RESOLVED_RESTORE_CLEAN => Ok(BranchState::Resolved(Resolution::RestoreClean)),
             RESOLVED_ACCEPT_CURRENT => Ok(BranchState::Resolved(Resolution::AcceptCurrent)),
             RESOLVED_FORCE_BEFORE => Ok(BranchState::Resolved(Resolution::ForceBefore)),
             FINISHED => Ok(BranchState::Finished(Timestamp(self.finished_at))),
@@ -196,14 +227,58 @@ impl StoredBranch {
 }
 
 impl StoredDirtyRow {
-    fn read(self) -> DirtyRow {
+    fn read(self) -> Result<DirtyRow, CodecError> {
         let columns = self.columns.into_iter().map(|column| DirtyColumn {
             name: column.name,
             before: column.before,
             after: column.after,
             current: column.current,
         });
-        DirtyRow { table: self.table, key: self.key, columns: columns.collect() }
+        Ok(DirtyRow {
+            table: self.table,
+            key: self.key,
+            columns: columns.collect(),
+            standing: standing(self.standing)?,
+            on_restore_clean: change(self.on_restore_clean)?,
+            on_force_before: change(self.on_force_before)?,
+        })
+    }
+}
+
+fn standing_number(standing: RowStanding) -> u32 {
+    match standing {
+        RowStanding::Dirty => 0,
+        RowStanding::Clean => 1,
+        RowStanding::Restored => 2,
+    }
+}
+
+fn standing(number: u32) -> Result<RowStanding, CodecError> {
+    match number {
+        0 => Ok(RowStanding::Dirty),
+        1 => Ok(RowStanding::Clean),
+        2 => Ok(RowStanding::Restored),
+        other => Err(unknown("standing of a row", other)),
+    }
+}
+
+fn change_number(change: RowChange) -> u32 {
+    match change {
+        RowChange::Left => 1,
+        RowChange::WrittenBack => 2,
+        RowChange::Removed => 3,
+        RowChange::Inserted => 4,
+    }
+}
+
+fn change(number: u32) -> Result<Option<RowChange>, CodecError> {
+    match number {
+        0 => Ok(None),
+        1 => Ok(Some(RowChange::Left)),
+        2 => Ok(Some(RowChange::WrittenBack)),
+        3 => Ok(Some(RowChange::Removed)),
+        4 => Ok(Some(RowChange::Inserted)),
+        other => Err(unknown("change of a row", other)),
     }
 }
 

@@ -1,0 +1,228 @@
+//! An operator ends a rollback that met a dirty row: what is shown, and what each answer does to
+//! each row.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "in a test a panic is the report, also in shared functions"
+)]
+
+mod at;
+
+use at::{Stage, TestDatabase, TextRow, code, on_every_database};
+use handfast::{AtError, GlobalStatus, RejectionDetail};
+use handfast_core::{Resolution, RowChange, RowStanding};
+
+const PERSON: &[&str] = &[
+    "CREATE TABLE person (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) UNIQUE, age INT)",
+    "INSERT INTO person VALUES (100, 'Jack', 20), (101, 'Ann', 30), (103, 'Eve', 40)",
+];
+const COLUMNS: &[&str] = &["id", "name", "age"];
+
+on_every_database!(
+    every_row_is_listed_with_what_each_answer_does,
+    clean_rows_are_put_back_and_dirty_ones_left,
+    accepting_leaves_every_row,
+    forcing_writes_over_every_row,
+    a_row_of_several_statements_is_one_row,
+    rows_that_came_and_went_are_listed_as_they_are,
+    rows_are_judged_when_the_answer_comes,
+    a_foreign_row_in_the_way_of_a_clean_one_is_told_again,
+    many_rows_are_counted_and_the_dirty_ones_come_first,
+    a_row_that_waits_for_an_operator_is_refused_with_its_holder,
+);
+
+fn row(id: &str, name: &str, age: &str) -> TextRow {
+    [id, name, age].map(|text| Some(text.to_owned())).to_vec()
+}
+
+async fn raw<DB: TestDatabase>(stage: &Stage<DB>, sql: &str) {
+    DB::raw(&stage.pool, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}
+
+/// A branch that has changed 100, deleted 101, inserted 102 and changed 103; then 100 is written by
+/// another hand, and 103 put back by hand.
+async fn mixed<DB: TestDatabase>(stage: &Stage<DB>) -> at::operator::Refused {
+    let global = stage.begin().await;
+    let statements = [
+        "UPDATE person SET age = 1 WHERE id = 100",
+        "DELETE FROM person WHERE id = 101",
+        "INSERT INTO person VALUES (102, 'Tom', 5)",
+        "UPDATE person SET age = 4 WHERE id = 103",
+    ];
+    stage.branch(&global, &statements).await;
+    raw(stage, "UPDATE person SET age = 99 WHERE id = 100").await;
+    raw(stage, "UPDATE person SET age = 40 WHERE id = 103").await;
+    stage.refused(global).await
+}
+
+/// Only rows that were dirty were shown, of the last statement that had one.
+async fn every_row_is_listed_with_what_each_answer_does<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let refused = mixed(&stage).await;
+    use RowChange::{Inserted, Left, Removed, WrittenBack};
+    use RowStanding::{Clean, Dirty, Restored};
+    assert_eq!(
+        refused.shown(),
+        [
+            ("100", Dirty, Left, WrittenBack),
+            ("101", Clean, Inserted, Inserted),
+            ("102", Clean, Removed, Removed),
+            ("103", Restored, Left, WrittenBack),
+        ]
+    );
+    let counts = (refused.rows.total, refused.rows.dirty, refused.rows.held_events);
+    assert_eq!(counts, (4, 1, Some(0)));
+    assert_eq!(refused.images("100", "age"), [Some("20"), Some("1"), Some("99")]);
+    assert_eq!(refused.images("101", "name"), [Some("Ann"), None, None]);
+    assert_eq!(refused.images("102", "age"), [None, Some("5"), Some("5")]);
+    assert_eq!(refused.images("103", "age"), [Some("40"), Some("4"), Some("40")]);
+    // Looking has changed nothing.
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!(found, [row("100", "Jack", "99"), row("102", "Tom", "5"), row("103", "Eve", "40")]);
+    assert_eq!(stage.undo_rows().await, 1);
+}
+
+async fn ends_as<DB: TestDatabase>(resolution: Resolution, expected: &[TextRow]) {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let refused = mixed(&stage).await;
+    stage.end(&refused, resolution).await;
+    assert_eq!(stage.dump("person", COLUMNS).await, expected);
+    assert_eq!(stage.undo_rows().await, 0);
+}
+
+async fn clean_rows_are_put_back_and_dirty_ones_left<DB: TestDatabase>() {
+    let expected = [row("100", "Jack", "99"), row("101", "Ann", "30"), row("103", "Eve", "40")];
+    ends_as::<DB>(Resolution::RestoreClean, &expected).await;
+}
+
+async fn accepting_leaves_every_row<DB: TestDatabase>() {
+    let expected = [row("100", "Jack", "99"), row("102", "Tom", "5"), row("103", "Eve", "40")];
+    ends_as::<DB>(Resolution::AcceptCurrent, &expected).await;
+}
+
+async fn forcing_writes_over_every_row<DB: TestDatabase>() {
+    let expected = [row("100", "Jack", "20"), row("101", "Ann", "30"), row("103", "Eve", "40")];
+    ends_as::<DB>(Resolution::ForceBefore, &expected).await;
+}
+
+/// Whichever of its statements is dirty: half a row put back would be a row that never was.
+async fn a_row_of_several_statements_is_one_row<DB: TestDatabase>() {
+    for foreign in ["name = 'Foe'", "age = 99"] {
+        let stage = Stage::<DB>::new(PERSON).await;
+        let global = stage.begin().await;
+        let statements = [
+            "UPDATE person SET name = 'Jim' WHERE id = 100",
+            "UPDATE person SET age = 1 WHERE id = 100",
+            "UPDATE person SET age = 2 WHERE id IN (100, 101)",
+        ];
+        stage.branch(&global, &statements).await;
+        raw(&stage, &format!("UPDATE person SET {foreign} WHERE id = 100")).await;
+        let left = stage.dump("person", COLUMNS).await.remove(0);
+        let refused = stage.refused(global).await;
+        assert_eq!((refused.rows.total, refused.rows.dirty), (2, 1), "{foreign}");
+        let images = refused.images("100", "age");
+        assert_eq!(images[..2], [Some("20"), Some("2")], "the first and the last of them");
+        stage.end(&refused, Resolution::RestoreClean).await;
+        let found = stage.dump("person", COLUMNS).await;
+        assert_eq!(found, [left, row("101", "Ann", "30"), row("103", "Eve", "40")], "{foreign}");
+    }
+}
+
+async fn rows_that_came_and_went_are_listed_as_they_are<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let before = stage.dump("person", COLUMNS).await;
+    let global = stage.begin().await;
+    let statements = [
+        "INSERT INTO person VALUES (102, 'Tom', 5)",
+        "UPDATE person SET age = 6 WHERE id = 102",
+        "DELETE FROM person WHERE id = 102",
+        "DELETE FROM person WHERE id = 101",
+        "INSERT INTO person VALUES (101, 'Ana', 31)",
+        "UPDATE person SET age = 1 WHERE id = 100",
+    ];
+    stage.branch(&global, &statements).await;
+    raw(&stage, "UPDATE person SET age = 99 WHERE id = 100").await;
+    let refused = stage.refused(global).await;
+    let mut shown = refused.shown();
+    shown.sort_unstable_by_key(|(key, ..)| *key);
+    use RowChange::{Left, WrittenBack};
+    use RowStanding::{Clean, Dirty};
+    assert_eq!(shown[0], ("100", Dirty, Left, WrittenBack));
+    assert_eq!(shown[1], ("101", Clean, WrittenBack, WrittenBack));
+    assert_eq!((shown[2].0, shown[2].2), ("102", Left));
+    assert_eq!(refused.images("101", "name"), [Some("Ann"), Some("Ana"), Some("Ana")]);
+    stage.end(&refused, Resolution::RestoreClean).await;
+    let found = stage.dump("person", COLUMNS).await;
+    assert_eq!((&found[0], &found[1..]), (&row("100", "Jack", "99"), &before[1..]));
+}
+
+/// Between the report and the answer a dirty row becomes clean, and a clean one dirty.
+async fn rows_are_judged_when_the_answer_comes<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let refused = mixed(&stage).await;
+    raw(&stage, "UPDATE person SET age = 1 WHERE id = 100").await;
+    raw(&stage, "UPDATE person SET age = 55 WHERE id = 102").await;
+    stage.end(&refused, Resolution::RestoreClean).await;
+    let found = stage.dump("person", COLUMNS).await;
+    let expected = [
+        row("100", "Jack", "20"),
+        row("101", "Ann", "30"),
+        row("102", "Tom", "55"),
+        row("103", "Eve", "40"),
+    ];
+    assert_eq!(found, expected);
+}
+
+async fn a_foreign_row_in_the_way_of_a_clean_one_is_told_again<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let global = stage.begin().await;
+    stage.branch(&global, &["DELETE FROM person WHERE id = 101"]).await;
+    raw(&stage, "INSERT INTO person VALUES (7, 'Ann', 1)").await;
+    let refused = stage.refused(global).await;
+    assert!(refused.error.contains("in the way"), "{}", refused.error);
+    assert_eq!(refused.shown()[0].1, RowStanding::Clean);
+    let waits = |status| matches!(status, GlobalStatus::NeedsOperator(_));
+    stage.resolve(&refused, Resolution::RestoreClean, waits).await;
+    raw(&stage, "DELETE FROM person WHERE id = 7").await;
+    let refused = stage.refusal(&refused.xid).await;
+    stage.end(&refused, Resolution::RestoreClean).await;
+    assert_eq!(stage.dump("person", COLUMNS).await[1], row("101", "Ann", "30"));
+}
+
+async fn many_rows_are_counted_and_the_dirty_ones_come_first<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    for id in 1..=60 {
+        raw(&stage, &format!("INSERT INTO person VALUES ({id}, NULL, 0)")).await;
+    }
+    let global = stage.begin().await;
+    stage.branch(&global, &["UPDATE person SET age = 1 WHERE id <= 60"]).await;
+    raw(&stage, "UPDATE person SET age = 9 WHERE id IN (30, 31)").await;
+    let refused = stage.refused(global).await;
+    assert_eq!((refused.rows.total, refused.rows.dirty), (60, 2));
+    let shown = refused.shown();
+    assert_eq!((shown.len(), shown[0].0, shown[1].0), (50, "30", "31"));
+    stage.end(&refused, Resolution::RestoreClean).await;
+    let left = "SELECT COUNT(*) FROM person WHERE age IN (1, 9)";
+    assert_eq!(stage.value(left).await.as_deref(), Some("2"), "rows that are not listed go too");
+}
+
+/// Its time was waited for, and a timeout told.
+async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder<DB: TestDatabase>() {
+    let stage = Stage::<DB>::new(PERSON).await;
+    let refused = mixed(&stage).await;
+    let other = stage.begin().await;
+    let sql = "UPDATE person SET age = 7 WHERE id = 103";
+    let work = stage.resource.transaction(|local| DB::run(local, sql));
+    let error = other.scope(work).await.unwrap_err();
+    assert_eq!(code(&error), "HF-TC-ROW-NEEDS-OPERATOR");
+    let told = format!("handfast tx show {}", refused.xid);
+    assert!(error.to_string().contains(&told), "{error}");
+    let rejection = AtError::of(&error).and_then(AtError::rejection).unwrap();
+    let RejectionDetail::RowNeedsOperator { table, holder, .. } = rejection.detail() else {
+        unreachable!("{rejection:?}");
+    };
+    assert!(table.ends_with("person"), "{table}");
+    assert_eq!(holder.as_ref(), refused.xid.as_str());
+    other.rollback("the row waits").await.unwrap();
+    assert_eq!(stage.value("SELECT age FROM person WHERE id = 103").await.as_deref(), Some("40"));
+}
