@@ -74,16 +74,14 @@ impl From<sqlx::Error> for Obstacle {
 /// What a violated constraint says of the rows. That they broke it before the branch changed them
 /// was seen then.
 fn in_the_way(violation: &ErrorKind) -> &'static str {
-    match violation {
-        ErrorKind::ForeignKeyViolation => {
-            "rows of others are in the way, which refer to the branch's rows, or a row that those \
-             refer to is not there"
-        }
-        ErrorKind::CheckViolation | ErrorKind::NotNullViolation => {
-            "the rows as they were would break a constraint, as it is by now or together with \
-             columns that others have changed"
-        }
-        _ => "rows of others are in the way",
+    if *violation == ErrorKind::ForeignKeyViolation {
+        "rows of others are in the way, which refer to the branch's rows, or a row that those refer \
+         to is not there"
+    } else if matches!(violation, ErrorKind::CheckViolation | ErrorKind::NotNullViolation) {
+        "the rows as they were would break a constraint, as it is by now or together with columns \
+         that others have changed"
+    } else {
+        "rows of others are in the way"
     }
 }
 

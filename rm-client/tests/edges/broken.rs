@@ -209,6 +209,29 @@ async fn where_nothing_is_checked_nothing_is_refused() {
     stage.check_undone("item", COLUMNS, &["UPDATE item SET v = 1, p = 1"]).await;
 }
 
+/// Writing a row asks for no right to read what it refers to, and neither does the undo.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parent_that_may_not_be_read_is_not_asked_for() {
+    let mut stage = broken::<MySql>().await;
+    let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
+    let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
+    MySql::raw(&stage.pool, &create).await.unwrap();
+    for table in MySql::raw_rows(&stage.pool, "SHOW TABLES").await.unwrap() {
+        let table = table[0].as_deref().unwrap();
+        if table != "parent" {
+            let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO '{user}'");
+            MySql::raw(&stage.pool, &grant).await.unwrap();
+        }
+    }
+    let options = stage.pool.connect_options().as_ref().clone().username(&user).password("crud");
+    let pool = sqlx::mysql::MySqlPoolOptions::new().connect_with(options).await.unwrap();
+    stage.resource = stage.handfast.at(pool).await.unwrap();
+    refuse(&stage, "DELETE FROM item WHERE id = 1", "positive").await;
+    for sql in ["UPDATE item SET p = 2 WHERE id = 3", "DELETE FROM item WHERE id = 3"] {
+        stage.check_undone("item", COLUMNS, &[sql]).await;
+    }
+}
+
 const TREE: &[&str] = &[
     "CREATE TABLE tree (id INT AUTO_INCREMENT PRIMARY KEY, above INT, v INT, \
      FOREIGN KEY (above) REFERENCES tree (id))",

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::mysql::{MySqlArguments, MySqlDatabaseError, MySqlRow};
 use sqlx::{Arguments, Column as _, Executor, MySql, MySqlConnection, Statement};
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use super::{Form, MySqlColumn};
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
-    TableKind, TableName, Trigger, UniqueIndex,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
+    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
 };
 
 /// The exact spelling first, for servers that tell `a` from `A`.
@@ -59,14 +59,11 @@ const TRIGGERS: &str = "\
     SELECT trigger_name, event_manipulation FROM information_schema.triggers \
     WHERE event_object_schema = ? AND event_object_table = ? ORDER BY trigger_name";
 
-/// MariaDB's CHECK constraints, whose checks a session can switch off; where those of the pool have
-/// none, neither has the undo. MySQL has no such switch, and no such columns.
-const CHECKS: &str = "\
-    SELECT constraint_name, check_clause FROM information_schema.check_constraints \
-    WHERE constraint_schema = ? AND table_name = ? AND @@SESSION.check_constraint_checks = 1 \
-    ORDER BY constraint_name";
+/// Whether CHECK constraints are checked. Where the sessions of the pool do not, neither does the
+/// undo. MySQL has no such switch.
+const CHECKED: &str = "SELECT CAST(@@SESSION.check_constraint_checks AS SIGNED)";
 
-/// The same of its foreign keys.
+/// The foreign keys of the table, unless they are not checked.
 const REFERENCES: &str = "\
     SELECT constraint_name, column_name, referenced_table_schema, referenced_table_name, \
            referenced_column_name FROM information_schema.key_column_usage \
@@ -349,35 +346,83 @@ async fn unproved(
     columns: &[Column],
     mariadb: bool,
 ) -> Result<Vec<Constraint>, sqlx::Error> {
-    let mut found = Vec::new();
-    if mariadb {
-        for row in by_name(connection, CHECKS, full).await? {
-            found.push(Constraint::check(text(&row, 0)?, text(&row, 1)?, columns));
+    let mut found = match mariadb {
+        true => checks_of(connection, full, columns).await?,
+        false => Vec::new(),
+    };
+    for reference in references(connection, full, columns).await? {
+        if sees_parents(connection, &reference).await? {
+            found.push(reference);
         }
     }
+    Ok(found)
+}
+
+async fn checks_of(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    // The view of the information schema leaves out tables that are granted by themselves.
+    let query = format!("SHOW CREATE TABLE {}.{}", quote(&full[0]), quote(&full[1]));
+    let shown = match rows::<MySql>(connection, query, MySqlArguments::default()).await {
+        Ok(shown) => shown,
+        Err(error) if is_denied(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let sql = shown.first().map(|row| text(row, 1)).transpose()?.unwrap_or_default();
+    let found = checks(Dialect::MySql, &sql);
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked = rows::<MySql>(connection, CHECKED.to_owned(), MySqlArguments::default()).await?;
+    let checked = asked.first().map(|row| MySql::flag(row, 0)).transpose()?;
+    let found = found.into_iter().filter(|_| checked != Some(false));
+    Ok(found.map(|(name, condition)| Constraint::check(name, condition, columns)).collect())
+}
+
+async fn references(
+    connection: &mut MySqlConnection,
+    full: &[String; 2],
+    columns: &[Column],
+) -> Result<Vec<Constraint>, sqlx::Error> {
+    let mut found: Vec<Constraint> = Vec::new();
     for row in by_name(connection, REFERENCES, full).await? {
         let name = text(&row, 0)?;
-        // A CHECK may have the name of a foreign key.
-        if found.last().is_none_or(|last: &Constraint| !refers(last) || last.name != name) {
+        if found.last().is_none_or(|last| last.name != name) {
             let table = format!("{}.{}", quote(&text(&row, 2)?), quote(&text(&row, 3)?));
             let rule = Rule::Reference { table, columns: Vec::new() };
             found.push(Constraint { name, columns: Vec::new(), rule, partition: None });
         }
-        if let Some(Constraint {
-            columns: own,
-            rule: Rule::Reference { columns: others, .. },
-            ..
-        }) = found.last_mut()
-        {
-            own.extend(position(columns, &text(&row, 1)?));
+        let Some(Constraint { columns: own, rule, .. }) = found.last_mut() else { continue };
+        own.extend(position(columns, &text(&row, 1)?));
+        if let Rule::Reference { columns: others, .. } = rule {
             others.push(text(&row, 4)?);
         }
     }
     Ok(found)
 }
 
-fn refers(constraint: &Constraint) -> bool {
-    matches!(constraint.rule, Rule::Reference { .. })
+/// Whether this connection may read what a foreign key refers to, which writing does not ask for.
+async fn sees_parents(
+    connection: &mut MySqlConnection,
+    reference: &Constraint,
+) -> Result<bool, sqlx::Error> {
+    let Rule::Reference { table, columns } = &reference.rule else { return Ok(false) };
+    let columns: Vec<String> = columns.iter().map(|column| quote(column)).collect();
+    let query = format!("SELECT {} FROM {table} LIMIT 0", columns.join(", "));
+    match rows::<MySql>(connection, query, MySqlArguments::default()).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_denied(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// No right to the database, the table or the column.
+fn is_denied(error: &sqlx::Error) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    let error = error.try_downcast_ref::<MySqlDatabaseError>();
+    error.is_some_and(|error| matches!(error.number(), 1044 | 1142 | 1143))
 }
 
 fn quote(name: &str) -> String {

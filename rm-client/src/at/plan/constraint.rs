@@ -142,10 +142,10 @@ pub(super) fn row_of(item: &TableFactor) -> Result<String, Refusal> {
     named.ok_or_else(super::clauses::misread)
 }
 
-/// The CHECK constraints in the text of a SQLite table, each with its name and its condition: no
-/// pragma shows them. CHECK is no name without quotes there.
-pub fn checks(sql: &str) -> Vec<(String, String)> {
-    let Ok(texts) = Text::statements(Dialect::Sqlite, sql) else { return Vec::new() };
+/// The CHECK constraints in the text that makes a table, each with its name and its condition:
+/// SQLite shows them nowhere else, and MariaDB not to everybody. CHECK is no name without quotes.
+pub fn checks(dialect: Dialect, sql: &str) -> Vec<(String, String)> {
+    let Ok(texts) = Text::statements(dialect, sql) else { return Vec::new() };
     let Some(text) = texts.first() else { return Vec::new() };
     let words = &text.lexemes;
     let mut found = Vec::new();
@@ -181,38 +181,55 @@ fn closing(words: &[Lexeme], open: usize) -> usize {
 
 /// The words without the table's name before a column's: in a statement the table may have another.
 fn unqualified(text: &Text, words: &[Lexeme]) -> String {
-    let mut kept: Vec<&str> = Vec::with_capacity(words.len());
+    let (Some(first), Some(last)) = (words.first(), words.last()) else { return String::new() };
+    let (mut kept, mut from) = (String::new(), first.place.start);
     for (at, word) in words.iter().enumerate() {
-        let is_period = word.is(&Token::Period);
         let qualifies = words.get(at + 1).is_some_and(|next| next.is(&Token::Period));
-        if !is_period && !qualifies {
-            kept.push(&text.whole()[word.place.clone()]);
+        if qualifies || word.is(&Token::Period) {
+            kept.push_str(&text.whole()[from..word.place.start]);
+            from = word.place.end;
         }
     }
-    kept.join(" ")
+    kept.push_str(&text.whole()[from..last.place.end]);
+    kept
 }
 
 #[cfg(test)]
 mod tests {
-    use super::checks;
+    use super::{Dialect, checks};
 
     #[test]
     fn checks_are_found_in_a_tables_text() {
         let found = checks(
+            Dialect::Sqlite,
             "CREATE TABLE \"t\" (id INTEGER PRIMARY KEY, -- CHECK (no)\n \
              v INT CHECK (v > 0 AND \"t\".v<>')' ) NOT NULL, \"check\" TEXT DEFAULT 'CHECK (1)', \
              CONSTRAINT pair CHECK((t.v, [check]) IS NOT (1, x'00')))",
         );
         let expected = [
-            ("CHECK (v > 0 AND v <> ')')", "v > 0 AND v <> ')'"),
-            ("pair", "( v , [check] ) IS NOT ( 1 , x'00' )"),
+            ("CHECK (v > 0 AND v<>')')", "v > 0 AND v<>')'"),
+            ("pair", "(v, [check]) IS NOT (1, x'00')"),
         ];
         assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     }
 
     #[test]
     fn a_table_without_checks_has_none() {
-        assert_eq!(checks("CREATE TABLE checks (a, b)"), []);
-        assert_eq!(checks("CREATE TABLE t (a CHECK"), []);
+        assert_eq!(checks(Dialect::Sqlite, "CREATE TABLE checks (a, b)"), []);
+        assert_eq!(checks(Dialect::Sqlite, "CREATE TABLE t (a CHECK"), []);
+    }
+
+    #[test]
+    fn checks_are_found_as_mariadb_shows_a_table() {
+        let found = checks(
+            Dialect::MySql,
+            "CREATE TABLE `t` (\n  `doc` longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_bin \
+             DEFAULT NULL COMMENT 'it''s \\'CHECK (1)' CHECK (json_valid(`doc`)),\n  \
+             CONSTRAINT `a check` CHECK (`doc` <> '\\'')\n) ENGINE=InnoDB CHECKSUM=1 \
+             COMMENT='none'\n/*!50100 PARTITION BY HASH (`id`) PARTITIONS 4 */",
+        );
+        let expected =
+            [("CHECK (json_valid(`doc`))", "json_valid(`doc`)"), ("a check", "`doc` <> '\\''")];
+        assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     }
 }

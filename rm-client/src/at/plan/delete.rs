@@ -38,10 +38,8 @@ fn read(
     verdict: &str,
     clauses: &Clauses,
 ) -> DeleteImage {
-    let returning = match text.dialect {
-        Dialect::Postgres | Dialect::Sqlite => returning(text, table, columns, clauses),
-        Dialect::MySql => String::new(),
-    };
+    let own = clauses.returning.clone().map(|items| text.cut(items));
+    let returning = own.map(|own| format!(" RETURNING {own}")).unwrap_or_default();
     DeleteImage::Read {
         before: image::before(text, table, columns, verdict, clauses, RowLock::Update),
         change: update::change_by(text, table, clauses, tree.selection.as_ref(), &returning),
@@ -74,11 +72,7 @@ fn clauses(text: &Text, tree: &Tree) -> Result<Clauses, Refusal> {
 
 fn returned(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> DeleteImage {
     let end = clauses.predicate.clone().map_or(clauses.assignments.end, |found| found.end);
-    let returning = returning(text, table, columns, clauses);
-    DeleteImage::Returned(image::rewritten(text, table, end, &returning))
-}
-
-fn returning(text: &Text, table: &Table, columns: &[usize], clauses: &Clauses) -> String {
     let own = clauses.returning.clone().map(|items| text.cut(items)).unwrap_or_default();
-    image::returning(text, table, columns, &own)
+    let returning = image::returning(text, table, columns, &own);
+    DeleteImage::Returned(image::rewritten(text, table, end, &returning))
 }

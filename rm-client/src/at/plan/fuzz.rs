@@ -1,7 +1,8 @@
 //! The planner's door for fuzzers and property tests.
 
 use super::{
-    Column, Dialect, Generation, KeyFold, Parsed, Plan, Reads, Table, TableKind, UniqueIndex, parse,
+    Column, Constraint, Dialect, Generation, KeyFold, Parsed, Plan, Reads, Rule, Table, TableKind,
+    UniqueIndex, parse,
 };
 
 /// Parses any text and plans it for a table that fits the name in it. Must not panic; gives back
@@ -34,7 +35,15 @@ fn sample(name: String) -> Table {
         unique: vec![UniqueIndex { columns: vec![2, 3], ..UniqueIndex::named("name_age") }],
         referenced_by: Vec::new(),
         triggers: Vec::new(),
-        unproved: Vec::new(),
+        unproved: vec![
+            Constraint::check("grown".to_owned(), "age > 0".to_owned(), &[]),
+            Constraint {
+                name: "of_name".to_owned(),
+                columns: vec![2],
+                rule: Rule::Reference { table: "names".to_owned(), columns: vec!["id".to_owned()] },
+                partition: None,
+            },
+        ],
         rewrites: false,
         row_security: false,
     }

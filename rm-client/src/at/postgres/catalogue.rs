@@ -82,7 +82,8 @@ const TRIGGERS: &str = "\
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
         AND NOT t.tgisinternal AND t.tgenabled <> 'D' ORDER BY t.tgname";
 
-/// Constraints that say NOT VALID, those of partitions along with the whole's. `to_jsonb` because
+/// Constraints that say NOT VALID, those of partitions along with the whole's, unless they refer to
+/// rows that this connection does not see. `to_jsonb` because
 /// `conenforced` is there from version 18 on only, as is NOT NULL that is not valid.
 const UNPROVED: &str = "\
     SELECT c.conname::text, NULLIF(c.conrelid, $1::int8::oid)::int8, \
@@ -106,6 +107,8 @@ const UNPROVED: &str = "\
         AND COALESCE(to_jsonb(c)->>'conenforced', 'true') = 'true' \
         AND (c.conrelid = $1::int8::oid OR c.conrelid IN \
             (SELECT relid::oid FROM pg_partition_tree($1::int8::oid::regclass))) \
+        AND (c.contype <> 'f' OR has_schema_privilege(other.relnamespace, 'USAGE') \
+            AND has_table_privilege(other.oid, 'SELECT') AND NOT row_security_active(other.oid)) \
     ORDER BY c.conname";
 
 /// Loads a table; `None` if the name means nothing on this connection.

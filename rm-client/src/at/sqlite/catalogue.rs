@@ -8,8 +8,8 @@ use sqlx::{Arguments, Sqlite, SqliteConnection};
 use super::SqliteColumn;
 use crate::at::database::{Backend, LoadedTable, Purpose, rows};
 use crate::at::plan::{
-    Column, Constraint, ForeignKey, Generation, KeyFold, ReferentialAction, Referring, Rule, Table,
-    TableKind, TableName, Trigger, UniqueIndex, checks,
+    Column, Constraint, Dialect, ForeignKey, Generation, KeyFold, ReferentialAction, Referring,
+    Rule, Table, TableKind, TableName, Trigger, UniqueIndex, checks,
 };
 
 /// A bare name means the temporary table first, then `main`, then the attached ones.
@@ -309,7 +309,7 @@ async fn unproved(
     let checked = asked.first().map(|row| Sqlite::flag(row, 0)).transpose()?;
     if checked != Some(false) {
         let tables = definitions.iter().filter(|definition| definition.kind == "table");
-        let all = tables.flat_map(|table| checks(&table.sql));
+        let all = tables.flat_map(|table| checks(Dialect::Sqlite, &table.sql));
         found.extend(all.map(|(name, condition)| Constraint::check(name, condition, columns)));
     }
     Ok(found)

@@ -172,7 +172,7 @@ impl<DB: Backend> Run<'_, DB> {
     fn require_deletable<'i>(
         &self,
         columns: &[usize],
-        inserted: impl Iterator<Item = &'i ImageRow>,
+        mut inserted: impl Iterator<Item = &'i ImageRow>,
     ) -> Result<(), AtError> {
         let table = &self.loaded.table;
         let value = |row: &'i ImageRow, column: &usize| {
@@ -188,7 +188,7 @@ impl<DB: Backend> Run<'_, DB> {
         };
         let keys: Vec<&ForeignKey> =
             table.referenced_by.iter().filter(|key| keeps_itself::<DB>(key)).collect();
-        if inserted.into_iter().any(|row| keys.iter().any(|key| refers(row, key))) {
+        if inserted.any(|row| keys.iter().any(|key| refers(row, key))) {
             let refusal = Refusal::RowRefersToItself { table: table.full_name() };
             return Err(AtError::Refused(refusal));
         }
