@@ -251,7 +251,10 @@ async fn a_native_process_is_asked_about_its_own_branches_after_a_restart() {
     let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
     for xid in &xids {
         other.ask(end(xid, Word::Commit, ReplyWhen::Decided)).await;
-        let call = client.call().await;
+        let call = tokio::select! {
+            call = client.call() => call,
+            call = other.call() => panic!("another process is asked: {call:?}"),
+        };
         assert_eq!(&call.branches[0].xid, xid);
         client.finish(&call).await;
     }
