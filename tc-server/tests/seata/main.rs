@@ -19,3 +19,5 @@ mod merged;
 mod phase_two;
 #[cfg(test)]
 mod registration;
+#[cfg(test)]
+mod shares;
