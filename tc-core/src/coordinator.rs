@@ -110,14 +110,8 @@ impl Coordinator {
                 self.tick(now, out);
                 Ok(None)
             }
-            What::ClientGone { client } => {
-                self.client_gone(now, client);
-                Ok(None)
-            }
-            What::ClientCame { client } => {
-                self.client_came(client);
-                Ok(None)
-            }
+            What::ClientGone { client } => self.client_gone(now, client),
+            What::ClientCame { client } => self.client_came(client),
             What::StartSaga { application, key, definition } => {
                 self.start_saga(now, &application, key, definition, out)
             }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Answer, Coordinator};
 use crate::global::Phase;
 use crate::outcome::{Outcome, RollbackReason};
 use crate::party::ClientId;
@@ -48,14 +48,16 @@ impl Gone {
 }
 
 impl Coordinator {
-    pub(crate) fn client_gone(&mut self, now: Timestamp, client: ClientId) {
+    pub(crate) fn client_gone(&mut self, now: Timestamp, client: ClientId) -> Answer {
         if self.globals.first_without_branch(client).is_some() {
             self.gone.add(client, now.after_ms(self.limits.client_grace_ms));
         }
+        Ok(None)
     }
 
-    pub(crate) fn client_came(&mut self, client: ClientId) {
+    pub(crate) fn client_came(&mut self, client: ClientId) -> Answer {
         self.gone.remove(client);
+        Ok(None)
     }
 
     /// Ends what clients have left that have been gone for long enough.

@@ -22,4 +22,6 @@ mod phase_two;
 #[cfg(test)]
 mod registration;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod undo_logs;

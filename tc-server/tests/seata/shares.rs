@@ -1,0 +1,33 @@
+//! One client against all, as `tests/server/shares.rs`: connections of one application, group and
+//! machine count as one.
+
+use handfast_seata_wire::value::ExceptionCode;
+use tokio::time::timeout;
+
+use crate::client::{Client, PATIENCE, start_as};
+
+#[tokio::test]
+async fn a_greedy_client_is_held_to_its_share_and_what_it_has_begun_goes_with_it() {
+    let server = start_as(|config| {
+        (config.limits.globals_max, config.limits.client_grace_ms) = (10, 1);
+    })
+    .await;
+    let mut greedy = Client::tm(&server, "1.8.0").await;
+    for _ in 0..6 {
+        greedy.begin(86_400_000).await;
+    }
+    for client in [&mut greedy, &mut Client::tm(&server, "1.8.0").await] {
+        let refused = client.begin_named("leak", 86_400_000).await.result.unwrap_err();
+        assert_eq!(refused.code, ExceptionCode::BeginFailed);
+        assert!(refused.message.contains("HF-TC-SHARE-REACHED"), "{}", refused.message);
+    }
+    let mut honest = Client::connect(&server, "1.8.0").await;
+    honest.application = "stock".to_owned();
+    honest.register_tm().await.outcome.unwrap();
+    for _ in 0..4 {
+        honest.begin(86_400_000).await;
+    }
+    greedy.hang_up().await;
+    let room = async { while honest.begin_named("buy", 60_000).await.result.is_err() {} };
+    timeout(PATIENCE, room).await.unwrap();
+}
