@@ -55,6 +55,8 @@ pub(crate) fn views(coordinator: &Coordinator) -> Vec<GlobalView> {
 /// The locks that are held, without their queues.
 pub(crate) fn held(coordinator: &Coordinator) -> Vec<LockView> {
     let mut locks = coordinator.locks(&LockFilter::default(), None, PageBounds::NONE).items;
-    locks.iter_mut().for_each(|lock| lock.queue.clear());
+    for lock in &mut locks {
+        (lock.queue, lock.waiting) = (Vec::new(), 0);
+    }
     locks
 }
