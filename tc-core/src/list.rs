@@ -152,15 +152,16 @@ impl Coordinator {
         scanned_max: usize,
     ) -> Page<Arc<str>, Xid> {
         let mut globals = self.globals.oldest_from(from);
-        let scanned = globals.by_ref().take(scanned_max.max(1));
-        let may_be_undone = scanned
+        let mut scanned = 0;
+        let looked_at = globals.by_ref().take(scanned_max.max(1)).inspect(|_| scanned += 1);
+        let may_be_undone = looked_at
             .filter(|global| global.begun_at < begun_before && global.phase != Phase::Committing);
         let branches = may_be_undone.flat_map(|global| &global.branches);
         let to_undo = branches.filter(|branch| branch.mode == mode && !branch.is_finished());
         let resources: BTreeSet<Arc<str>> =
             to_undo.map(|branch| branch.resource.as_ref().clone()).collect();
         let next = globals.next().map(|global| global.xid);
-        Page { items: resources.into_iter().collect(), next }
+        Page { items: resources.into_iter().collect(), next, scanned }
     }
 
     fn one_lock(

@@ -120,7 +120,7 @@ impl BranchView {
     /// How many things there are to show of it.
     fn weight(&self) -> usize {
         let dirty = match &self.record.state {
-            BranchState::Refused(_, rows) => rows.len(),
+            BranchState::Refused(_, rows) => rows.listed.len(),
             BranchState::Registered
             | BranchState::PhaseOneDone
             | BranchState::Resolved(_)

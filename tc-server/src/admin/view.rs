@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use handfast_core::{
-    BranchRecord, BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart,
-    GlobalRecord, GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode,
-    RefusedRows, Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind,
-    Timestamp, XidText, key_for_people,
+    BranchState, BranchView, DirtyColumn, DirtyRow, FinishedBranch, GlobalPart, GlobalRecord,
+    GlobalState, GlobalStatus, GlobalSummary, LockMode, LockView, LockWaiter, Mode, RefusedRows,
+    Resolution, RollbackReason, RowChange, RowLock, RowStanding, StatusKind, Timestamp, XidText,
+    key_for_people,
 };
 
 use super::model;
