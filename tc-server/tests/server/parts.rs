@@ -247,3 +247,30 @@ async fn parts_put_back_from_before_a_start() {
 async fn parts_put_back_from_before_a_large_batch() {
     check(Apart::LargeBatch, &[State::Now, State::Earlier]).await;
 }
+
+/// The engine reads what it finds: whatever that is, it is refused or does no harm.
+#[tokio::test]
+async fn a_byte_that_has_changed_in_the_records_is_refused_or_harmless() {
+    let [_, now] = moments(Apart::SomeBatches, false).await;
+    let sound = fs::read(now.directory.path().join("records/records.redb")).unwrap();
+    let used: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();
+    let mut refused = 0;
+    for place in used.iter().step_by(used.len() / 150) {
+        let directory = tempfile::tempdir().unwrap();
+        copy(now.directory.path(), directory.path());
+        let mut damaged = sound.clone();
+        damaged[*place] ^= 0x55;
+        fs::write(directory.path().join("records/records.redb"), damaged).unwrap();
+        match EmbeddedStore::open_with(directory.path(), SMALL) {
+            Ok(store) => {
+                let found = store.lead(Epoch(0)).await.unwrap().1;
+                assert_eq!(sorted(found), now.acknowledged, "byte {place}");
+            }
+            Err(error) => {
+                assert_eq!(error.code(), DAMAGED, "byte {place}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
+}

@@ -158,16 +158,24 @@ async fn after_a_failed_write_the_records_are_written_anew() {
     assert_eq!(file(), rewritten, "once is enough");
 }
 
-/// As a program left it whose frames all began alike: what was acknowledged is there, and from then
-/// on the journal is one of today's.
+/// As earlier programs left it, the first of which began all frames alike: what was acknowledged is
+/// there, and from then on the journal and the records are those of today.
 #[tokio::test]
-async fn a_journal_of_the_first_format_is_carried_over() {
+async fn a_journal_of_an_earlier_program_is_carried_over() {
+    let seed = 77_u64;
+    let magic = xxh3_64_with_seed(b"magic", seed).to_le_bytes();
+    for (format, magic) in [(&[][..], &b"hfJ1"[..]), (&[2], &magic[..4])] {
+        carry_over_from_an_earlier_program(seed, format, magic).await;
+    }
+}
+
+async fn carry_over_from_an_earlier_program(seed: u64, format: &[u8], magic: &[u8]) {
     let directory = tempfile::tempdir().unwrap();
-    let (applied, seed) = (4_u64, 77_u64);
+    let applied = 4_u64;
     {
         let database = fjall::Database::builder(directory.path().join("records")).open().unwrap();
         let keyspace = database.keyspace("records", fjall::KeyspaceCreateOptions::default).unwrap();
-        let mark = [applied.to_be_bytes(), seed.to_be_bytes()].concat();
+        let mark = [&applied.to_be_bytes()[..], &seed.to_be_bytes(), format].concat();
         keyspace.insert("journal", mark).unwrap();
         database.persist(fjall::PersistMode::SyncAll).unwrap();
     }
@@ -181,15 +189,19 @@ async fn a_journal_of_the_first_format_is_carried_over() {
     }
     let length = u32::try_from(covered.len() - 8).unwrap().to_le_bytes();
     let checksum = xxh3_64_with_seed(&covered, seed).to_le_bytes();
-    let mut segment = [&b"hfJ1"[..], &length, &checksum, &covered].concat();
+    let mut segment = [magic, &length, &checksum, &covered].concat();
     segment.resize(usize::try_from(SMALL).unwrap(), 0);
+    let second = directory.path().join("journal-1");
     fs::write(directory.path().join("journal-0"), segment).unwrap();
-    fs::write(directory.path().join("journal-1"), vec![0; usize::try_from(SMALL).unwrap()])
-        .unwrap();
+    // One without the other was refused, and is.
+    let refusal = refusal(directory.path());
+    assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
+    fs::write(second, vec![0; usize::try_from(SMALL).unwrap()]).unwrap();
     for number in 2..=4 {
         let store = EmbeddedStore::open_with(directory.path(), SMALL).unwrap();
         let (epoch, found) = store.lead(Epoch(0)).await.unwrap();
         assert_eq!(found.len(), 3 * (number - 1));
         store.commit(epoch, puts(&records(number as u64, 2))).await.unwrap();
     }
+    assert!(!directory.path().join("records/version").exists(), "nothing of it is left");
 }
