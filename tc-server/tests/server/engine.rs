@@ -667,9 +667,9 @@ async fn scans_are_let_through_one_at_a_time_behind_what_clients_ask() {
         begin(&engine.handle).await;
     }
     assert_eq!(*seen.lock().unwrap(), [0]);
-    for number in 1..100 {
+    for (number, scan) in scans.iter_mut().enumerate().skip(1) {
         clock.0.fetch_add(1, Ordering::Relaxed);
-        (&mut scans[number]).await;
+        scan.await;
         begin(&engine.handle).await;
         assert_eq!(*seen.lock().unwrap(), (0..=number).collect::<Vec<_>>());
     }
