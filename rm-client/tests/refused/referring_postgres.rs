@@ -1,6 +1,7 @@
 //! The same where PostgreSQL has more: schemas, partitions, inheritance, policies.
 
 use sqlx::Postgres;
+use sqlx::postgres::PgPoolOptions;
 
 use super::refusal;
 use crate::at::{Stage, TestDatabase};
@@ -78,4 +79,37 @@ async fn a_row_without_a_key_counts() {
     let (error, rows) = refusal(&stage, global).await;
     assert!(error.contains("public.chi"), "{error}");
     assert_eq!(rows[0].columns[0].current.as_deref(), Some("12"));
+}
+
+/// What the account may not see may be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_not_shown_are_not_taken_for_none() {
+    for (change, told) in [
+        ("ALTER TABLE chi ENABLE ROW LEVEL SECURITY", "row-level security hides them"),
+        ("REVOKE ALL ON chi FROM {role}", "cannot be told"),
+    ] {
+        let mut stage = Stage::<Postgres>::new(&[
+            "CREATE TABLE par (id BIGINT PRIMARY KEY)",
+            "CREATE TABLE chi (id BIGINT PRIMARY KEY, pid BIGINT REFERENCES par ON DELETE CASCADE)",
+        ])
+        .await;
+        let role = format!("refers_{}", uuid::Uuid::new_v4().simple());
+        for sql in [
+            format!("CREATE ROLE {role} LOGIN"),
+            format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+            change.replace("{role}", &role),
+        ] {
+            Postgres::raw(&stage.pool, &sql).await.unwrap();
+        }
+        let options = stage.pool.connect_options().as_ref().clone().username(&role);
+        let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
+        stage.resource = stage.handfast.at(pool).await.unwrap();
+        let global = stage.begin().await;
+        stage.branch(&global, &["INSERT INTO par VALUES (12)"]).await;
+        Postgres::raw(&stage.pool, "INSERT INTO chi VALUES (200, 12)").await.unwrap();
+        let (error, _) = refusal(&stage, global).await;
+        assert!(error.contains(told), "{error}");
+        let found = stage.value("SELECT COUNT(*) FROM chi").await;
+        assert_eq!(found.as_deref(), Some("1"));
+    }
 }
