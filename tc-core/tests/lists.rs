@@ -288,6 +288,7 @@ fn wait(coordinator: &mut Coordinator, row: RowLock) {
         mode: Mode::At,
         rows: vec![row],
         application_data: Box::default(),
+        registered_by: None,
     };
     let wait = LockWait { timeout_ms: 1_000, holding: Holding::Nothing };
     let what = What::RegisterBranch { xid, branch, wait };

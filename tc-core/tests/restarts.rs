@@ -52,9 +52,11 @@ impl World {
         self.coordinator.check_invariants().expect("they hold");
         out.effects.into_iter().find_map(|effect| match effect {
             Effect::Reply { to: of, reply } if of == to => Some(reply),
-            Effect::Reply { .. } | Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => {
-                None
-            }
+            Effect::Reply { .. }
+            | Effect::PhaseTwo(_)
+            | Effect::Vote(_)
+            | Effect::Hold { .. }
+            | Effect::NeedsOperator(_) => None,
         })
     }
 
@@ -86,6 +88,7 @@ impl World {
             mode: Mode::Tcc,
             rows: Vec::new(),
             application_data: Box::default(),
+            registered_by: None,
         };
         let wait = LockWait { timeout_ms: 0, holding: Holding::Nothing };
         let registered = self.ask(What::RegisterBranch { xid, branch, wait });

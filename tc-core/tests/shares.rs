@@ -57,9 +57,11 @@ impl World {
         self.coordinator.check_invariants().expect("they hold");
         out.effects.into_iter().find_map(|effect| match effect {
             Effect::Reply { to: of, reply } if of == to => Some(reply),
-            Effect::Reply { .. } | Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. } => {
-                None
-            }
+            Effect::Reply { .. }
+            | Effect::PhaseTwo(_)
+            | Effect::Vote(_)
+            | Effect::Hold { .. }
+            | Effect::NeedsOperator(_) => None,
         })
     }
 
@@ -104,6 +106,7 @@ impl World {
             mode: Mode::At,
             rows: rows.iter().map(row).collect(),
             application_data: Box::default(),
+            registered_by: None,
         };
         let wait = LockWait { timeout_ms: 3_600_000, holding: Holding::Nothing };
         self.ask(who, What::RegisterBranch { xid, branch, wait })

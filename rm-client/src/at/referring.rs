@@ -181,7 +181,8 @@ impl<DB: Backend> Doomed<'_, DB> {
         for (part, value) in table.key.columns.iter().zip(key) {
             parts.extend(dirty::text(self.connection, self.loaded, *part, Some(value)).await);
         }
-        DirtyRow { table: table.full_name(), key: parts.join(", "), columns: Vec::new() }
+        let (table, key) = (table.full_name(), parts.join(", "));
+        DirtyRow { table, key, ..DirtyRow::default() }
     }
 
     fn keys(&self, range: &Chunk) -> Result<DB::Arguments, AtError> {
@@ -284,5 +285,5 @@ fn shown<DB: Backend>(
         Ok(DirtyColumn { name: name.clone(), before: None, after: None, current })
     };
     let columns = columns.iter().enumerate().map(column).collect::<Result<_, sqlx::Error>>()?;
-    Ok(DirtyRow { table: loaded.table.full_name(), key, columns })
+    Ok(DirtyRow { table: loaded.table.full_name(), key, columns, ..DirtyRow::default() })
 }

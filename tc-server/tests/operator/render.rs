@@ -8,8 +8,11 @@ use handfast_server::admin::model::{
 };
 use handfast_server::cli::{Style, render_lock, render_named_lock, render_transaction};
 
-fn dirty() -> TransactionDetail {
-    let at = |second: u32| format!("2026-11-21T05:20:{second:02}.000Z");
+fn at(second: u32) -> String {
+    format!("2026-11-21T05:20:{second:02}.000Z")
+}
+
+fn dirty_branch() -> Branch {
     let column = |name: &str, before: &str, after: &str, current: Option<&str>| DirtyColumn {
         name: name.to_owned(),
         before: Some(before.to_owned()),
@@ -37,7 +40,7 @@ fn dirty() -> TransactionDetail {
         on_restore_clean: Some(RowChange::WrittenBack),
         ..row("44", Some("7"))
     };
-    let branch = Branch {
+    Branch {
         id: "641789253".to_owned(),
         resource: "sqlite:stock".to_owned(),
         mode: Mode::At,
@@ -66,7 +69,10 @@ fn dirty() -> TransactionDetail {
             }),
         }),
         resolution: None,
-    };
+    }
+}
+
+fn dirty() -> TransactionDetail {
     TransactionDetail {
         transaction: Transaction {
             xid: "127.0.0.1:7091:513339988905033729".to_owned(),
@@ -82,7 +88,7 @@ fn dirty() -> TransactionDetail {
             finished_at: None,
             branch_count: 1,
         },
-        branches: vec![branch],
+        branches: vec![dirty_branch()],
         timeline: vec![
             TimelineEntry { at: at(0), what: "begun".to_owned() },
             TimelineEntry { at: at(3), what: "decided: roll back (timeout)".to_owned() },

@@ -259,10 +259,22 @@ fn examples() -> Vec<(&'static str, Record)> {
         finished_branches: [finished].into(),
         ..global.clone()
     };
+    let mut examples = vec![
+        ("global-active", Record::Global(global)),
+        ("global-rolled-back", Record::Global(rolled_back)),
+    ];
+    examples.extend(examples_of_branches());
+    examples.push(("saga-compensating", saga_records::example()));
+    examples.push(("saga-with-children", saga_records::example_with_children()));
+    examples.extend(lease_records::examples());
+    examples
+}
+
+fn examples_of_branches() -> [(&'static str, Record); 5] {
     let row =
         |key: &str, mode| RowLock { table: "orders".into(), key: key.as_bytes().into(), mode };
     let branch = BranchRecord {
-        xid: global.xid,
+        xid: Xid(1 << 40 | 1),
         id: BranchId(7),
         sequence: 0,
         resource: "sqlite:orders".into(),
@@ -290,19 +302,13 @@ fn examples() -> Vec<(&'static str, Record)> {
     };
     let resolved =
         BranchRecord { state: BranchState::Resolved(Resolution::RestoreClean), ..refused.clone() };
-    let mut examples = vec![
-        ("global-active", Record::Global(global)),
-        ("global-rolled-back", Record::Global(rolled_back)),
+    [
         ("branch-registered", Record::Branch(branch)),
         ("branch-refused", Record::Branch(refused)),
         ("branch-of-a-process", Record::Branch(of_a_process)),
         ("branch-refused-with-all-rows", Record::Branch(with_rows)),
         ("branch-resolved-restore-clean", Record::Branch(resolved)),
-        ("saga-compensating", saga_records::example()),
-        ("saga-with-children", saga_records::example_with_children()),
-    ];
-    examples.extend(lease_records::examples());
-    examples
+    ]
 }
 
 fn example_of_a_dirty_row() -> DirtyRow {

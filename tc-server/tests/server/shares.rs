@@ -31,11 +31,12 @@ fn begin_of(application: &str) -> wire::BeginRequest {
 async fn leak(client: &mut Client) -> (Vec<String>, String) {
     let mut begun = Vec::new();
     loop {
-        match client.ask(Ask::Begin(begin_of("leaky"))).await {
-            Answer::Begin(reply) => begun.push(reply.xid),
-            Answer::Rejected(why) => return (begun, why.code),
-            other => panic!("{other:?}"),
+        let answer = client.ask(Ask::Begin(begin_of("leaky"))).await;
+        if let Answer::Rejected(why) = answer {
+            return (begun, why.code);
         }
+        let Answer::Begin(reply) = answer else { panic!("{answer:?}") };
+        begun.push(reply.xid);
     }
 }
 
