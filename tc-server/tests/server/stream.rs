@@ -230,7 +230,7 @@ async fn a_refused_branch_needs_an_operator() {
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::NeedsOperator);
 }
 
-/// Who waited behind a dirty row was told of a timeout, as long as its time was.
+/// A request that waited behind a dirty row was told of a timeout, when its time was up.
 #[tokio::test]
 async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder() {
     let server = server().await;
