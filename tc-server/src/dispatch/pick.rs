@@ -1,7 +1,8 @@
-//! Which due calls of a resource go next, and to which process.
+//! Whom a call is for, and which due calls of a resource go next, to which process.
 
 use super::call::{ProcessId, ResourceKey};
-use super::lane::{Lane, Turn};
+use super::lane::{CallKey, Lane, Turn};
+use super::pending::Addressee;
 use super::queue::{Process, Queue};
 
 /// Calls that go next.
@@ -14,9 +15,37 @@ pub(super) struct Picked {
 }
 
 impl Queue {
+    /// Whom a call is for: one of several that may be the owner after the one that failed it, and
+    /// an owner that is alone not again at once.
+    pub(super) fn addressee(&self, key: CallKey) -> Addressee {
+        let pending = self.calls.get(&key);
+        let Some((pending, (resource, owner))) = pending.and_then(|it| Some((it, it.owner()?)))
+        else {
+            return Addressee::Any;
+        };
+        let has = |id| self.has(id, resource);
+        let is_well = |id| has(id) && self.processes.get(&id).is_some_and(|it| !it.silent);
+        let mut well = self.names.owners(owner, is_well);
+        let next = match pending.failed_by {
+            None => well.next(),
+            Some(failed) => {
+                well.clone().find(|id| *id > failed).or_else(|| well.find(|id| *id != failed))
+            }
+        };
+        match next {
+            Some(owner) => Addressee::Owner(owner),
+            None if self.names.owners(owner, has).next().is_some() => Addressee::Any,
+            None => Addressee::AnyMeanwhile,
+        }
+    }
+
+    pub(super) fn has(&self, id: ProcessId, resource: &ResourceKey) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.resources.contains(resource))
+    }
+
     /// Rollbacks before commits: their rows stay locked until they are done. What is decided before
-    /// what is not. What is for its owner waits until that has room: it has most to do, and others
-    /// may have to leave it to the owner.
+    /// what is not. What is for its owner waits until that has room, for no other may be able to do
+    /// it, and holds up nothing else.
     pub(super) fn pick(&mut self, resource: &ResourceKey) -> Option<Picked> {
         let lane = self.lanes.get(resource)?;
         let (picked, next) = lane.due.keys().rev().find_map(|&turn| match turn.to {

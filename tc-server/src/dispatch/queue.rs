@@ -29,7 +29,7 @@ pub struct Queue {
     pub(super) calls: BTreeMap<CallKey, Pending>,
     pub(super) lanes: BTreeMap<ResourceKey, Lane>,
     pub(super) processes: BTreeMap<ProcessId, Process>,
-    names: ByName,
+    pub(super) names: ByName,
     /// When delayed calls become due and calls in flight count as unanswered.
     timers: BTreeSet<(Timestamp, CallKey)>,
 }
@@ -38,7 +38,7 @@ pub struct Queue {
 pub(super) struct Process {
     /// What owners of calls are found by.
     name: Option<Arc<str>>,
-    resources: BTreeSet<ResourceKey>,
+    pub(super) resources: BTreeSet<ResourceKey>,
     pub(super) in_flight: BTreeSet<CallKey>,
     /// It left a call unanswered and has answered none since: others are preferred.
     pub(super) silent: bool,
@@ -411,34 +411,6 @@ impl Queue {
         let Some(pending) = self.calls.get_mut(&key) else { return };
         pending.place = Place::Due { to };
         self.lanes.entry(pending.call.resource.clone()).or_default().add_due(key, pending);
-    }
-
-    /// Whom a call is for: one of several that may be the owner after the one that failed it, and
-    /// an owner that is alone not again at once.
-    fn addressee(&self, key: CallKey) -> Addressee {
-        let pending = self.calls.get(&key);
-        let Some((pending, (resource, owner))) = pending.and_then(|it| Some((it, it.owner()?)))
-        else {
-            return Addressee::Any;
-        };
-        let has = |id| self.has(id, resource);
-        let is_well = |id| has(id) && self.processes.get(&id).is_some_and(|it| !it.silent);
-        let mut well = self.names.owners(owner, is_well);
-        let next = match pending.failed_by {
-            None => well.next(),
-            Some(failed) => {
-                well.clone().find(|id| *id > failed).or_else(|| well.find(|id| *id != failed))
-            }
-        };
-        match next {
-            Some(owner) => Addressee::Owner(owner),
-            None if self.names.owners(owner, has).next().is_some() => Addressee::Any,
-            None => Addressee::AnyMeanwhile,
-        }
-    }
-
-    fn has(&self, id: ProcessId, resource: &ResourceKey) -> bool {
-        self.processes.get(&id).is_some_and(|process| process.resources.contains(resource))
     }
 
     fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
