@@ -454,7 +454,8 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// What [`Rejection::LimitReached`] and [`Rejection::ShareReached`] name where there is no room for another one who waits.
+    /// What [`Rejection::LimitReached`] and [`Rejection::ShareReached`] name where there is no room
+    /// for another one who waits.
     pub const WAITING_REQUESTS: &'static str = "waiting requests";
 
     /// The stable name of the refusal, as listed in `docs/errors.md`.

@@ -1,5 +1,5 @@
-//! Which clients are there. A process has gone when its last connection has; the engine is told, and
-//! lets it come back for a while.
+//! Which clients are there. A process has gone when its last connection has; the engine is told,
+//! and lets it come back for a while.
 //!
 //! Each front end has a table of its own: they name their clients in different ways.
 
