@@ -27,6 +27,7 @@ on_every_database!(
     rows_that_came_and_went_are_listed_as_they_are,
     rows_are_judged_when_the_answer_comes,
     a_foreign_row_in_the_way_of_a_clean_one_is_told_again,
+    a_row_that_others_refer_to_is_left_with_all_its_changes,
     many_rows_are_counted_and_the_dirty_ones_come_first,
     a_row_that_waits_for_an_operator_is_refused_with_its_holder,
 );
@@ -187,6 +188,33 @@ async fn a_foreign_row_in_the_way_of_a_clean_one_is_told_again<DB: TestDatabase>
     let refused = stage.refusal(&refused.xid).await;
     stage.end(&refused, Resolution::RestoreClean).await;
     assert_eq!(stage.dump("person", COLUMNS).await[1], row("101", "Ann", "30"));
+}
+
+/// That another refers to it is seen at its INSERT, when its UPDATE is undone already.
+async fn a_row_that_others_refer_to_is_left_with_all_its_changes<DB: TestDatabase>() {
+    let pet = "CREATE TABLE pet (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT, \
+        FOREIGN KEY (owner) REFERENCES person (id) ON DELETE CASCADE)";
+    let stage = Stage::<DB>::new(&[PERSON[0], PERSON[1], pet]).await;
+    let global = stage.begin().await;
+    let statements = [
+        "INSERT INTO person VALUES (102, 'Tom', 5)",
+        "UPDATE person SET age = 1 WHERE id = 100",
+        "UPDATE person SET age = 6 WHERE id = 102",
+    ];
+    stage.branch(&global, &statements).await;
+    raw(&stage, "INSERT INTO pet VALUES (1, 102)").await;
+    let refused = stage.refused(global).await;
+    let shown = refused.shown();
+    let of = |key: &str| shown.iter().find(|row| row.0 == key).unwrap();
+    assert_eq!(of("102").1, RowStanding::Dirty, "{shown:?}");
+    assert_eq!(of("102").2, RowChange::Left, "{shown:?}");
+    assert_eq!((of("100").1, refused.rows.dirty), (RowStanding::Clean, 1), "{shown:?}");
+    stage.end(&refused, Resolution::RestoreClean).await;
+    let found = stage.dump("person", COLUMNS).await;
+    let [jack, ann, eve] =
+        [row("100", "Jack", "20"), row("101", "Ann", "30"), row("103", "Eve", "40")];
+    assert_eq!(found, [jack, ann, row("102", "Tom", "6"), eve]);
+    assert_eq!(stage.value("SELECT owner FROM pet").await.as_deref(), Some("102"));
 }
 
 async fn many_rows_are_counted_and_the_dirty_ones_come_first<DB: TestDatabase>() {

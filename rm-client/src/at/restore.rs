@@ -102,6 +102,16 @@ pub(crate) enum Way {
     Clean(HashSet<RowName>),
 }
 
+impl Way {
+    /// How many rows are left as they are.
+    pub(crate) fn left(&self) -> usize {
+        match self {
+            Self::Clean(left) => left.len(),
+            Self::Whole | Self::Force => 0,
+        }
+    }
+}
+
 /// A row of a branch, whichever items it is in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowName {

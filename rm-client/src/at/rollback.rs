@@ -96,7 +96,7 @@ async fn on_connection<DB: AtDatabase>(
 
 async fn send_all<DB: Backend>(
     connection: &mut DB::Connection,
-    texts: &'static [&'static str],
+    texts: &[&str],
 ) -> Result<(), sqlx::Error> {
     for text in texts {
         DB::steps(connection, Captured::plain((*text).to_owned())).await?;
@@ -210,6 +210,43 @@ async fn restore<DB: AtDatabase>(
         Resolution::ForceBefore => Way::Force,
         Resolution::None | Resolution::AcceptCurrent => Way::Whole,
     };
+    if matches!(way, Way::Clean(_)) {
+        return restore_clean::<DB>(connection, shared, branch, &log, way).await;
+    }
+    put_back::<DB>(connection, shared, &log, &mut way).await
+}
+
+/// Puts the clean rows back. That rows of others refer to a row is seen only on the way to its
+/// INSERT, when later changes of it are undone already: it is begun again then, with that row among
+/// those that are left. Each round leaves more, so that it ends.
+async fn restore_clean<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Arc<Shared<DB>>,
+    branch: &PhaseTwoBranch,
+    log: &UndoLog,
+    mut way: Way,
+) -> Result<(), Obstacle> {
+    loop {
+        let known = way.left();
+        send_all::<DB>(connection, &["SAVEPOINT hf_clean"]).await?;
+        put_back::<DB>(connection, shared, log, &mut way).await?;
+        let (xid, id, left) = (branch.xid.as_str(), branch.branch_id, way.left());
+        if left == known {
+            tracing::info!(xid, branch = id, left, "clean rows put back, dirty ones left");
+            return Ok(());
+        }
+        let again = ["ROLLBACK TO SAVEPOINT hf_clean", "RELEASE SAVEPOINT hf_clean"];
+        send_all::<DB>(connection, &again).await?;
+    }
+}
+
+/// Goes back over all items.
+async fn put_back<DB: AtDatabase>(
+    connection: &mut DB::Connection,
+    shared: &Arc<Shared<DB>>,
+    log: &UndoLog,
+    way: &mut Way,
+) -> Result<(), Obstacle> {
     let mut tables = HashMap::new();
     // The newest change first: each item finds the rows as it left them.
     for item in log.items.iter().rev() {
@@ -228,11 +265,7 @@ async fn restore<DB: AtDatabase>(
         };
         let columns = item.columns_in(loaded)?;
         let restore = Restore::<DB> { connection: &mut *connection, loaded, item, columns };
-        restore.carry_out(&mut way).await?;
-    }
-    if let Way::Clean(left) = way {
-        let (xid, id, left) = (branch.xid.as_str(), branch.branch_id, left.len());
-        tracing::info!(xid, branch = id, left, "clean rows put back, dirty ones left");
+        restore.carry_out(way).await?;
     }
     Ok(())
 }

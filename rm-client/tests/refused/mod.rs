@@ -21,7 +21,7 @@ async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, global: Global) -> (String
     let view = stage.tc.engine().view(move |coordinator| coordinator.global(xid)).await.unwrap();
     let branch = view.unwrap().branches.remove(0);
     let BranchState::Refused(error, rows) = branch.state else { unreachable!("{branch:?}") };
-    (error.to_string(), rows.to_vec())
+    (error.to_string(), rows.listed.to_vec())
 }
 
 /// Has the rollback tried again, and waits for its end.
