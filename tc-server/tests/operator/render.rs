@@ -8,8 +8,7 @@ use handfast_server::admin::model::{
 };
 use handfast_server::cli::{Style, render_lock, render_named_lock, render_transaction};
 
-fn dirty() -> TransactionDetail {
-    let at = |second: u32| format!("2026-11-21T05:20:{second:02}.000Z");
+fn refusal() -> Refusal {
     let column = |name: &str, before: &str, after: &str, current: Option<&str>| DirtyColumn {
         name: name.to_owned(),
         before: Some(before.to_owned()),
@@ -37,6 +36,22 @@ fn dirty() -> TransactionDetail {
         on_restore_clean: Some(RowChange::WrittenBack),
         ..row("44", Some("7"))
     };
+    Refusal {
+        error: "dirty write".to_owned(),
+        rows: vec![row("42", Some("3")), row("43", None), clean],
+        rows_total: 70,
+        rows_dirty: 2,
+        events: Some(HeldEvents {
+            held: 2,
+            on_restore_clean: EventFate::Dropped,
+            on_accept_current: EventFate::Released,
+            on_force_before: EventFate::Dropped,
+        }),
+    }
+}
+
+fn dirty() -> TransactionDetail {
+    let at = |second: u32| format!("2026-11-21T05:20:{second:02}.000Z");
     let branch = Branch {
         id: "641789253".to_owned(),
         resource: "sqlite:stock".to_owned(),
@@ -52,18 +67,7 @@ fn dirty() -> TransactionDetail {
         finished_at: None,
         attempts: 1,
         last_failure: Some(Failure { at: at(4), error: "dirty write".to_owned() }),
-        refusal: Some(Refusal {
-            error: "dirty write".to_owned(),
-            rows: vec![row("42", Some("3")), row("43", None), clean],
-            rows_total: 70,
-            rows_dirty: 2,
-            events: Some(HeldEvents {
-                held: 2,
-                on_restore_clean: EventFate::Dropped,
-                on_accept_current: EventFate::Released,
-                on_force_before: EventFate::Dropped,
-            }),
-        }),
+        refusal: Some(refusal()),
         resolution: None,
     };
     TransactionDetail {

@@ -279,12 +279,10 @@ fn examples() -> Vec<(&'static str, Record)> {
         last_failure: Some((Timestamp(1_800), "no database".into())),
         ..branch.clone()
     };
-    let with_rows = BranchRecord {
-        state: BranchState::Refused("dirty write".into(), example_of_all_rows().into()),
-        ..refused.clone()
-    };
-    let resolved =
-        BranchRecord { state: BranchState::Resolved(Resolution::RestoreClean), ..refused.clone() };
+    let in_state = |state| BranchRecord { state, ..refused.clone() };
+    let all_rows = Arc::new(example_of_all_rows());
+    let with_rows = in_state(BranchState::Refused("dirty write".into(), all_rows));
+    let resolved = in_state(BranchState::Resolved(Resolution::RestoreClean));
     let mut examples = vec![
         ("global-active", Record::Global(global)),
         ("global-rolled-back", Record::Global(rolled_back)),
