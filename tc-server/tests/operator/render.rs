@@ -12,7 +12,7 @@ fn at(second: u32) -> String {
     format!("2026-11-21T05:20:{second:02}.000Z")
 }
 
-fn dirty_branch() -> Branch {
+fn refusal() -> Refusal {
     let column = |name: &str, before: &str, after: &str, current: Option<&str>| DirtyColumn {
         name: name.to_owned(),
         before: Some(before.to_owned()),
@@ -40,6 +40,21 @@ fn dirty_branch() -> Branch {
         on_restore_clean: Some(RowChange::WrittenBack),
         ..row("44", Some("7"))
     };
+    Refusal {
+        error: "dirty write".to_owned(),
+        rows: vec![row("42", Some("3")), row("43", None), clean],
+        rows_total: 70,
+        rows_dirty: 2,
+        events: Some(HeldEvents {
+            held: 2,
+            on_restore_clean: EventFate::Dropped,
+            on_accept_current: EventFate::Released,
+            on_force_before: EventFate::Dropped,
+        }),
+    }
+}
+
+fn dirty_branch() -> Branch {
     Branch {
         id: "641789253".to_owned(),
         resource: "sqlite:stock".to_owned(),
@@ -56,18 +71,7 @@ fn dirty_branch() -> Branch {
         finished_at: None,
         attempts: 1,
         last_failure: Some(Failure { at: at(4), error: "dirty write".to_owned() }),
-        refusal: Some(Refusal {
-            error: "dirty write".to_owned(),
-            rows: vec![row("42", Some("3")), row("43", None), clean],
-            rows_total: 70,
-            rows_dirty: 2,
-            events: Some(HeldEvents {
-                held: 2,
-                on_restore_clean: EventFate::Dropped,
-                on_accept_current: EventFate::Released,
-                on_force_before: EventFate::Dropped,
-            }),
-        }),
+        refusal: Some(refusal()),
         resolution: None,
     }
 }
