@@ -50,9 +50,9 @@ pub(in crate::store) fn note(path: &Path, call: impl FnOnce() -> Call) {
     let account = accounts.iter_mut().find(|(directory, _)| path.starts_with(directory));
     let Some((directory, entries)) = account else { return };
     let within = |path: &Path| path.strip_prefix(&*directory).map(Path::to_owned);
-    let call = match call() {
-        Call::Rename(to) => Call::Rename(within(&to).expect("nothing leaves the directory")),
-        other => other,
-    };
+    let mut call = call();
+    if let Call::Rename(to) = &mut call {
+        *to = within(to).expect("nothing leaves the directory");
+    }
     entries.push(Entry { path: within(path).expect("it is in there"), call });
 }
