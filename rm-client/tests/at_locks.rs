@@ -278,7 +278,7 @@ async fn a_read_only_branch_registers_nothing<DB: TestDatabase>() {
 async fn the_closure_may_fail<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let global = stage.begin().await;
-    let work = stage.resource.transaction(|local| {
+    let work = stage.resource.try_transaction(|local| {
         Box::pin(async {
             DB::run(local, "UPDATE account SET amount = 1 WHERE id = 1").await?;
             Err::<(), _>(anyhow::anyhow!("out of stock"))
