@@ -123,10 +123,11 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// Another place where the coordinator may be. One coordinator is active at a time; which of its
-    /// places serves is found out: they are dialled one after another, each a moment after the one
-    /// before if that is silent, at all the addresses that their names have, and the first that
-    /// greets is used. A coordinator that owes answers and gives no sign of life is left within 3 s.
+    /// Another place where the coordinator may be. One coordinator is active at a time; which of
+    /// its places serves is found out: they are dialled one after another, each a moment after
+    /// the one before if that is silent, at all the addresses that their names have, and the first
+    /// that greets is used. A coordinator that owes answers and gives no sign of life is left
+    /// within 3 s.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoints.push(endpoint.into());
         self

@@ -1,7 +1,8 @@
 //! What can go wrong between an application and the coordinator.
 //!
-//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`, which ends
-//! its text. What a transaction as a whole came to is [`TransactionError`](crate::TransactionError).
+//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`, which
+//! ends its text. What a transaction as a whole came to is
+//! [`TransactionError`](crate::TransactionError).
 
 use std::fmt;
 use std::sync::Arc;
