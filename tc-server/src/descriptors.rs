@@ -12,8 +12,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::config::Config;
 
 /// Set aside for what is no connection: 64 for standard streams, listening sockets, the runtime,
-/// logs and files that are read again, and 128 for the store, whose first start on a directory of an
-/// earlier version reads the many files of that version's engine.
+/// logs and files that are read again, and 128 for the store, whose first start on a directory of
+/// an earlier version reads the many files of that version's engine.
 pub(crate) const RESERVE: usize = 192;
 
 /// What a port keeps of its places, however many the others ask for: operators must get in.

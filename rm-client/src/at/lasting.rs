@@ -1,10 +1,10 @@
 //! Which errors of a database no repetition cures, so that a rollback that meets one asks a person
 //! instead of trying for ever. One table a database, of codes alone.
 //!
-//! Lasting is what lies in the statement, its values, the table or its permissions: all of it is the
-//! same the next time. Passing is what lies in the moment: other transactions, connections, space,
-//! limits, servers that stop or only read. What no table names counts as passing, for a person asked
-//! in vain is worse than another attempt that everybody can see.
+//! Lasting is what lies in the statement, its values, the table or its permissions: all of it is
+//! the same the next time. Passing is what lies in the moment: other transactions, connections,
+//! space, limits, servers that stop or only read. What no table names counts as passing, for a
+//! person asked in vain is worse than another attempt that everybody can see.
 
 use sqlx::error::DatabaseError;
 
@@ -88,8 +88,8 @@ fn sqlite(code: i32) -> Meaning {
     match (code & 0xff, code) {
         // To be tried again, and a snapshot that is too old.
         (1, 513 | 769) => Meaning::Passing,
-        // SQL, too large, constraints with STRICT types and RAISE, datatype mismatch, range. Nothing
-        // can have changed the schema since the writer lock was taken.
+        // SQL, too large, constraints with STRICT types and RAISE, datatype mismatch, range.
+        // Nothing can have changed the schema since the writer lock was taken.
         (1 | 18 | 19 | 20 | 25, _) => Meaning::Lasting,
         _ => Meaning::Passing,
     }

@@ -1,6 +1,6 @@
-//! Looks, before the undo of an INSERT deletes its rows, for rows that refer to them along a foreign
-//! key with CASCADE, SET NULL or SET DEFAULT. The DELETE would take those along without a word, and
-//! they are of others: what the same global has written later was undone before.
+//! Looks, before the undo of an INSERT deletes its rows, for rows that refer to them along a
+//! foreign key with CASCADE, SET NULL or SET DEFAULT. The DELETE would take those along without a
+//! word, and they are of others: what the same global has written later was undone before.
 //!
 //! The rows about to go are locked by then, which is where each database looks when a row that
 //! refers to them is written. So one is seen here, or it waits and then finds nothing to refer to.
@@ -212,8 +212,8 @@ impl<DB: Backend> Doomed<'_, DB> {
 /// Some of the rows, by their indexes.
 type Chunk = std::ops::Range<usize>;
 
-/// The rows of these keys, in order. Where the database shows a key in another way than the undo log
-/// does, none of the rows asked about may go.
+/// The rows of these keys, in order. Where the database shows a key in another way than the undo
+/// log does, none of the rows asked about may go.
 fn kept(named: &HashMap<String, usize>, keys: &[Vec<Value>], range: &Chunk) -> Vec<usize> {
     let rows = keys.iter().map(|key| named.get(&name(key.iter())).copied());
     match rows.collect::<Option<BTreeSet<usize>>>() {

@@ -176,8 +176,8 @@ async fn undo<DB: AtDatabase>(
     // HELD-UNDO: without the undo row of its branch an event would count as committed.
     match (committed.events, branch.resolution()) {
         (Events::None, _) => {}
-        // Its rows stay, so it tells the truth. Not left to the missing undo row: a call from before
-        // the operator's answer may still put a guard row there.
+        // Its rows stay, so it tells the truth. Not left to the missing undo row: a call from
+        // before the operator's answer may still put a guard row there.
         (Events::Held, Resolution::AcceptCurrent) => {
             outbox::release_held::<DB>(local, xid, id).await?;
         }

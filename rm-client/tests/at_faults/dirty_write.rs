@@ -1,6 +1,6 @@
 //! Another hand writes a row that a global has changed; the global is then rolled back. An operator
-//! sees every row before, after and now, and ends it in one of three ways, also when the process that
-//! carries the answer out is killed.
+//! sees every row before, after and now, and ends it in one of three ways, also when the process
+//! that carries the answer out is killed.
 
 use handfast::{TransactionError, Xid};
 use handfast_server::admin::model::{BranchState, RowStanding, Status, TransactionDetail};

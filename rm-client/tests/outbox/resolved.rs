@@ -11,8 +11,8 @@ on_every_database!(
     accepting_the_rows_sends_the_event,
 );
 
-/// One dirty row, one clean one, and an event; after the answer the accounts hold so many cents, and
-/// these events have left.
+/// One dirty row, one clean one, and an event; after the answer the accounts hold so many cents,
+/// and these events have left.
 async fn ends_as<DB: TestDatabase>(resolution: Resolution, cents: [&str; 2], sent: &[&str]) {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());

@@ -162,8 +162,8 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
     env::var(variable).map_or(otherwise, |text| text.parse().expect("it is a number"))
 }
 
-/// Has the power cut often, each run going on from what one of the cuts before it has left. After so
-/// many runs a directory is begun anew.
+/// Has the power cut often, each run going on from what one of the cuts before it has left. After
+/// so many runs a directory is begun anew.
 fn cut_often(runs_of_a_directory: u64, begin: impl Fn() -> (Image, Records)) {
     let seed = asked("HANDFAST_POWER_CUT_SEED", 1);
     let runs = asked("HANDFAST_POWER_CUTS", CUTS).div_ceil(CUTS_OF_A_RUN);

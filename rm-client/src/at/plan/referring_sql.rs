@@ -81,9 +81,9 @@ pub(crate) fn referring_rows(
     )
 }
 
-/// MySQL: locks the rows where InnoDB looks for them when a row that refers to them is written. That
-/// is an entry of the index `checked_by`, which a lock on the row itself does not cover. `None`: the
-/// row itself is where it looks.
+/// MySQL: locks the rows where InnoDB looks for them when a row that refers to them is written.
+/// That is an entry of the index `checked_by`, which a lock on the row itself does not cover.
+/// `None`: the row itself is where it looks.
 pub(crate) fn lock_where_checked(
     dialect: Dialect,
     table: &Table,
