@@ -61,8 +61,7 @@ async fn a_deadlock_is_refused_with_its_cycle<DB: TestDatabase>() {
 async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let other = Bank::<DB>::new(&scene.handfast).await;
-    let here = scene.resource().await;
-    let there = scene.handfast.at(other.pool.clone()).await.unwrap();
+    let (here, there) = (patient(&scene, &scene.bank).await, patient(&scene, &other).await);
     all_cross(&scene, |turned| match turned {
         Turned::No => [(here.clone(), GIVE), (there.clone(), TAKE)],
         Turned::Yes => [(there.clone(), TAKE), (here.clone(), GIVE)],
@@ -76,7 +75,7 @@ async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
 
 async fn sixteen_clients_cross_in_two_branches_of_one_database<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let resource = scene.resource().await;
+    let resource = patient(&scene, &scene.bank).await;
     all_cross(&scene, |turned| match turned {
         Turned::No => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
         Turned::Yes => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
@@ -89,8 +88,7 @@ async fn sixteen_clients_cross_in_two_branches_of_one_database<DB: TestDatabase>
 /// one round, and a wait for locks that outlasts all of them.
 async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
-    let resource = scene.handfast.at(scene.bank.pool.clone());
-    let resource = resource.lock_timeout(PATIENCE).await.unwrap();
+    let resource = patient(&scene, &scene.bank).await;
     let clients = (0..CLIENTS).map(|client| {
         let statements = match Turned::of(client) {
             Turned::No => [GIVE, TAKE],
@@ -101,6 +99,11 @@ async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     });
     Box::pin(join_all(clients.collect::<Vec<_>>())).await;
     assert_crossed(&scene, 1).await;
+}
+
+/// A resource whose waits for locks outlast the whole crowd, so that only deadlocks are refused.
+async fn patient<DB: TestDatabase>(scene: &Scene<DB>, bank: &Bank<DB>) -> AtResource<DB> {
+    scene.handfast.at(bank.pool.clone()).lock_timeout(PATIENCE).await.unwrap()
 }
 
 async fn assert_crossed<DB: TestDatabase>(scene: &Scene<DB>, rounds: i64) {
