@@ -1,4 +1,4 @@
-//! Clients that have gone: what they have begun and nobody has taken part in ends after a grace.
+//! Clients that have gone: what they have begun and no branch has joined ends after a grace.
 //!
 //! A global without a branch is known to its launcher alone, so that nothing happens to it any more
 //! when that has gone, and it would keep its place until its time limit. It is forgotten, as by a

@@ -1,8 +1,8 @@
 //! Lists for operators: globals and locks that pass a filter, page by page.
 //!
 //! A call looks at no more than it is told to, whatever passes and however much there is to an
-//! entry: whoever lists what is rare asks again where the last call stopped, and lets others ask in
-//! between (BOUNDED).
+//! entry: a caller that lists what is rare asks again where the last call stopped, and lets others
+//! ask in between (BOUNDED).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

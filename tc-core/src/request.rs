@@ -112,8 +112,8 @@ pub enum What {
     },
     /// Lets time pass: expires globals and waiters, prunes the history.
     Tick,
-    /// No connection of the client is left. Unless it comes back, what it has begun and nobody has
-    /// taken part in ends after a grace.
+    /// No connection of the client is left. Unless it comes back, what it has begun and no
+    /// branch has joined ends after a grace.
     ClientGone {
         /// The client.
         client: ClientId,

@@ -1,7 +1,7 @@
 //! What a restart leaves of the times that were to run out (GRACE).
 //!
 //! Records hold moments of the wall clock, and between two processes that may have jumped either
-//! way, or nobody may have led for hours. So what has begun before a start ends neither sooner
+//! way, or no process may have led for hours. So what has begun before a start ends neither sooner
 //! than a grace after it, or its whole length if that is less, nor later than its whole length
 //! after it. Nothing of this is stored: the next start reckons anew from the same records.
 

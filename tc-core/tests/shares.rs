@@ -1,5 +1,5 @@
 //! One client against all: of what is bounded each connection and each application has a share, and
-//! what a client has begun that nobody has taken part in goes when it has gone.
+//! what a client has begun that no branch has joined goes when it has gone.
 
 #[expect(dead_code, reason = "only restarts are compared")]
 mod support;
@@ -258,7 +258,7 @@ fn share_of(refused: Option<Reply>) -> ShareOf {
     }
 }
 
-/// A million begins that nobody will ever end kept their places for a day.
+/// A million begins that are never ended kept their places for a day.
 #[test]
 fn what_a_client_that_has_gone_has_begun_ends_after_a_grace() {
     let mut world = World::new();

@@ -66,7 +66,7 @@ pub struct Settings {
     pub undo_logs: UndoLogs,
 }
 
-/// When undo logs that nobody has deleted are.
+/// When undo logs that no client has deleted are.
 #[derive(Clone, Debug)]
 pub struct UndoLogs {
     /// How old they are then, in days.

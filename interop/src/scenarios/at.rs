@@ -81,7 +81,7 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
 
 /// Left by a process that was killed before it deleted it: another one does, when it is old.
 pub(super) fn old_undo_logs(stage: &Stage) -> Result<()> {
-    // Nobody has the database as a resource before it is used.
+    // No process has the database as a resource before it is used.
     commit(stage)?;
     let branch = stage.new_id();
     for (xid, day) in [("old", "2020-01-01"), ("new", "2999-01-01")] {

@@ -40,7 +40,7 @@ impl<DB: TestDatabase> Stage<DB> {
     /// Rolls a global of one branch back, and finds the branch refused.
     pub(crate) async fn refused(&self, global: Global) -> Refused {
         let xid = global.xid().clone();
-        // That a person is needed is an error to whoever rolls back; here it is expected.
+        // That a person is needed is an error to the caller of a rollback; here it is expected.
         let _ = global.rollback("test").await;
         self.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
         self.refusal(&xid).await

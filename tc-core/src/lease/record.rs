@@ -78,7 +78,7 @@ pub struct LeaseRecord {
     pub fence: FencingToken,
     /// What the client calls itself.
     pub label: Arc<str>,
-    /// Of which application it is; empty where nobody noted it.
+    /// Of which application it is; empty where it was not noted.
     pub application: Arc<str>,
     /// When it was granted.
     pub granted_at: Timestamp,

@@ -48,8 +48,8 @@ pub struct SeataConfig {
     /// by a process that has lost the coordinator, stays prepared. Too long: the end of a global
     /// with a branch that never was takes as long.
     pub xa_unknown_wait_ms: u64,
-    /// How old undo logs are, in days, when clients are asked to delete those that nobody has. Too
-    /// few: what a person would look at is gone. Too many: the tables grow.
+    /// How old undo logs are, in days, when clients are asked to delete those that are left.
+    /// Too few: what a person would look at is gone. Too many: the tables grow.
     pub undo_log_save_days: u16,
     /// How long after its start the coordinator asks for that for the first time, in milliseconds.
     /// Too short: no client is there yet. Too long: it never comes to it between two restarts.

@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Whom a due call is for; a call in another place is for nobody in particular.
+    /// Whom a due call is for; a call in another place is for no process in particular.
     pub(super) fn addressee(self) -> Addressee {
         match self {
             Self::Due { to } => to,

@@ -50,7 +50,7 @@ pub(super) struct Unknown {
 struct Denied {
     /// Who has said so since the time was up, of those that may have registered it.
     by: BTreeSet<Arc<str>>,
-    /// Since when nobody is there that may have.
+    /// Since when no process is there that may have.
     away_since: Option<Timestamp>,
     last: Timestamp,
 }

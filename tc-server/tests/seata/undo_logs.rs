@@ -1,4 +1,4 @@
-//! The deletion of undo logs that nobody has deleted.
+//! The deletion of undo logs that no client has deleted.
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// Why phase two is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
-    /// In the words of whoever refused.
+    /// In the words of the process that refused.
     pub error: String,
     /// The rows that the branch has written, the dirty ones first; not all of them where there are
     /// many. Empty where the branch has no row images.
