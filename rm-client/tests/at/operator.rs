@@ -19,10 +19,12 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Each listed row: key, standing, and what `restore_clean` and `force_before` would do to it.
+    /// Each listed row of the branch: key, standing, and what `restore_clean` and `force_before`
+    /// would do to it. Rows of others that are named have nothing done to them.
     pub(crate) fn shown(&self) -> Vec<(&str, RowStanding, RowChange, RowChange)> {
         let row = |row: &DirtyRow| (row.standing, row.on_restore_clean, row.on_force_before);
-        let listed = self.rows.listed.iter().map(|it| (it.key.as_str(), row(it)));
+        let of_branch = self.rows.listed.iter().filter(|row| row.on_restore_clean.is_some());
+        let listed = of_branch.map(|it| (it.key.as_str(), row(it)));
         let known = listed
             .map(|(key, (standing, clean, force))| (key, standing, clean.unwrap(), force.unwrap()));
         known.collect()

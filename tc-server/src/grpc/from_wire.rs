@@ -181,16 +181,19 @@ impl Bounds {
         })
     }
 
-    /// The counts are of all rows, whatever is cut off; one that does not count lists them all.
+    /// The counts are of all rows of the branch, whatever is cut off, and without rows of others
+    /// that are listed beside them. A client that does not count lists its dirty rows alone.
     fn refused_rows(&self, refused: wire::Refused) -> RefusedRows {
-        let is_dirty = |row: &&wire::DirtyRow| row.standing() == wire::RowStanding::Dirty;
-        let dirty = refused.rows.iter().filter(is_dirty).count() as u64;
-        let total = refused.rows.len() as u64;
+        let listed = refused.rows.len() as u64;
+        let (total, dirty) = match refused.rows_total {
+            0 => (listed, listed),
+            total => (total, refused.rows_dirty),
+        };
         let kept = refused.rows.into_iter().take(self.dirty_rows_max);
         RefusedRows {
             listed: kept.map(|row| self.dirty_row(row)).collect(),
-            total: refused.rows_total.max(total),
-            dirty: refused.rows_dirty.max(dirty),
+            total,
+            dirty,
             held_events: refused.held_events,
         }
     }

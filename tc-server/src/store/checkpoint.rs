@@ -1,25 +1,18 @@
 //! Carries a sealed segment of the journal over into the records, on a thread of its own.
 //!
 //! One at a time: there are two segments, and the other one is being written. It reads the segment
-//! as a start after a crash does.
+//! as a start after a crash does. It opens no file: the store has its files open from its start on.
 
 use std::io;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use super::disk::DiskFile;
 use super::journal::{Sealed, frames_of};
 use super::records::Records;
 use crate::crash_point::crash_point;
-use crate::descriptors;
 
 /// Bytes of a segment read at a time.
 const READ_AT_A_TIME: usize = 256 << 10;
-
-/// How often a segment is tried that lacks nothing but a file descriptor, and the pause in between:
-/// a minute, for which batches go on in the other segment and then wait (BOUNDED).
-const ATTEMPTS_MAX: u32 = 600;
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The checkpoint that is under way, if one is.
 #[derive(Debug, Default)]
@@ -32,8 +25,8 @@ impl Checkpoint {
     /// succeed.
     pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
         let records = records.clone();
-        let work = move || carry_over_patiently(&records, &sealed);
-        self.thread = Some(thread::Builder::new().name("checkpoint".to_owned()).spawn(work)?);
+        let carry_over = move || carry_over(&records, &sealed);
+        self.thread = Some(thread::Builder::new().name("checkpoint".to_owned()).spawn(carry_over)?);
         Ok(())
     }
 
@@ -49,23 +42,6 @@ impl Checkpoint {
         let is_over = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if is_over { self.finish() } else { Ok(()) }
     }
-}
-
-/// A process without file descriptors says nothing about the disk, and gets some back when
-/// connections end. What is taken over twice changes nothing.
-fn carry_over_patiently(records: &Records, sealed: &Sealed) -> io::Result<()> {
-    for attempt in 1..ATTEMPTS_MAX {
-        match carry_over(records, sealed) {
-            Err(error) if descriptors::are_exhausted(&error) => {
-                if attempt == 1 {
-                    tracing::warn!(%error, "the journal cannot be carried over yet: trying again");
-                }
-                thread::sleep(PAUSE);
-            }
-            done => return done,
-        }
-    }
-    carry_over(records, sealed)
 }
 
 fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {

@@ -24,7 +24,8 @@ async fn a_full_disk_stops_the_process_and_loses_nothing_acknowledged() {
     coordinator.signal("-TERM");
     assert_eq!(coordinator.wait().0, Some(0));
 
-    let coordinator = Coordinator::start_on_small_disk(&arguments, 200);
+    // Of 512 bytes: above the size of the records' file, and far below that of the journal's.
+    let coordinator = Coordinator::start_on_small_disk(&arguments, 2_400);
     let mut application = Application::connect(coordinator.grpc).await;
     let mut acknowledged = Vec::new();
     let refusal = loop {
