@@ -15,7 +15,7 @@ pub struct SeataConfig {
     /// Whether there is such a port.
     pub enabled: bool,
     /// Where it listens. Port 0 takes a free one. The protocol knows neither encryption nor tokens:
-    /// whoever reaches the port can begin and end transactions.
+    /// every program that reaches the port can begin and end transactions.
     pub listen: SocketAddr,
     /// Connections at a time; a further one is closed at once. Too few: clients cannot connect. Too
     /// many: as many as there are file descriptors for are let in.
@@ -38,9 +38,9 @@ pub struct SeataConfig {
     /// milliseconds. Too short: clients poll. Too long: they hold rows of their databases
     /// meanwhile.
     pub lock_wait_ms: u64,
-    /// How long the answer to a decision waits for phase two, in milliseconds. Too short: whoever
-    /// goes on after a commit may find branches of TCC and XA uncommitted. At 30000 and more:
-    /// clients do not wait for the answer.
+    /// How long the answer to a decision waits for phase two, in milliseconds. Too short: a
+    /// client that goes on after a commit may find branches of TCC and XA uncommitted. At 30000 and
+    /// more: clients do not wait for the answer.
     pub phase_two_wait_ms: u64,
     /// How long, at least, an XA branch that no database knows is asked for again, past its
     /// global's deadline and past the coordinator's start, and how long a process that registered
