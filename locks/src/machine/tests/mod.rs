@@ -4,7 +4,7 @@
 //! clients are paused for longer than a lease, and die; locks are freed behind their holders'
 //! backs. After each step the judge counts who believes to hold each lock: he goes by the fences
 //! and by what a guard would say, never by the machines' state. Then the faults stop, and all must
-//! come to an end. That he sees what he should is shown by the patches `locks-*` in `mutations/`.
+//! come to an end. That he sees what he should is shown by the mutations `locks-*`.
 
 mod patience;
 mod plan;

@@ -1,0 +1,120 @@
+//! `cargo xtask`: sets up test services, runs the tests, and checks what CI checks.
+//!
+//! It starts other programs and reads the source tree; it knows nothing of the crates it tests.
+
+mod ci;
+mod crash;
+mod differential;
+mod fuzz;
+mod install;
+mod interop;
+mod interrupt;
+mod libclang;
+mod mutations;
+mod optimize;
+mod pauses;
+mod program;
+mod say;
+mod services;
+mod sim;
+mod test;
+mod test_programs;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::interrupt::Interrupts;
+use crate::say::say;
+
+/// Set-up of test services, test run, CI and tidy checks.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Task {
+    /// Install the test servers that are missing, start private ones, run every test.
+    Test {
+        /// Passed on to `cargo test`; `-p NAME` narrows the run to a package. Without any, all test
+        /// programs run, several at a time.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Start the test servers, print their addresses, and keep them until Ctrl-C.
+    Services,
+    /// Run the tests and everything else that a change must pass.
+    Ci {
+        /// Leave the workspace's tests out; everything else runs.
+        #[arg(long)]
+        skip_tests: bool,
+    },
+    /// Check lengths, forbidden imports and words, licences, stray files.
+    Tidy,
+    /// Kill, stop, cut off and starve coordinator, services and databases, and judge the rest.
+    Crash(crash::Options),
+    /// Simulate coordinators, services and databases from seeds, with faults.
+    #[command(disable_help_flag = true)]
+    Sim {
+        /// `--seeds N`, `--from S`, `--seed S --log`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run generated statements through AT mode and beside it, on every database.
+    Differential(differential::Options),
+    /// Run unmodified Seata clients in Java and Go against the coordinator, on real databases.
+    #[command(disable_help_flag = true)]
+    Interop {
+        /// `--short`, `--client NAME`, `--database NAME`, `--scenario NAME`, `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Break the code on purpose, one mutation at a time, and show which check notices.
+    Mutations {
+        /// Only mutations whose name or area (a file of `quality/mutations/`) holds this.
+        name: Option<String>,
+    },
+    /// Stop holders of locks for longer than their lease, by the thousand; look for lost updates.
+    Pauses(pauses::Options),
+    /// Build `handfast` and `handfast-bench` for the work they do: twice, with a run between that
+    /// is recorded.
+    Optimize,
+    /// Run each fuzz target for a bounded time.
+    Fuzz {
+        /// Seconds per target: a few find a broken decoder, an hour finds a rare one.
+        #[arg(long, default_value_t = 30)]
+        seconds: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Task::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    let interrupts = Interrupts::watch()?;
+    match task {
+        Task::Test { arguments } => test::run_tests(&interrupts, &arguments),
+        Task::Services => test::run_services(&interrupts),
+        Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
+        Task::Tidy => tidy::check_tree(),
+        Task::Crash(options) => crash::run_faults(&interrupts, &options),
+        Task::Sim { arguments } => {
+            sim::run_seeds(&interrupts, program::package("handfast-sim"), &arguments)
+        }
+        Task::Differential(options) => differential::run_statements(&interrupts, &options),
+        Task::Interop { arguments } => {
+            interop::run_clients(&interrupts, program::package("handfast-interop"), &arguments)
+        }
+        Task::Mutations { name } => mutations::run_all(&interrupts, name.as_deref()),
+        Task::Pauses(options) => pauses::run_pauses(&interrupts, &options),
+        Task::Optimize => optimize::build(&interrupts),
+        Task::Fuzz { seconds } => fuzz::run_targets(&interrupts, seconds),
+    }
+}

@@ -1,0 +1,179 @@
+//! Breaks the product on purpose, one rule at a time, and shows which check notices.
+//!
+//! The mutations are data, see [`catalogue`]. Each is applied alone to a copy of the tree. Checks
+//! find test servers running, as in `cargo xtask test`.
+
+pub(crate) mod catalogue;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::interrupt::Interrupts;
+use crate::libclang;
+use crate::say::say;
+use crate::services::Services;
+use crate::test::cargo;
+use crate::tree::{SourceFile, root, source_files};
+
+use self::catalogue::Mutation;
+
+/// How many seeds the simulator may take to notice.
+const SEEDS: &str = "2000";
+/// Stands in checks that need libclang.
+const HOOK: &str = "pre-update-hook";
+
+/// A copy of the tree. It is built into the target directory of the tree, where the dependencies
+/// are built already.
+struct Copy {
+    folder: TempDir,
+    target: PathBuf,
+    /// The tree as it was when the copy was made.
+    files: Vec<SourceFile>,
+    services: Option<Services>,
+    /// Further variables for the environment of checks.
+    variables: Vec<(&'static str, String)>,
+}
+
+/// Applies each mutation whose name or area holds `filter`, and prints what notices it.
+///
+/// # Errors
+///
+/// A mutation that nothing notices, that cannot be applied, or that does not build.
+pub(crate) fn run_all(interrupts: &Interrupts, filter: Option<&str>) -> Result<()> {
+    let files = source_files()?;
+    let wanted = |mutation: &Mutation| {
+        filter.is_none_or(|text| mutation.name.contains(text) || mutation.area.contains(text))
+    };
+    let mutations: Vec<Mutation> = catalogue::read(&files)?.into_iter().filter(wanted).collect();
+    if mutations.is_empty() {
+        bail!("no mutation has {} in its name or area", filter.unwrap_or_default());
+    }
+    let copy = Copy::make(interrupts, files, &mutations)?;
+    let (mut unnoticed, mut figures) = (Vec::new(), BTreeMap::<&str, usize>::new());
+    for mutation in &mutations {
+        interrupts.check()?;
+        let noticed = copy.try_out(mutation).with_context(|| mutation.name.clone())?;
+        let by = noticed.as_deref().unwrap_or("NOT NOTICED");
+        say(format_args!("| {} | {} | {by} |", mutation.name, mutation.breaks));
+        match noticed {
+            Some(_) => *figures.entry(&mutation.area).or_default() += 1,
+            None => unnoticed.push(mutation.name.as_str()),
+        }
+    }
+    for (area, noticed) in figures {
+        say(format_args!("{area}: {noticed} noticed"));
+    }
+    if !unnoticed.is_empty() {
+        bail!("not noticed: {}", unnoticed.join(", "));
+    }
+    say(format_args!("{} mutations, each noticed", mutations.len()));
+    Ok(())
+}
+
+impl Copy {
+    /// Copies the tree, and starts the servers that the checks of `mutations` need.
+    fn make(
+        interrupts: &Interrupts,
+        files: Vec<SourceFile>,
+        mutations: &[Mutation],
+    ) -> Result<Self> {
+        let checks: Vec<&String> = mutations.iter().filter_map(|it| it.check.as_ref()).collect();
+        let hooked = checks.iter().any(|check| check.contains(HOOK));
+        let services = (!checks.is_empty()).then(|| Services::start(interrupts)).transpose()?;
+        let variables = hooked.then(|| libclang::install(interrupts)).transpose()?;
+        let folder = tempfile::Builder::new().prefix("handfast-mutations-").tempdir()?;
+        let target = std::env::var_os("CARGO_TARGET_DIR");
+        let target = target.map_or_else(|| root().join("target"), PathBuf::from);
+        let variables = variables.unwrap_or_default();
+        let copy = Self { folder, target, files, services, variables };
+        for file in &copy.files {
+            copy.write(file)?;
+        }
+        Ok(copy)
+    }
+
+    /// Writes one file into the copy. An equal file keeps its time, so that it is not built again.
+    fn write(&self, file: &SourceFile) -> Result<()> {
+        let path = self.folder.path().join(&file.path);
+        if fs::read(&path).is_ok_and(|there| there == file.text.as_bytes()) {
+            return Ok(());
+        }
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        fs::write(&path, &file.text).with_context(|| file.path.clone())
+    }
+
+    /// Returns what notices the mutation; `None` if nothing does.
+    fn try_out(&self, mutation: &Mutation) -> Result<Option<String>> {
+        let changed = mutation.apply(&self.files)?;
+        changed.iter().try_for_each(|file| self.write(file))?;
+        let noticed = match &mutation.check {
+            None => self.simulate(),
+            Some(check) => self.run_check(check),
+        };
+        let is_changed = |file: &&SourceFile| changed.iter().any(|it| it.path == file.path);
+        self.files.iter().filter(is_changed).try_for_each(|file| self.write(file))?;
+        noticed
+    }
+
+    fn simulate(&self) -> Result<Option<String>> {
+        self.must_build(&["build", "--quiet", "-p", "handfast-sim"])?;
+        let run = ["run", "--quiet", "-p", "handfast-sim", "--", "--until-failure"];
+        let output = self.cargo(&run).args(["--seeds", SEEDS]).output()?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let seed = text.lines().find_map(|line| line.strip_prefix("FAILED seed="));
+        let seed = seed.and_then(|rest| rest.split(' ').next()).unwrap_or("?");
+        let mut invariants: Vec<&str> = text.lines().filter_map(invariant).collect();
+        invariants.dedup();
+        Ok(Some(format!("{} (seed {seed})", invariants.join(", "))))
+    }
+
+    fn run_check(&self, check: &str) -> Result<Option<String>> {
+        let arguments: Vec<&str> = check.split_whitespace().skip(1).collect();
+        let build: Vec<&str> = arguments.iter().copied().take_while(|word| *word != "--").collect();
+        self.must_build(&[&build[..], &["--no-run"]].concat())?;
+        let output = self.cargo(&arguments).output()?;
+        Ok((!output.status.success()).then(|| format!("`{check}`")))
+    }
+
+    /// Keeps a mutation that does not build from counting as noticed.
+    fn must_build(&self, arguments: &[&str]) -> Result<()> {
+        let Output { status, stderr, .. } = self.cargo(arguments).output()?;
+        if !status.success() {
+            bail!("does not build: {}", String::from_utf8_lossy(&stderr));
+        }
+        Ok(())
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = cargo();
+        command.args(arguments).current_dir(self.folder.path());
+        command.env("CARGO_TARGET_DIR", &self.target);
+        let variables = self.services.iter().flat_map(Services::variables);
+        command.envs(variables.cloned()).envs(self.variables.iter().cloned());
+        command
+    }
+}
+
+/// Returns the invariant of a line such as `  at 17 ms: row_lock: ...`.
+fn invariant(line: &str) -> Option<&str> {
+    line.strip_prefix("  at ")?.split(": ").nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_names_its_invariant() {
+        assert_eq!(invariant("  at 17 ms: row_lock: 3/7 got token 9"), Some("row_lock"));
+        assert_eq!(invariant("FAILED seed=3"), None);
+    }
+}
