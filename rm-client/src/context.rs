@@ -59,6 +59,19 @@ pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F>
     CURRENT.scope(context, future)
 }
 
+/// Runs a future in the context of the code that polls it first. Where that code is in no scope,
+/// the future runs in the context of the code that made it.
+///
+/// A query is made and awaited in different places in `global.scope(query.execute(&resource))`: its
+/// arguments are evaluated outside of the scope, the future that they give is polled inside.
+pub(crate) fn scope_of_poll<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let made_in = current();
+    async move {
+        let context = CURRENT.try_with(Clone::clone).unwrap_or(made_in);
+        scope(context, future).await
+    }
+}
+
 /// Runs a function in the context given.
 pub(crate) fn sync_scope<R>(context: Option<Context>, function: impl FnOnce() -> R) -> R {
     CURRENT.sync_scope(context, function)

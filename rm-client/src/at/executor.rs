@@ -13,6 +13,7 @@ use sqlx::{Database, Execute, Executor, SqlStr};
 use super::captured::Captured;
 use super::resource::AtResource;
 use super::transaction::AtTransaction;
+use crate::context;
 
 /// What a statement answers: counts and rows.
 type Answer<DB> = Result<Either<<DB as Database>::QueryResult, <DB as Database>::Row>, sqlx::Error>;
@@ -113,14 +114,13 @@ macro_rules! impl_executor {
                     Ok(query) => query,
                     Err(error) => return failed(error),
                 };
-                match self.passes(&query) {
-                    Err(error) => failed(error),
-                    Ok(true) => self.pool().fetch_many(query),
-                    Ok(false) => stream::once(self.run_alone(query))
-                        .map_ok(|steps| stream::iter(steps).map(Ok))
-                        .try_flatten()
-                        .boxed(),
-                }
+                let answers = async move {
+                    if self.passes(&query)? {
+                        return Ok(self.pool().fetch_many(query));
+                    }
+                    Ok(stream::iter(self.run_alone(query).await?).map(Ok).boxed())
+                };
+                context::scope_of_poll(answers).try_flatten_stream().boxed()
             }
 
             fn fetch_optional<'e, 'q: 'e, E>(
@@ -135,14 +135,13 @@ macro_rules! impl_executor {
                     Ok(query) => query,
                     Err(error) => return future::ready(Err(error)).boxed(),
                 };
-                match self.passes(&query) {
-                    Err(error) => future::ready(Err(error)).boxed(),
-                    Ok(true) => self.pool().fetch_optional(query),
-                    Ok(false) => async move {
-                        Ok(self.run_alone(query).await?.into_iter().find_map(Either::right))
+                let answer = async move {
+                    if self.passes(&query)? {
+                        return self.pool().fetch_optional(query).await;
                     }
-                    .boxed(),
-                }
+                    Ok(self.run_alone(query).await?.into_iter().find_map(Either::right))
+                };
+                context::scope_of_poll(answer).boxed()
             }
 
             fn prepare_with<'e>(

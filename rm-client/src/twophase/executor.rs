@@ -8,7 +8,7 @@ use std::sync::Arc;
 use either::Either;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryFutureExt};
 use sqlx::{Database, Execute, Executor, SqlStr};
 
 use super::database::XaDatabase;
@@ -116,16 +116,17 @@ macro_rules! impl_executor {
                 'c: 'e,
                 E: 'q + Execute<'q, $db>,
             {
-                if context::current().is_none() {
-                    return self.pool().fetch_many(query);
-                }
-                match Captured::take(query) {
-                    Ok(query) => stream::once(self.run_alone(query))
-                        .map_ok(|steps| stream::iter(steps).map(Ok))
-                        .try_flatten()
-                        .boxed(),
-                    Err(error) => failed(error),
-                }
+                let query = match Captured::take(query) {
+                    Ok(query) => query,
+                    Err(error) => return failed(error),
+                };
+                let answers = async move {
+                    if context::current().is_none() {
+                        return Ok(self.pool().fetch_many(query));
+                    }
+                    Ok(stream::iter(self.run_alone(query).await?).map(Ok).boxed())
+                };
+                context::scope_of_poll(answers).try_flatten_stream().boxed()
             }
 
             fn fetch_optional<'e, 'q: 'e, E>(
@@ -136,16 +137,17 @@ macro_rules! impl_executor {
                 'c: 'e,
                 E: 'q + Execute<'q, $db>,
             {
-                if context::current().is_none() {
-                    return self.pool().fetch_optional(query);
-                }
-                match Captured::take(query) {
-                    Ok(query) => async move {
-                        Ok(self.run_alone(query).await?.into_iter().find_map(Either::right))
+                let query = match Captured::take(query) {
+                    Ok(query) => query,
+                    Err(error) => return future::ready(Err(error)).boxed(),
+                };
+                let answer = async move {
+                    if context::current().is_none() {
+                        return self.pool().fetch_optional(query).await;
                     }
-                    .boxed(),
-                    Err(error) => future::ready(Err(error)).boxed(),
-                }
+                    Ok(self.run_alone(query).await?.into_iter().find_map(Either::right))
+                };
+                context::scope_of_poll(answer).boxed()
             }
 
             fn prepare_with<'e>(

@@ -183,6 +183,20 @@ async fn the_forms_are_those_of_at_mode<DB: XaTestDatabase>() {
     scene.assert_clean([990, 990]).await;
 }
 
+/// As in AT mode (`at_shapes.rs`), such queries were committed at once.
+#[tokio::test]
+async fn a_query_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that_made_it() {
+    let scene = Scene::<Postgres>::new().await;
+    let resource = scene.resource().await;
+    let global = scene.begin().await;
+    global.scope(sqlx::query(DEBIT).execute(&resource)).await.unwrap();
+    let made = global.scope(async { sqlx::query(OTHER_DEBIT).fetch_optional(&resource) }).await;
+    made.await.unwrap();
+    assert_eq!(scene.prepared().await.len(), 2);
+    global.rollback("test").await.unwrap();
+    scene.assert_clean([1000, 1000]).await;
+}
+
 async fn a_text_cannot_end_the_branch<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
