@@ -62,8 +62,8 @@ pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F>
 /// Runs a future in the context of the code that polls it first. Where that code is in no scope,
 /// the future runs in the context of the code that made it.
 ///
-/// A query is made and awaited in different places in `global.scope(query.execute(&resource))`: its
-/// arguments are evaluated outside of the scope, the future that they give is polled inside.
+/// In `global.scope(resource.execute(sql))` a statement is made and awaited in different places: the
+/// argument is evaluated outside of the scope, and the future that it gives is polled inside.
 pub(crate) fn scope_of_poll<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let made_in = current();
     async move {

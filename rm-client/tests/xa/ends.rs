@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use handfast::{Global, GlobalStatus, RollbackReason};
 use sqlx::pool::PoolOptions;
-use sqlx::{MySql, Postgres, Sqlite};
+use sqlx::{Executor, MySql, Postgres, Sqlite};
 
 use crate::at::TestDatabase;
 use crate::child::before_the_timeout;
@@ -183,14 +183,14 @@ async fn the_forms_are_those_of_at_mode<DB: XaTestDatabase>() {
     scene.assert_clean([990, 990]).await;
 }
 
-/// As in AT mode (`at_shapes.rs`), such queries were committed at once.
+/// As in AT mode (`at_shapes.rs`), such statements were committed at once.
 #[tokio::test]
-async fn a_query_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that_made_it() {
+async fn a_statement_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that_made_it() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    global.scope(sqlx::query(DEBIT).execute(&resource)).await.unwrap();
-    let made = global.scope(async { sqlx::query(OTHER_DEBIT).fetch_optional(&resource) }).await;
+    global.scope(resource.execute(DEBIT)).await.unwrap();
+    let made = global.scope(async { resource.fetch_optional(OTHER_DEBIT) }).await;
     made.await.unwrap();
     assert_eq!(scene.prepared().await.len(), 2);
     global.rollback("test").await.unwrap();
