@@ -60,7 +60,8 @@ async fn main() -> anyhow::Result<()> {
         let saga = Saga::new("trip")
             .step(SagaStep::compensable("room", "travel", "room").input(&()))
             .step(SagaStep::pivot("flight", "travel", "flight").input(&()));
-        let started = handfast.start_saga(format!("trip-{}-{trip}", std::process::id()), saga).await?;
+        let started =
+            handfast.start_saga(format!("trip-{}-{trip}", std::process::id()), saga).await?;
         let report = started.ended(Duration::from_secs(30)).await?;
         let offers: Vec<(String, i64)> =
             sqlx::query_as("SELECT kind, units FROM offer").fetch_all(&pool).await?;

@@ -131,10 +131,8 @@ mod tests {
     #[test]
     fn links_are_found_outside_of_code() {
         let line = "See [a `b`](c.md#d), `[no](x)` and [e](f).";
-        let found: Vec<(&str, &str)> = links(line)
-            .into_iter()
-            .map(|link| (&line[link.text], &line[link.target]))
-            .collect();
+        let found: Vec<(&str, &str)> =
+            links(line).into_iter().map(|link| (&line[link.text], &line[link.target])).collect();
         assert_eq!(found, [("a `b`", "c.md#d"), ("e", "f")]);
     }
 
