@@ -1,4 +1,4 @@
-//! A saga: a trip is booked step by step; where a step refuses, the steps before it are compensated.
+//! A saga: a trip is booked step by step. Where a step refuses, those before it are compensated.
 //!
 //! Needs a coordinator: `cargo run --release -p handfast-server -- serve`.
 

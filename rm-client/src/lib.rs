@@ -106,7 +106,7 @@ mod pages {
     struct Readme;
 
     #[cfg(feature = "sqlite")]
-    #[doc = include_str!("../README.md")]
+    #[doc = include_str!("../../rm-client/README.md")]
     struct CrateReadme;
 
     #[cfg(feature = "sqlite")]

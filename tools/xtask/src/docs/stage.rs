@@ -1,7 +1,7 @@
 //! The pages as mdBook wants them: all below one folder, with links among themselves alone.
 //!
-//! The tree keeps some pages of the book at its root, where a visitor looks for them. Links follow the
-//! pages; a link to something that is no page of the book becomes its text.
+//! The tree keeps some pages of the book at its root, where a visitor looks for them. Links follow
+//! the pages; a link to something that is no page of the book becomes its text.
 
 use std::collections::BTreeMap;
 
