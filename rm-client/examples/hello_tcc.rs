@@ -4,6 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+use std::time::Duration;
+
 use handfast::{Handfast, Tcc, TccBranch};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{Sqlite, Transaction};
@@ -61,8 +63,15 @@ async fn main() -> anyhow::Result<()> {
         });
         println!("sale of {parts:?}: {:?}", sale.await.map_err(|error| error.to_string()));
     }
+    // A commit is answered at the decision; the confirms follow.
+    loop {
+        let seats: (i64, i64, i64) = sqlx::query_as("SELECT * FROM train").fetch_one(&pool).await?;
+        println!("free, held, sold: {seats:?}");
+        if seats.1 == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     handfast.close().await;
-    let seats: (i64, i64, i64) = sqlx::query_as("SELECT * FROM train").fetch_one(&pool).await?;
-    println!("free, held, sold: {seats:?}"); // Confirms may still be on their way.
     Ok(())
 }
