@@ -35,10 +35,18 @@ fn places(summary: &SourceFile) -> BTreeMap<String, String> {
     paths
         .chain([SUMMARY.to_owned()])
         .map(|path| {
-            let place = path.strip_prefix(PAGES).unwrap_or(&path).to_owned();
+            let place = place_of(path.strip_prefix(PAGES).unwrap_or(&path));
             (path, place)
         })
         .collect()
+}
+
+/// A folder's page is its index: mdBook names it so, and leaves links to a README as they are.
+fn place_of(path: &str) -> String {
+    match path.strip_suffix("README.md") {
+        Some(folder) => format!("{folder}index.md"),
+        None => path.to_owned(),
+    }
 }
 
 fn rewritten(page: &SourceFile, places: &BTreeMap<String, String>) -> String {
@@ -83,16 +91,19 @@ mod tests {
             SourceFile::sample("book.toml", ""),
             SourceFile::sample(
                 "docs/SUMMARY.md",
-                "- [A](a.md)\n- [B](b/c.md)\n- [Top](../TOP.md)\n",
+                "- [A](a.md)\n- [B](b/c.md)\n- [D](d/README.md)\n- [Top](../TOP.md)\n",
             ),
             SourceFile::sample("docs/a.md", "[t](../TOP.md#x) [s](../src/a.rs) [u](https://u)\n"),
             SourceFile::sample("docs/b/c.md", "[a](../a.md)\n```\n[s](../src)\n```\n"),
-            SourceFile::sample("TOP.md", "[c](docs/b/c.md)\n"),
+            SourceFile::sample("docs/d/README.md", "D\n"),
+            SourceFile::sample("TOP.md", "[c](docs/b/c.md) [d](docs/d)\n"),
         ];
         let staged: BTreeMap<String, String> = pages(&files).unwrap().into_iter().collect();
         assert_eq!(staged["docs/a.md"], "[t](TOP.md#x) s [u](https://u)\n");
         assert_eq!(staged["docs/b/c.md"], "[a](../a.md)\n```\n[s](../src)\n```\n");
-        assert_eq!(staged["docs/TOP.md"], "[c](b/c.md)\n");
-        assert_eq!(staged["docs/SUMMARY.md"], "- [A](a.md)\n- [B](b/c.md)\n- [Top](TOP.md)\n");
+        assert_eq!(staged["docs/TOP.md"], "[c](b/c.md) [d](d/index.md)\n");
+        assert_eq!(staged["docs/d/index.md"], "D\n");
+        let summary = "- [A](a.md)\n- [B](b/c.md)\n- [D](d/index.md)\n- [Top](TOP.md)\n";
+        assert_eq!(staged["docs/SUMMARY.md"], summary);
     }
 }
