@@ -101,8 +101,24 @@ pub use xid::Xid;
 /// The pages for users: their fragments are compiled as they stand.
 #[cfg(doctest)]
 mod pages {
+    #[cfg(feature = "postgres")]
     #[doc = include_str!("../../README.md")]
     struct Readme;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../rm-client/README.md")]
+    struct CrateReadme;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/start/first-transaction.md")]
+    struct FirstTransaction;
+
+    #[cfg(feature = "sqlite")]
+    #[doc = include_str!("../../docs/recipes/after-the-commit.md")]
+    struct AfterTheCommit;
+
+    #[doc = include_str!("../../docs/contribute/style.md")]
+    struct Style;
 
     #[doc = include_str!("../../docs/transactions.md")]
     struct Transactions;

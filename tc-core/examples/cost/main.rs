@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p handfast-core --example cost -- [open] [transactions]`. A transaction is
 //! a begin, two registrations with one row each, a commit, and phase two of both branches; as many
-//! globals stay open as said. Counting instructions: `docs/performance.md`.
+//! globals stay open as said. Counting instructions: `tools/bench/results/2026-11-24.md`.
 #![expect(clippy::print_stdout, reason = "it prints what it measures")]
 #![expect(clippy::disallowed_methods, reason = "it measures time; the core does not see it")]
 

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::differential;
+use crate::docs;
 use crate::interop;
 use crate::interrupt::Interrupts;
 use crate::program::Programs;
@@ -30,6 +31,7 @@ const DATABASES: [&str; 4] = ["", "mysql", "postgres", "sqlite"];
 pub(crate) fn run_checks(interrupts: &Interrupts, skip_tests: bool) -> Result<()> {
     interrupts.run(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::check_tree()?;
+    docs::build(interrupts, &docs::Options::default())?;
     interrupts.run(cargo().args([
         "clippy",
         "--workspace",

@@ -5,6 +5,7 @@
 mod ci;
 mod crash;
 mod differential;
+mod docs;
 mod fuzz;
 mod install;
 mod interop;
@@ -51,6 +52,8 @@ enum Task {
     },
     /// Check lengths, forbidden imports and words, licences, stray files.
     Tidy,
+    /// Check the pages, and build them as a book with mdBook.
+    Docs(docs::Options),
     /// Kill, stop, cut off and starve coordinator, services and databases, and judge the rest.
     Crash(crash::Options),
     /// Simulate coordinators, services and databases from seeds, with faults.
@@ -104,6 +107,7 @@ fn run(task: Task) -> Result<()> {
         Task::Services => test::run_services(&interrupts),
         Task::Ci { skip_tests } => ci::run_checks(&interrupts, skip_tests),
         Task::Tidy => tidy::check_tree(),
+        Task::Docs(options) => docs::build(&interrupts, &options),
         Task::Crash(options) => crash::run_faults(&interrupts, &options),
         Task::Sim { arguments } => {
             sim::run_seeds(&interrupts, program::package("handfast-sim"), &arguments)

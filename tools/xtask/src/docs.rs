@@ -1,0 +1,101 @@
+//! The book: the pages of `docs/` and those at the root, checked, and built with mdBook.
+//!
+//! mdBook shows a link to nowhere, a quoted program that has changed and a command that is gone
+//! without a complaint. The checks here refuse them. They read the tree alone, so they also run
+//! without mdBook.
+
+mod commands;
+mod links;
+mod markdown;
+mod quotes;
+mod stage;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::interrupt::Interrupts;
+use crate::say::say;
+use crate::test::cargo;
+use crate::tree::{SourceFile, root, source_files};
+
+/// Where the finished book is.
+const BOOK: &str = "target/book";
+/// Where the pages stand as mdBook wants them: all below one folder.
+const STAGE: &str = "target/book-source";
+/// The version that is installed where mdBook is missing.
+const MDBOOK_VERSION: &str = "0.5.4";
+
+/// How much is done; by default all of it.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Only checks links, quoted programs and commands; needs no mdBook.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Checks the pages and builds the book, installing mdBook if it is missing.
+pub(crate) fn build(interrupts: &Interrupts, options: &Options) -> Result<()> {
+    let files = source_files()?;
+    check(&files)?;
+    if options.check {
+        return Ok(());
+    }
+    install_mdbook(interrupts)?;
+    write_stage(&files)?;
+    let book = root().join(BOOK);
+    let mut mdbook = Command::new("mdbook");
+    mdbook.args(["build", STAGE, "--dest-dir"]).arg(&book).current_dir(root());
+    interrupts.run(&mut mdbook)?;
+    say(format_args!("the book is {BOOK}/index.html"));
+    Ok(())
+}
+
+fn check(files: &[SourceFile]) -> Result<()> {
+    let complaints = [
+        links::check(files),
+        links::check_summary(files),
+        quotes::check(files),
+        commands::check(files, &commands::subcommands()),
+    ]
+    .concat();
+    for complaint in &complaints {
+        say(complaint);
+    }
+    match complaints.len() {
+        0 => {
+            say("links, quoted files and commands of all pages hold");
+            Ok(())
+        }
+        count => bail!("{count} complaint(s) about pages"),
+    }
+}
+
+fn install_mdbook(interrupts: &Interrupts) -> Result<()> {
+    let mut version = Command::new("mdbook");
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    if version.status().is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    say("mdbook is missing: installing it");
+    let mut install = cargo();
+    install.args(["install", "--locked", "mdbook", "--version", MDBOOK_VERSION]);
+    interrupts.run(&mut install)
+}
+
+/// Writes every page again, so that none stays that has been removed from the tree.
+fn write_stage(files: &[SourceFile]) -> Result<()> {
+    let stage = root().join(STAGE);
+    if stage.exists() {
+        fs::remove_dir_all(&stage).context("removing the last stage")?;
+    }
+    for (path, text) in stage::pages(files)? {
+        let path = stage.join(path);
+        let folder = path.parent().context("a page has no folder")?;
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
