@@ -245,8 +245,8 @@ async fn a_row_kept_for_an_operator_is_refused_with_its_holder<DB: TestDatabase>
     let work = stage.resource.transaction(|local| DB::run(local, sql));
     let error = other.scope(work).await.unwrap_err();
     assert_eq!(code(&error), "HF-TC-ROW-NEEDS-OPERATOR");
-    let told = format!("handfast tx show {}", refused.xid);
-    assert!(error.to_string().contains(&told), "{error}");
+    let command = format!("handfast tx show {}", refused.xid);
+    assert!(error.to_string().contains(&command), "{error}");
     let rejection = AtError::of(&error).and_then(AtError::rejection).unwrap();
     let RejectionDetail::RowNeedsOperator { table, holder, .. } = rejection.detail() else {
         unreachable!("{rejection:?}");

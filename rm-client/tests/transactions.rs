@@ -136,10 +136,10 @@ async fn dropped_globals_and_futures_are_rolled_back() {
     drop(global);
     await_status(&handfast, &xid, rolled_back).await;
 
-    let (told, xid) = tokio::sync::oneshot::channel();
+    let (sender, xid) = tokio::sync::oneshot::channel();
     let transaction = handfast.transaction("t");
     let task = tokio::spawn(transaction.run(async move |tx: handfast::Transaction| {
-        told.send(tx.xid().unwrap().clone()).unwrap();
+        sender.send(tx.xid().unwrap().clone()).unwrap();
         std::future::pending::<Result<(), Error>>().await
     }));
     let xid = xid.await.unwrap();
@@ -151,10 +151,10 @@ async fn dropped_globals_and_futures_are_rolled_back() {
 async fn a_panic_rolls_back() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
-    let (told, xid) = tokio::sync::oneshot::channel();
+    let (sender, xid) = tokio::sync::oneshot::channel();
     let transaction = handfast.transaction("t");
     let task = tokio::spawn(transaction.run(async move |tx: handfast::Transaction| {
-        told.send(tx.xid().unwrap().clone()).unwrap();
+        sender.send(tx.xid().unwrap().clone()).unwrap();
         assert!(tx.xid().is_none(), "this test panics within its transaction");
         Ok::<(), Error>(())
     }));
@@ -372,7 +372,7 @@ async fn a_dropped_rollback_is_requested_again() {
     let xid = global.xid().clone();
     wire.swallow_requests();
     let gone = tokio::time::timeout(Duration::from_millis(50), global.rollback("gone")).await;
-    assert!(gone.is_err(), "nobody answers");
+    assert!(gone.is_err(), "no coordinator answers");
     wire.mend();
     await_status(&connect(&tc).await, &xid, GlobalStatus::RolledBack(RollbackReason::Requested))
         .await;
@@ -444,7 +444,7 @@ async fn a_first_endpoint_that_accepts_and_is_silent_is_left() {
 /// Only the transport's keep-alive noticed the freeze, after ten seconds, which is longer than a
 /// request's deadline here.
 #[tokio::test]
-async fn a_coordinator_that_freezes_is_replaced_while_a_request_waits() {
+async fn a_frozen_coordinator_is_replaced_while_a_request_waits() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;
     let handfast = Handfast::connect(wire.endpoint())

@@ -96,7 +96,7 @@ async fn a_commit_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();
-        assert_eq!(status, GlobalStatus::Committing, "{point}: nobody has answered");
+        assert_eq!(status, GlobalStatus::Committing, "{point}: no process has answered");
         let rescuer = scene.rescuer().await;
         scene.until_committed(&xid).await;
         assert_eq!(scene.bank.cents(id).await, 5);

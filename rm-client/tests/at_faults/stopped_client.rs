@@ -72,8 +72,8 @@ async fn a_late_replay_is_refused_by_the_guard_row<DB: TestDatabase>() {
     client.go_on();
     // On MariaDB the undo row is sent only after the coordinator has registered the branch.
     let on_mariadb = DB::NAME_IN_TESTS == "mysql";
-    let told = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
-    assert_eq!(client.told().await, told);
+    let expected = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
+    assert_eq!(client.told().await, expected);
     scene.assert_clean(&before, 1).await;
 }
 

@@ -79,14 +79,14 @@ async fn play_set<DB: Twin>(
 ) -> Result<(), String> {
     let mut random = Random::part(seed, set);
     let (schema, rows) = tables(DB::SPEAKS, set, &mut random);
-    let told = |finding: Finding, script: Option<&Script>| {
+    let reproduce = |finding: Finding, script: Option<&Script>| {
         format!("{finding}\n{}", reproduction(&schema, &rows, script))
     };
-    prepare(scene, &schema, &rows).await.map_err(|finding| told(finding, None))?;
+    prepare(scene, &schema, &rows).await.map_err(|finding| reproduce(finding, None))?;
     for _ in 0..GLOBALS {
         let script = Script::generate(&schema, &mut random);
         let mut global = Play { scene, schema: &schema, tally };
-        play(&mut global, &script).await.map_err(|finding| told(finding, Some(&script)))?;
+        play(&mut global, &script).await.map_err(|finding| reproduce(finding, Some(&script)))?;
     }
     for sql in schema.removal() {
         for pool in [&scene.ours, &scene.plain] {
@@ -163,7 +163,10 @@ fn reproduction(schema: &Schema, rows: &[Statement], script: Option<&Script>) ->
     text
 }
 
-#[expect(clippy::print_stderr, reason = "the seed and the counts are for who runs the test")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the seed and the counts are for the person who runs the test"
+)]
 fn print_line(text: &str) {
     eprintln!("{text}");
 }

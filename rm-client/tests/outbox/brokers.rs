@@ -177,7 +177,7 @@ async fn rabbit_mq_refuses_exactly_the_events_without_a_queue() {
     let broker = broker::<RabbitMq>().await;
     let _events = broker.join(TOPIC, "payments").await;
     for _ in 0..5 {
-        let topics = (0..200).map(|n| if n % 2 == 0 { TOPIC } else { "nobody" });
+        let topics = (0..200).map(|n| if n % 2 == 0 { TOPIC } else { "unrouted" });
         let published = topics
             .map(async |topic| (topic, broker.publish(&Event::new(topic, "1").payload("a")).await));
         for (topic, result) in join_all(published).await {

@@ -90,7 +90,7 @@ async fn all_prepare_before_any_commits() {
     let global = stage.begin().await;
     let xid = global.xid().clone();
     both_join(&stage, &global, stage.actor("archive"), stage.actor("mail")).await;
-    assert_eq!(stage.asked(), [""; 0], "nobody is asked before the commit is");
+    assert_eq!(stage.asked(), [""; 0], "no participant is asked before the commit is requested");
     global.commit().await.unwrap();
     stage.until(&xid, GlobalStatus::Committed).await;
     let expected = ["archive prepares", "mail prepares", "archive commits", "mail commits"];

@@ -15,7 +15,7 @@ const GOOD: u32 = 2;
 
 /// A participant that reports its questions and never answers some of them.
 struct Stuck {
-    told: UnboundedSender<&'static str>,
+    questions: UnboundedSender<&'static str>,
 }
 
 impl Participant for Stuck {
@@ -46,7 +46,7 @@ impl Participant for Stuck {
 impl Stuck {
     async fn ask(&self, what: &'static str, hangs: bool) {
         // The receiver is gone when the test ends.
-        self.told.send(what).ok();
+        self.questions.send(what).ok();
         if hangs {
             std::future::pending::<()>().await;
         }
@@ -64,9 +64,9 @@ impl Stage {
     async fn new() -> Self {
         let coordinator = Coordinator::start().await;
         let handfast = Handfast::connect(coordinator.endpoint()).await.unwrap();
-        let (told, asked) = unbounded_channel();
+        let (questions, asked) = unbounded_channel();
         let stuck =
-            handfast.participant("stuck", Stuck { told }).ask_every(Duration::from_millis(1));
+            handfast.participant("stuck", Stuck { questions }).ask_every(Duration::from_millis(1));
         let stuck = stuck.start().unwrap();
         Self { _coordinator: coordinator, handfast, stuck, asked }
     }

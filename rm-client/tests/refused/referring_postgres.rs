@@ -84,7 +84,7 @@ async fn a_row_without_a_key_counts() {
 /// Rows that the account must not read may exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hidden_rows_are_not_taken_for_none() {
-    for (change, told) in [
+    for (change, reason) in [
         ("ALTER TABLE chi ENABLE ROW LEVEL SECURITY", "row-level security hides them"),
         ("REVOKE ALL ON chi FROM {role}", "cannot be told"),
     ] {
@@ -108,7 +108,7 @@ async fn hidden_rows_are_not_taken_for_none() {
         stage.branch(&global, &["INSERT INTO par VALUES (12)"]).await;
         Postgres::raw(&stage.pool, "INSERT INTO chi VALUES (200, 12)").await.unwrap();
         let (error, _) = refusal(&stage, global).await;
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reason), "{error}");
         let found = stage.value("SELECT COUNT(*) FROM chi").await;
         assert_eq!(found.as_deref(), Some("1"));
     }

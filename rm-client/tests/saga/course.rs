@@ -205,7 +205,7 @@ async fn a_finished_child_is_compensated_with_its_parent<DB: Writes>() {
 #[tokio::test]
 async fn a_step_out_of_time_compensates_the_saga() {
     let stage = scene::<sqlx::Sqlite>().await;
-    let reserve = SagaStep::harmless("reserve", "nobody", "reserve");
+    let reserve = SagaStep::harmless("reserve", "unregistered", "reserve");
     let saga = Saga::new("late").step(reserve.timeout(Duration::from_millis(50)));
     let report = start(&stage, "late", saga).await.ended(PATIENCE).await.unwrap();
     assert_eq!(report.status(), SagaStatus::Compensated);

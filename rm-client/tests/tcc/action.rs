@@ -36,7 +36,7 @@ pub(crate) enum DebitError {
     TooLittle(i64),
     #[error("out of order")]
     OutOfOrder,
-    #[error("closed for ever")]
+    #[error("closed forever")]
     Closed,
     #[error("the try has left {0:?}")]
     Left(Option<String>),
@@ -124,7 +124,7 @@ impl<DB: LocalDatabase> Debit<DB> {
         DB::write(local, change).await?;
         trace::<DB>(local, branch, operation).await?;
         // Fails after the writes, so that a trace shows if they were not rolled back.
-        assert!(!one_less(&self.conduct.panicking), "told to panic");
+        assert!(!one_less(&self.conduct.panicking), "the test makes it panic");
         if one_less(&self.conduct.failing) {
             return Err(DebitError::OutOfOrder);
         }

@@ -91,7 +91,7 @@ async fn a_confirm_is_finished_after_its_client_is_killed<DB: LocalDatabase>() {
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();
-        assert_eq!(status, GlobalStatus::Committing, "{point}: nobody has answered");
+        assert_eq!(status, GlobalStatus::Committing, "{point}: no process has answered");
         let rescuer = scene.rescuer().await;
         scene.until_committed(&xid).await;
         assert_eq!(scene.account(account).await, DEBITED, "{point}");

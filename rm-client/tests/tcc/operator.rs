@@ -30,7 +30,7 @@ async fn stuck<DB: LocalDatabase>(scene: &Scene<DB>) -> (Xid, String) {
     let branch = detail.branches.remove(0);
     assert_eq!(branch.state, BranchState::Refused);
     let failure = branch.last_failure.unwrap().error;
-    assert_eq!(failure, "cancel: closed for ever (HF-TCC-ACTION)");
+    assert_eq!(failure, "cancel: closed forever (HF-TCC-ACTION)");
     assert_eq!(scene.account(1).await, TRIED);
     (xid, branch.id)
 }

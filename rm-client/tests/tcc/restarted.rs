@@ -103,7 +103,7 @@ async fn debits_stay_right_under_kills_at_any_moment<DB: LocalDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let handfast = scene.handfast.clone();
-    let (finished, mut told) = mpsc::unbounded_channel();
+    let (finished, mut debited) = mpsc::unbounded_channel();
     let workers = (0..WORKERS).map(|_| {
         let (handfast, resource, finished) = (&handfast, &resource, finished.clone());
         async move {
@@ -116,7 +116,7 @@ async fn debits_stay_right_under_kills_at_any_moment<DB: LocalDatabase>() {
     drop(finished);
     let kills = async {
         let mut ended = Vec::new();
-        while let Some(debits) = told.recv().await {
+        while let Some(debits) = debited.recv().await {
             ended.push(debits);
             if ended.len() % DEBITS_PER_KILL == 0 {
                 scene.coordinator.kill().await;

@@ -267,6 +267,7 @@ async fn a_decision_needs_no_connection_of_waiting_sessions<DB: XaTestDatabase>(
         scene.until_committed(&xid).await;
     };
     let decides = async {
+        // A pool gives no event when its last connection is taken, so this polls.
         while narrow.size() < 2 || narrow.num_idle() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

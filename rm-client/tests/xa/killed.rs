@@ -11,7 +11,7 @@ on_both!(
     a_client_killed_in_phase_one_is_rolled_back_by_another,
     a_client_killed_after_prepare_is_committed_by_another,
     phase_two_is_finished_after_its_client_is_killed,
-    a_client_killed_with_its_tm_is_rolled_back_after_the_timeout,
+    a_client_killed_with_its_tm_is_rolled_back_by_timeout,
     a_coordinator_killed_between_prepare_and_commit_goes_on,
     all_killed_between_prepare_and_commit_leave_nothing,
 );
@@ -74,7 +74,7 @@ async fn phase_two_is_finished_after_its_client_is_killed<DB: XaTestDatabase>() 
     }
 }
 
-async fn a_client_killed_with_its_tm_is_rolled_back_after_the_timeout<DB: XaTestDatabase>() {
+async fn a_client_killed_with_its_tm_is_rolled_back_by_timeout<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let xid = killed_with_its_tm(&scene).await;
     let rescuer = scene.rescuer().await;

@@ -128,10 +128,10 @@ async fn a_dropped_prepare_only_rolls_back() {
     tokio::time::timeout(PATIENCE, prepare_waits(&scene)).await.expect("PREPARE is under way");
     preparing.abort();
     assert!(preparing.await.unwrap_err().is_cancelled());
-    let told = scene.coordinator.until(xid.as_str(), |detail| {
+    let refused = scene.coordinator.until(xid.as_str(), |detail| {
         detail.timeline.iter().any(|event| event.what.contains("local outcome unknown"))
     });
-    told.await;
+    refused.await;
     lock.close().await;
     let error = global.commit().await.unwrap_err();
     assert_eq!(error.code(), "HF-TM-ROLLED-BACK", "{error}");

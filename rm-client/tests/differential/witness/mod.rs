@@ -115,7 +115,7 @@ impl Witness {
     }
 
     fn reported(&self) -> MutexGuard<'_, Vec<Change>> {
-        self.reported.lock().expect("whoever holds it does not panic")
+        self.reported.lock().expect("no holder of the lock panics")
     }
 }
 
