@@ -22,7 +22,7 @@ on_every_database!(
     every_row_is_listed_with_what_each_answer_does,
     clean_rows_are_restored_and_dirty_ones_left,
     accepting_leaves_every_row,
-    forcing_writes_over_every_row,
+    forcing_overwrites_every_row,
     a_row_of_several_statements_is_one_row,
     inserted_and_deleted_rows_are_listed,
     rows_are_judged_when_the_answer_comes,
@@ -101,7 +101,7 @@ async fn accepting_leaves_every_row<DB: TestDatabase>() {
     ends_as::<DB>(Resolution::AcceptCurrent, &expected).await;
 }
 
-async fn forcing_writes_over_every_row<DB: TestDatabase>() {
+async fn forcing_overwrites_every_row<DB: TestDatabase>() {
     let expected = [row("100", "Jack", "20"), row("101", "Ann", "30"), row("103", "Eve", "40")];
     ends_as::<DB>(Resolution::ForceBefore, &expected).await;
 }

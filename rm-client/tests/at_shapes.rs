@@ -29,18 +29,18 @@ const MEMBER: &[&str] = &[
 const MEMBERS: &[&str] = &["id", "name", "age"];
 
 on_every_database!(
-    composite_keys,
-    sub_selects,
-    upserts,
-    children_and_parents,
-    rows_that_refer_to_each_other,
-    many_rows,
+    rows_with_composite_keys_are_undone,
+    statements_with_sub_selects_are_undone,
+    upserts_are_undone,
+    children_and_parents_are_restored_in_order,
+    rows_that_refer_to_each_other_are_undone,
+    many_rows_are_undone,
     refusals_come_before_the_change,
     a_missing_client_table_is_named,
     spellings_of_a_key_name_one_row,
 );
 
-async fn composite_keys<DB: TestDatabase>() {
+async fn rows_with_composite_keys_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     for sql in [
         "UPDATE line SET qty = qty + 1 WHERE order_id = 7",
@@ -53,7 +53,7 @@ async fn composite_keys<DB: TestDatabase>() {
     }
 }
 
-async fn sub_selects<DB: TestDatabase>() {
+async fn statements_with_sub_selects_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     for sql in [
         "UPDATE line SET qty = 9 WHERE order_id IN (SELECT id FROM picked)",
@@ -64,7 +64,7 @@ async fn sub_selects<DB: TestDatabase>() {
     }
 }
 
-async fn upserts<DB: TestDatabase>() {
+async fn upserts_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(MEMBER).await;
     let statements: &[&str] = match DB::NAME_IN_TESTS {
         "mysql" => &[
@@ -96,7 +96,7 @@ async fn upserts<DB: TestDatabase>() {
     }
 }
 
-async fn children_and_parents<DB: TestDatabase>() {
+async fn children_and_parents_are_restored_in_order<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE parent (id BIGINT NOT NULL PRIMARY KEY)",
         "CREATE TABLE child (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
@@ -111,7 +111,7 @@ async fn children_and_parents<DB: TestDatabase>() {
     stage.check_undone("child", &["id", "parent"], &statements).await;
 }
 
-async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
+async fn rows_that_refer_to_each_other_are_undone<DB: TestDatabase>() {
     // Children have lower keys than their parents, so undoing in key order would fail.
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE node (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
@@ -132,7 +132,7 @@ async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
     stage.check_undone("node", &["id", "parent"], &inserts).await;
 }
 
-async fn many_rows<DB: TestDatabase>() {
+async fn many_rows_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     let values: Vec<String> = (0..2_500).map(|n| format!("({n}, 'bulk', {n})")).collect();
     let insert = format!("INSERT INTO line VALUES {}", values.join(", "));

@@ -5,7 +5,7 @@ use sqlx::{MySql, Postgres, Sqlite};
 use crate::at::{Stage, TestDatabase};
 
 /// Runs statements on a table whose names are key words or have spaces, quotes or capitals.
-async fn odd_names<DB: TestDatabase>(quote: char) {
+async fn rows_of_oddly_named_tables_are_undone<DB: TestDatabase>(quote: char) {
     let q =
         |name: &str| format!("{quote}{}{quote}", name.replace(quote, &format!("{quote}{quote}")));
     let (table, id, n) = (q("Order \"by\" `x`"), q("select"), q("Na me?$1"));
@@ -24,18 +24,18 @@ async fn odd_names<DB: TestDatabase>(quote: char) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_postgres() {
-    odd_names::<Postgres>('"').await;
+async fn oddly_named_tables_are_undone_on_postgres() {
+    rows_of_oddly_named_tables_are_undone::<Postgres>('"').await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_mysql() {
-    odd_names::<MySql>('`').await;
+async fn oddly_named_tables_are_undone_on_mysql() {
+    rows_of_oddly_named_tables_are_undone::<MySql>('`').await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_sqlite() {
-    odd_names::<Sqlite>('"').await;
+async fn oddly_named_tables_are_undone_on_sqlite() {
+    rows_of_oddly_named_tables_are_undone::<Sqlite>('"').await;
 }
 
 /// Each row is restored in its own table, although the search path finds only one of the tables.

@@ -36,7 +36,7 @@ async fn mysql_pool(stage: &Stage<MySql>, set: &'static str) -> Pool<MySql> {
 
 /// The undo runs in another process than the change, with a session in another time zone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timestamps_come_back_in_another_time_zone() {
+async fn timestamps_are_restored_in_another_time_zone() {
     let stage = Stage::<MySql>::new(EVENT).await;
     let shown = ["id", "UNIX_TIMESTAMP(at)", "n"];
     let before = stage.dump("event", &shown).await;

@@ -9,7 +9,11 @@ use crate::action::{Amount, LocalDatabase, ten_from};
 use crate::at::{code, on_every_database};
 use crate::scene::{DEBITED, Scene, TRIED, UNTOUCHED, debit};
 
-on_every_database!(both_commit, both_roll_back, a_failed_try_rolls_the_other_branch_back);
+on_every_database!(
+    an_at_and_a_tcc_branch_commit,
+    an_at_and_a_tcc_branch_roll_back,
+    a_failed_try_rolls_the_other_branch_back
+);
 
 const CHANGE: &str = "UPDATE note SET body = 'changed' WHERE id = 1";
 
@@ -23,7 +27,7 @@ async fn change<DB: LocalDatabase>(resource: &AtResource<DB>, global: &Global) {
     changed.unwrap_or_else(|error| panic!("{}", code(&error)));
 }
 
-async fn both_commit<DB: LocalDatabase>() {
+async fn an_at_and_a_tcc_branch_commit<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (debits, notes) = (scene.resource().await, scene.handfast.at(scene.pool.clone()));
     let notes = notes.await.unwrap();
@@ -39,7 +43,7 @@ async fn both_commit<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn both_roll_back<DB: LocalDatabase>() {
+async fn an_at_and_a_tcc_branch_roll_back<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (debits, notes) = (scene.resource().await, scene.handfast.at(scene.pool.clone()));
     let notes = notes.await.unwrap();
