@@ -4,6 +4,11 @@ use sqlx::{MySql, Sqlite};
 
 use crate::at::{Stage, TestDatabase, code};
 
+const SEAT: &[&str] = &[
+    "CREATE TABLE seat (id INTEGER NOT NULL PRIMARY KEY, place INTEGER UNIQUE, n INTEGER)",
+    "INSERT INTO seat VALUES (1, 1, 0), (2, 2, 0), (3, 3, 0)",
+];
+
 /// SQLite does not undo every failed statement as a whole. Such a statement left changed rows
 /// without an image.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
