@@ -125,7 +125,7 @@ async fn money_stays_right_under_kills_at_any_moment<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let handfast = scene.handfast.clone();
-    let (finished, mut transfers) = mpsc::unbounded_channel();
+    let (finished, mut ended) = mpsc::unbounded_channel();
     let workers = (0..WORKERS).map(|worker| {
         let (handfast, resource, finished) = (&handfast, &resource, finished.clone());
         async move {
@@ -140,7 +140,7 @@ async fn money_stays_right_under_kills_at_any_moment<DB: TestDatabase>() {
     drop(finished);
     let kills = async {
         let mut transfers = Vec::new();
-        while let Some(transfer) = transfers.recv().await {
+        while let Some(transfer) = ended.recv().await {
             transfers.push(transfer);
             if transfers.len() % TRANSFERS_PER_KILL == 0 {
                 scene.coordinator.kill().await;
