@@ -1,26 +1,28 @@
-//! How Handfast's own errors travel in `sqlx::Error`, which is all that sqlx's methods return.
+//! Carries Handfast's own errors inside `sqlx::Error`, the only error type that sqlx's methods
+//! return.
 //!
-//! sqlx has no variant for a layer above its drivers. `Database` writes in front of what it holds
-//! that the database has returned it, which was not even asked, and programs look in there for what
-//! databases say. `AnyDriverError` is the variant of the one layer above drivers that sqlx has
-//! itself, and nothing else can come in it here: the `Any` driver does not take part in globals.
+//! sqlx has no variant for a layer above its drivers. `Database` does not fit: its text says that
+//! the database returned the error, although the database was not asked, and programs look into it
+//! for errors of databases. `AnyDriverError` belongs to the one layer above drivers that sqlx has
+//! itself. No other error can arrive in it here, because the `Any` driver does not take part in
+//! globals.
 
 use std::error::Error as StdError;
 
-/// Puts an error of ours into sqlx's.
+/// Wraps an error of Handfast in a `sqlx::Error`.
 pub(crate) fn carry(error: impl StdError + Send + Sync + 'static) -> sqlx::Error {
     sqlx::Error::AnyDriverError(Box::new(error))
 }
 
-/// The error of ours inside sqlx's, if that is what it is.
+/// Returns the error of Handfast inside a `sqlx::Error`, if it holds one of type `E`.
 pub(crate) fn carried<E: StdError + 'static>(error: &sqlx::Error) -> Option<&E> {
     if let sqlx::Error::AnyDriverError(inner) = error { inner.downcast_ref() } else { None }
 }
 
-/// Takes the error of ours out again.
+/// Unwraps the error of Handfast from a `sqlx::Error`.
 ///
 /// # Errors
-/// The error as it was, if it is another.
+/// Returns the `sqlx::Error` unchanged if it holds no error of type `E`.
 pub(crate) fn unload<E: StdError + 'static>(error: sqlx::Error) -> Result<E, sqlx::Error> {
     let sqlx::Error::AnyDriverError(inner) = error else { return Err(error) };
     inner.downcast().map(|ours| *ours).map_err(sqlx::Error::AnyDriverError)
@@ -32,9 +34,10 @@ mod tests {
     use crate::outbox::OutboxError;
     use crate::{AtError, Error, XaError};
 
-    /// The database was blamed for what it was never asked, and the text had no code to look up.
+    /// The text blamed the database for a statement that it was never asked to run, and had no code
+    /// to look up.
     #[test]
-    fn an_error_of_ours_does_not_pass_for_the_databases_and_shows_its_code() {
+    fn own_errors_are_no_database_errors_and_show_their_code() {
         let refused = AtError::Refused(Refusal::SeveralTables { statement: "UPDATE" });
         let ours: [(sqlx::Error, &str); 4] = [
             (refused.into(), "HF-AT-SEVERAL-TABLES"),
@@ -51,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_ours_comes_out_as_it_went_in() {
+    fn own_errors_are_unwrapped_unchanged() {
         let error: sqlx::Error = AtError::Ended.into();
         assert!(matches!(AtError::of(&error), Some(AtError::Ended)));
         assert!(XaError::of(&error).is_none());
@@ -62,7 +65,7 @@ mod tests {
         let through_an_event: sqlx::Error =
             OutboxError::from(sqlx::Error::from(AtError::Ended)).into();
         assert!(matches!(AtError::of(&through_an_event), Some(AtError::Ended)));
-        // What the database said is handed on bare.
+        // The database's own error is passed on without a wrapper.
         let bare: sqlx::Error = AtError::Database(sqlx::Error::RowNotFound).into();
         assert!(matches!(bare, sqlx::Error::RowNotFound));
         let bare: sqlx::Error = OutboxError::from(sqlx::Error::RowNotFound).into();

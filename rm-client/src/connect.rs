@@ -1,4 +1,4 @@
-//! The entry of the library: connecting to the coordinator.
+//! The entry point of the library: connecting to the coordinator.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -15,11 +15,11 @@ use crate::status::GlobalStatus;
 use crate::tm::NewTransaction;
 use crate::xid::Xid;
 
-/// A connection to the transaction coordinator: the beginning of everything else.
+/// A connection to the transaction coordinator, through which everything else is made.
 ///
-/// Cheap to clone; all clones share one stream, which is kept up in the background: when it breaks,
-/// it is made again, and requests that had no answer are sent again under the same ids. When the
-/// last clone is dropped the stream is closed, unless a resource, an action or a participant was
+/// Cheap to clone. All clones share one stream, which a background task keeps up: if the stream
+/// breaks, the task reconnects and sends unanswered requests again under the same ids. The stream
+/// closes when the last clone is dropped, unless a resource, an action or a participant was
 /// registered: then phase two is served until [`close`](Self::close).
 ///
 /// ```no_run
@@ -43,7 +43,7 @@ struct Inner {
 
 impl Handfast {
     /// Describes a connection to the coordinator at an endpoint such as `http://127.0.0.1:7091`.
-    /// Awaiting it connects.
+    /// Awaiting the description connects.
     pub fn connect(endpoint: impl Into<String>) -> Connect {
         Connect {
             endpoints: vec![endpoint.into()],
@@ -59,26 +59,26 @@ impl Handfast {
         }
     }
 
-    /// Describes a global transaction. `name` is what operators see, such as `place-order`.
+    /// Describes a global transaction. Operators see it under `name`, such as `place-order`.
     pub fn transaction(&self, name: impl Into<String>) -> NewTransaction {
         NewTransaction::new(self.clone(), name.into())
     }
 
-    /// Asks how a global stands, also one whose end is unknown to this process, or to which another
-    /// process holds the handle.
+    /// Asks the coordinator for the status of a global. Works for a global whose end is unknown to
+    /// this process, and for one whose handle another process holds.
     ///
     /// # Errors
-    /// When the coordinator cannot be asked.
+    /// An [`Error`] if the coordinator cannot be asked.
     pub async fn outcome(&self, xid: &Xid) -> Result<GlobalStatus, Error> {
         let request = GetStatusRequest { xid: xid.as_str().to_owned() };
         let reply = self.inner.coordinator.get_status(request).await?;
         Ok(GlobalStatus::from_wire(reply.status(), reply.rollback_reason()))
     }
 
-    /// Waits until every request that is under way is answered or has run out of time, then closes
-    /// the connection of all clones. Requests after that fail with [`Error::Closed`].
+    /// Waits until every request under way is answered or has run out of time, then closes the
+    /// connection for all clones. Later requests fail with [`Error::Closed`].
     ///
-    /// Worth calling before the process ends: rollbacks of dropped transactions are sent in the
+    /// Call it before the process ends: the rollbacks of dropped transactions are sent in the
     /// background.
     pub async fn close(&self) {
         self.inner.coordinator.close().await;
@@ -92,7 +92,7 @@ impl Handfast {
         &self.inner.application
     }
 
-    /// How long to wait for the branches of a rollback to be undone.
+    /// Returns how long to wait for the branches of a rollback to be undone.
     pub(crate) fn rollback_wait(&self) -> Duration {
         self.inner.rollback_wait
     }
@@ -106,7 +106,7 @@ impl fmt::Debug for Handfast {
     }
 }
 
-/// A connection to be made; awaiting it makes it. See [`Handfast::connect`].
+/// The description of a connection. Awaiting it connects. See [`Handfast::connect`].
 #[derive(Clone)]
 #[must_use = "a connection is made when this is awaited"]
 pub struct Connect {
@@ -123,39 +123,41 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// Another place where the coordinator may be. One coordinator is active at a time; which of
-    /// its places serves is found out: they are dialled one after another, each a moment after
-    /// the one before if that is silent, at all the addresses that their names have, and the first
-    /// that greets is used. A coordinator that owes answers and gives no sign of life is left
+    /// Adds another endpoint of the coordinator. One coordinator is active at a time, and the
+    /// client finds the endpoint that serves: it dials them one after another, at all addresses
+    /// that their names resolve to, each a moment after the one before if that is silent, and uses
+    /// the first that greets. It abandons a coordinator that owes answers and gives no sign of life
     /// within 3 s.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoints.push(endpoint.into());
         self
     }
 
-    /// The name of this application, as operators know it. Default: the name of the executable.
+    /// Sets the name under which operators see this application. Default: the name of the
+    /// executable.
     pub fn application(mut self, name: impl Into<String>) -> Self {
         self.application = name.into();
         self
     }
 
-    /// The token that shows the coordinator who this is. Default: none, which only a coordinator on
-    /// loopback accepts.
+    /// Sets the token that identifies this client to the coordinator. Default: none, which only a
+    /// coordinator on loopback accepts.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// The certificate authority that the coordinator's certificate is signed by, in PEM. Needed
-    /// for `https` endpoints.
+    /// Sets the certificate authority that signed the coordinator's certificate, in PEM. Needed for
+    /// `https` endpoints.
     pub fn tls_ca(mut self, pem: impl Into<String>) -> Self {
         self.tls.authority = Some(pem.into());
         self
     }
 
-    /// The certificate that shows the coordinator who this is, with its chain if it has one, and
-    /// its private key, both in PEM. Needed where the coordinator has a `tls.client_authority`,
-    /// which must have signed it; otherwise it is not asked for.
+    /// Sets the certificate that identifies this client to the coordinator, with its chain if it
+    /// has one, and its private key, both in PEM. Needed if the coordinator has a
+    /// `tls.client_authority`, which must have signed the certificate. Other coordinators do not
+    /// ask for one.
     pub fn tls_identity(
         mut self,
         certificate_pem: impl Into<String>,
@@ -165,38 +167,39 @@ impl Connect {
         self
     }
 
-    /// How long to try to connect, the first time as a whole and later per attempt. Too short: no
-    /// connection over a slow network. Too long: a wrong address is told late. Default 10 s.
+    /// Sets how long to try to connect: in all the first time, and per attempt later. Too short: no
+    /// connection over a slow network. Too long: a wrong address is reported late. Default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long a request may go unanswered, reconnecting included; waiting for locks or for a
-    /// rollback to finish comes on top. Too short: outcomes are unknown that a moment later would
-    /// be known. Too long: callers hang while the coordinator is away. Default 30 s.
+    /// Sets how long a request may go unanswered, reconnecting included. Waiting for locks, or for
+    /// a rollback to finish, comes on top. Too short: outcomes are unknown that would be known a
+    /// moment later. Too long: callers hang while the coordinator is unreachable. Default 30 s.
     pub fn request_deadline(mut self, deadline: Duration) -> Self {
         self.request_deadline = deadline;
         self
     }
 
-    /// How long a rollback waits for its branches to be undone before it is told to be still under
-    /// way. Default 30 s.
+    /// Sets how long a rollback waits for its branches to be undone before it is reported as still
+    /// under way. Default 30 s.
     pub fn rollback_wait(mut self, wait: Duration) -> Self {
         self.rollback_wait = wait;
         self
     }
 
-    /// The first and the longest pause between attempts to reconnect; the pause doubles when all
-    /// endpoints have had their turn, and half of it is random. Too short: clients storm a
-    /// coordinator that starts. Too long: they come late. Default 100 ms to 5 s.
+    /// Sets the first and the longest pause between attempts to reconnect. The pause doubles after
+    /// every round over all endpoints, and half of it is random. Too short: clients storm a
+    /// coordinator that starts. Too long: they reconnect late. Default 100 ms to 5 s.
     pub fn back_off(mut self, base: Duration, max: Duration) -> Self {
         (self.back_off_base, self.back_off_max) = (base, max);
         self
     }
 
-    /// How many requests may be unanswered at a time; more fail with [`Error::QueueFull`]. Too few:
-    /// bursts fail. Too many: an outage is paid for in memory. Default 16,384.
+    /// Sets how many requests may be unanswered at a time. Further ones fail with
+    /// [`Error::QueueFull`]. Too few: bursts fail. Too many: an outage costs memory. Default
+    /// 16,384.
     pub fn requests_max(mut self, max: usize) -> Self {
         self.requests_max = max;
         self
@@ -237,7 +240,7 @@ impl IntoFuture for Connect {
 
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the token and the key.
+        // The token and the key are left out.
         f.debug_struct("Connect")
             .field("endpoints", &self.endpoints)
             .field("application", &self.application)

@@ -1,7 +1,7 @@
-//! The ambient global: which XID the running code is part of.
+//! The ambient global: the XID that the running code is part of.
 //!
-//! A task-local, set for the length of a future by [`scope`] and by nothing else: there is no
-//! global setter that could be forgotten, and no thread-local that would leak into another request.
+//! It is a task-local that only [`scope`] sets, for the length of a future. There is no global
+//! setter whose reset could be forgotten, and no thread-local that would leak into another request.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ tokio::task_local! {
     static CURRENT: Option<Context>;
 }
 
-/// What the running code is part of.
+/// The global that the running code is part of, and what this process knows about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// The global.
@@ -37,42 +37,43 @@ impl Context {
     }
 }
 
-/// The context of the running code, if it is part of a global.
+/// Returns the context of the running code, if that is part of a global.
 pub(crate) fn current() -> Option<Context> {
     CURRENT.try_with(Clone::clone).ok().flatten()
 }
 
-/// The XID that the running code is part of, if any.
+/// Returns the XID that the running code is part of, if any.
 ///
-/// Set by [`run`](crate::NewTransaction::run), by [`Global::scope`](crate::Global::scope), by the
-/// server [layer](crate::propagation) and by [`Xid::scope`](crate::Xid::scope).
+/// The XID is set by [`run`](crate::NewTransaction::run), by
+/// [`Global::scope`](crate::Global::scope), by the server [layer](crate::propagation) and by
+/// [`Xid::scope`](crate::Xid::scope).
 #[must_use]
 pub fn current_xid() -> Option<Xid> {
     CURRENT.try_with(|context| context.as_ref().map(|context| context.xid.clone())).ok().flatten()
 }
 
-/// A future that runs in a context, or outside any.
+/// A future that runs in a given context, or outside any global.
 pub(crate) type Scoped<F> = TaskLocalFuture<Option<Context>, F>;
 
-/// Runs a future in the context given, or outside any.
+/// Runs a future in the given context, or outside any global.
 pub(crate) fn scope<F: Future>(context: Option<Context>, future: F) -> Scoped<F> {
     CURRENT.scope(context, future)
 }
 
-/// Runs a future in the context of the code that polls it first. Where that code is in no scope,
-/// the future runs in the context of the code that made it.
+/// Runs a future in the context of the code that polls it first. If that code is in no scope, the
+/// future runs in the context of the code that created it.
 ///
-/// In `global.scope(resource.execute(sql))` a statement is made and awaited in different places: the
-/// argument is evaluated outside of the scope, and the future that it gives is polled inside.
+/// In `global.scope(resource.execute(sql))` a statement is created and awaited in different places:
+/// the argument is evaluated outside the scope, and the resulting future is polled inside it.
 pub(crate) fn scope_of_poll<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    let made_in = current();
+    let created_in = current();
     async move {
-        let context = CURRENT.try_with(Clone::clone).unwrap_or(made_in);
+        let context = CURRENT.try_with(Clone::clone).unwrap_or(created_in);
         scope(context, future).await
     }
 }
 
-/// Runs a function in the context given.
+/// Runs a function in the given context.
 pub(crate) fn sync_scope<R>(context: Option<Context>, function: impl FnOnce() -> R) -> R {
     CURRENT.sync_scope(context, function)
 }

@@ -1,7 +1,7 @@
-//! What can go wrong between an application and the coordinator.
+//! Errors between an application and the coordinator.
 //!
-//! Variants by what the caller can do. Each has a stable code, listed in `docs/errors.md`, which
-//! ends its text. What a transaction as a whole came to is
+//! The variants differ in what the caller can do. Each has a stable code, listed in
+//! `docs/errors.md`, which ends its text. The result of a transaction as a whole is a
 //! [`TransactionError`](crate::TransactionError).
 
 use std::fmt;
@@ -16,19 +16,20 @@ use crate::xid::Xid;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No connection, and the request was never sent: it has certainly not been carried out.
+    /// There was no connection, and the request was never sent. It has certainly not been carried
+    /// out.
     #[error("coordinator unreachable, nothing was sent: {reason} ({})", self.code())]
     Unreachable {
         /// The last failure to connect.
         reason: Arc<str>,
     },
-    /// The request was sent and no answer came in time: whether it was carried out is unknown.
+    /// The request was sent, and no answer came in time. It may have been carried out or not.
     #[error(
         "coordinator did not answer {request}: whether it was carried out is unknown ({})",
         self.code()
     )]
     Unanswered {
-        /// Which request, such as `end`.
+        /// The request, such as `end`.
         request: &'static str,
     },
     /// The coordinator understood the request and refuses it.
@@ -37,19 +38,20 @@ pub enum Error {
     /// The coordinator does not accept the token, or it lacks the role. Fix the configuration.
     #[error("coordinator does not accept this client: {reason} ({})", self.code())]
     Unauthenticated {
-        /// The coordinator's words.
+        /// The coordinator's message.
         reason: Arc<str>,
     },
-    /// Too many requests of this process wait for an answer. Send fewer at a time, or try later.
+    /// Too many requests of this process wait for an answer. Send fewer at a time, or try again
+    /// later.
     #[error("too many unanswered requests: at most {max} ({})", self.code())]
     QueueFull {
         /// The limit.
         max: usize,
     },
-    /// The request is larger than the coordinator takes. Let the transaction touch fewer rows.
+    /// The request is larger than the coordinator accepts. Make the transaction touch fewer rows.
     #[error("request of {bytes} bytes is too large: at most {max} ({})", self.code())]
     TooLarge {
-        /// Its size.
+        /// The size of the request.
         bytes: usize,
         /// The limit.
         max: usize,
@@ -61,15 +63,15 @@ pub enum Error {
     /// The coordinator answered with something that does not fit the request.
     #[error("unexpected answer to {request}: {got} ({})", self.code())]
     UnexpectedAnswer {
-        /// Which request.
+        /// The request.
         request: &'static str,
-        /// What came.
+        /// The answer.
         got: String,
     },
-    /// A transaction is required around this call and there is none.
+    /// This call requires a transaction around it, and there is none.
     #[error("a global transaction is required here (mandatory) ({})", self.code())]
     TransactionRequired,
-    /// There is a transaction around this call and there must be none.
+    /// This call must not have a transaction around it, and there is one.
     #[error(
         "no global transaction is allowed here ({why}), but xid {xid} is active ({})",
         self.code()
@@ -80,7 +82,7 @@ pub enum Error {
         /// The rule that forbids it.
         why: &'static str,
     },
-    /// The launcher of this transaction is another process: only an error returned to it can make
+    /// Another process launched this transaction. Only an error returned to that process can make
     /// it roll back.
     #[error(
         "xid {xid} was begun by another process: return an error to its launcher instead ({})",
@@ -90,27 +92,27 @@ pub enum Error {
         /// The ambient global.
         xid: Xid,
     },
-    /// The propagation kind does not go with the way the transaction is begun.
+    /// A transaction of this propagation kind cannot be begun explicitly.
     #[error("propagation {propagation} cannot be begun explicitly: use run ({})", self.code())]
     NotExplicit {
         /// The propagation kind.
         propagation: &'static str,
     },
-    /// Not the text form of an XID.
+    /// The text is not an XID.
     #[error("malformed xid: {text:?} ({})", self.code())]
     MalformedXid {
-        /// What was given, cut at 256 characters.
+        /// The text, cut at 256 characters.
         text: String,
     },
     /// A setting is wrong. Fix the configuration.
     #[error("{setting}: {reason} ({})", self.code())]
     Configuration {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
         /// What is wrong with it.
         reason: String,
     },
-    /// The text is no saga. Correct it; `docs/saga.md` describes the form.
+    /// The text does not describe a saga. Correct it: `docs/saga.md` describes the form.
     #[error("no saga: {reason} ({})", self.code())]
     SagaJson {
         /// What is wrong with it, and where.
@@ -141,7 +143,7 @@ impl Error {
         }
     }
 
-    /// The coordinator's refusal, if that is what it is.
+    /// Returns the coordinator's refusal, if this error is one.
     #[must_use]
     pub fn rejection(&self) -> Option<&Rejection> {
         match self {
@@ -172,29 +174,30 @@ pub struct Rejection {
     detail: RejectionDetail,
 }
 
-/// What a refusal says beyond its code.
+/// The details of a refusal, beyond its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RejectionDetail {
-    /// Nothing.
+    /// There are no details.
     Plain,
-    /// A row is locked by another global and the request may not, or may no longer, wait.
+    /// Another global has locked a row, and the request may not wait, or not any longer.
     RowLocked {
         /// The table.
         table: Arc<str>,
-        /// The canonical key.
+        /// The canonical key of the row.
         key: Arc<[u8]>,
         /// The XID of the holder.
         holder: Arc<str>,
-        /// The holder is rolling back: whoever holds database locks must let go of them first.
+        /// Whether the holder is rolling back. A transaction that holds database locks must release
+        /// them first, since the rollback may need them.
         holder_rolling_back: bool,
     },
-    /// A row is held by a global whose rollback needs an operator: waiting, or trying again, helps
-    /// only when a person has come.
+    /// A global whose rollback needs an operator holds a row. Waiting or trying again helps only
+    /// after an operator has resolved it.
     RowNeedsOperator {
         /// The table.
         table: Arc<str>,
-        /// The canonical key.
+        /// The canonical key of the row.
         key: Arc<[u8]>,
         /// The XID of the holder.
         holder: Arc<str>,
@@ -206,25 +209,25 @@ pub enum RejectionDetail {
     },
     /// The global is decided.
     AlreadyDecided {
-        /// How it stands.
+        /// The status of the global.
         status: GlobalStatus,
     },
 }
 
 impl Rejection {
-    /// The coordinator's stable code, such as `HF-TC-ROW-LOCKED`.
+    /// Returns the coordinator's stable code, such as `HF-TC-ROW-LOCKED`.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// What happened and what to do, for people.
+    /// Returns a text for people: the cause, and what to do.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What the caller may act on.
+    /// Returns the details that a caller can act on.
     #[must_use]
     pub fn detail(&self) -> &RejectionDetail {
         &self.detail

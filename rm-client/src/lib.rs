@@ -62,7 +62,6 @@ mod context;
 mod coordinator;
 mod error;
 pub mod fence;
-mod in_doubt;
 mod limit;
 #[doc(hidden)]
 pub mod link;
@@ -80,6 +79,7 @@ mod tm;
     expect(dead_code, unused_imports, reason = "without a database nothing calls what is common")
 )]
 mod twophase;
+mod unknown_outcome;
 mod xid;
 
 pub use at::{At, AtDatabase, AtError, AtResource, AtTransaction};

@@ -1,14 +1,14 @@
-//! Ends what hangs or panics, so that it delays nobody but itself.
+//! Ends a future that hangs or panics, so that it delays no other work.
 //!
-//! What is cut off is dropped where it waits. Whether that is safe is not known here: the caller
-//! knows.
+//! A future that is cut off is dropped at its current await. The caller is responsible for this
+//! being safe.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt;
 
-/// Why an attempt gave nothing.
+/// The reason why an attempt gave no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CutOff {
     #[error("panicked")]
@@ -17,10 +17,10 @@ pub(crate) enum CutOff {
     TookLonger(Duration),
 }
 
-/// What an attempt comes to within a limit.
+/// Runs an attempt within a time limit and returns its output.
 ///
 /// # Errors
-/// [`CutOff`] if it comes to nothing.
+/// [`CutOff`] if the attempt panics or takes longer.
 pub(crate) async fn within<F: Future>(limit: Duration, attempt: F) -> Result<F::Output, CutOff> {
     let attempt = AssertUnwindSafe(attempt).catch_unwind();
     match tokio::time::timeout(limit, attempt).await {

@@ -1,16 +1,16 @@
-//! How a global stands, as the coordinator tells it.
+//! The status of a global, as the coordinator reports it.
 
 use std::fmt;
 
 use handfast_proto::v1;
 
-/// How a global stands.
+/// The status of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GlobalStatus {
-    /// The coordinator has no memory of it: it was never begun, it had no branch when the
-    /// coordinator restarted, or it finished longer ago than the coordinator remembers. Never to be
-    /// read as committed or as rolled back.
+    /// The coordinator does not know the global: it was never begun, it had no branch when the
+    /// coordinator restarted, or it finished longer ago than the coordinator remembers. Never read
+    /// this as committed or as rolled back.
     Unknown,
     /// Undecided.
     Active,
@@ -18,29 +18,29 @@ pub enum GlobalStatus {
     Committing,
     /// Committed and finished.
     Committed,
-    /// To be rolled back; branches are still to be undone.
+    /// Rolling back; branches are still to be undone.
     RollingBack(RollbackReason),
     /// Rolled back and finished.
     RolledBack(RollbackReason),
-    /// To be rolled back, and a branch cannot be undone without a person.
+    /// Rolling back, and a branch cannot be undone without an operator.
     NeedsOperator(RollbackReason),
 }
 
-/// Why a global is rolled back.
+/// The reason for which a global is rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RollbackReason {
-    /// Its TM asked for it.
+    /// Its TM requested it.
     Requested,
     /// Its time ran out.
     Timeout,
     /// A branch does not know whether its local transaction was committed.
     BranchUnknown,
-    /// An operator asked for it.
+    /// An operator requested it.
     Operator,
     /// A participant refuses to prepare.
     Refused,
-    /// The coordinator gives no reason that this version knows.
+    /// The coordinator gave no reason that this version knows.
     Unspecified,
 }
 

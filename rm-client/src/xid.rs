@@ -1,7 +1,7 @@
 //! The id of a global transaction, as clients see it.
 //!
-//! Text, opaque, passed on unchanged: the coordinator is the only one that reads meaning into it.
-//! What is checked here is only that it can travel in a header and names a number.
+//! An XID is opaque text that is passed on unchanged. Only the coordinator interprets it. This
+//! module checks no more than that the text can travel in a header and names a number.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ const XID_BYTES_MAX: usize = 256;
 pub struct Xid(Arc<str>);
 
 impl Xid {
-    /// Checks and takes an XID in text.
+    /// Parses an XID.
     ///
     /// # Errors
     /// [`Error::MalformedXid`] unless it is `{address}:{number}` in printable ASCII without spaces,
@@ -44,18 +44,18 @@ impl Xid {
         Ok(Self(Arc::from(text)))
     }
 
-    /// The text form.
+    /// Returns the text form.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Runs a future within this global: local transactions that it begins become branches of it,
-    /// and calls that it makes through the propagation layers carry it.
+    /// Runs a future within this global: local transactions that the future begins become branches
+    /// of the global, and its calls through the propagation layers carry the XID.
     ///
-    /// For servers whose framework the [propagation layers](crate::propagation) do not know. The
-    /// scope belongs to the future, not to the thread: a task spawned inside it is outside, unless
-    /// it is given a scope of its own.
+    /// It is meant for servers whose framework the [propagation layers](crate::propagation) do not
+    /// support. The scope belongs to the future, not to the thread: a task spawned inside it is
+    /// outside, unless the task gets a scope of its own.
     ///
     /// ```
     /// # async fn example(xid: handfast::Xid) {
@@ -68,7 +68,7 @@ impl Xid {
     }
 }
 
-/// Digits only: `u64::from_str` alone would take a sign.
+/// Accepts digits only: `u64::from_str` alone would accept a sign.
 fn is_u64(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok()
 }
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_any_address_before_a_number() {
+    fn any_address_before_a_number_is_accepted() {
         for text in ["127.0.0.1:7091:42", "[::1]:7091:0", ":7", "tc.example:18446744073709551615"] {
             assert_eq!(Xid::new(text).unwrap().as_str(), text);
         }
     }
 
     #[test]
-    fn refuses_what_is_not_an_xid() {
+    fn malformed_xids_are_refused() {
         let long = format!("{}:1", "a".repeat(XID_BYTES_MAX));
         let texts =
             ["", "42", "a:", "a:b", "a:+1", "a b:1", "a:1\n", "ä:1", "a:18446744073709551616"];

@@ -1,4 +1,4 @@
-//! One branch, committed and rolled back, statement by statement.
+//! One branch, committed and rolled back, for each kind of statement.
 
 mod at;
 
@@ -10,9 +10,15 @@ const PERSON: &[&str] = &[
 ];
 const COLUMNS: &[&str] = &["id", "name", "age"];
 
-on_every_database!(commits, undoes_update, undoes_delete, undoes_insert, undoes_all_in_one);
+on_every_database!(
+    a_commit_keeps_the_rows,
+    an_update_is_undone,
+    a_delete_is_undone,
+    an_insert_is_undone,
+    all_kinds_in_one_branch_are_undone
+);
 
-async fn commits<DB: TestDatabase>() {
+async fn a_commit_keeps_the_rows<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     stage.branch(&global, &["UPDATE person SET name = 'Mia', age = 1 WHERE id = 100"]).await;
@@ -23,7 +29,7 @@ async fn commits<DB: TestDatabase>() {
     assert_eq!(name.as_deref(), Some("Mia"));
 }
 
-async fn undoes_update<DB: TestDatabase>() {
+async fn an_update_is_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     for sql in [
         "UPDATE person SET name = 'Mia', age = 1 WHERE id = 100",
@@ -37,14 +43,14 @@ async fn undoes_update<DB: TestDatabase>() {
     }
 }
 
-async fn undoes_delete<DB: TestDatabase>() {
+async fn a_delete_is_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     for sql in ["DELETE FROM person WHERE id = 100", "DELETE FROM person"] {
         stage.check_undone("person", COLUMNS, &[sql]).await;
     }
 }
 
-async fn undoes_insert<DB: TestDatabase>() {
+async fn an_insert_is_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     for sql in [
         "INSERT INTO person (id, name) VALUES (19, 'a'), (21, 'b')",
@@ -54,7 +60,7 @@ async fn undoes_insert<DB: TestDatabase>() {
     }
 }
 
-async fn undoes_all_in_one<DB: TestDatabase>() {
+async fn all_kinds_in_one_branch_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let statements = [
         "UPDATE person SET age = age + 1 WHERE id = 100",

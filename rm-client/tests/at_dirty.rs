@@ -1,4 +1,4 @@
-//! Rollback meets rows that others have written, guards that keep late branches out, and repeats.
+//! Rollbacks that find dirty rows, guard rows that keep late branches out, and repeated rollbacks.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,19 +24,19 @@ const COLUMNS: &[&str] = &["id", "name", "age"];
 on_every_database!(
     a_dirty_row_stops_the_rollback,
     accept_current_leaves_the_rows,
-    force_before_wins,
-    columns_that_were_not_written_do_not_count,
-    a_row_that_is_back_already_is_left_alone,
+    force_before_overwrites_dirty_rows,
+    changes_of_unwritten_columns_are_not_dirty,
+    a_row_that_equals_its_before_image_is_left,
     deleted_and_inserted_rows_can_be_dirty,
-    a_unique_row_in_the_way_needs_a_person,
-    a_parent_that_has_gone_since_needs_a_person,
-    a_column_of_others_that_breaks_a_check_needs_a_person,
+    a_conflicting_unique_row_needs_an_operator,
+    a_parent_deleted_since_needs_an_operator,
+    a_before_image_that_breaks_a_check_needs_an_operator,
     a_late_branch_is_refused,
     a_guard_row_keeps_a_late_undo_row_out,
     branches_are_undone_in_reverse,
 );
 
-/// A global whose rollback found one of two rows dirty.
+/// Makes a global whose rollback finds one of two rows dirty.
 async fn dirty<DB: TestDatabase>(stage: &Stage<DB>) -> Xid {
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -48,10 +48,10 @@ async fn dirty<DB: TestDatabase>(stage: &Stage<DB>) -> Xid {
     xid
 }
 
-/// Rolls a global back and waits until it needs a person.
+/// Rolls a global back and waits until it needs an operator.
 async fn await_refusal<DB: TestDatabase>(stage: &Stage<DB>, global: handfast::Global) {
     let xid = global.xid().clone();
-    // That a person is needed is an error to whoever rolls back; here it is expected.
+    // The rollback returns an error, since it needs an operator. That is expected here.
     let _ = global.rollback("test").await;
     stage.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
 }
@@ -95,7 +95,7 @@ async fn a_dirty_row_stops_the_rollback<DB: TestDatabase>() {
     let [column] = dirty.columns.as_slice() else { unreachable!("{dirty:?}") };
     let shown = [&column.before, &column.after, &column.current].map(|text| text.as_deref());
     assert_eq!((column.name.as_str(), shown), ("age", [Some("20"), Some("1"), Some("99")]));
-    // Nothing was touched, not even the row that is clean, and the undo log is still there.
+    // No row was changed, not even the clean one, and the undo log is still there.
     let found = stage.dump("person", COLUMNS).await;
     assert_eq!(found, [row("100", "Jack", "99"), row("101", "Ann", "2")]);
     assert_eq!(stage.undo_rows().await, 1);
@@ -110,7 +110,7 @@ async fn accept_current_leaves_the_rows<DB: TestDatabase>() {
     assert_eq!(stage.undo_rows().await, 0);
 }
 
-async fn force_before_wins<DB: TestDatabase>() {
+async fn force_before_overwrites_dirty_rows<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let xid = dirty(&stage).await;
     resolve(&stage, &xid, Resolution::ForceBefore).await;
@@ -119,7 +119,7 @@ async fn force_before_wins<DB: TestDatabase>() {
     assert_eq!(stage.undo_rows().await, 0);
 }
 
-async fn columns_that_were_not_written_do_not_count<DB: TestDatabase>() {
+async fn changes_of_unwritten_columns_are_not_dirty<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     stage.branch(&global, &["UPDATE person SET age = 1 WHERE id = 100"]).await;
@@ -129,7 +129,7 @@ async fn columns_that_were_not_written_do_not_count<DB: TestDatabase>() {
     assert_eq!(found, [row("100", "Jim", "20"), row("101", "Ann", "30")]);
 }
 
-async fn a_row_that_is_back_already_is_left_alone<DB: TestDatabase>() {
+async fn a_row_that_equals_its_before_image_is_left<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     let statements = [
@@ -165,13 +165,14 @@ async fn deleted_and_inserted_rows_can_be_dirty<DB: TestDatabase>() {
         await_refusal(&stage, global).await;
         resolve(&stage, &xid, Resolution::ForceBefore).await;
         let after = stage.dump("person", COLUMNS).await;
-        // An updated row that is gone cannot come back: the image has not all of its columns.
+        // An updated row that was deleted since cannot be restored: the image does not hold all of
+        // its columns.
         let expected = if foreign.starts_with("DELETE") { before[1..].to_vec() } else { before };
         assert_eq!(after, expected, "{statement}");
     }
 }
 
-async fn a_unique_row_in_the_way_needs_a_person<DB: TestDatabase>() {
+async fn a_conflicting_unique_row_needs_an_operator<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -182,7 +183,7 @@ async fn a_unique_row_in_the_way_needs_a_person<DB: TestDatabase>() {
     assert!(error.contains("in the way"), "{error}");
 }
 
-async fn a_parent_that_has_gone_since_needs_a_person<DB: TestDatabase>() {
+async fn a_parent_deleted_since_needs_an_operator<DB: TestDatabase>() {
     let child = "CREATE TABLE child (id BIGINT PRIMARY KEY, parent BIGINT, \
                  FOREIGN KEY (parent) REFERENCES person (id))";
     let setup = [PERSON, &[child, "INSERT INTO child VALUES (1, 100)"]].concat();
@@ -197,8 +198,9 @@ async fn a_parent_that_has_gone_since_needs_a_person<DB: TestDatabase>() {
     assert_eq!(stage.value("SELECT COUNT(*) FROM child").await.as_deref(), Some("0"));
 }
 
-/// The row as it was is no more possible with what others have made of its other columns.
-async fn a_column_of_others_that_breaks_a_check_needs_a_person<DB: TestDatabase>() {
+/// The before image breaks a check together with the values that another transaction has given to
+/// the other columns.
+async fn a_before_image_that_breaks_a_check_needs_an_operator<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE stock (id BIGINT PRIMARY KEY, held INT, units INT, CHECK (held <= units))",
         "INSERT INTO stock VALUES (1, 5, 5)",
@@ -214,9 +216,10 @@ async fn a_column_of_others_that_breaks_a_check_needs_a_person<DB: TestDatabase>
     assert_eq!(stage.value("SELECT held FROM stock").await.as_deref(), Some("0"));
 }
 
-/// It was taken for a failure that goes away: tried again for ever, the locks kept, nobody asked.
+/// It was taken for a temporary failure: the rollback was tried again without end, the locks were
+/// kept, and no operator was called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_excluding_row_in_the_way_needs_a_person() {
+async fn an_excluding_row_needs_an_operator() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE TABLE booking (id INT PRIMARY KEY, during INT4RANGE, \
          EXCLUDE USING gist (during WITH &&))",
@@ -232,9 +235,10 @@ async fn an_excluding_row_in_the_way_needs_a_person() {
     assert!(error.contains("in the way"), "{error}");
 }
 
-/// PostgreSQL 18 answers so where a foreign key says RESTRICT; a trigger does here, on any version.
+/// PostgreSQL 18 gives this error for a foreign key with RESTRICT. Here a trigger raises it, on any
+/// version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restricting_row_in_the_way_needs_a_person() {
+async fn a_restricting_row_needs_an_operator() {
     let stage = Stage::<Postgres>::new(PERSON).await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -256,12 +260,12 @@ async fn a_late_branch_is_refused<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
-    // The branch is rolled back by the coordinator before its local transaction commits: as far as
-    // the coordinator knows it is one that has been registered and never heard of again.
+    // The coordinator rolls the branch back before its local transaction commits, as it would a
+    // branch that was registered and never reported.
     let mut local = global.scope(stage.resource.begin()).await.unwrap();
     DB::run(&mut local, "UPDATE person SET age = 1 WHERE id = 100").await.unwrap();
     if DB::NAME_IN_TESTS == "sqlite" {
-        // Its one writer lock is held by the local transaction.
+        // The local transaction holds SQLite's only writer lock.
         local.rollback().await.unwrap();
         return;
     }
@@ -274,8 +278,8 @@ async fn a_late_branch_is_refused<DB: TestDatabase>() {
     assert_eq!(stage.undo_rows().await, 0);
 }
 
-/// A branch that is registered and rolled back before its local transaction commits: the guard row
-/// takes the place of its undo row, also when the rollback is asked for twice.
+/// A branch is registered and rolled back before its local transaction commits. The guard row takes
+/// the place of its undo row, also if the rollback is requested twice.
 async fn a_guard_row_keeps_a_late_undo_row_out<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;

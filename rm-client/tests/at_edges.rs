@@ -1,4 +1,5 @@
-//! What the images must survive: cut-off statements, odd names, other settings, changed tables.
+//! Situations in which images must stay correct: cut-off statements, odd names, other settings,
+//! changed tables.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

@@ -1,5 +1,5 @@
-//! Values of every column type come back byte for byte after a rollback, and stand after a commit
-//! as the same statements leave them without Handfast. Keys name one row however they are spelt.
+//! Values of every column type are restored byte for byte by a rollback. After a commit they are
+//! the same as without Handfast. A key names one row in all its spellings.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

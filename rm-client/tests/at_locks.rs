@@ -1,5 +1,4 @@
-//! Global locks as applications meet them: conflicts, waiting, deadlocks, locking reads,
-//! savepoints.
+//! Global locks as applications see them: conflicts, waiting, deadlocks, locking reads, savepoints.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,15 +24,15 @@ on_every_database!(
     a_global_may_write_its_row_again,
     hot_rows_in_closure_form_all_finish,
     hot_rows_by_single_statements_all_finish,
-    opposite_order_ends_in_a_refused_cycle,
-    a_circle_that_the_database_breaks_is_repeated,
-    a_closure_that_overlooks_the_circle_is_repeated,
+    opposite_lock_order_is_refused_with_the_cycle,
+    a_deadlock_in_the_database_is_repeated,
+    a_closure_that_ignores_a_deadlock_is_repeated,
     a_locking_read_holds_its_rows,
     a_checked_transaction_respects_globals,
     committed_reads_wait_for_the_holder,
-    savepoints_drop_what_came_after,
+    rolling_back_to_a_savepoint_drops_later_changes,
     a_read_only_branch_registers_nothing,
-    the_closure_may_fail,
+    a_failed_closure_rolls_back,
 );
 
 async fn amount<DB: TestDatabase>(stage: &Stage<DB>, id: u32) -> i64 {
@@ -57,7 +56,7 @@ async fn a_held_row_is_refused_after_the_timeout<DB: TestDatabase>() {
     };
     assert_eq!(by.as_ref(), holder.xid().as_str());
     assert_eq!(amount(&stage, 1).await, 1);
-    // Another row is free, and the refused branch has left nothing.
+    // Another row is not locked, and the refused branch has left no lock.
     let sql = "UPDATE account SET amount = 2 WHERE id = 2";
     other.scope(DB::run_alone(&impatient, sql)).await.unwrap();
     stage.roll_back(holder).await;
@@ -76,7 +75,7 @@ async fn a_global_may_write_its_row_again<DB: TestDatabase>() {
     assert_eq!(amount(&stage, 1).await, 6);
 }
 
-/// 8 clients, 5 globals each, all on one row; every other one rolls back.
+/// Runs 8 clients with 5 globals each, all on one row. Every other global rolls back.
 async fn hot_rows<DB: TestDatabase>(alone: bool) {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let client = async || {
@@ -109,14 +108,14 @@ async fn hot_rows_by_single_statements_all_finish<DB: TestDatabase>() {
     hot_rows::<DB>(true).await;
 }
 
-async fn opposite_order_ends_in_a_refused_cycle<DB: TestDatabase>() {
+async fn opposite_lock_order_is_refused_with_the_cycle<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let (a, b) = (stage.begin().await, stage.begin().await);
     let add = |id: u32| format!("UPDATE account SET amount = amount + 1 WHERE id = {id}");
     a.scope(DB::run_alone(&stage.resource, &add(1))).await.unwrap();
     b.scope(DB::run_alone(&stage.resource, &add(2))).await.unwrap();
     let (second, first) = (add(2), add(1));
-    // Whoever is refused rolls back, which lets the other one go on.
+    // The refused global rolls back, so that the other one can continue.
     let finish = async |global: handfast::Global, sql: &str| match global
         .scope(DB::run_alone(&stage.resource, sql))
         .await
@@ -136,16 +135,17 @@ async fn opposite_order_ends_in_a_refused_cycle<DB: TestDatabase>() {
     assert_eq!((amount(&stage, 1).await, amount(&stage, 2).await), (1, 1));
 }
 
-/// What the application makes of a statement that the database has failed for a deadlock.
+/// How the application treats a statement that fails with a deadlock.
 #[derive(Clone, Copy, PartialEq)]
-enum Makes {
+enum OnDeadlock {
     AnError,
     Nothing,
 }
 
-/// Each has the row that the other wants next, and neither is a branch yet: the database alone sees
-/// it. Where writers come one after the other there is no circle.
-async fn circle<DB: TestDatabase>(makes: Makes) {
+/// Each transaction holds the row that the other needs next, and neither is a registered branch, so
+/// only the database can detect the deadlock. On a database with one writer at a time there is
+/// none.
+async fn database_deadlock<DB: TestDatabase>(makes: OnDeadlock) {
     let (stage, waits) = (Stage::<DB>::new(ACCOUNT).await, DB::NAME_IN_TESTS != "sqlite");
     let (holding, others) = (Notify::new(), Notify::new());
     let add = |id: u32| format!("UPDATE account SET amount = amount + 1 WHERE id = {id}");
@@ -160,7 +160,7 @@ async fn circle<DB: TestDatabase>(makes: Makes) {
                     other.notified().await;
                 }
                 let second = DB::run(local, &sql[1]).await;
-                if makes == Makes::Nothing { Ok(0) } else { second }
+                if makes == OnDeadlock::Nothing { Ok(0) } else { second }
             })
         });
         global.scope(work).await.unwrap();
@@ -172,13 +172,13 @@ async fn circle<DB: TestDatabase>(makes: Makes) {
     assert_eq!(runs.0 + runs.1 > 2, waits, "{runs:?}");
 }
 
-async fn a_circle_that_the_database_breaks_is_repeated<DB: TestDatabase>() {
-    circle::<DB>(Makes::AnError).await;
+async fn a_deadlock_in_the_database_is_repeated<DB: TestDatabase>() {
+    database_deadlock::<DB>(OnDeadlock::AnError).await;
 }
 
-/// It says that all is well, but the database has ended its local transaction.
-async fn a_closure_that_overlooks_the_circle_is_repeated<DB: TestDatabase>() {
-    circle::<DB>(Makes::Nothing).await;
+/// The closure returns `Ok`, but the database has ended its local transaction.
+async fn a_closure_that_ignores_a_deadlock_is_repeated<DB: TestDatabase>() {
+    database_deadlock::<DB>(OnDeadlock::Nothing).await;
 }
 
 async fn a_locking_read_holds_its_rows<DB: TestDatabase>() {
@@ -232,13 +232,13 @@ async fn committed_reads_wait_for_the_holder<DB: TestDatabase>() {
             DB::read(local, &sql).await
         })
     }));
-    // The read polls first and finds the row held; what it sees must be the restored row.
+    // The read is polled first and finds the row locked. It must see the restored row.
     let (rows, ()) = tokio::join!(read, stage.roll_back(holder));
     assert_eq!(rows.unwrap()[0][0].as_deref(), Some("0"));
     stage.commit(reader).await;
 }
 
-async fn savepoints_drop_what_came_after<DB: TestDatabase>() {
+async fn rolling_back_to_a_savepoint_drops_later_changes<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let global = stage.begin().await;
     let work = async {
@@ -255,7 +255,7 @@ async fn savepoints_drop_what_came_after<DB: TestDatabase>() {
         local.commit().await
     };
     global.scope(work).await.unwrap();
-    // Row 2 is not locked: another global takes it at once.
+    // Row 2 is not locked: another global can lock it at once.
     let other = stage.begin().await;
     stage.branch(&other, &["UPDATE account SET amount = 9 WHERE id = 2"]).await;
     stage.commit(other).await;
@@ -270,12 +270,12 @@ async fn a_read_only_branch_registers_nothing<DB: TestDatabase>() {
     let nothing = ["SELECT id FROM account", "UPDATE account SET amount = 1 WHERE id = -1"];
     stage.branch(&global, &nothing).await;
     global.commit().await.unwrap();
-    // Without branches there is no phase two: it is finished at once.
+    // Without branches there is no phase two, so the global is finished at once.
     assert_eq!(stage.handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
     assert_eq!(stage.undo_rows().await, 0);
 }
 
-async fn the_closure_may_fail<DB: TestDatabase>() {
+async fn a_failed_closure_rolls_back<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ACCOUNT).await;
     let global = stage.begin().await;
     let work = stage.resource.try_transaction(|local| {

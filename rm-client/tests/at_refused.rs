@@ -1,5 +1,5 @@
-//! Rollbacks that only a person can end: rows of others refer to what would be deleted, or the
-//! database refuses in a way that no repetition cures.
+//! Rollbacks that only an operator can end: rows of other transactions refer to the rows that would
+//! be deleted, or the database gives an error that repeating does not cure.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

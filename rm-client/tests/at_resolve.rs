@@ -1,5 +1,5 @@
-//! An operator ends a rollback that met a dirty row: what is shown, and what each answer does to
-//! each row.
+//! An operator ends a rollback that found a dirty row: the rows that are shown, and the effect of
+//! each answer on each row.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,16 +20,16 @@ const COLUMNS: &[&str] = &["id", "name", "age"];
 
 on_every_database!(
     every_row_is_listed_with_what_each_answer_does,
-    clean_rows_are_put_back_and_dirty_ones_left,
+    clean_rows_are_restored_and_dirty_ones_left,
     accepting_leaves_every_row,
-    forcing_writes_over_every_row,
+    forcing_overwrites_every_row,
     a_row_of_several_statements_is_one_row,
-    rows_that_came_and_went_are_listed_as_they_are,
+    inserted_and_deleted_rows_are_listed,
     rows_are_judged_when_the_answer_comes,
-    a_foreign_row_in_the_way_of_a_clean_one_is_told_again,
+    a_conflict_with_a_clean_row_is_reported_again,
     a_row_that_others_refer_to_is_left_with_all_its_changes,
-    many_rows_are_counted_and_the_dirty_ones_come_first,
-    a_row_that_waits_for_an_operator_is_refused_with_its_holder,
+    dirty_rows_come_first_and_all_rows_are_counted,
+    a_row_kept_for_an_operator_is_refused_with_its_holder,
 );
 
 fn row(id: &str, name: &str, age: &str) -> TextRow {
@@ -40,8 +40,8 @@ async fn raw<DB: TestDatabase>(stage: &Stage<DB>, sql: &str) {
     DB::raw(&stage.pool, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// A branch that has changed 100, deleted 101, inserted 102 and changed 103; then 100 is written by
-/// another hand, and 103 put back by hand.
+/// A branch that has changed row 100, deleted 101, inserted 102 and changed 103. Then another
+/// transaction writes 100 and restores 103.
 async fn mixed<DB: TestDatabase>(stage: &Stage<DB>) -> at::operator::Refused {
     let global = stage.begin().await;
     let statements = [
@@ -56,7 +56,7 @@ async fn mixed<DB: TestDatabase>(stage: &Stage<DB>) -> at::operator::Refused {
     stage.refused(global).await
 }
 
-/// Only rows that were dirty were shown, of the last statement that had one.
+/// Only the dirty rows were shown, and only those of the last statement with a dirty row.
 async fn every_row_is_listed_with_what_each_answer_does<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let refused = mixed(&stage).await;
@@ -77,7 +77,7 @@ async fn every_row_is_listed_with_what_each_answer_does<DB: TestDatabase>() {
     assert_eq!(refused.images("101", "name"), [Some("Ann"), None, None]);
     assert_eq!(refused.images("102", "age"), [None, Some("5"), Some("5")]);
     assert_eq!(refused.images("103", "age"), [Some("40"), Some("4"), Some("40")]);
-    // Looking has changed nothing.
+    // Showing the rows has changed none.
     let found = stage.dump("person", COLUMNS).await;
     assert_eq!(found, [row("100", "Jack", "99"), row("102", "Tom", "5"), row("103", "Eve", "40")]);
     assert_eq!(stage.undo_rows().await, 1);
@@ -91,7 +91,7 @@ async fn ends_as<DB: TestDatabase>(resolution: Resolution, expected: &[TextRow])
     assert_eq!(stage.undo_rows().await, 0);
 }
 
-async fn clean_rows_are_put_back_and_dirty_ones_left<DB: TestDatabase>() {
+async fn clean_rows_are_restored_and_dirty_ones_left<DB: TestDatabase>() {
     let expected = [row("100", "Jack", "99"), row("101", "Ann", "30"), row("103", "Eve", "40")];
     ends_as::<DB>(Resolution::RestoreClean, &expected).await;
 }
@@ -101,12 +101,13 @@ async fn accepting_leaves_every_row<DB: TestDatabase>() {
     ends_as::<DB>(Resolution::AcceptCurrent, &expected).await;
 }
 
-async fn forcing_writes_over_every_row<DB: TestDatabase>() {
+async fn forcing_overwrites_every_row<DB: TestDatabase>() {
     let expected = [row("100", "Jack", "20"), row("101", "Ann", "30"), row("103", "Eve", "40")];
     ends_as::<DB>(Resolution::ForceBefore, &expected).await;
 }
 
-/// Whichever of its statements is dirty: half a row put back would be a row that never was.
+/// The row counts as dirty whichever of its statements is: restoring half of the row would give a
+/// row that never existed.
 async fn a_row_of_several_statements_is_one_row<DB: TestDatabase>() {
     for foreign in ["name = 'Foe'", "age = 99"] {
         let stage = Stage::<DB>::new(PERSON).await;
@@ -129,7 +130,7 @@ async fn a_row_of_several_statements_is_one_row<DB: TestDatabase>() {
     }
 }
 
-async fn rows_that_came_and_went_are_listed_as_they_are<DB: TestDatabase>() {
+async fn inserted_and_deleted_rows_are_listed<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let before = stage.dump("person", COLUMNS).await;
     let global = stage.begin().await;
@@ -157,7 +158,7 @@ async fn rows_that_came_and_went_are_listed_as_they_are<DB: TestDatabase>() {
     assert_eq!((&found[0], &found[1..]), (&row("100", "Jack", "99"), &before[1..]));
 }
 
-/// Between the report and the answer a dirty row becomes clean, and a clean one dirty.
+/// Between the report and the answer, a dirty row becomes clean and a clean row dirty.
 async fn rows_are_judged_when_the_answer_comes<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let refused = mixed(&stage).await;
@@ -174,7 +175,7 @@ async fn rows_are_judged_when_the_answer_comes<DB: TestDatabase>() {
     assert_eq!(found, expected);
 }
 
-async fn a_foreign_row_in_the_way_of_a_clean_one_is_told_again<DB: TestDatabase>() {
+async fn a_conflict_with_a_clean_row_is_reported_again<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let global = stage.begin().await;
     stage.branch(&global, &["DELETE FROM person WHERE id = 101"]).await;
@@ -190,7 +191,8 @@ async fn a_foreign_row_in_the_way_of_a_clean_one_is_told_again<DB: TestDatabase>
     assert_eq!(stage.dump("person", COLUMNS).await[1], row("101", "Ann", "30"));
 }
 
-/// That another refers to it is seen at its INSERT, when its UPDATE is undone already.
+/// The undo finds the reference to the row when it undoes the row's INSERT, after it has undone the
+/// row's UPDATE.
 async fn a_row_that_others_refer_to_is_left_with_all_its_changes<DB: TestDatabase>() {
     let pet = "CREATE TABLE pet (id BIGINT NOT NULL PRIMARY KEY, owner BIGINT, \
         FOREIGN KEY (owner) REFERENCES person (id) ON DELETE CASCADE)";
@@ -217,7 +219,7 @@ async fn a_row_that_others_refer_to_is_left_with_all_its_changes<DB: TestDatabas
     assert_eq!(stage.value("SELECT owner FROM pet").await.as_deref(), Some("102"));
 }
 
-async fn many_rows_are_counted_and_the_dirty_ones_come_first<DB: TestDatabase>() {
+async fn dirty_rows_come_first_and_all_rows_are_counted<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     for id in 1..=60 {
         raw(&stage, &format!("INSERT INTO person VALUES ({id}, NULL, 0)")).await;
@@ -234,8 +236,8 @@ async fn many_rows_are_counted_and_the_dirty_ones_come_first<DB: TestDatabase>()
     assert_eq!(stage.value(left).await.as_deref(), Some("2"), "rows that are not listed go too");
 }
 
-/// Its time was waited for, and a timeout told.
-async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder<DB: TestDatabase>() {
+/// The request waited for its whole timeout, and was then answered with a timeout.
+async fn a_row_kept_for_an_operator_is_refused_with_its_holder<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(PERSON).await;
     let refused = mixed(&stage).await;
     let other = stage.begin().await;
@@ -243,8 +245,8 @@ async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder<DB: TestDat
     let work = stage.resource.transaction(|local| DB::run(local, sql));
     let error = other.scope(work).await.unwrap_err();
     assert_eq!(code(&error), "HF-TC-ROW-NEEDS-OPERATOR");
-    let told = format!("handfast tx show {}", refused.xid);
-    assert!(error.to_string().contains(&told), "{error}");
+    let command = format!("handfast tx show {}", refused.xid);
+    assert!(error.to_string().contains(&command), "{error}");
     let rejection = AtError::of(&error).and_then(AtError::rejection).unwrap();
     let RejectionDetail::RowNeedsOperator { table, holder, .. } = rejection.detail() else {
         unreachable!("{rejection:?}");

@@ -1,4 +1,4 @@
-//! Tables and statements of every shape: keys, upserts, foreign keys, sub-selects, refusals.
+//! Tables and statements of many shapes: keys, upserts, foreign keys, sub-selects, refusals.
 
 #![expect(
     clippy::unwrap_used,
@@ -29,18 +29,18 @@ const MEMBER: &[&str] = &[
 const MEMBERS: &[&str] = &["id", "name", "age"];
 
 on_every_database!(
-    composite_keys,
-    sub_selects,
-    upserts,
-    children_and_parents,
-    rows_that_refer_to_each_other,
-    many_rows,
+    rows_with_composite_keys_are_undone,
+    statements_with_sub_selects_are_undone,
+    upserts_are_undone,
+    children_and_parents_are_restored_in_order,
+    rows_that_refer_to_each_other_are_undone,
+    many_rows_are_undone,
     refusals_come_before_the_change,
     a_missing_client_table_is_named,
-    one_row_has_one_key,
+    spellings_of_a_key_name_one_row,
 );
 
-async fn composite_keys<DB: TestDatabase>() {
+async fn rows_with_composite_keys_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     for sql in [
         "UPDATE line SET qty = qty + 1 WHERE order_id = 7",
@@ -53,7 +53,7 @@ async fn composite_keys<DB: TestDatabase>() {
     }
 }
 
-async fn sub_selects<DB: TestDatabase>() {
+async fn statements_with_sub_selects_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     for sql in [
         "UPDATE line SET qty = 9 WHERE order_id IN (SELECT id FROM picked)",
@@ -64,12 +64,12 @@ async fn sub_selects<DB: TestDatabase>() {
     }
 }
 
-async fn upserts<DB: TestDatabase>() {
+async fn upserts_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(MEMBER).await;
     let statements: &[&str] = match DB::NAME_IN_TESTS {
         "mysql" => &[
             "INSERT INTO member VALUES (1, 'Jack', 81) ON DUPLICATE KEY UPDATE age = 82",
-            // Another key, but the name is taken: the row that is there is changed.
+            // The key is another one, but the name exists already, so the existing row is changed.
             "INSERT INTO member VALUES (9, 'Jack', 81) ON DUPLICATE KEY UPDATE age = 82",
             "INSERT INTO member VALUES (1, 'Jack', 1), (3, 'Tom', 2) \
              ON DUPLICATE KEY UPDATE age = age + 1",
@@ -96,7 +96,7 @@ async fn upserts<DB: TestDatabase>() {
     }
 }
 
-async fn children_and_parents<DB: TestDatabase>() {
+async fn children_and_parents_are_restored_in_order<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE parent (id BIGINT NOT NULL PRIMARY KEY)",
         "CREATE TABLE child (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
@@ -111,8 +111,8 @@ async fn children_and_parents<DB: TestDatabase>() {
     stage.check_undone("child", &["id", "parent"], &statements).await;
 }
 
-async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
-    // Children have lower keys than their parents, so that key order is the wrong one.
+async fn rows_that_refer_to_each_other_are_undone<DB: TestDatabase>() {
+    // Children have lower keys than their parents, so undoing in key order would fail.
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE node (id BIGINT NOT NULL PRIMARY KEY, parent BIGINT, \
          FOREIGN KEY (parent) REFERENCES node (id))",
@@ -122,7 +122,7 @@ async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
     ])
     .await;
     let deletes = if DB::NAME_IN_TESTS == "mysql" {
-        // It checks row by row, also here.
+        // SQLite checks row by row here too.
         vec!["DELETE FROM node WHERE id = 1", "DELETE FROM node WHERE id = 2"]
     } else {
         vec!["DELETE FROM node"]
@@ -132,7 +132,7 @@ async fn rows_that_refer_to_each_other<DB: TestDatabase>() {
     stage.check_undone("node", &["id", "parent"], &inserts).await;
 }
 
-async fn many_rows<DB: TestDatabase>() {
+async fn many_rows_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(LINES).await;
     let values: Vec<String> = (0..2_500).map(|n| format!("({n}, 'bulk', {n})")).collect();
     let insert = format!("INSERT INTO line VALUES {}", values.join(", "));
@@ -160,7 +160,7 @@ async fn refusals_come_before_the_change<DB: TestDatabase>() {
         stage.roll_back(global).await;
     }
     assert_eq!(stage.dump("member", MEMBERS).await, before);
-    // Outside of a global nothing is refused.
+    // Outside a global no statement is refused.
     DB::run_alone(&stage.resource, "UPDATE member SET id = id + 1000").await.unwrap();
 }
 
@@ -173,9 +173,9 @@ async fn a_missing_client_table_is_named<DB: TestDatabase>() {
     assert!(text.contains("undo_log") && text.contains("handfast.migrate(&pool)"), "{text}");
 }
 
-/// However a statement spells the table and the key, a held row is the same row; and through
-/// another pool onto the same database too.
-async fn one_row_has_one_key<DB: TestDatabase>() {
+/// A locked row is the same row however a statement spells its table and key, and also through
+/// another pool on the same database.
+async fn spellings_of_a_key_name_one_row<DB: TestDatabase>() {
     let (setup, spellings): (&[&str], &[&str]) = match DB::NAME_IN_TESTS {
         "mysql" => (
             &["CREATE TABLE word (w VARCHAR(9) NOT NULL PRIMARY KEY, n INT)"],
@@ -215,9 +215,9 @@ async fn one_row_has_one_key<DB: TestDatabase>() {
     stage.roll_back(holder).await;
 }
 
-/// sqlx's own methods, with arguments, on a resource and a local transaction.
+/// sqlx's own methods with arguments work on a resource and on a local transaction.
 #[tokio::test]
-async fn sqlx_methods() {
+async fn sqlx_methods_work_on_resource_and_transaction() {
     let stage = Stage::<Postgres>::new(MEMBER).await;
     let global = stage.begin().await;
     let work = async {
@@ -245,10 +245,10 @@ async fn sqlx_methods() {
     assert_eq!(after, before.map(|row| row.map(|text| Some(text.to_owned())).to_vec()));
 }
 
-/// A statement that was an argument of `scope` ran outside of the global: it was committed at once,
-/// and the rollback did not undo it.
+/// A statement that was passed to `scope` ran outside the global. It was committed at once, and the
+/// rollback did not undo it.
 #[tokio::test]
-async fn a_statement_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that_made_it() {
+async fn a_statement_runs_in_the_scope_that_awaits_it() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let (before, resource) = (stage.dump("member", MEMBERS).await, &stage.resource);
     let jack = "UPDATE member SET age = age + 1 WHERE id = 1 RETURNING age";
@@ -271,8 +271,8 @@ async fn a_statement_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that
     assert_eq!(stage.dump("member", MEMBERS).await, expected);
 }
 
-/// Until the change is at the table, and not only a read before it.
-async fn somebody_waits_for_member(pool: &sqlx::PgPool) {
+/// Waits until the change itself waits for the table, and not only a read before it.
+async fn wait_for_lock_on_member(pool: &sqlx::PgPool) {
     let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'member'::regclass \
                  AND mode = 'RowExclusiveLock' AND NOT granted)";
     while !sqlx::query_scalar::<_, bool>(waits).fetch_one(pool).await.unwrap() {
@@ -280,7 +280,7 @@ async fn somebody_waits_for_member(pool: &sqlx::PgPool) {
     }
 }
 
-/// A statement that was cut off by a timeout leaves nothing that could be committed.
+/// After a statement was cut off by a timeout, the branch cannot be committed.
 #[tokio::test]
 async fn a_dropped_statement_forbids_the_commit() {
     let stage = Stage::<Postgres>::new(MEMBER).await;
@@ -291,7 +291,7 @@ async fn a_dropped_statement_forbids_the_commit() {
     let update = sqlx::query("DELETE FROM member WHERE id = 1").execute(&mut local);
     tokio::select! {
         ended = update => panic!("the table lock does not hold the statement up: {ended:?}"),
-        () = somebody_waits_for_member(&stage.pool) => {}
+        () = wait_for_lock_on_member(&stage.pool) => {}
     }
     blocker.rollback().await.unwrap();
     assert_eq!(code(&local.commit().await.unwrap_err()), "HF-AT-HALF-RECORDED");
@@ -299,7 +299,7 @@ async fn a_dropped_statement_forbids_the_commit() {
     assert_eq!(stage.dump("member", MEMBERS).await.len(), 2);
 }
 
-/// The closure form in a spawned task.
+/// The closure form works in a spawned task.
 #[tokio::test]
 async fn the_closure_form_can_be_spawned() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
@@ -323,8 +323,8 @@ async fn the_closure_form_can_be_spawned() {
     assert_eq!(age.as_deref(), Some("7"));
 }
 
-/// Several statements and an event in one closure did not compile as one would write them: the type
-/// of the error was unknown, and an event's error was none that sqlx's could be made of.
+/// Several statements and an event in one closure did not compile in their natural form: the error
+/// type could not be inferred, and an event's error could not be converted into sqlx's.
 #[tokio::test]
 async fn a_closure_of_several_statements_and_an_event_names_no_error() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
@@ -362,7 +362,7 @@ enum Failure {
 }
 
 #[tokio::test]
-async fn a_closure_may_refuse_for_a_reason_of_its_own() {
+async fn a_closure_may_return_its_own_error() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let global = stage.begin().await;
     let work = stage.resource.try_transaction(|local| {
@@ -378,9 +378,9 @@ async fn a_closure_may_refuse_for_a_reason_of_its_own() {
     stage.commit(global).await;
 }
 
-/// The text could not be looked up, and blamed a database that was never asked.
+/// The text had no code to look up, and blamed a database that was never asked.
 #[tokio::test]
-async fn a_refusal_shows_its_code_and_does_not_blame_the_database() {
+async fn a_refusal_shows_its_code_and_is_no_database_error() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let global = stage.begin().await;
     let ddl = async { stage.resource.execute("CREATE TABLE t (id INT)").await };
@@ -400,10 +400,10 @@ async fn a_refusal_shows_its_code_and_does_not_blame_the_database() {
     stage.commit(global).await;
 }
 
-/// A forgotten layer, or a proxy that drops the header, made what belongs to a global plain local
-/// work, committed at once.
+/// A missing layer, or a proxy that drops the header, turned work of a global into plain local work
+/// that was committed at once.
 #[tokio::test]
-async fn a_resource_for_globals_takes_no_work_outside_of_one() {
+async fn a_resource_for_globals_refuses_work_outside_one() {
     let stage = Stage::<Sqlite>::new(MEMBER).await;
     let resource = stage.handfast.at(stage.pool.clone()).only_in_global().await.unwrap();
     let write = "UPDATE member SET age = 7";

@@ -1,4 +1,4 @@
-//! Every column type of the three databases goes into the undo log and comes back byte for byte.
+//! Every column type of the three databases is restored from the undo log byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report, also in shared functions")]
 
@@ -6,7 +6,7 @@ mod at;
 
 use at::{Stage, TestDatabase};
 
-/// Inserts, changes and deletes rows of a table of many types, rolls back, and compares.
+/// Inserts, changes and deletes rows of a table with many column types, rolls back, and compares.
 async fn check_types<DB: TestDatabase>(setup: &[&str], columns: &[&str], statements: &[&str]) {
     let stage = Stage::<DB>::new(setup).await;
     for statement in statements {
@@ -95,7 +95,7 @@ async fn mysql() {
         "DELETE FROM ty",
         "INSERT INTO ty (v) VALUES ('generated'), ('too')",
     ];
-    // The highest key is taken, so that a generated one needs room.
+    // The highest key is in use, so make room for a generated one.
     let lower = "UPDATE ty SET id = 9 WHERE id = 18446744073709551615";
     let setup: Vec<&str> =
         setup.into_iter().chain([lower, "ALTER TABLE ty AUTO_INCREMENT = 50"]).collect();

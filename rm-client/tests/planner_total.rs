@@ -1,4 +1,4 @@
-//! The planner answers every text and panics on none; what it answers keeps its promises.
+//! The planner answers every text without a panic, and its plans keep their invariants.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 const DIALECTS: [Dialect; 3] = [Dialect::Postgres, Dialect::MySql, Dialect::Sqlite];
 
-/// Statements to break, and words to break them with.
+/// Statements to be modified, and the words to modify them with.
 const STATEMENTS: &[&str] = &[
     "update t set name=?, age=? where id=? and code in (?, 'x') order by age limit ?",
     "update t as x set (name, age) = (select a, b from s) where x.id=$1 returning *",
@@ -93,16 +93,16 @@ proptest! {
         for dialect in DIALECTS {
             for reads in [Reads::Local, Reads::Committed] {
                 if let Some(plan) = fuzz_entry(dialect, reads, &sql) {
-                    promises(dialect, &sql, &plan);
+                    check_invariants(dialect, &sql, &plan);
                 }
             }
         }
     }
 }
 
-/// Where arguments go by position every query takes each of them exactly once, and every text that
-/// is not the user's is tied to it.
-fn promises(dialect: Dialect, sql: &str, plan: &Plan) {
+/// If arguments are passed by position, every query uses each of them exactly once. Every generated
+/// text is tied to the user's text.
+fn check_invariants(dialect: Dialect, sql: &str, plan: &Plan) {
     let queries = queries(plan);
     for query in &queries {
         assert!(query.text == sql || query.text.contains(" /* hf:"), "{}", query.text);
@@ -166,7 +166,7 @@ fn queries(plan: &Plan) -> Vec<Query> {
     }
 }
 
-/// The by-key form of a change has placeholders for keys besides, and is left to the text cases.
+/// The by-key form of a change has additional placeholders for keys. The text cases test it.
 fn change(change: &Change) -> Vec<Query> {
     match change {
         Change::ByPredicate(query) => vec![query.clone()],
@@ -219,7 +219,7 @@ fn parents_come_first() {
     check(&[(Some(1), None), (Some(2), None)], &[0, 1]);
     check(&[(Some(3), Some(2)), (Some(2), Some(1)), (Some(1), None)], &[2, 1, 0]);
     check(&[(Some(3), Some(9)), (Some(2), Some(3))], &[0, 1]);
-    // A row that refers to itself, and two that refer to each other.
+    // A row that refers to itself, then two rows that refer to each other.
     check(&[(Some(1), Some(1))], &[0]);
     check(&[(Some(1), Some(2)), (Some(2), Some(1))], &[1, 0]);
     // A later parent of two chains is placed once.

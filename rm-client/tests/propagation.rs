@@ -19,16 +19,16 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// What a service says when it is called outside any transaction.
+/// The answer of a service that is called outside any transaction.
 const NONE: &str = "none";
 
 fn seen() -> String {
     current_xid().map_or_else(|| NONE.to_owned(), |xid| xid.to_string())
 }
 
-/// The server's reqwest, built together with this one, wants to be told what encrypts.
+/// The server's reqwest is built with the same features and needs a default crypto provider.
 fn plain_client() -> reqwest::Client {
-    // Another test of this binary may have told it before.
+    // Another test of this binary may have installed it before.
     drop(tokio_rustls::rustls::crypto::ring::default_provider().install_default());
     reqwest::Client::new()
 }
@@ -49,7 +49,7 @@ async fn listen(app: Router) -> SocketAddr {
     address
 }
 
-/// A service that says which global it is in.
+/// Starts a service that answers with its current global.
 async fn account() -> SocketAddr {
     let app = Router::new().route("/seen", get(async || seen())).layer(XidLayer::new());
     listen(app).await
@@ -93,7 +93,7 @@ async fn an_http_handler_can_launch_a_transaction() {
 }
 
 #[tokio::test]
-async fn a_called_service_joins_and_its_refusal_rolls_back_the_caller() {
+async fn a_refusal_of_a_called_service_rolls_back_the_caller() {
     let tc = Tc::start().await;
     let handfast = Handfast::connect(tc.endpoint()).await.unwrap();
     let callee = Handfast::connect(tc.endpoint()).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_malformed_xid_is_refused_before_the_handler_runs() {
     }
 }
 
-/// Without the header the work was plain local work, committed at once, and nothing said so.
+/// Without the header the work was plain local work, committed at once, without any sign.
 #[tokio::test]
 async fn a_missing_xid_is_refused_where_one_is_required() {
     let app = Router::new().route("/seen", get(async || seen())).layer(XidLayer::required());
@@ -142,7 +142,7 @@ async fn a_missing_xid_is_refused_where_one_is_required() {
     assert_eq!(xid.scope(ask(&client(), url)).await, xid.as_str());
 }
 
-/// A gRPC service that answers `GetStatus` when, and only when, it is within the global asked for.
+/// A gRPC service that answers `GetStatus` if and only if it runs within the requested global.
 struct Within;
 
 #[tonic::async_trait]

@@ -4,7 +4,7 @@ use handfast::at::plan::{KeyFold, row_key};
 use proptest::prelude::*;
 
 #[test]
-fn encodes_each_part_with_its_length() {
+fn parts_are_encoded_with_their_length() {
     let check = |parts: &[&str], key: &str| assert_eq!(&*row_key(parts), key.as_bytes());
     check(&["1"], "1:1");
     check(&["100", "5"], "3:1001:5");
@@ -31,7 +31,7 @@ fn collations_have_folds() {
 
 proptest! {
     #[test]
-    fn different_keys_never_meet(
+    fn different_keys_have_different_texts(
         left in prop::collection::vec(".{0,6}", 0..4),
         right in prop::collection::vec(".{0,6}", 0..4),
     ) {

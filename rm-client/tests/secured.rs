@@ -1,4 +1,4 @@
-//! The client before a coordinator with TLS and tokens: who gets in, and what the others are told.
+//! Clients of a coordinator with TLS and tokens: the accepted ones, and the errors of the others.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use std::time::Duration;
@@ -11,9 +11,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tempfile::TempDir;
 
 /// Long enough for several attempts on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A coordinator that encrypts and asks for tokens.
+/// A coordinator that encrypts and requires tokens.
 struct Secured {
     server: RunningServer,
     directory: TempDir,
@@ -49,7 +49,8 @@ impl Secured {
         Self::start_before(None).await
     }
 
-    /// One that asks its clients for certificates, if an authority for them is given.
+    /// Starts a coordinator, which requires certificates of its clients if an authority for them is
+    /// given.
     async fn start_before(client_authority: Option<&str>) -> Self {
         let (signed, directory) = (Signed::make(), TempDir::new().unwrap());
         let write = |name: &str, text: &str| {
@@ -67,8 +68,8 @@ impl Secured {
         Self { server, directory, authority: signed.authority, token: orders.token }
     }
 
-    /// Puts these lines in the place of the tokens file.
-    fn let_in(&self, lines: &str) {
+    /// Replaces the content of the tokens file.
+    fn set_tokens(&self, lines: &str) {
         std::fs::write(self.directory.path().join("tokens"), lines).unwrap();
         self.server.reload_tokens().unwrap().unwrap();
     }
@@ -77,7 +78,7 @@ impl Secured {
         let port = self.server.grpc_address.port();
         Handfast::connect(format!("https://localhost:{port}"))
             .tls_ca(&self.authority)
-            .connect_timeout(PATIENCE)
+            .connect_timeout(CONNECT_TIMEOUT)
     }
 }
 
@@ -95,7 +96,7 @@ fn unreachable(connected: Result<Handfast, Error>) -> String {
 }
 
 #[tokio::test]
-async fn the_authority_and_a_token_get_in() {
+async fn a_client_with_authority_and_token_is_accepted() {
     let secured = Secured::start().await;
     let handfast = secured.connect().token(&secured.token).await.unwrap();
     let done = handfast.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
@@ -104,9 +105,9 @@ async fn the_authority_and_a_token_get_in() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_told_at_once() {
+async fn a_wrong_token_is_reported_at_once() {
     let secured = Secured::start().await;
-    // Patience would be in vain: another attempt with the same token ends the same.
+    // Waiting would not help: another attempt with the same token has the same result.
     let connect = || secured.connect().connect_timeout(Duration::from_secs(3_600));
     let said = unauthenticated(connect().await);
     assert!(said.contains("a known token is needed"), "{said}");
@@ -114,24 +115,24 @@ async fn a_wrong_token_is_told_at_once() {
     assert!(said.contains("a known token is needed"), "{said}");
     assert!(!said.contains("hft_of_nobody"), "{said}");
     let viewer = NewToken::draw("grafana", Role::Viewer).unwrap();
-    secured.let_in(&viewer.line);
+    secured.set_tokens(&viewer.line);
     let said = unauthenticated(connect().token(&viewer.token).await);
     assert!(said.contains("the role of `grafana` does not allow this"), "{said}");
 }
 
 #[tokio::test]
-async fn a_wrong_authority_or_scheme_is_told_by_name() {
+async fn a_wrong_authority_or_scheme_is_named() {
     let secured = Secured::start().await;
     let port = secured.server.grpc_address.port();
     let stranger = Signed::make().authority;
     let wrong_authority = secured.connect().token(&secured.token).tls_ca(stranger);
     let plain_to_tls = Handfast::connect(format!("http://localhost:{port}"))
         .token(&secured.token)
-        .connect_timeout(PATIENCE);
+        .connect_timeout(CONNECT_TIMEOUT);
     let open = Server::start(Config::tiny()).await.unwrap();
     let tls_to_plain = Handfast::connect(format!("https://localhost:{}", open.grpc_address.port()))
         .tls_ca(&secured.authority)
-        .connect_timeout(PATIENCE);
+        .connect_timeout(CONNECT_TIMEOUT);
     let (authority, plain, tls) = tokio::join!(
         wrong_authority.into_future(),
         plain_to_tls.into_future(),
@@ -146,7 +147,7 @@ async fn a_wrong_authority_or_scheme_is_told_by_name() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_none_is_told_before_dialling() {
+async fn an_invalid_authority_is_reported_before_dialling() {
     let no_pem = Handfast::connect("https://localhost:1").tls_ca("/etc/ca.pem").await;
     let error = no_pem.unwrap_err();
     assert_eq!(error.code(), "HF-CFG-CLIENT");
@@ -155,29 +156,30 @@ async fn an_authority_that_is_none_is_told_before_dialling() {
     assert!(missing.to_string().contains("see tls_ca"), "{missing}");
 }
 
-// A coordinator that reads its tokens again ends the stream; who is still let in goes on.
+// A coordinator that reloads its tokens ends the streams. Clients whose token is still valid
+// reconnect and go on.
 #[tokio::test]
-async fn a_client_outlives_the_change_of_other_tokens_and_not_of_its_own() {
+async fn a_client_survives_changes_of_other_tokens_only() {
     let secured = Secured::start().await;
     let file = std::fs::read_to_string(secured.directory.path().join("tokens")).unwrap();
     let other = NewToken::draw("stock", Role::Client).unwrap();
-    secured.let_in(&format!("{file}\n{}", other.line));
+    secured.set_tokens(&format!("{file}\n{}", other.line));
     let deadline = Duration::from_secs(60);
     let back_off = Duration::from_millis(1);
     let connect = || secured.connect().back_off(back_off, back_off);
     let orders = connect().token(&secured.token).request_deadline(deadline).await.unwrap();
-    let stock = connect().token(&other.token).request_deadline(PATIENCE).await.unwrap();
+    let stock = connect().token(&other.token).request_deadline(CONNECT_TIMEOUT).await.unwrap();
 
-    secured.let_in(&file);
+    secured.set_tokens(&file);
     let done = orders.transaction("place-order").run(async |_tx| Ok::<_, Error>(7)).await;
     assert_eq!(done.unwrap(), 7);
     let refused = stock.transaction("restock").begin().await.unwrap_err();
     assert!(refused.to_string().contains("a known token is needed"), "{refused}");
 }
 
-/// The coordinator could ask for certificates, and no client could show one.
+/// The coordinator could require certificates, but no client could present one.
 #[tokio::test]
-async fn a_coordinator_that_asks_for_certificates_lets_in_who_has_one() {
+async fn a_required_client_certificate_admits_its_owner() {
     let (clients, strangers) = (Signed::make(), Signed::make());
     let secured = Secured::start_before(Some(&clients.authority)).await;
     let connect = || secured.connect().token(&secured.token);
@@ -194,7 +196,7 @@ async fn a_coordinator_that_asks_for_certificates_lets_in_who_has_one() {
 }
 
 #[tokio::test]
-async fn an_identity_that_is_none_is_told_before_dialling() {
+async fn an_invalid_identity_is_reported_before_dialling() {
     let (signed, other) = (Signed::make(), Signed::make());
     let broken = signed.key.replace("\nM", "\n!");
     let (certificate, key) = (signed.certificate.as_str(), signed.key.as_str());

@@ -28,7 +28,7 @@ fn every_case_file() {
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
-/// Runs one file; the difference, if there is one.
+/// Runs one file, and returns the difference, if there is one.
 fn check(file: &Path) -> Option<String> {
     let written = fs::read_to_string(file).expect("the file was listed");
     let found = run(&written);
@@ -46,7 +46,7 @@ fn check(file: &Path) -> Option<String> {
     Some(first.take(1).next().unwrap_or_else(|| format!("{}: length differs", file.display())))
 }
 
-/// The file's text with every expectation as the planner has it.
+/// Returns the file's text with the planner's output as every expectation.
 fn run(written: &str) -> String {
     let mut case = Case::default();
     let blocks: Vec<String> =

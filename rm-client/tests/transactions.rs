@@ -1,4 +1,4 @@
-//! The TM against a real coordinator: every way a transaction can end.
+//! The TM against a real coordinator: all ways in which a transaction can end.
 
 mod tc;
 
@@ -17,7 +17,7 @@ async fn connect(tc: &Tc) -> Handfast {
     Handfast::connect(tc.endpoint()).application("tests").await.expect("it connects")
 }
 
-/// Asks until the global stands as expected; the coordinator gets there by itself.
+/// Polls until the global has the expected status, which the coordinator reaches by itself.
 async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
     let reached = async {
         while handfast.outcome(xid).await.expect("it answers") != expected {
@@ -28,7 +28,7 @@ async fn await_status(handfast: &Handfast, xid: &Xid, expected: GlobalStatus) {
 }
 
 #[tokio::test]
-async fn ok_commits() {
+async fn a_closure_that_returns_ok_commits() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
     let work = async |tx: handfast::Transaction| {
@@ -41,7 +41,7 @@ async fn ok_commits() {
 }
 
 #[tokio::test]
-async fn err_rolls_back_and_keeps_the_error() {
+async fn a_closure_that_returns_err_rolls_back() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
     let error = handfast
@@ -136,10 +136,10 @@ async fn dropped_globals_and_futures_are_rolled_back() {
     drop(global);
     await_status(&handfast, &xid, rolled_back).await;
 
-    let (told, xid) = tokio::sync::oneshot::channel();
+    let (sender, xid) = tokio::sync::oneshot::channel();
     let transaction = handfast.transaction("t");
     let task = tokio::spawn(transaction.run(async move |tx: handfast::Transaction| {
-        told.send(tx.xid().unwrap().clone()).unwrap();
+        sender.send(tx.xid().unwrap().clone()).unwrap();
         std::future::pending::<Result<(), Error>>().await
     }));
     let xid = xid.await.unwrap();
@@ -151,10 +151,10 @@ async fn dropped_globals_and_futures_are_rolled_back() {
 async fn a_panic_rolls_back() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
-    let (told, xid) = tokio::sync::oneshot::channel();
+    let (sender, xid) = tokio::sync::oneshot::channel();
     let transaction = handfast.transaction("t");
     let task = tokio::spawn(transaction.run(async move |tx: handfast::Transaction| {
-        told.send(tx.xid().unwrap().clone()).unwrap();
+        sender.send(tx.xid().unwrap().clone()).unwrap();
         assert!(tx.xid().is_none(), "this test panics within its transaction");
         Ok::<(), Error>(())
     }));
@@ -178,10 +178,10 @@ async fn closing_waits_for_rollbacks_under_way() {
     assert_eq!(refused.code(), "HF-TM-CLOSED");
 }
 
-/// Lost was the end of the stream: the coordinator went on calling a process that had closed, and
+/// The end of the stream was lost: the coordinator kept calling a process that had closed, and
 /// waited for each answer until its time was over.
 #[tokio::test]
-async fn a_process_that_closes_is_called_no_more() {
+async fn a_process_that_closes_is_not_called_again() {
     let tc = Tc::start().await;
     let nobody_is_connected = async || {
         while !tc.dispatcher().processes().is_empty() {
@@ -196,7 +196,7 @@ async fn a_process_that_closes_is_called_no_more() {
     tokio::time::timeout(patience, nobody_is_connected()).await.expect("both have left");
 }
 
-/// Where the closure of a propagation kind ran.
+/// The place where the closure of a propagation kind ran.
 #[derive(Debug, PartialEq)]
 enum Ran {
     Joined,
@@ -255,7 +255,7 @@ async fn propagation_kinds_inside_a_transaction() {
         assert_eq!(joined.code(), "HF-TM-TRANSACTION-FORBIDDEN");
     };
     outer.scope(inside).await;
-    // No participant has decided it.
+    // No participant has decided the global.
     assert_eq!(handfast.outcome(outer.xid()).await.unwrap(), GlobalStatus::Active);
     outer.commit().await.unwrap();
     let supports = handfast.transaction("t").propagation(Propagation::Supports);
@@ -263,7 +263,7 @@ async fn propagation_kinds_inside_a_transaction() {
 }
 
 #[tokio::test]
-async fn a_participants_error_is_the_launchers_to_judge() {
+async fn a_participants_error_leaves_the_decision_to_the_launcher() {
     let tc = Tc::start().await;
     let handfast = connect(&tc).await;
     let work = async |_tx| {
@@ -279,7 +279,7 @@ async fn a_participants_error_is_the_launchers_to_judge() {
 }
 
 #[tokio::test]
-async fn a_coordinator_that_was_away_is_met_again() {
+async fn a_client_reconnects_to_a_restarted_coordinator() {
     let mut tc = Tc::start().await;
     let handfast = Handfast::connect(tc.endpoint())
         .back_off(Duration::from_millis(1), Duration::from_millis(20))
@@ -289,7 +289,7 @@ async fn a_coordinator_that_was_away_is_met_again() {
     for _ in 0..3 {
         tc.kill().await;
         let (transaction, count) = (handfast.transaction("t"), Arc::clone(&commits));
-        // Asked while nobody listens, answered by the next life.
+        // Requested while no coordinator runs, and answered after its restart.
         let waiting = tokio::spawn(transaction.run(async move |_tx| {
             count.fetch_add(1, Ordering::SeqCst);
             Ok::<(), Error>(())
@@ -301,7 +301,7 @@ async fn a_coordinator_that_was_away_is_met_again() {
 }
 
 #[tokio::test]
-async fn a_global_lost_with_the_coordinator_is_never_taken_for_committed() {
+async fn a_global_lost_by_the_coordinator_is_not_committed() {
     let mut tc = Tc::start().await;
     let handfast = Handfast::connect(tc.endpoint())
         .back_off(Duration::from_millis(1), Duration::from_millis(20))
@@ -334,12 +334,12 @@ async fn a_commit_without_an_answer_is_unknown_and_not_rolled_back() {
     let TransactionError::Unknown { source, .. } = &error else { unreachable!("{error:?}") };
     assert_eq!(source.code(), "HF-TM-UNANSWERED");
     wire.mend();
-    // By another client, which has its own patience.
+    // Asked by another client, which has a deadline of its own.
     assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Committed);
 }
 
 #[tokio::test]
-async fn a_commit_that_never_arrived_is_unknown_and_not_rolled_back_either() {
+async fn a_commit_that_never_arrived_is_unknown() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;
     let handfast = Handfast::connect(wire.endpoint())
@@ -353,14 +353,15 @@ async fn a_commit_that_never_arrived_is_unknown_and_not_rolled_back_either() {
     let error = global.commit().await.unwrap_err();
     assert_eq!(error.code(), "HF-TM-UNKNOWN");
     wire.mend();
-    // Whatever this client sent before, such as a rollback, comes before this question.
+    // All earlier requests of this client, such as a rollback, arrive before this one.
     handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
     assert_eq!(connect(&tc).await.outcome(&xid).await.unwrap(), GlobalStatus::Active);
 }
 
-/// Whoever waited for it has gone; its rows would stay locked until the global's time is over.
+/// The caller that waited for the rollback is gone. The rows would stay locked until the global's
+/// time is over.
 #[tokio::test]
-async fn a_rollback_that_was_dropped_before_it_arrived_is_asked_for_again() {
+async fn a_dropped_rollback_is_requested_again() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;
     let handfast = Handfast::connect(wire.endpoint())
@@ -371,14 +372,14 @@ async fn a_rollback_that_was_dropped_before_it_arrived_is_asked_for_again() {
     let xid = global.xid().clone();
     wire.swallow_requests();
     let gone = tokio::time::timeout(Duration::from_millis(50), global.rollback("gone")).await;
-    assert!(gone.is_err(), "nobody answers");
+    assert!(gone.is_err(), "no coordinator answers");
     wire.mend();
     await_status(&connect(&tc).await, &xid, GlobalStatus::RolledBack(RollbackReason::Requested))
         .await;
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_asked_for_again_on_the_next_connection() {
+async fn a_lost_answer_is_requested_again_after_a_reconnect() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;
     let handfast = Handfast::connect(wire.endpoint())
@@ -396,7 +397,7 @@ async fn a_lost_answer_is_asked_for_again_on_the_next_connection() {
 }
 
 #[tokio::test]
-async fn a_commit_into_the_void_is_unknown() {
+async fn a_commit_without_a_coordinator_is_unknown() {
     let mut tc = Tc::start().await;
     let handfast = Handfast::connect(tc.endpoint())
         .request_deadline(Duration::from_millis(100))
@@ -409,7 +410,7 @@ async fn a_commit_into_the_void_is_unknown() {
 }
 
 #[tokio::test]
-async fn connecting_to_nobody_is_told_with_the_reason() {
+async fn connecting_without_a_coordinator_gives_the_reason() {
     let mut tc = Tc::start().await;
     tc.kill().await;
     let error = Handfast::connect(tc.endpoint())
@@ -421,28 +422,29 @@ async fn connecting_to_nobody_is_told_with_the_reason() {
 }
 
 #[tokio::test]
-async fn the_second_endpoint_is_tried_when_the_first_is_silent() {
+async fn a_first_endpoint_that_is_silent_is_left() {
     let (mut dead, tc) = (Tc::start().await, Tc::start().await);
     dead.kill().await;
     let handfast = Handfast::connect(dead.endpoint()).endpoint(tc.endpoint()).await.unwrap();
     handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
 }
 
-/// It kept a client out for good, although the second one serves.
+/// A silent first endpoint kept a client from connecting at all, although the second endpoint
+/// serves.
 #[tokio::test]
-async fn the_second_endpoint_is_tried_when_the_first_takes_connections_and_says_nothing() {
+async fn a_first_endpoint_that_accepts_and_is_silent_is_left() {
     let tc = Tc::start().await;
-    // Connections wait in the backlog: of a frozen process, or of one that does not serve yet.
+    // Connections wait in the backlog, as with a frozen process or one that is still starting.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
     let handfast = Handfast::connect(silent).endpoint(tc.endpoint()).await.unwrap();
     handfast.transaction("t").run(async |_tx| Ok::<(), Error>(())).await.unwrap();
 }
 
-/// Only the transport's keep-alive noticed it, after ten seconds: longer than a request is given
-/// here.
+/// Only the transport's keep-alive noticed the freeze, after ten seconds, which is longer than a
+/// request's deadline here.
 #[tokio::test]
-async fn a_coordinator_that_freezes_is_replaced_while_a_request_waits() {
+async fn a_frozen_coordinator_is_replaced_while_a_request_waits() {
     let tc = Tc::start().await;
     let wire = Wire::to(tc.address()).await;
     let handfast = Handfast::connect(wire.endpoint())
@@ -456,7 +458,7 @@ async fn a_coordinator_that_freezes_is_replaced_while_a_request_waits() {
 }
 
 #[tokio::test]
-async fn wrong_settings_are_told_before_anything_is_tried() {
+async fn wrong_settings_are_reported_before_connecting() {
     let ftp = Handfast::connect("ftp://localhost").await.unwrap_err();
     let no_ca = Handfast::connect("https://localhost:1").await.unwrap_err();
     let token = Handfast::connect("http://localhost:1").token("a\nb").await.unwrap_err();

@@ -32,7 +32,7 @@ use super::transaction::{AtTransaction, Branch, Conflict, Part};
 use super::undo::UndoLog;
 use super::undo_table::{self, Events, Found};
 use crate::error::Error;
-use crate::in_doubt::InDoubt;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: AtDatabase> AtTransaction<'_, DB> {
     /// Commits: phase one, if this is a branch. The rows it wrote stay locked for other globals
@@ -74,9 +74,9 @@ impl<DB: AtDatabase> AtTransaction<'_, DB> {
         // Whoever drops the future here has the local transaction rolled back, and the registration
         // may have arrived.
         let (coordinator, failed) = (&shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = InDoubt::new(coordinator, &branch.xid, branch.id, failed);
+        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &branch.xid, branch.id, failed);
         let (noted, registered) = futures::join!(self.send(note), register(&shared, request));
-        in_doubt.settled();
+        in_doubt.disarm();
         // An unanswered registration may have arrived.
         branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
         noted.map_err(|error| told_by_guard(error, branch))?;
@@ -284,19 +284,20 @@ pub(super) async fn report_failed<DB: Backend>(shared: &Arc<Shared<DB>>, branch:
 /// the global must not commit, and nobody here learns when the branch has ended.
 struct Committing<'b> {
     branch: &'b Branch,
-    in_doubt: Option<InDoubt>,
+    in_doubt: Option<UnknownOutcomeGuard>,
 }
 
 impl<'b> Committing<'b> {
     fn new<DB: Backend>(shared: &Shared<DB>, branch: &'b Branch) -> Self {
         let unknown = v1::PhaseOneOutcome::Unknown;
-        let in_doubt = || InDoubt::new(&shared.coordinator, &branch.xid, branch.id, unknown);
+        let in_doubt =
+            || UnknownOutcomeGuard::new(&shared.coordinator, &branch.xid, branch.id, unknown);
         Self { branch, in_doubt: branch.registered.then(in_doubt) }
     }
 
     fn settled(mut self) {
         if let Some(mut in_doubt) = self.in_doubt.take() {
-            in_doubt.settled();
+            in_doubt.disarm();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with events. Variants by what the caller can do.
+//! Errors of events. The variants differ in what the caller can do.
 
 use super::event::EventId;
 use crate::carried::{carried, carry, unload};
@@ -7,13 +7,13 @@ use crate::carried::{carried, carry, unload};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// The event, as it is, cannot be kept or carried: correct it.
+    /// The event cannot be stored or published in this form. Correct it.
     #[error("malformed event: {reason} ({})", self.code())]
     Malformed {
         /// What is wrong with it.
         reason: String,
     },
-    /// The event is larger than brokers take. Keep what it says elsewhere, and send where.
+    /// The event is larger than brokers accept. Store its content elsewhere, and send a reference.
     #[error(
         "event of {payload} bytes with {headers} bytes of headers: at most 1000000 and 16384 ({})",
         self.code()
@@ -24,38 +24,39 @@ pub enum OutboxError {
         /// The size of the headers.
         headers: usize,
     },
-    /// A table of events is missing in the database, or is not ours.
+    /// A table of events is missing in the database, or is not one of Handfast.
     #[error(
         "a table of events is missing or has other columns: apply the client migrations, with \
          `handfast.migrate(&pool).await` or from migrations/ ({})",
         self.code()
     )]
     TableMissing {
-        /// What the database said.
+        /// The error of the database.
         source: sqlx::Error,
     },
-    /// There is no such event, or its state is not one that this can be done to.
+    /// There is no such event, or it is not in a state that allows the operation.
     #[error("event {id} is not {expected} ({})", self.code())]
     WrongState {
-        /// Which event.
+        /// The event.
         id: EventId,
-        /// What it would have to be.
+        /// The state that the operation requires.
         expected: &'static str,
     },
-    /// The database ended the local transaction in favour of another one. Nothing is lost: repeat
+    /// The database aborted the local transaction in favour of another one. Nothing is lost: repeat
     /// the local transaction.
     #[error(
         "the local transaction was ended in favour of another one: repeat it ({})",
         self.code()
     )]
     Conflict {
-        /// What the database said.
+        /// The error of the database.
         source: sqlx::Error,
     },
-    /// The broker cannot be reached, or cannot serve just now. The relay tries again by itself.
+    /// The broker cannot be reached, or cannot serve at the moment. The relay tries again by
+    /// itself.
     #[error("broker unavailable: {reason} ({})", self.code())]
     BrokerUnavailable {
-        /// What it said.
+        /// The error of the broker.
         reason: String,
     },
     /// The database failed.
@@ -64,14 +65,14 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    /// The failure of an event inside an sqlx error, if that is what it is. What the database said
-    /// is not: it travels bare.
+    /// Returns the error of an event inside an sqlx error, if it holds one. Errors of the database
+    /// itself are not wrapped.
     #[must_use]
     pub fn of(error: &sqlx::Error) -> Option<&Self> {
         carried(error)
     }
 
-    /// The stable code, listed in `docs/errors.md`.
+    /// Returns the stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -100,7 +101,7 @@ impl From<sqlx::Error> for OutboxError {
     }
 }
 
-/// So that `emit(..).await?` can stand beside statements.
+/// Allows `emit(..).await?` in functions that return sqlx's errors.
 impl From<OutboxError> for sqlx::Error {
     fn from(error: OutboxError) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! What an event is: made by the application, kept in the outbox, carried by a broker.
+//! Events: created by the application, stored in the outbox, carried by a broker.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,16 +10,16 @@ use uuid::Uuid;
 
 use super::error::OutboxError;
 
-/// Lanes that keys are spread over; a lane belongs to one relay at a time.
+/// The number of lanes that keys are spread over. A lane belongs to one relay at a time.
 pub(super) const LANES: i64 = 64;
 
 const TOPIC_CHARS_MAX: usize = 128;
 const KEY_CHARS_MAX: usize = 255;
-/// What brokers take without being asked twice; NATS stops at 1 MiB with its headers.
+/// The largest payload that the brokers accept by default: NATS stops at 1 MiB with its headers.
 const PAYLOAD_BYTES_MAX: usize = 1_000_000;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 
-/// Names an event, wherever it is delivered and however often.
+/// Identifies an event, wherever and however often it is delivered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Uuid);
 
@@ -50,7 +50,7 @@ impl FromStr for EventId {
     }
 }
 
-/// Something that has happened, for others to know.
+/// A message about something that has happened, for other services.
 ///
 /// ```
 /// use handfast::outbox::Event;
@@ -68,33 +68,33 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of a topic about the aggregate that `key` names: events of one topic and key are
-    /// delivered in the order in which they were emitted.
+    /// Creates an event of a topic about the aggregate that `key` names. Events of one topic and
+    /// key are delivered in the order in which they were emitted.
     #[must_use]
     pub fn new(topic: impl Into<String>, key: impl Into<String>) -> Self {
         let (topic, key) = (topic.into(), key.into());
         Self { id: EventId::new(), topic, key, headers: BTreeMap::new(), payload: Vec::new() }
     }
 
-    /// An event that waits for no other: its id is its key.
+    /// Creates an event that waits for no other: its id is its key.
     #[must_use]
     pub fn unordered(topic: impl Into<String>) -> Self {
         let event = Self::new(topic, "");
         Self { key: event.id.to_string(), ..event }
     }
 
-    /// What it says, in bytes.
+    /// Sets the payload, in bytes.
     #[must_use]
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
         self.payload = payload.into();
         self
     }
 
-    /// What it says, as JSON.
+    /// Sets the payload to a value in JSON.
     ///
     /// # Errors
-    /// [`OutboxError::Malformed`] if the value has no form in JSON, such as a map whose keys are
-    /// not texts.
+    /// [`OutboxError::Malformed`] if the value cannot be written as JSON, such as a map whose keys
+    /// are not text.
     pub fn json(self, value: &impl Serialize) -> Result<Self, OutboxError> {
         let payload = serde_json::to_vec(value);
         let payload =
@@ -102,50 +102,50 @@ impl Event {
         Ok(self.payload(payload))
     }
 
-    /// Adds a header, or replaces it.
+    /// Adds a header or replaces it.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.insert(name.into(), value.into());
         self
     }
 
-    /// Its name.
+    /// Returns the event's id.
     #[must_use]
     pub fn id(&self) -> EventId {
         self.id
     }
 
-    /// Its topic.
+    /// Returns the topic.
     #[must_use]
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// The aggregate that it is about.
+    /// Returns the key, which names the aggregate.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// A header.
+    /// Returns the value of a header.
     #[must_use]
     pub fn header_value(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// What it says.
+    /// Returns the payload.
     #[must_use]
     pub fn payload_bytes(&self) -> &[u8] {
         &self.payload
     }
 
-    /// The headers as a JSON object, as tables and brokers carry them.
+    /// Returns the headers as a JSON object, the form in which tables and brokers carry them.
     pub(super) fn headers_text(&self) -> String {
         let headers = serde_json::to_string(&self.headers);
         headers.expect("a map of texts has a form in JSON")
     }
 
-    /// An event as a table or broker gives it back.
+    /// Restores an event from the columns of a table or the parts of a broker's message.
     pub(super) fn restored(
         id: &str,
         topic: String,
@@ -160,7 +160,7 @@ impl Event {
         Ok(Self { id: id.parse()?, topic, key, headers, payload })
     }
 
-    /// Refuses what the table or a broker cannot take, before it is anywhere.
+    /// Checks that the table and the brokers can take the event, before it is stored anywhere.
     pub(super) fn check(&self) -> Result<(), OutboxError> {
         let refused = |reason: String| Err(OutboxError::Malformed { reason });
         let (topic, key) = (self.topic.chars().count(), self.key.chars().count());
@@ -180,7 +180,7 @@ impl Event {
         Ok(())
     }
 
-    /// Stands for topic and key: 63 bits, the same in every process and version.
+    /// Returns a hash of topic and key: 63 bits, the same in every process and version.
     pub(super) fn key_hash(&self) -> i64 {
         let mut hash = Sha256::new();
         hash.update(&self.topic);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_broker_takes_is_refused() {
+    fn events_that_no_broker_takes_are_refused() {
         let code = |event: Event| event.check().err().map(|error| error.code());
         assert_eq!(code(Event::new("a", "").header("b", "c").payload(vec![0; 1_000_000])), None);
         assert_eq!(code(Event::new("", "a")), Some("HF-OUTBOX-MALFORMED"));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_comes_back_as_it_was() {
+    fn an_event_is_restored_unchanged() {
         let event = Event::new("orders", "7").header("type", "placed").payload("x");
         let (topic, key) = (event.topic.clone(), event.key.clone());
         let headers = event.headers_text();

@@ -1,7 +1,8 @@
 //! The consumer's side: the effect of an event happens once, however often it is delivered.
 //!
-//! The row of `event_inbox` comes first in the local transaction of the effect. Its INSERT waits
-//! for another delivery of the same event that is under way, and then finds its row, or does not.
+//! The row of `event_inbox` is inserted first in the local transaction of the effect. The INSERT
+//! waits for another delivery of the same event that is under way. If that one commits, the INSERT
+//! finds its row. If it rolls back, this delivery is the first.
 
 use std::fmt;
 use std::future::Future;
@@ -18,24 +19,24 @@ use super::query::{Query, number_of};
 use super::table::explain;
 use crate::at::{AtDatabase, Captured, Dialect, crash_point};
 
-/// How often a local transaction may be ended in favour of others before the error goes to the
-/// caller (BOUNDED).
+/// How often the database may abort the local transaction in favour of others before the error is
+/// returned to the caller (BOUNDED).
 const REPEATS_MAX: u32 = 20;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long one attempt of [`Consumer::run`] may take unless set (BOUNDED).
+/// How long one attempt of [`Consumer::run`] may take, unless set (BOUNDED).
 const ATTEMPT_MAX: Duration = Duration::from_secs(300);
 
-/// How an event was received. Both are success: acknowledge it.
+/// The result of receiving an event. Both variants are success: acknowledge the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<T> {
-    /// The effect has happened, and this is what it came to.
+    /// The effect has happened, with this result.
     Done(T),
-    /// It had happened before.
+    /// The effect had happened before.
     Before,
 }
 
-/// One consumer of events: a name, and the database that its effects are in.
+/// A consumer of events: a name, and the database of its effects.
 #[derive(Clone)]
 pub struct Consumer<DB: AtDatabase> {
     pool: Pool<DB>,
@@ -50,24 +51,24 @@ impl<DB: AtDatabase> fmt::Debug for Consumer<DB> {
 }
 
 impl<DB: AtDatabase> Consumer<DB> {
-    /// A consumer. All processes of one service have one name; services that share a database have
-    /// different ones.
+    /// Creates a consumer. All processes of one service use the same name. Services that share a
+    /// database use different names.
     pub fn new(pool: Pool<DB>, name: impl Into<String>) -> Self {
         Self { pool, name: name.into(), attempt_max: ATTEMPT_MAX }
     }
 
-    /// How long an effect of [`Self::run`] may take with its COMMIT, 5 minutes unless set, after
-    /// which it is rolled back and tried again: a database whose host has vanished may never
-    /// answer. Shorter than an effect takes, that effect never happens.
+    /// Sets how long an effect of [`Self::run`] may take, its COMMIT included, 5 minutes unless
+    /// set. After that it is rolled back and tried again: a database whose host has vanished may
+    /// never answer. If the limit is shorter than an effect takes, that effect never happens.
     #[must_use]
     pub fn attempt_max(mut self, limit: Duration) -> Self {
         self.attempt_max = limit;
         self
     }
 
-    /// Runs the effect of an event in a local transaction, unless it has happened before. What the
-    /// database ends in favour of others before the effect or at COMMIT is repeated, so **the
-    /// closure may run several times**, each time in a fresh local transaction.
+    /// Runs the effect of an event in a local transaction, unless it has happened before. If the
+    /// database aborts the transaction in favour of others, before the effect or at COMMIT, it is
+    /// repeated. So **the closure may run several times**, each time in a fresh local transaction.
     ///
     /// ```
     /// use handfast::outbox::{Consumer, Event, OutboxError, Received};
@@ -87,8 +88,8 @@ impl<DB: AtDatabase> Consumer<DB> {
     /// ```
     ///
     /// # Errors
-    /// The closure's own, after which nothing has happened; [`OutboxError::TableMissing`]; or what
-    /// the database says.
+    /// The closure's own error, with the local transaction rolled back;
+    /// [`OutboxError::TableMissing`]; or the error of the database.
     pub async fn receive<'env, T, E, F>(
         &'env self,
         event: &'env Event,
@@ -115,11 +116,11 @@ impl<DB: AtDatabase> Consumer<DB> {
     }
 
     /// Receives event after event until `stop` is ready. An effect that fails is tried again after
-    /// a pause, before any later event, so that order is kept; a broker that does not serve is
-    /// waited for.
+    /// a pause, before any later event, so that the order is kept. While a broker does not serve,
+    /// this waits for it.
     ///
     /// # Errors
-    /// [`OutboxError::TableMissing`]: there is no inbox, which no waiting cures.
+    /// [`OutboxError::TableMissing`]: there is no inbox, and waiting does not help.
     pub async fn run<F, E>(
         &self,
         mut events: impl Subscription,
@@ -144,7 +145,7 @@ impl<DB: AtDatabase> Consumer<DB> {
             let delivery = match delivery {
                 Ok(delivery) => delivery,
                 Err(error) => {
-                    tracing::warn!(consumer = self.name, %error, "no events, to be asked again");
+                    tracing::warn!(consumer = self.name, %error, "broker gives no events, trying again");
                     pause = longer(pause);
                     continue;
                 }
@@ -157,13 +158,13 @@ impl<DB: AtDatabase> Consumer<DB> {
             }
             crash_point("before-acknowledge");
             if let Err(error) = events.acknowledge(&delivery).await {
-                tracing::warn!(consumer = self.name, %error, "not acknowledged, comes again");
+                tracing::warn!(consumer = self.name, %error, "not acknowledged, the event will be delivered again");
                 pause = longer(pause);
             }
         }
     }
 
-    /// Tries until the effect is there.
+    /// Tries until the effect is committed.
     async fn until_done<F, E>(&self, delivery: &Delivery, work: &mut F) -> Result<(), OutboxError>
     where
         F: for<'local> FnMut(
@@ -182,17 +183,17 @@ impl<DB: AtDatabase> Consumer<DB> {
                 }
                 Ok(Err(Stopped::Inbox(error))) => error.to_string(),
                 Ok(Err(Stopped::Work(error))) => error.to_string(),
-                // COMMIT may have taken place: then the inbox knows the event.
+                // COMMIT may have taken effect. Then the next attempt finds the event in the inbox.
                 Err(_elapsed) => format!("no end within {:?}", self.attempt_max),
             };
             pause = longer(pause);
             let event = delivery.event.id();
-            tracing::warn!(consumer = self.name, %event, failure, "to be tried again");
+            tracing::warn!(consumer = self.name, %event, failure, "effect failed, trying again");
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// One local transaction. Whatever fails in it, dropping it rolls it back.
+    /// Runs one local transaction. If anything in it fails, dropping it rolls it back.
     async fn attempt<'env, T, E, F>(
         &'env self,
         event: &Event,
@@ -230,7 +231,7 @@ fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// What ended an attempt.
+/// The error that ended an attempt.
 enum Stopped<E> {
     Inbox(OutboxError),
     Work(E),
@@ -242,7 +243,7 @@ impl<E> Stopped<E> {
     }
 }
 
-/// Puts in the row, or counts the delivery. Answers whether this is the first one.
+/// Inserts the row, or counts the delivery. Returns whether this is the first delivery.
 async fn enter<DB: AtDatabase>(
     connection: &mut DB::Connection,
     consumer: &str,
@@ -253,7 +254,7 @@ async fn enter<DB: AtDatabase>(
     );
     let query = query.text(consumer).sql(", ").text(&event.id().to_string()).sql(", 1, ").now();
     match DB::DIALECT {
-        // Counts one row for an INSERT and two for an UPDATE.
+        // MySQL counts one row for an INSERT and two for an UPDATE.
         Dialect::MySql => {
             let query = query.sql(") ON DUPLICATE KEY UPDATE deliveries = deliveries + 1");
             Ok(query.execute(connection).await? == 1)

@@ -1,8 +1,9 @@
-//! Events for others, sent if and only if the local transaction that emits them is committed.
+//! Events for other services, sent if and only if the local transaction that emits them commits.
 //!
-//! An event is a row of `event_outbox`, written by the local transaction that it tells of. A
-//! [`Relay`] takes it to a broker; who receives it writes a row of `event_inbox` in the local
-//! transaction of its effect, so that the effect happens once however often the event is delivered.
+//! An event is a row of `event_outbox`, written by the local transaction whose change it reports. A
+//! [`Relay`] publishes it to a broker. A consumer writes a row of `event_inbox` in the local
+//! transaction of the event's effect, so that the effect happens once however often the event is
+//! delivered.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -14,9 +15,9 @@
 //! | let an event take effect once | [`Consumer`] |
 //! | look at events, requeue or skip what is parked | [`list`], [`lag`], [`requeue`], [`skip`] |
 //!
-//! It does not know the coordinator. Whether a held event may leave it reads from the undo row of
-//! its branch (HELD-UNDO): both are written by one local transaction; a commit of the global
-//! removes the undo row alone, a rollback both at once.
+//! This module does not know the coordinator. Whether a held event may be published shows in the
+//! undo row of its branch (HELD-UNDO). One local transaction writes both. A commit of the global
+//! removes the undo row alone, and a rollback removes both at once.
 //!
 //! [`AtTransaction::emit`]: crate::AtTransaction::emit
 
@@ -55,20 +56,20 @@ pub use self::table::EventState;
 pub(crate) use self::table::{Within, count_held, insert, release_held, remove_held};
 use crate::at::{AtDatabase, AtError};
 
-/// Makes the client tables of a database, those for events among them, or brings them up to date.
-/// The same as [`Handfast::migrate`](crate::Handfast::migrate), for services that know no
+/// Creates the client tables of a database, those for events among them, or brings them up to date.
+/// The same as [`Handfast::migrate`](crate::Handfast::migrate), for services that use no
 /// coordinator.
 ///
 /// # Errors
-/// As there.
+/// Those of [`Handfast::migrate`](crate::Handfast::migrate).
 pub async fn migrate<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), AtError> {
     crate::at::migrate(pool).await
 }
 
-/// Emits an event in a local transaction of the caller: it leaves when that has committed.
+/// Emits an event in a local transaction of the caller. It is published after that has committed.
 ///
-/// Emit it after the change that it tells of: the row lock of the change then keeps events of one
-/// key in the order of their changes.
+/// Emit the event after the change that it reports: the row lock of the change then keeps the
+/// events of one key in the order of their changes.
 ///
 /// ```
 /// use handfast::outbox::{Event, OutboxError, emit};
@@ -83,8 +84,8 @@ pub async fn migrate<DB: AtDatabase>(pool: &Pool<DB>) -> Result<(), AtError> {
 /// ```
 ///
 /// # Errors
-/// [`OutboxError::Malformed`] and [`OutboxError::TooLarge`], before anything was sent;
-/// [`OutboxError::TableMissing`]; or what the database says.
+/// [`OutboxError::Malformed`] and [`OutboxError::TooLarge`], before anything is sent;
+/// [`OutboxError::TableMissing`]; or the error of the database.
 pub async fn emit<DB: AtDatabase>(
     local: &mut Transaction<'_, DB>,
     event: &Event,

@@ -1,4 +1,4 @@
-//! What people do with events: look, requeue, skip, tidy up.
+//! Operations for people on events: list, requeue, skip, purge.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use super::query::{Query, number_of, text_of};
 use super::table::{EventState, explain};
 use crate::at::{AtDatabase, Dialect};
 
-/// Rows that one DELETE removes at most: others wait for a moment only.
+/// The most rows that one DELETE removes, so that other transactions wait only briefly.
 const BATCH_MAX: u64 = 500;
 
-/// An event as people look at it, without what it says.
+/// An event as people look at it, without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
-    /// Its place in the order of its key.
+    /// Its number, which orders the events of a key.
     pub seq: i64,
-    /// Its name.
+    /// Its id.
     pub id: String,
     /// Its topic.
     pub topic: String,
-    /// The aggregate that it is about.
+    /// The key, which names the aggregate.
     pub key: String,
-    /// How it stands.
+    /// Its state.
     pub state: EventState,
     /// How often the broker has refused it.
     pub attempts: i64,
-    /// What the broker said last.
+    /// The broker's last error.
     pub last_error: Option<String>,
     /// The global whose branch emitted it.
     pub xid: Option<String>,
-    /// Who has claimed it.
+    /// The claim token of the relay that has claimed it.
     pub claimed_by: Option<String>,
     /// How long ago it was emitted, in milliseconds by the database's clock.
     pub age_ms: i64,
 }
 
-/// How far the relays are behind.
+/// How far the relays of a database are behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Events whose global is not decided.
     pub held: i64,
     /// Events to be published.
     pub new: i64,
-    /// Events that wait for a person.
+    /// Events that wait for an operator.
     pub parked: i64,
     /// The age of the oldest event to be published, in milliseconds; 0 if there is none.
     pub oldest_new_ms: i64,
@@ -53,10 +53,10 @@ pub struct Lag {
     pub relays: i64,
 }
 
-/// The events in a state, or all of them, in order, `rows_max` at most.
+/// Lists the events in a state, or all of them, in order, `rows_max` at most.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub async fn list<DB: AtDatabase>(
     pool: &Pool<DB>,
     state: Option<EventState>,
@@ -92,10 +92,10 @@ fn event_row<DB: AtDatabase>(row: &DB::Row) -> Result<EventRow, sqlx::Error> {
     })
 }
 
-/// Has a parked event published after all, and its key go on behind it.
+/// Makes the relay publish a parked event after all, and then continue with its key.
 ///
 /// # Errors
-/// [`OutboxError::WrongState`] if it is not parked, or what the database says.
+/// [`OutboxError::WrongState`] if the event is not parked, or the error of the database.
 pub async fn requeue<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
     let query = Query::<DB>::new(
         "UPDATE event_outbox SET status = 1, attempts = 0, next_at_ms = 0 WHERE status = 4 \
@@ -104,20 +104,20 @@ pub async fn requeue<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(),
     change(pool, query, id, "parked").await
 }
 
-/// Gives up a parked event: it is never published, and its key goes on without it.
+/// Gives up a parked event: it is never published, and the relay continues with its key.
 ///
 /// # Errors
-/// [`OutboxError::WrongState`] if it is not parked, or what the database says.
+/// [`OutboxError::WrongState`] if the event is not parked, or the error of the database.
 pub async fn skip<DB: AtDatabase>(pool: &Pool<DB>, id: EventId) -> Result<(), OutboxError> {
     let query = Query::<DB>::new("UPDATE event_outbox SET status = 5, finished_at_ms = ").now();
     change(pool, query.sql(" WHERE status = 4 AND event_id = "), id, "parked").await
 }
 
-/// Notes that whoever an event was for has reported its effect. Nothing waits for this; it is for
-/// people, and for services whose consumers answer.
+/// Records that the consumer of an event has reported its effect. Nothing waits for this record. It
+/// is for people, and for services whose consumers answer.
 ///
 /// # Errors
-/// [`OutboxError::WrongState`] if it is not published, or what the database says.
+/// [`OutboxError::WrongState`] if the event is not published, or the error of the database.
 pub async fn mark_processed<DB: AtDatabase>(
     pool: &Pool<DB>,
     id: EventId,
@@ -143,7 +143,7 @@ async fn change<DB: AtDatabase>(
 /// How far the relays of a database are behind.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub async fn lag<DB: AtDatabase>(pool: &Pool<DB>) -> Result<Lag, OutboxError> {
     let mut connection = pool.acquire().await?;
     let count = DB::as_number("COUNT(*)");
@@ -173,10 +173,10 @@ pub async fn lag<DB: AtDatabase>(pool: &Pool<DB>) -> Result<Lag, OutboxError> {
 }
 
 /// Removes events that were published, processed or skipped longer ago than `older_than`, in
-/// batches, `rows_max` at most. Answers how many those were. Relays do this by themselves.
+/// batches, `rows_max` at most. Returns how many it removed. Relays do this by themselves.
 ///
 /// # Errors
-/// What the database says; batches that were removed before stay removed.
+/// The error of the database. Batches that were removed before it stay removed.
 pub async fn purge<DB: AtDatabase>(
     pool: &Pool<DB>,
     older_than: Duration,
@@ -186,7 +186,7 @@ pub async fn purge<DB: AtDatabase>(
     purge_on::<DB>(&mut connection, older_than, rows_max).await
 }
 
-/// The same on a connection taken before.
+/// The same as [`purge`], on a given connection.
 pub(super) async fn purge_on<DB: AtDatabase>(
     connection: &mut DB::Connection,
     older_than: Duration,
@@ -198,11 +198,11 @@ pub(super) async fn purge_on<DB: AtDatabase>(
 }
 
 /// Removes rows of the inbox that are older than `older_than`, in batches, `rows_max` at most.
-/// Answers how many those were. `older_than` must be longer than a broker may still deliver an
-/// event again: what comes after that takes effect again.
+/// Returns how many it removed. `older_than` must be longer than the time in which a broker may
+/// deliver an event again: an event that is delivered later takes effect again.
 ///
 /// # Errors
-/// What the database says; batches that were removed before stay removed.
+/// The error of the database. Batches that were removed before it stay removed.
 pub async fn purge_inbox<DB: AtDatabase>(
     pool: &Pool<DB>,
     older_than: Duration,
@@ -225,7 +225,8 @@ async fn remove_old<DB: AtDatabase>(
     while removed < rows_max {
         let batch = i64::try_from(BATCH_MAX.min(rows_max - removed)).unwrap_or(1);
         let query = match DB::DIALECT {
-            // In the order of the index, so that two that do this wait for each other and no more.
+            // In the order of the index, so that two processes that do this wait for each other
+            // without a deadlock.
             Dialect::MySql => Query::<DB>::new("DELETE").sql(old).now(),
             Dialect::Postgres => Query::<DB>::new(&format!(
                 "DELETE FROM {table} WHERE ctid = ANY (ARRAY (SELECT ctid{old}"

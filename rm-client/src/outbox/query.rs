@@ -1,11 +1,11 @@
-//! SQL of ours, built from text and arguments in the order in which they stand.
+//! Statements of this module, built from text and arguments in order.
 //!
-//! Placeholders are written as each database wants them. Text is never a user's: values travel as
-//! arguments.
+//! Placeholders are written in the form of each database. Text never comes from a user: values
+//! travel as arguments.
 
 use crate::at::{AtDatabase, Backend, Dialect, execute, rows};
 
-/// A statement in the making.
+/// A statement under construction.
 pub(super) struct Query<DB: Backend> {
     text: String,
     arguments: DB::Arguments,
@@ -17,7 +17,7 @@ impl<DB: AtDatabase> Query<DB> {
         Self { text: text.to_owned(), arguments: DB::Arguments::default(), bound: 0 }
     }
 
-    /// Goes on with text.
+    /// Appends text.
     pub(super) fn sql(mut self, text: &str) -> Self {
         self.text.push_str(text);
         self
@@ -41,8 +41,9 @@ impl<DB: AtDatabase> Query<DB> {
         self
     }
 
-    /// Numbers in parentheses, at least one. Their number is rounded up to a power of two by naming
-    /// the last one again, so that few texts serve all sizes and statement caches stay small.
+    /// Appends a list of numbers in parentheses, at least one. The list is filled up to a power of
+    /// two by repeating the last number, so that few texts serve all sizes and statement caches
+    /// stay small.
     pub(super) fn numbers(mut self, values: &[i64]) -> Self {
         assert!(!values.is_empty(), "SQL has no empty list");
         let named = values.len().next_power_of_two();
@@ -61,7 +62,7 @@ impl<DB: AtDatabase> Query<DB> {
         self.sql(")")
     }
 
-    /// The database's clock, in milliseconds since 1970. It goes on within a transaction.
+    /// Appends the database's clock, in milliseconds since 1970. It advances within a transaction.
     pub(super) fn now(self) -> Self {
         self.sql(match DB::DIALECT {
             Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
@@ -79,7 +80,7 @@ impl<DB: AtDatabase> Query<DB> {
         rows::<DB>(connection, self.text, self.arguments).await
     }
 
-    /// Answers how many rows it changed.
+    /// Executes the statement and returns how many rows it changed.
     pub(super) async fn execute(self, connection: &mut DB::Connection) -> Result<u64, sqlx::Error> {
         execute::<DB>(connection, self.text, self.arguments).await
     }
@@ -93,7 +94,8 @@ impl<DB: AtDatabase> Query<DB> {
     }
 }
 
-/// A column of whole numbers, cast so that [`Backend::number`] reads it.
+/// Reads a column of whole numbers, which the statement has cast so that [`Backend::number`] can
+/// read it.
 pub(super) fn number_of<DB: Backend>(row: &DB::Row, index: usize) -> Result<i64, sqlx::Error> {
     Ok(DB::number(row, index)?.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The table `event_outbox`: the states of an event, and how it gets in.
+//! The table `event_outbox`: the states of an event, and the INSERT of one.
 
 use std::fmt;
 
@@ -8,21 +8,22 @@ use super::query::Query;
 use crate::at::{AtDatabase, Backend, Dialect};
 use crate::xid::Xid;
 
-/// How an event stands.
+/// The state of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum EventState {
-    /// Its global transaction is not decided.
+    /// The event's global transaction is not decided.
     Held,
-    /// To be published.
+    /// The event is to be published.
     New,
-    /// The broker has it for certain.
+    /// The broker has confirmed the event.
     Published,
-    /// Whoever it was for has reported its effect.
+    /// The consumer has reported the event's effect.
     Processed,
-    /// The broker refused it again and again. It waits for a person, and its key with it.
+    /// The broker refused the event too often. It waits for an operator, and so do the later events
+    /// of its key.
     Parked,
-    /// A person has decided that it is not to be published.
+    /// An operator has decided that the event is not published.
     Skipped,
 }
 
@@ -31,7 +32,7 @@ impl EventState {
     pub const ALL: [Self; 6] =
         [Self::Held, Self::New, Self::Published, Self::Processed, Self::Parked, Self::Skipped];
 
-    /// As the table has it.
+    /// The number of the state in the table.
     pub(super) fn number(self) -> i64 {
         match self {
             Self::Held => 0,
@@ -62,17 +63,17 @@ impl fmt::Display for EventState {
     }
 }
 
-/// The channel that a commit with an event rings on PostgreSQL.
+/// The channel that a commit with an event notifies on PostgreSQL.
 pub(crate) const CHANNEL: &str = "handfast_outbox";
 
-/// What the local transaction of an event is part of.
+/// The scope of the local transaction that emits an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Within<'branch> {
-    /// Nothing: the event is to be published when it commits.
+    /// No global: the event is to be published when the local transaction commits.
     Itself,
     /// A branch in AT mode: the event is held until the global commits.
     Held(&'branch Xid, u64),
-    /// A branch that the database prepares: nobody sees the event until the global commits.
+    /// A branch that the database prepares: the event is invisible until the global commits.
     Prepared(&'branch Xid, u64),
 }
 
@@ -91,9 +92,10 @@ impl<'branch> Within<'branch> {
         }
     }
 
-    /// PostgreSQL: gives the transaction its number before the event has one, which the horizon of
-    /// the relay relies on. It rings the bell, too, which a transaction that is prepared must not.
-    fn begun(self) -> String {
+    /// The CTE that precedes the INSERT on PostgreSQL. It gives the transaction its number before
+    /// the event has one, which the relay's visibility horizon relies on. It also notifies the
+    /// relay, which PostgreSQL forbids to a transaction that is prepared.
+    fn transaction_number_cte(self) -> String {
         let bell = match self {
             Self::Itself | Self::Held(..) => format!(", pg_notify('{CHANNEL}', '')"),
             Self::Prepared(..) => String::new(),
@@ -102,7 +104,7 @@ impl<'branch> Within<'branch> {
     }
 }
 
-/// Puts an event in.
+/// Inserts an event.
 pub(crate) async fn insert<DB: AtDatabase>(
     connection: &mut DB::Connection,
     event: &Event,
@@ -110,7 +112,7 @@ pub(crate) async fn insert<DB: AtDatabase>(
 ) -> Result<(), OutboxError> {
     event.check()?;
     let query = Query::<DB>::new(&match DB::DIALECT {
-        Dialect::Postgres => within.begun(),
+        Dialect::Postgres => within.transaction_number_cte(),
         Dialect::MySql | Dialect::Sqlite => String::new(),
     });
     let query = query
@@ -142,14 +144,14 @@ pub(crate) async fn insert<DB: AtDatabase>(
     Ok(())
 }
 
-/// Removes the events that a branch holds: it is rolled back.
+/// Removes the held events of a branch, which is rolled back.
 pub(crate) async fn remove_held<DB: AtDatabase>(
     connection: &mut DB::Connection,
     xid: &str,
     branch: u64,
 ) -> Result<(), sqlx::Error> {
     let named = Query::<DB>::new("DELETE FROM event_outbox WHERE status = 0 AND seq IN ");
-    // By key and not by search: a DELETE that searched would lock what it passes on MySQL.
+    // By key and not by search: on MySQL a DELETE that searched would lock the rows that it passes.
     let held = held_by::<DB>(connection, xid, branch).await?;
     if !held.is_empty() {
         named.numbers(&held).execute(connection).await?;
@@ -157,8 +159,8 @@ pub(crate) async fn remove_held<DB: AtDatabase>(
     Ok(())
 }
 
-/// Lets go of the events that a branch holds, whatever becomes of its undo row: an operator has its
-/// rows stay.
+/// Releases the held events of a branch, whatever happens to its undo row: an operator has decided
+/// that the branch's rows stay.
 pub(crate) async fn release_held<DB: AtDatabase>(
     connection: &mut DB::Connection,
     xid: &str,
@@ -172,7 +174,7 @@ pub(crate) async fn release_held<DB: AtDatabase>(
     Ok(())
 }
 
-/// How many events a branch holds.
+/// Returns how many events a branch holds.
 pub(crate) async fn count_held<DB: AtDatabase>(
     connection: &mut DB::Connection,
     xid: &str,
@@ -193,12 +195,12 @@ async fn held_by<DB: AtDatabase>(
     found.iter().map(|row| super::query::number_of::<DB>(row, 0)).collect()
 }
 
-/// A branch id as the databases hold it. The coordinator refuses ids of more than 63 bits.
+/// Returns a branch id as the databases store it. The coordinator refuses ids of more than 63 bits.
 fn signed(branch: u64) -> i64 {
     i64::try_from(branch).unwrap_or(i64::MAX)
 }
 
-/// The error of a statement on the tables.
+/// Converts the error of a statement on the tables.
 pub(super) fn explain<DB: Backend>(error: sqlx::Error) -> OutboxError {
     if DB::is_schema_mismatch(&error) {
         return OutboxError::TableMissing { source: error };

@@ -1,4 +1,4 @@
-//! What can go wrong for a participant.
+//! Errors of participants.
 
 use crate::error::Error;
 
@@ -17,25 +17,25 @@ pub enum ParticipantError {
         "the input takes {bytes} bytes as JSON, more than {bytes_max}: pass a key of it instead"
     )]
     InputTooLarge {
-        /// Its size.
+        /// The size of the input.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
     },
-    /// The coordinator could not be asked, or refuses. A `join` that was not answered may have
-    /// joined all the same: let the global roll back.
+    /// The coordinator could not be asked, or refuses. A `join` without an answer may have taken
+    /// effect, so roll the global back.
     #[error(transparent)]
     Coordinator(#[from] Error),
-    /// The participant could not tell what it has prepared.
+    /// The participant could not list its prepared branches.
     #[error("the participant cannot tell what it has prepared: {reason}")]
     Participant {
-        /// Its words.
+        /// The participant's error.
         reason: String,
     },
 }
 
 impl ParticipantError {
-    /// The stable code, listed in `docs/errors.md`.
+    /// Returns the stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {

@@ -1,15 +1,16 @@
-//! Participants of two-phase commit that are no databases: a file store, a queue, a machine.
+//! Participants of two-phase commit that are not databases: a file store, a queue, a machine.
 //!
-//! Whatever can make sure that it will be able to commit, and hold that until it is told the
-//! decision, implements [`Participant`]. The coordinator asks it, when the global is to be
-//! committed: with [`can_commit_first`](crate::NewTransaction::can_commit_first) all participants
-//! whether they could, then all of them to prepare, and then tells the decision.
+//! A component implements [`Participant`] if it can guarantee that it will be able to commit, and
+//! keep that guarantee until the decision arrives. When a global is to be committed, the
+//! coordinator asks all participants to prepare and then sends them the decision. With
+//! [`can_commit_first`](crate::NewTransaction::can_commit_first) it first asks all of them whether
+//! they could prepare.
 //!
-//! A participant that has prepared never decides alone. Where the decision does not arrive, the
-//! library asks the coordinator for it, at start and on a timer, for everything that
-//! [`Participant::prepared`] lists. What a participant writes down, and how it keeps operations
-//! that come twice or too late from taking effect, is its own business; [`fence`](crate::fence)
-//! does it for those whose data is in a database.
+//! A prepared participant never decides alone. If the decision does not arrive, the library asks
+//! the coordinator for it, at the start and on a timer, for every branch that
+//! [`Participant::prepared`] lists. The participant itself must record its state and keep
+//! operations that come twice or too late from taking effect. For data in a database,
+//! [`fence`](crate::fence) does this.
 
 mod error;
 mod resource;
@@ -28,30 +29,30 @@ pub use resource::{NewParticipant, ParticipantResource};
 
 use crate::xid::Xid;
 
-/// One part of a global transaction, at one participant.
+/// The operations of a participant of two-phase commit.
 ///
-/// The coordinator may ask everything again, of this process or another, whose answer it did not
-/// get: each method must do its work once and answer the same the next time. `prepare` and
-/// `roll_back` of one branch may run at the same time or in the wrong order; a `prepare` that comes
-/// after its `roll_back` must answer [`Vote::No`] and hold nothing.
+/// If an answer is lost, the coordinator asks again, at this process or another one: each method
+/// must do its work once and answer the same the next time. `prepare` and `roll_back` of one branch
+/// may run at the same time or in the wrong order. A `prepare` that comes after its `roll_back`
+/// must answer [`Vote::No`] and hold nothing.
 ///
-/// `docs/participants.md` has a whole one.
+/// `docs/participants.md` shows a complete participant.
 pub trait Participant: Send + Sync + 'static {
-    /// What a branch is about, as [`join`](ParticipantResource::join) was given it. Stored by the
-    /// coordinator as JSON.
+    /// The input of a branch, as passed to [`join`](ParticipantResource::join). The coordinator
+    /// stores it as JSON.
     type Input: Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Why it could not answer this time. It is asked again: a `prepare` until the global's time is
-    /// over, a decision for ever.
+    /// The error of an attempt that could not answer. The participant is asked again: for a
+    /// `prepare` until the global's time is over, for a decision without a limit.
     type Error: fmt::Display + Send;
 
-    /// How long one answer may take, 20 seconds unless set. Then it is cut off where it waits and
-    /// asked for again, as after a crash. Too short: slow ones never end. Too long: one that hangs
-    /// keeps others waiting, and longer than the coordinator's `dispatch.answer_timeout_ms` is
-    /// asked for again before it has ended.
+    /// How long one answer may take, 20 seconds unless set. After that the method is cut off at its
+    /// current await and called again, as after a crash. Too short: slow answers never end. Too
+    /// long: one that hangs keeps others waiting. A method that takes longer than the coordinator's
+    /// `dispatch.answer_timeout_ms` is called again before it has ended.
     const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-    /// Could the branch prepare? Takes and holds nothing, and promises nothing: the answer saves
-    /// the others from preparing in vain.
+    /// Answers whether the branch could prepare. It locks nothing and promises nothing: the answer
+    /// saves other participants from preparing in vain.
     fn can_commit(
         &self,
         branch: &Branch<Self::Input>,
@@ -61,26 +62,27 @@ pub trait Participant: Send + Sync + 'static {
     }
 
     /// Makes sure, durably, that the branch can be committed and can be rolled back, whatever
-    /// happens. [`Vote::No`] holds nothing.
+    /// happens. After [`Vote::No`] it holds nothing.
     fn prepare(
         &self,
         branch: &Branch<Self::Input>,
     ) -> impl Future<Output = Result<Vote, Self::Error>> + Send;
 
-    /// Commits a prepared branch; of one that is committed it is `Ok`.
+    /// Commits a prepared branch. Returns `Ok` for a branch that is already committed.
     fn commit(
         &self,
         branch: &Branch<Self::Input>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Rolls a branch back; of one that is rolled back or was never prepared it is `Ok`.
+    /// Rolls a branch back. Returns `Ok` for a branch that is already rolled back or was never
+    /// prepared.
     fn roll_back(
         &self,
         branch: &Branch<Self::Input>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// What is prepared and has heard no decision, by what this participant itself has written
-    /// down; the oldest thousand are enough.
+    /// Lists the branches that are prepared without a decision, from the participant's own records.
+    /// The oldest thousand are enough.
     fn prepared(
         &self,
     ) -> impl Future<Output = Result<Vec<Branch<Self::Input>>, Self::Error>> + Send;
@@ -91,17 +93,18 @@ pub trait Participant: Send + Sync + 'static {
 pub struct Branch<Input> {
     /// The global.
     pub xid: Xid,
-    /// Which of its branches.
+    /// The id of the branch within the global.
     pub id: u64,
-    /// What it is about.
+    /// The input that the branch joined with.
     pub input: Input,
 }
 
-/// A participant's answer.
+/// A participant's vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vote {
-    /// It could prepare; or it has.
+    /// The branch could prepare, or it has prepared.
     Yes,
-    /// It cannot, and holds nothing. The text is for people; its first 1,024 bytes are kept.
+    /// The branch cannot prepare, and holds nothing. The text is for people, and its first 1,024
+    /// bytes are kept.
     No(String),
 }

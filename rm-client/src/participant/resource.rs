@@ -1,4 +1,4 @@
-//! A participant, known to the coordinator.
+//! A participant registered with the coordinator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
-use crate::in_doubt::InDoubt;
 use crate::twophase::Swept;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// What the coordinator keeps of a branch, in bytes.
+/// The largest input that the coordinator stores for a branch, in bytes.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// A participant to be registered. Made by [`Handfast::participant`].
+/// A participant to be registered. Created by [`Handfast::participant`].
 #[must_use = "nothing is registered before start"]
 pub struct NewParticipant<P> {
     coordinator: Coordinator,
@@ -45,8 +45,8 @@ pub(super) struct Shared<P> {
 }
 
 impl Handfast {
-    /// Describes a participant of two-phase commit. Under one name any process that has registered
-    /// it is asked, so all must reach the same data.
+    /// Describes a participant of two-phase commit. Any process that has registered the name may be
+    /// asked, so all of them must reach the same data.
     ///
     /// ```no_run
     /// # use handfast::participant::Participant;
@@ -76,29 +76,30 @@ impl Handfast {
 }
 
 impl<P: Participant> NewParticipant<P> {
-    /// How often to ask for the decision of what is prepared; 30 seconds unless set. Too short: the
-    /// participant and the coordinator are asked for nothing. Too long: what it holds stays held.
+    /// Sets how often to ask for the decisions of prepared branches, 30 seconds unless set. Too
+    /// short: the participant and the coordinator are queried in vain. Too long: prepared branches
+    /// stay locked.
     pub fn ask_every(mut self, every: Duration) -> Self {
         self.ask_every = every.max(Duration::from_millis(1));
         self
     }
 
-    /// How long the coordinator must have known nothing of a prepared branch before that is rolled
-    /// back; 60 seconds unless set. Too short: a coordinator that has just lost the lead may be
-    /// believed. Too long: what it holds stays held.
+    /// Sets for how long the coordinator must not have known a prepared branch before the branch is
+    /// rolled back, 60 seconds unless set. Too short: a coordinator that has just lost the lead may
+    /// be believed. Too long: the branch stays locked.
     pub fn orphan_after(mut self, age: Duration) -> Self {
         self.orphan_after = age;
         self
     }
 
-    /// Registers it: from here on the coordinator asks this process, and it asks the coordinator
-    /// for decisions that it has missed.
+    /// Registers the participant. From here on the coordinator asks this process, and this process
+    /// asks the coordinator for decisions that it has missed.
     ///
     /// # Errors
     /// [`Error::Configuration`] if the name is empty or longer than 200 bytes.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn start(self) -> Result<ParticipantResource<P>, Error> {
         let bytes = self.name.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX {
@@ -125,11 +126,11 @@ impl<P: Participant> NewParticipant<P> {
 
 impl<P: Participant> ParticipantResource<P> {
     /// Makes the participant part of the ambient global. It is asked when the global is to be
-    /// committed. Answers the branch's id.
+    /// committed. Returns the branch's id.
     ///
     /// # Errors
-    /// [`Error::TransactionRequired`] outside of a global; [`ParticipantError::Input`] and
-    /// [`InputTooLarge`](ParticipantError::InputTooLarge); or what the coordinator says.
+    /// [`Error::TransactionRequired`] outside a global; [`ParticipantError::Input`] and
+    /// [`InputTooLarge`](ParticipantError::InputTooLarge); or the error of the coordinator.
     pub async fn join(&self, input: &P::Input) -> Result<u64, ParticipantError> {
         let context = context::current().ok_or(Error::TransactionRequired)?;
         let application_data = written(input)?;
@@ -143,29 +144,30 @@ impl<P: Participant> ParticipantResource<P> {
             application_data,
             ..v1::RegisterBranchRequest::default()
         };
-        // Without an answer it may have arrived: whoever joins again would be asked twice.
+        // A request without an answer may have arrived. If the application then joins again, the
+        // participant would be asked twice, so the first branch is reported as failed.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = InDoubt::new(coordinator, &context.xid, branch_id, failed);
+        let mut guard = UnknownOutcomeGuard::new(coordinator, &context.xid, branch_id, failed);
         let registered = coordinator.register_branch(request).await;
         if matches!(registered, Ok(_) | Err(Error::Rejected(_))) {
-            in_doubt.settled();
+            guard.disarm();
         }
         registered?;
         Ok(branch_id)
     }
 
-    /// The participant itself.
+    /// Returns the participant itself.
     #[must_use]
     pub fn participant(&self) -> &P {
         &self.shared.participant
     }
 
-    /// Asks the coordinator now, beside the timer, for the decision of everything that is prepared,
-    /// and carries it out.
+    /// Asks the coordinator for the decisions of all prepared branches, without waiting for the
+    /// timer, and executes them.
     ///
     /// # Errors
-    /// When the participant or the coordinator cannot be asked; what was settled until then stays
-    /// so.
+    /// A [`ParticipantError`] if the participant or the coordinator cannot be asked. Branches that
+    /// were settled before that stay settled.
     pub async fn settle(&self) -> Result<Swept, ParticipantError> {
         settle::settle(&self.shared).await
     }

@@ -1,9 +1,9 @@
-//! A participant that has prepared and hears nothing asks for the decision.
+//! Asks the coordinator for the decisions of prepared branches that have received none.
 //!
-//! It never decides alone: what the coordinator does not know is rolled back only under the rule of
-//! `twophase::verdict`. A branch is registered before it is prepared, and the coordinator forgets a
-//! global only when every branch has answered; so one that it does not know was rolled back, and
-//! its `prepare` came late.
+//! It never decides alone: a branch that the coordinator does not know is rolled back only under
+//! the rule of `twophase::verdict`. A branch is registered before it is prepared, and the
+//! coordinator forgets a global only when every branch has answered. So a branch that it does not
+//! know was rolled back, and its `prepare` came late.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -21,18 +21,21 @@ use crate::status::GlobalStatus;
 use crate::twophase::{Sweep, Swept, of_sweep};
 use crate::xid::Xid;
 
-/// How many branches are settled at a time; those that are make room for others (BOUNDED).
+/// How many branches one settling handles (BOUNDED). The branches that it settles make room for
+/// others the next time.
 const BRANCHES_MAX: usize = 1_000;
 
-/// How long one settling may take, at the timer. Each answer of the participant has its own limit.
+/// How long one settling by the timer may take. Each answer of the participant has a limit of its
+/// own.
 const SETTLE_MAX: Duration = Duration::from_secs(300);
 
-/// The pace and the memory of asking.
+/// The pace of settling, and the branches that the coordinator did not know.
 #[derive(Debug)]
 pub(super) struct Settler {
     every: Duration,
     orphan_after: Duration,
-    /// Since when the coordinator is known not to know these. One settling at a time.
+    /// Since when the coordinator has not known these branches. The lock also keeps settlings from
+    /// running at the same time.
     unknown_since: Mutex<HashMap<(Xid, u64), Instant>>,
 }
 
@@ -42,7 +45,7 @@ impl Settler {
     }
 }
 
-/// Settles until the participant is gone.
+/// Settles at intervals until the participant is dropped.
 pub(super) fn start<P: Participant>(shared: &Arc<Shared<P>>) {
     let (asking, every) = (Arc::downgrade(shared), shared.settler.every);
     tokio::spawn(async move {
@@ -61,7 +64,7 @@ pub(super) fn start<P: Participant>(shared: &Arc<Shared<P>>) {
     });
 }
 
-/// Asks once for everything that is prepared.
+/// Asks once for the decisions of all prepared branches, and executes them.
 pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, ParticipantError> {
     let mut unknown_since = shared.settler.unknown_since.lock().await;
     let participant = &shared.participant;
@@ -69,14 +72,14 @@ pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, 
         .await
         .map_err(|reason| ParticipantError::Participant { reason })?;
     prepared.truncate(BRANCHES_MAX);
-    let is_there = |(xid, id): &(Xid, u64)| {
+    let is_prepared = |(xid, id): &(Xid, u64)| {
         prepared.iter().any(|branch| branch.xid == *xid && branch.id == *id)
     };
-    unknown_since.retain(|key, _| is_there(key));
+    unknown_since.retain(|key, _| is_prepared(key));
     let mut swept = Swept::default();
     for branch in &prepared {
         let decided = judge(shared, &mut unknown_since, branch).await?;
-        let is_ended = match decided {
+        let is_executed = match decided {
             Sweep::Finish(Decision::Commit) => {
                 is_done(branch, answer::<P, _, _>(participant.commit(branch)).await)
             }
@@ -86,8 +89,8 @@ pub(super) async fn settle<P: Participant>(shared: &Shared<P>) -> Result<Swept, 
             Sweep::Finish(Decision::Unspecified) | Sweep::Leave => false,
         };
         let count = match decided {
-            Sweep::Finish(Decision::Commit) if is_ended => &mut swept.committed,
-            Sweep::Finish(Decision::RollBack) if is_ended => &mut swept.rolled_back,
+            Sweep::Finish(Decision::Commit) if is_executed => &mut swept.committed,
+            Sweep::Finish(Decision::RollBack) if is_executed => &mut swept.rolled_back,
             Sweep::Finish(_) | Sweep::Leave => &mut swept.left,
         };
         *count += 1;
@@ -113,15 +116,16 @@ async fn judge<P: Participant>(
     Ok(of_sweep(status, unknown_for, shared.settler.orphan_after))
 }
 
-/// What a participant answers within its limit, or why it does not.
+/// Waits for a participant's answer within its time limit. Returns the answer, or why there is
+/// none.
 async fn answer<P: Participant, T, E: Display>(
-    asked: impl Future<Output = Result<T, E>>,
+    question: impl Future<Output = Result<T, E>>,
 ) -> Result<T, String> {
-    let answered = limit::within(P::TIME_LIMIT, asked).await;
+    let answered = limit::within(P::TIME_LIMIT, question).await;
     answered.map_err(|cut_off| cut_off.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Whether a decision is carried out; what is in the way is logged.
+/// Returns whether a decision was executed, and logs the error if not.
 fn is_done<Input>(branch: &Branch<Input>, ended: Result<(), String>) -> bool {
     if let Err(error) = &ended {
         tracing::warn!(xid = %branch.xid, branch = branch.id, %error, "decision not carried out");

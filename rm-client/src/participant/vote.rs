@@ -1,4 +1,4 @@
-//! What the coordinator asks of a participant, and tells it.
+//! Passes the coordinator's questions and decisions to a participant.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::coordinator::PhaseTwo;
 use crate::limit;
 use crate::xid::Xid;
 
-/// How many branches of one call are asked at a time.
+/// How many branches of one call are asked at a time (BOUNDED).
 const BRANCHES_AT_A_TIME: usize = 16;
 
-/// Answers for one participant.
+/// Answers the coordinator's calls for one participant.
 pub(super) struct Voter<P> {
     shared: Arc<Shared<P>>,
 }
@@ -31,8 +31,9 @@ impl<P: Participant> Voter<P> {
         Self { shared }
     }
 
-    /// One that hangs or panics delays its own branch alone. Cutting it off is as safe as a crash,
-    /// which a participant must survive: it is asked again.
+    /// Asks within the participant's time limit, so that an operation that hangs or panics delays
+    /// its own branch alone. Cutting it off is as safe as a crash, which a participant must
+    /// survive: it is asked again.
     async fn answer(&self, ask: Ask, branch: &PhaseTwoBranch) -> Outcome {
         let branch = match read::<P>(branch) {
             Ok(branch) => branch,
@@ -67,7 +68,7 @@ impl<P: Participant> Voter<P> {
     }
 }
 
-/// What a call asks.
+/// The operation that a call asks for.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     CanCommit,
@@ -83,9 +84,9 @@ impl<P: Participant> PhaseTwo for Voter<P> {
             (Question::CanCommit, _) => (Ask::CanCommit, BRANCHES_AT_A_TIME),
             (Question::Prepare, _) => (Ask::Prepare, BRANCHES_AT_A_TIME),
             (Question::None, Decision::Commit) => (Ask::Commit, BRANCHES_AT_A_TIME),
-            // In the order given, which is the reverse of their registration.
+            // One after the other, in the order given, which is the reverse of the registrations.
             (Question::None, Decision::RollBack) => (Ask::RollBack, 1),
-            // Answered as retryable for every branch that is left out.
+            // The caller answers `Retryable` for every branch without an outcome.
             (Question::None, Decision::Unspecified) => return Vec::new(),
         };
         let answers: Vec<BoxFuture<'_, Outcome>> =

@@ -9,10 +9,11 @@ use tower_service::Service;
 use super::header;
 use crate::context;
 
-/// Lets every request made within a global carry its XID. For clients made of `tower` services over
-/// `http` requests, tonic's channel among them. Outside a global it changes nothing.
+/// A layer that adds the XID to every request made within a global. It suits clients made of
+/// `tower` services over `http` requests, tonic's channel among them. Outside a global it changes
+/// nothing.
 ///
-/// The XID is that of the task which makes the call, so the layer belongs outside any buffer.
+/// The XID is that of the task that makes the call, so the layer belongs outside any buffer.
 ///
 /// ```no_run
 /// use handfast::propagation::CarryXidLayer;
@@ -25,14 +26,14 @@ use crate::context;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CarryXidLayer;
 
-/// What [`CarryXidLayer`] makes of a service.
+/// A service wrapped by [`CarryXidLayer`].
 #[derive(Clone, Copy, Debug)]
 pub struct CarryXid<S> {
     inner: S,
 }
 
 impl CarryXidLayer {
-    /// The layer.
+    /// Returns the layer.
     #[must_use]
     pub fn new() -> Self {
         Self
@@ -67,11 +68,11 @@ where
     }
 }
 
-/// The same as [`CarryXidLayer`], as an interceptor for a tonic client:
-/// `OrdersClient::with_interceptor(channel, handfast::propagation::with_xid)`.
+/// Adds the XID to a request, as [`CarryXidLayer`] does. For use as the interceptor of a tonic
+/// client: `OrdersClient::with_interceptor(channel, handfast::propagation::with_xid)`.
 ///
 /// # Errors
-/// None.
+/// Never fails. The signature is that of an interceptor.
 pub fn with_xid(mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
     if let Some(context) = context::current() {
         let mut headers = std::mem::take(request.metadata_mut()).into_headers();

@@ -1,18 +1,18 @@
-//! The XID in headers: which, how written, how read.
+//! Reads and writes the XID in request headers.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::error::Error;
 use crate::xid::Xid;
 
-/// Names are compared without case, so these are `TX_XID` and `TX-XID` too.
+/// Names are compared without case, so these include `TX_XID` and `TX-XID`.
 const NAMES: [HeaderName; 2] =
     [HeaderName::from_static(handfast_proto::XID_HEADER), HeaderName::from_static("tx-xid")];
 
-/// The XID that a request carries.
+/// Returns the XID that a request carries.
 ///
 /// # Errors
-/// [`Error::MalformedXid`], also when two headers name different ones.
+/// [`Error::MalformedXid`], also if two headers name different XIDs.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<Xid>, Error> {
     let mut found: Option<Xid> = None;
     for value in NAMES.iter().flat_map(|name| headers.get_all(name)) {
@@ -27,7 +27,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<Xid>, Error> {
     Ok(found)
 }
 
-/// Lets a request carry an XID, instead of any that it carries.
+/// Writes an XID into the headers of a request and replaces any that is there.
 pub(super) fn write(headers: &mut HeaderMap, xid: &Xid) {
     let value = HeaderValue::from_str(xid.as_str()).expect("an XID is printable ASCII");
     for name in NAMES {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_replaces_what_was_there() {
+    fn a_written_xid_replaces_those_before_it() {
         let xid: Xid = "tc:7091:5".parse().unwrap();
         let mut map = headers(&[("TX_XID", "tc:1"), ("TX_XID", "tc:2")]);
         write(&mut map, &xid);

@@ -7,7 +7,8 @@ use reqwest_middleware::{Middleware, Next, Result};
 use super::header;
 use crate::context;
 
-/// Lets every request made within a global carry its XID. Outside a global it changes nothing.
+/// A middleware that adds the XID to every request made within a global. Outside a global it
+/// changes nothing.
 ///
 /// ```no_run
 /// use handfast::propagation::XidMiddleware;
@@ -20,7 +21,7 @@ use crate::context;
 pub struct XidMiddleware;
 
 impl XidMiddleware {
-    /// The middleware.
+    /// Returns the middleware.
     #[must_use]
     pub fn new() -> Self {
         Self

@@ -8,12 +8,13 @@
 //! | client | anything made of `tower` services over `http` | [`CarryXidLayer`] |
 //! | both | anything else | [`current_xid`], [`Xid::scope`] |
 //!
-//! The XID travels in the header `TX_XID`, as Seata's does, and again as `TX-XID`, since common
-//! reverse proxies drop headers with an underscore. Either is read, in any case.
+//! The XID travels in the header `TX_XID`, as Seata's does, and again in `TX-XID`, since common
+//! reverse proxies drop headers with an underscore. The server reads either, in upper or lower
+//! case.
 //!
-//! A request that carries an XID is served within that global: as a participant, which decides
-//! nothing. A response with an error is how it tells the launcher. Streams of bodies are outside:
-//! what a handler does after it has returned its response is not part of the transaction.
+//! A request that carries an XID is served within that global, as a participant, which decides
+//! nothing. It reports a failure to the launcher by an error response. Streamed bodies are outside
+//! the transaction: so is everything that a handler does after it has returned its response.
 //!
 //! [`current_xid`]: crate::current_xid
 //! [`Xid::scope`]: crate::Xid::scope

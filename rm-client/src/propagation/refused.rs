@@ -1,4 +1,4 @@
-//! What the called side answers to a request that it does not serve.
+//! The answer of the called side to a request that it refuses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,12 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use prost::bytes::Bytes;
 
-/// Why a request is not served. What its header held is not repeated: it may be anything.
+/// The reason why a request is refused. The answer does not repeat the header's value, which may be
+/// anything.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refused {
-    /// Served outside the transaction that it belongs to, it could not be rolled back.
+    /// The XID is malformed. Served outside the transaction that it belongs to, the request could
+    /// not be rolled back.
     Malformed,
-    /// The service takes no work outside of a global.
+    /// The service accepts no work outside a global, and there is no XID.
     Missing,
 }
 
@@ -47,7 +49,7 @@ impl Refused {
         response
     }
 
-    /// gRPC says everything in headers.
+    /// Answers in headers alone, as gRPC does.
     pub(super) fn to_grpc<R>(self, content_type: HeaderValue) -> Response<XidBody<R>> {
         let mut response = Response::new(XidBody::refused(String::new()));
         let headers = response.headers_mut();
@@ -61,7 +63,7 @@ impl Refused {
 }
 
 pin_project! {
-    /// The body of a response: the service's own, or why the service was not asked.
+    /// The body of a response: the service's own, or the reason why the request was refused.
     #[derive(Debug)]
     pub struct XidBody<R> {
         #[pin]

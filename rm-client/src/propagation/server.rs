@@ -15,18 +15,17 @@ use super::header;
 use super::refused::{Refused, XidBody};
 use crate::context::{self, Context, Scoped};
 
-/// Serves requests that carry an XID within that global. For axum, tonic, and any server made of
-/// `tower` services over `http` requests.
+/// A layer that serves requests that carry an XID within that global. It suits axum, tonic, and any
+/// server made of `tower` services over `http` requests.
 ///
-/// Requests without one are served as they are, which makes what they do plain local work: it is
-/// committed at once, and no caller can roll it back. Where that would be a mistake, such as in a
-/// service that is only ever called within globals, let the layer be
-/// [`required`](Self::required): a caller without its middleware, and a proxy that drops the
-/// header, are noticed then.
+/// Requests without an XID are served unchanged. Their work is then plain local work: it is
+/// committed at once, and no caller can roll it back. If that would be a mistake, as in a service
+/// that is only ever called within globals, use the layer that is [`required`](Self::required): it
+/// detects a caller without its middleware, and a proxy that drops the header.
 ///
-/// A request whose XID is malformed, or required and missing, is refused before the service sees
-/// it: with status 400 and a body of JSON with `code` and `message` (gRPC: `INVALID_ARGUMENT`), and
-/// the code in the header `handfast-code`.
+/// A request whose XID is malformed, or required and missing, is refused before it reaches the
+/// service: with status 400 and a JSON body of `code` and `message` (gRPC: `INVALID_ARGUMENT`), and
+/// with the code in the header `handfast-code`.
 ///
 /// ```no_run
 /// use axum::Router;
@@ -45,7 +44,7 @@ pub struct XidLayer {
     is_required: bool,
 }
 
-/// What [`XidLayer`] makes of a service.
+/// A service wrapped by [`XidLayer`].
 #[derive(Clone, Copy, Debug)]
 pub struct XidService<S> {
     inner: S,
@@ -53,13 +52,13 @@ pub struct XidService<S> {
 }
 
 impl XidLayer {
-    /// A layer that serves requests without an XID outside of any global.
+    /// Returns a layer that serves requests without an XID outside any global.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A layer that refuses requests without an XID.
+    /// Returns a layer that refuses requests without an XID.
     #[must_use]
     pub fn required() -> Self {
         Self { is_required: true }
@@ -91,12 +90,12 @@ where
         let serving = match header::read(request.headers()) {
             Ok(None) if self.is_required => refuse(&request, Refused::Missing),
             Ok(None) => {
-                tracing::debug!("no XID in the request: it is served outside of any global");
+                tracing::debug!("request without an XID is served outside any global");
                 Serving::Plain { future: self.inner.call(request) }
             }
             Ok(Some(xid)) => {
                 let context = Some(Context::new(xid));
-                // A service may look for the XID before it returns its future.
+                // A service may read the XID before it returns its future.
                 let call = || self.inner.call(request);
                 let future = context::sync_scope(context.clone(), call);
                 Serving::Within { future: context::scope(context, future) }
@@ -118,7 +117,7 @@ fn refuse<B, F, R>(request: &Request<B>, refused: Refused) -> Serving<F, R> {
 }
 
 pin_project! {
-    /// The answer to a request, to be.
+    /// The future response to a request.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct Served<F, R> {

@@ -1,4 +1,4 @@
-//! What a service writes for a step: an action and its compensation.
+//! The code of a service for a step: an action and its compensation.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::at::AtDatabase;
 use crate::fence::FenceError;
 use crate::xid::Xid;
 
-/// Something that a service does in sagas, and how it takes it back.
+/// An action that a service does in sagas, and its compensation.
 ///
-/// Both run in a local transaction that is fenced, and that is committed when they return `Ok`:
-/// **everything they do must be in that local transaction**, or be harmless when repeated. They may
-/// run again, in a fresh local transaction, when the one before was rolled back.
+/// Both run in a fenced local transaction, which is committed when they return `Ok`: **everything
+/// they do must be in that local transaction**, or be harmless when repeated. They may run again,
+/// in a fresh local transaction, after the one before was rolled back.
 ///
 /// ```
 /// use handfast::saga::{SagaAction, SagaCall, StepError};
@@ -54,20 +54,21 @@ use crate::xid::Xid;
 /// }
 /// ```
 pub trait SagaAction<DB: AtDatabase>: Send + Sync + 'static {
-    /// What the saga hands over, as JSON on its way.
+    /// The input that the saga passes, as JSON on the wire.
     type Input: DeserializeOwned + Send + Sync;
-    /// What later steps, and the compensation, are given; at most 64 KiB as JSON.
+    /// The output that later steps, and the compensation, receive. At most 64 KiB as JSON.
     type Output: Serialize + Send;
 
-    /// How long an action or compensation may take, 20 seconds unless set. Then it is cut off, its
-    /// local transaction rolled back, and it is called again. Too short: slow ones never end. Too
-    /// long: one that hangs keeps its compensation waiting.
+    /// How long an action or compensation may take, 20 seconds unless set. After that it is cut
+    /// off, its local transaction is rolled back, and it is called again. Too short: slow ones
+    /// never end. Too long: one that hangs keeps its compensation waiting.
     const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     /// Does the step's work.
     ///
     /// # Errors
-    /// [`StepError::refuse`] ends the saga: it is taken back. Everything else is tried again.
+    /// [`StepError::refuse`] ends the saga, which is then compensated. After any other error the
+    /// action is tried again.
     fn act(
         &self,
         local: &mut Transaction<'_, DB>,
@@ -75,10 +76,11 @@ pub trait SagaAction<DB: AtDatabase>: Send + Sync + 'static {
         call: &SagaCall,
     ) -> impl Future<Output = Result<Self::Output, StepError>> + Send;
 
-    /// Takes back what `act` has done. It is called only if `act` was committed.
+    /// Undoes the work of `act`. It is called only if `act` was committed.
     ///
     /// # Errors
-    /// [`StepError::refuse`] calls an operator. Everything else is tried again, for ever.
+    /// [`StepError::refuse`] leaves the step to an operator. After any other error the compensation
+    /// is tried again, without a limit.
     fn compensate(
         &self,
         _local: &mut Transaction<'_, DB>,
@@ -89,7 +91,7 @@ pub trait SagaAction<DB: AtDatabase>: Send + Sync + 'static {
     }
 }
 
-/// What an action or compensation is told of the step that it is called for.
+/// The step that an action or compensation is called for.
 #[derive(Clone, Debug)]
 pub struct SagaCall {
     pub(super) xid: Xid,
@@ -98,33 +100,35 @@ pub struct SagaCall {
 }
 
 impl SagaCall {
-    /// The saga's XID.
+    /// Returns the saga's XID.
     #[must_use]
     pub fn xid(&self) -> &Xid {
         &self.xid
     }
 
-    /// The application's key of the saga, such as an order number.
+    /// Returns the application's key of the saga, such as an order number.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.step.key
     }
 
-    /// The step's name, behind those of the children that it is in, as in `billing/charge`.
+    /// Returns the step's name, after the names of the child sagas that contain it, as in
+    /// `billing/charge`.
     #[must_use]
     pub fn step(&self) -> &str {
         &self.step.step
     }
 
-    /// The same for every attempt of this step, and of no other: to be handed to services that tell
-    /// repeated requests apart by such a key.
+    /// Returns a key that is the same for every attempt of this step and differs from those of all
+    /// other steps. Pass it to services that recognise repeated requests by such a key.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.xid, self.branch)
     }
 
-    /// The output of a step that this one takes, by the name by which it takes it; in a
-    /// compensation also of its own action. `None` if that step gave none.
+    /// Returns the output of a step that this one takes, by the name under which it takes it. In a
+    /// compensation the output of the step's own action is available too. `None` if that step gave
+    /// no output.
     ///
     /// # Errors
     /// A refusal if the output is of another type.
@@ -134,43 +138,45 @@ impl SagaCall {
     }
 }
 
-/// Why an action or compensation did not come to its end.
+/// The reason why an action or compensation did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// It must not be done, and trying again would not help.
+    /// The work must not be done, and trying again would not help.
     #[error("{reason}")]
     Refused {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// It could not be done this time.
+    /// The work could not be done this time.
     #[error("{reason}")]
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// The database failed; it is tried again.
+    /// The database failed. The work is tried again.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// The fence did not let it through, or could not be asked.
+    /// The fence refused the operation, or could not be read.
     #[error(transparent)]
     Fence(#[from] FenceError),
 }
 
 impl StepError {
-    /// It must not be done: an action's refusal takes the saga back.
+    /// Returns an error that refuses the work. If an action refuses, the saga is compensated.
     pub fn refuse(reason: impl Into<String>) -> Self {
         Self::Refused { reason: reason.into() }
     }
 
-    /// It could not be done this time: it is tried again in the step's rhythm.
+    /// Returns an error that fails this attempt. The work is tried again after the step's next
+    /// pause.
     pub fn fail(reason: impl Into<String>) -> Self {
         Self::Failed { reason: reason.into() }
     }
 }
 
-/// Refuses what another version, or another type, has written: it will not become better.
+/// Parses JSON. Text that another version, or another type, has written is refused, since it would
+/// be unreadable the next time too.
 pub(super) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StepError> {
     let json = if bytes.is_empty() { b"null" } else { bytes };
     serde_json::from_slice(json).map_err(|error| StepError::refuse(format!("unreadable: {error}")))

@@ -1,4 +1,4 @@
-//! The builder of sagas. What it describes is checked by the coordinator, when it is started.
+//! The builder of sagas. The coordinator checks the definition when the saga is started.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// A saga to be started: steps, in their order.
+/// The definition of a saga: steps in their order.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,25 +34,25 @@ pub struct Saga {
     output: Option<String>,
 }
 
-/// A step of a saga: which resource is asked for which action, and what becomes of it.
+/// A step of a saga: the resource and action that it calls, its kind and its settings.
 #[derive(Clone, Debug)]
 #[must_use = "a step does nothing until it is part of a saga"]
 pub struct SagaStep {
     wire: v1::SagaStep,
     takes: Vec<String>,
-    /// The saga that it is.
+    /// The saga that a child step consists of.
     child: Option<Saga>,
-    /// Why the input is no JSON.
+    /// The reason why the input could not be written as JSON.
     fault: Option<String>,
 }
 
 impl Saga {
-    /// A saga without a step yet. `name` is what operators see, such as `place-order`.
+    /// Creates a saga without steps. Operators see it under `name`, such as `place-order`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), timeout: None, groups: Vec::new(), output: None }
     }
 
-    /// Reads a saga from JSON; `docs/saga.md` describes the form, and `handfast saga explain` draws
+    /// Reads a saga from JSON. `docs/saga.md` describes the form, and `handfast saga explain` draws
     /// it.
     ///
     /// ```
@@ -69,8 +69,8 @@ impl Saga {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SagaJson`] says what is wrong, and where. What only a coordinator refuses, it
-    /// refuses when the saga is started.
+    /// [`Error::SagaJson`] names the fault and its place. Faults that only the coordinator can see
+    /// are refused when the saga is started.
     pub fn from_json(json: &str) -> Result<Self, Error> {
         let wire = saga_json::definition(json)
             .map_err(|error| Error::SagaJson { reason: error.to_string() })?;
@@ -89,26 +89,27 @@ impl Saga {
         Ok(Self { name: wire.name, timeout, groups, output })
     }
 
-    /// After this long before its pivot the saga is taken back. Default: never. A child's time
-    /// begins with its first step.
+    /// Sets after how long the saga is compensated if its pivot is not done. Default: never. A
+    /// child's time begins with its first step.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// One more step, after those before it.
+    /// Adds a step, which runs after those before it.
     pub fn step(self, step: SagaStep) -> Self {
         self.together([step])
     }
 
-    /// More steps, beside each other, after those before them.
+    /// Adds steps that run in parallel, after those before them.
     pub fn together(mut self, steps: impl IntoIterator<Item = SagaStep>) -> Self {
         self.groups.push(steps.into_iter().collect());
         self
     }
 
-    /// Makes the output of this step the one of the saga, where it is a
-    /// [child](SagaStep::child) of another. By itself a saga reports the outputs of all its steps.
+    /// Makes the output of this step the output of the saga, if the saga is a
+    /// [child](SagaStep::child) of another one. A saga of its own reports the outputs of all its
+    /// steps.
     pub fn output(mut self, step: impl Into<String>) -> Self {
         self.output = Some(step.into());
         self
@@ -118,7 +119,7 @@ impl Saga {
         self.into_wire_within(&[])
     }
 
-    /// `outer` are the names of what a child takes.
+    /// Converts the saga. `outer` holds the names that a child takes from its parent.
     fn into_wire_within(self, outer: &[String]) -> Result<v1::SagaDefinition, Error> {
         let steps: Vec<(u32, SagaStep)> = (0..)
             .zip(self.groups)
@@ -140,7 +141,7 @@ impl Saga {
 }
 
 impl SagaStep {
-    /// A step whose compensation takes back what its action did.
+    /// Creates a step whose compensation undoes the work of its action.
     pub fn compensable(
         name: impl Into<String>,
         resource: impl Into<String>,
@@ -149,7 +150,7 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Compensable, name, resource, action)
     }
 
-    /// A step that leaves nothing that would have to be taken back, such as a look or a check.
+    /// Creates a step that leaves nothing to undo, such as a read or a check.
     pub fn harmless(
         name: impl Into<String>,
         resource: impl Into<String>,
@@ -158,8 +159,9 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Harmless, name, resource, action)
     }
 
-    /// The point of no return: once its action is done the saga only goes forward. It may refuse,
-    /// which takes the saga back, and it is asked until it has said the one or the other.
+    /// Creates the step that is the point of no return: once its action is done, the saga only goes
+    /// forward. The action may refuse, and the saga is then compensated. It is tried until it is
+    /// done or refuses.
     pub fn pivot(
         name: impl Into<String>,
         resource: impl Into<String>,
@@ -168,7 +170,7 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Pivot, name, resource, action)
     }
 
-    /// A step after the pivot: its action is tried until it is done.
+    /// Creates a step after the pivot, whose action is tried until it is done.
     pub fn retriable(
         name: impl Into<String>,
         resource: impl Into<String>,
@@ -177,15 +179,16 @@ impl SagaStep {
         Self::new(v1::SagaStepKind::Retriable, name, resource, action)
     }
 
-    /// A step that waits for a signal of its name, such as a person's approval; see
+    /// Creates a step that waits for a signal of its name, such as a person's approval. See
     /// [`StartedSaga::signal`](super::StartedSaga::signal).
     pub fn signal(name: impl Into<String>) -> Self {
         Self::new(v1::SagaStepKind::Signal, name, "", "")
     }
 
-    /// A step that is a saga of its own. Its steps are done in its place, and taken back there; of
-    /// what they give, this saga sees the child's [output](Saga::output) alone. What the step
-    /// [takes](Self::takes) is there for those of the child's steps that take it by its name.
+    /// Creates a step that is a saga of its own. The child's steps run, and are compensated, in the
+    /// place of this step. This saga sees only the child's [output](Saga::output), not those of the
+    /// child's steps. The outputs that this step [takes](Self::takes) are available to the child's
+    /// steps that take them by name.
     ///
     /// ```
     /// use handfast::saga::{Saga, SagaStep};
@@ -201,8 +204,8 @@ impl SagaStep {
     /// # drop(saga);
     /// ```
     ///
-    /// Everything else that can be said of a step is said of the child's: an input, attempts,
-    /// pauses or a timeout of the step that the child is are refused when the saga is started.
+    /// Other settings belong to the child's own steps: an input, attempts, pauses or a timeout on
+    /// this step are refused when the saga is started.
     pub fn child(name: impl Into<String>, saga: Saga) -> Self {
         let step = Self::new(v1::SagaStepKind::Child, name, "", "");
         Self { child: Some(saga), ..step }
@@ -224,8 +227,8 @@ impl SagaStep {
         Self { wire, takes: Vec::new(), child: None, fault: None }
     }
 
-    /// What is handed to action and compensation; at most 64 KiB as JSON. The same key must start
-    /// the same saga again, so nothing random and no time of day belongs here.
+    /// Sets the input of action and compensation, at most 64 KiB as JSON. The same key must start
+    /// the same saga again, so the input must not hold random values or the time of day.
     pub fn input(mut self, input: &impl Serialize) -> Self {
         match serde_json::to_vec(input) {
             Ok(json) => self.wire.input = json,
@@ -234,30 +237,30 @@ impl SagaStep {
         self
     }
 
-    /// Hands over the output of a step of an earlier group too: of the same saga or, in a child, of
-    /// what the child takes.
+    /// Passes the output of a step of an earlier group to this step as well. In a child it may also
+    /// be an output that the child takes.
     pub fn takes(mut self, step: impl Into<String>) -> Self {
         self.takes.push(step.into());
         self
     }
 
-    /// After so many failed attempts the action is given up and the saga is taken back. Default:
-    /// never. A refusal is no failed attempt: it ends the step at once.
+    /// Sets after how many failed attempts the action is given up and the saga compensated.
+    /// Default: never. A refusal is not a failed attempt: it ends the step at once.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.retry().attempts = Some(attempts);
         self
     }
 
-    /// The pauses between attempts: `base`, each further one `factor` times as long, at most `cap`,
-    /// each shortened at random by up to a half. Default: 100 ms, doubling, up to 30 s.
+    /// Sets the pauses between attempts: the first is `base`, each further one `factor` times as
+    /// long, up to `cap`. Each is shortened at random by up to a half. Default: 100 ms, doubling,
+    /// up to 30 s.
     pub fn pauses(mut self, base: Duration, factor: u32, cap: Duration) -> Self {
         let retry = self.retry();
         (retry.base_ms, retry.factor, retry.cap_ms) = (millis(base), factor, millis(cap));
         self
     }
 
-    /// After this long without an end the step is given up and the saga is taken back. Default:
-    /// never.
+    /// Sets after how long an unfinished step is given up and the saga compensated. Default: never.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.wire.timeout_ms = Some(millis(timeout));
         self
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(Saga::from_json(json).unwrap().into_wire().unwrap(), wire);
         let steps = &wire.steps[1].child.as_ref().unwrap().steps;
         assert_eq!((&*steps[1].takes, &*steps[1].takes_outer), ([0].as_slice(), [0].as_slice()));
-        // What the child does not take is not there.
+        // The child's steps cannot take an output that the child does not take.
         let hidden = Saga::new("s")
             .step(SagaStep::compensable("a", "r", "x"))
             .step(SagaStep::child("b", Saga::new("i").step(SagaStep::signal("c").takes("a"))));

@@ -1,13 +1,13 @@
-//! Sagas: work of several services, step by step, driven by the coordinator.
+//! Sagas: the work of several services, step by step, driven by the coordinator.
 //!
-//! Whoever starts a saga hands the coordinator a list of steps ([`Saga`]) and may die after that:
-//! the coordinator calls each step at a live process that takes part
-//! ([`Handfast::saga_participant`]), and takes back what was done, in the reverse order, when a
-//! step refuses. Each action and each compensation runs in a local transaction of the participant's
-//! own database, behind the [fence](crate::fence), so that it takes effect once however often it is
-//! called.
+//! The process that starts a saga passes a list of steps ([`Saga`]) to the coordinator and may die
+//! after that. The coordinator calls each step at a live process that takes part
+//! ([`Handfast::saga_participant`]). If a step refuses, it compensates the steps that were done, in
+//! reverse order. Each action and each compensation runs in a local transaction of the
+//! participant's own database, behind the [fence](crate::fence), so that it takes effect once
+//! however often it is called.
 //!
-//! It does not order or repeat anything: that is the coordinator's.
+//! This module does not order or repeat steps. That is the coordinator's task.
 
 mod action;
 mod definition;

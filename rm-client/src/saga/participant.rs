@@ -1,4 +1,4 @@
-//! Carrying out steps: the right action, behind the fence, in a local transaction.
+//! Runs steps: each with its action, behind the fence, in a local transaction.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,10 +24,10 @@ use crate::fence::{Fence, FenceError, Fenced, Operation};
 use crate::limit;
 use crate::xid::Xid;
 
-/// A service as sagas know it: a resource with actions, on one database. Made by
+/// A service as sagas see it: a resource with actions, on one database. Created by
 /// [`Handfast::saga_participant`].
 ///
-/// Several processes may register the same resource; a step goes to any of them.
+/// Several processes may register the same resource. A step goes to any of them.
 #[must_use = "a participant takes part when it is registered"]
 pub struct Participant<DB: AtDatabase> {
     coordinator: Coordinator,
@@ -35,7 +35,7 @@ pub struct Participant<DB: AtDatabase> {
     steps: Steps<DB>,
 }
 
-/// What carries out the calls.
+/// The actions of a participant, and the database that they run on.
 pub(super) struct Steps<DB: AtDatabase> {
     pub(super) pool: Pool<DB>,
     pub(super) settle_every: Duration,
@@ -44,8 +44,8 @@ pub(super) struct Steps<DB: AtDatabase> {
 }
 
 impl Handfast {
-    /// Describes a service that takes part in sagas, under the name that their steps use, with its
-    /// database: the one that its actions change and that [`Handfast::migrate`] has been run on.
+    /// Describes a service that takes part in sagas, under the name that their steps use. `pool` is
+    /// the database that its actions change; [`Handfast::migrate`] must have been run on it.
     pub fn saga_participant<DB: AtDatabase>(
         &self,
         resource: impl Into<String>,
@@ -61,32 +61,32 @@ impl Handfast {
 }
 
 impl<DB: AtDatabase> Participant<DB> {
-    /// Adds an action under the name that steps use. A second one of the same name replaces the
+    /// Adds an action under the name that steps use. A second action of the same name replaces the
     /// first.
     pub fn action(mut self, name: impl Into<String>, action: impl SagaAction<DB>) -> Self {
         self.steps.actions.insert(name.into(), Arc::new(action));
         self
     }
 
-    /// How often fences of steps whose saga has ended are settled; every 5 minutes unless set. Too
-    /// short: the database and the coordinator are asked for nothing. Too long: the coordinator has
-    /// forgotten the saga, and the fence stays.
+    /// Sets how often the fences of steps whose saga has ended are settled, every 5 minutes unless
+    /// set. Too short: the database and the coordinator are queried in vain. Too long: the
+    /// coordinator has forgotten the saga, and the fence stays.
     pub fn settle_every(mut self, every: Duration) -> Self {
         self.steps.settle_every = every.max(Duration::from_millis(1));
         self
     }
 
-    /// How long that may take; 5 minutes unless set. Then it is cut off, and left to the next time.
-    /// Too short: many fences are never all settled. Too long: a database that answers no more
-    /// delays it.
+    /// Sets how long one settling may take, 5 minutes unless set. After that it is cut off and left
+    /// to the next one. Too short: a large number of fences is never settled completely. Too long:
+    /// a database that has stopped answering delays the next settling.
     pub fn settle_max(mut self, limit: Duration) -> Self {
         self.steps.settle_max = limit.max(Duration::from_millis(1));
         self
     }
 
-    /// Takes part from here on, and again after every reconnect, for as long as a clone of the
-    /// connection lives. Fences of steps whose saga has ended are settled meanwhile, and removed a
-    /// week later.
+    /// Registers the participant, now and again after every reconnect, for as long as a clone of
+    /// the connection lives. A background task settles the fences of steps whose saga has ended,
+    /// and removes them a week later.
     pub fn register(self) {
         let resource = v1::Resource {
             id: self.resource,
@@ -109,7 +109,7 @@ impl<DB: AtDatabase> fmt::Debug for Participant<DB> {
     }
 }
 
-/// An action without its types.
+/// An action with its types erased.
 #[async_trait]
 trait Erased<DB: AtDatabase>: Send + Sync {
     fn time_limit(&self) -> Duration;
@@ -180,8 +180,9 @@ impl<DB: AtDatabase> Steps<DB> {
         })
     }
 
-    /// An action that hangs or panics delays its own step alone. Cutting it off is safe, in its
-    /// COMMIT too: the fence tells the next attempt what has happened.
+    /// Runs one attempt within the action's time limit, so that an action that hangs or panics
+    /// delays its own step alone. Cutting it off is safe, during COMMIT too: the fence shows the
+    /// next attempt whether the work took effect.
     async fn attempt(
         &self,
         decision: Decision,
@@ -240,9 +241,10 @@ impl<DB: AtDatabase> Steps<DB> {
         Ok(Ended::Done(Done {}))
     }
 
-    /// A pivot has no compensation that would bar a late attempt of its action, so its refusal
-    /// bars it: the saga is taken back because of this answer, and nothing may contradict it. An
-    /// attempt that has been committed meanwhile wins.
+    /// Makes the refusal of a pivot final. A pivot has no compensation that would bar a late
+    /// attempt of its action, so the refusal bars it: the saga is compensated because of this
+    /// answer, and no later attempt may contradict it. An attempt that has been committed meanwhile
+    /// wins.
     async fn refuse_for_good(&self, fence: &Fence, reason: String) -> Result<Ended, StepError> {
         let barred = fence.run(&self.pool, Operation::Compensation, |_| {
             let done: BoxFuture<'_, Result<(), StepError>> =
@@ -258,7 +260,7 @@ impl<DB: AtDatabase> Steps<DB> {
         }
     }
 
-    /// The output that the action has left with its fence.
+    /// Returns the output that the action stored with its fence.
     async fn left(&self, fence: &Fence) -> Result<Vec<u8>, StepError> {
         let mut local = DB::begin(&self.pool).await?;
         Ok(fence.left(&mut local).await?.unwrap_or_default())
@@ -279,9 +281,10 @@ async fn run_action<DB: AtDatabase>(
     local: &mut Transaction<'_, DB>,
 ) -> Result<Vec<u8>, StepError> {
     let output = action.act(local, input, call).await?;
-    // With the work, so that an attempt that finds it done can tell what it gave.
+    // Stored in the transaction of the work, so that a later attempt that finds the work done can
+    // return its output.
     if let Err(error) = fence.leave(local, &output).await {
-        // It would be as large the next time.
+        // The output would be as large the next time, so the error lasts.
         let is_lasting = matches!(error, FenceError::ContextTooLarge { .. });
         return Err(if is_lasting { StepError::refuse(error.to_string()) } else { error.into() });
     }
@@ -315,7 +318,7 @@ fn given(output: Vec<u8>) -> Ended {
     Ended::Given(Given { output })
 }
 
-/// What the coordinator is told of an error: whether trying again can help.
+/// Converts an error into the answer to the coordinator, which says whether trying again can help.
 fn failed(error: &StepError) -> Ended {
     match error {
         StepError::Refused { .. } | StepError::Fence(FenceError::Barred { .. }) => {

@@ -2,18 +2,19 @@
 //!
 //! # The rule
 //!
-//! While a saga goes on, the row of a step that was done stays *tried*, however old it is: the
-//! answer may have been lost and the action be called again, or its compensation be called, after
-//! minutes or weeks. Only the coordinator knows when that is over. Once it says that the saga has
-//! completed or was taken back, it makes no call of the saga any more, and the row is *confirmed*.
+//! While a saga is running, the row of a step that was done stays *tried*, however old it is. The
+//! step's answer may have been lost, so that the action is called again after minutes or weeks, or
+//! its compensation may be called. Only the coordinator knows when this is over. Once it reports
+//! the saga as completed or compensated, it makes no more calls of the saga, and the row becomes
+//! *confirmed*.
 //!
-//! A call that was made before may still be under way, such as in a process that was stopped. That
-//! is why the row is not removed then: confirmed, it answers a late action with what it gave, and
-//! refuses a late compensation. It goes with [`purge`](crate::fence::purge), whose age counts from
-//! here on, and which must be longer than a call can be under way.
+//! A call that was made before may still be under way, such as in a process that was suspended.
+//! That is why the row is not removed at once: while it is confirmed, it answers a late action with
+//! the stored output and refuses a late compensation. [`purge`](crate::fence::purge) removes it
+//! later. Its age counts from the confirmation, and must be longer than a call can be under way.
 //!
-//! What the coordinator does not know as a saga stays: it belongs to another mode or another
-//! coordinator, or was forgotten, and nothing says that nobody will ask for it.
+//! A row whose XID the coordinator does not know as a saga stays. It belongs to another mode or
+//! another coordinator, or its saga was forgotten, and it may still be needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,20 +33,21 @@ use crate::fence::tried::{Place, tried};
 use crate::fence::{Fence, FenceError, Operation, Pass, purge};
 use crate::xid::Xid;
 
-/// How often a participant settles: several times before the coordinator forgets a saga.
+/// How often a participant settles. It must be several times before the coordinator forgets a saga.
 pub(super) const SETTLE_EVERY: Duration = Duration::from_secs(300);
-/// How long that may take: a database that went away without a word never answers.
+/// How long one settling may take: a database whose host has vanished never answers.
 pub(super) const SETTLE_MAX: Duration = Duration::from_secs(300);
 /// How long the fence of a settled step is kept: longer than a call can be under way.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// Rows that one sweep removes at most.
+/// The most rows that one sweep removes.
 const PURGED_MAX: u64 = 100_000;
-/// Rows that are read, and confirmed in one local transaction, at most: it holds them meanwhile.
+/// The most rows that are read at once and confirmed in one local transaction, which locks them
+/// meanwhile.
 const BATCH_MAX: usize = 200;
-/// Sagas that are asked for beside each other (BOUNDED).
+/// The most sagas whose status is queried concurrently (BOUNDED).
 const ASKED_MAX: usize = 16;
 
-/// Why settling stopped. What was settled before stays so.
+/// The error that stopped a settling. Fences that were settled before it stay settled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleError {
@@ -75,9 +77,10 @@ impl From<sqlx::Error> for SettleError {
 }
 
 impl Handfast {
-    /// Says of the steps in this database whose saga has ended that nobody will ask for them again,
-    /// so that [`purge`] may remove their fences, and answers how many. Participants do both by
-    /// themselves, every few minutes; this is for a database whose participants are gone.
+    /// Marks the steps in this database whose saga has ended as never called again, so that
+    /// [`purge`] may remove their fences. Returns how many it marked. Participants settle and purge
+    /// by themselves every few minutes. This function is for a database whose participants are
+    /// gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -92,13 +95,13 @@ impl Handfast {
     /// ```
     ///
     /// # Errors
-    /// When the coordinator cannot be asked, or what the database says.
+    /// A [`SettleError`] if the coordinator cannot be asked or the database fails.
     pub async fn settle_sagas<DB: AtDatabase>(&self, pool: &Pool<DB>) -> Result<u64, SettleError> {
         settle(self.coordinator(), pool).await
     }
 }
 
-/// Settles and purges now and then, for as long as the participant takes part.
+/// Settles and purges at intervals, for as long as the participant lives.
 pub(super) fn start<DB: AtDatabase>(coordinator: &Coordinator, steps: &Arc<Steps<DB>>) {
     let (connection, steps) = (coordinator.downgrade(), Arc::downgrade(steps));
     coordinator.spawn(async move {
@@ -142,9 +145,9 @@ async fn settle<DB: AtDatabase>(
     }
 }
 
-/// The sagas of these branches that have ended.
+/// Returns those sagas of these branches that have ended.
 async fn ended(coordinator: &Coordinator, fences: &[Fence]) -> Result<Vec<Xid>, Error> {
-    // In the order of their names, as a page is: a saga's branches stand together.
+    // A page is sorted by name, so the branches of a saga are adjacent.
     let mut xids = Vec::from_iter(fences.iter().map(|fence| fence.xid().clone()));
     xids.dedup();
     let asked = xids.into_iter().map(async |xid| {
@@ -159,7 +162,7 @@ async fn has_ended(coordinator: &Coordinator, xid: &Xid) -> Result<bool, Error> 
     let reply_when = v1::ReplyWhen::Decided.into();
     let request = v1::GetSagaRequest { xid: xid.as_str().to_owned(), reply_when };
     match coordinator.get_saga(request, Duration::ZERO).await {
-        // Another coordinator's XID may have the number of a saga here.
+        // An XID of another coordinator may have the number of a saga of this one.
         Ok(saga) if saga.xid != xid.as_str() => Ok(false),
         Ok(saga) => Ok(match saga.status() {
             v1::SagaStatus::Completed | v1::SagaStatus::Compensated => true,
@@ -168,15 +171,15 @@ async fn has_ended(coordinator: &Coordinator, xid: &Xid) -> Result<bool, Error> 
             | v1::SagaStatus::NeedsOperator
             | v1::SagaStatus::Unspecified => false,
         }),
-        // No saga that it knows.
+        // The coordinator does not know it as a saga.
         Err(Error::Rejected(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Confirms these in one local transaction, in the order of their names, so that two that settle
-/// the same wait for each other and are no deadlock. Whoever else wants one of the rows is late,
-/// and holds no other.
+/// Confirms these fences in one local transaction, in the order of their names, so that two
+/// processes that settle the same rows wait for each other without a deadlock. Any other
+/// transaction that wants one of the rows is a late call, and holds no other fence.
 async fn confirm<DB: AtDatabase>(pool: &Pool<DB>, fences: &[&Fence]) -> Result<u64, SettleError> {
     if fences.is_empty() {
         return Ok(0);
@@ -187,11 +190,11 @@ async fn confirm<DB: AtDatabase>(pool: &Pool<DB>, fences: &[&Fence]) -> Result<u
     for fence in fences {
         match fence.enter(&mut local, Operation::Confirm).await {
             Ok(Pass::Run) => confirmed += 1,
-            // Since it was read somebody else has settled it, or it was taken back before the saga
+            // Since the read, another process has settled it, or it was compensated before the saga
             // ended.
             Ok(Pass::AlreadyDone | Pass::Empty) | Err(FenceError::Contradicted { .. }) => {}
-            // And purged it. MySQL may hold the gap in its place until the local transaction ends,
-            // so that nothing more is waited for in this one.
+            // Another process has settled and purged it. MySQL may lock the gap in its place until
+            // the local transaction ends, so this transaction must not wait for any more rows.
             Err(FenceError::NotTried { .. }) => break,
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! A saga under way: starting it, asking how it stands, signals, and changing one's mind.
+//! A saga under way: starting it, asking for its status, signalling and cancelling it.
 
 use std::time::Duration;
 
@@ -12,52 +12,52 @@ use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::xid::Xid;
 
-/// A handle to a saga, which goes on whether or not it is kept. Cheap to clone.
+/// A handle to a saga. The saga goes on whether or not the handle is kept. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct StartedSaga {
     coordinator: Coordinator,
     xid: Xid,
 }
 
-/// How a saga stands in one word.
+/// The status of a saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SagaStatus {
-    /// Going forward.
+    /// The saga is going forward.
     Running,
-    /// Every step is done.
+    /// All steps are done.
     Completed,
-    /// Going back.
+    /// The saga is being compensated.
     Compensating,
-    /// Everything is taken back.
+    /// All steps that were done are compensated.
     Compensated,
-    /// A step cannot go on, in its direction, without a person.
+    /// A step cannot go on, forward or back, without an operator.
     NeedsOperator,
-    /// Something that a later coordinator knows.
+    /// A value that only a later version of the coordinator knows.
     Unknown,
 }
 
-/// How a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SagaStepState {
-    /// Not begun.
+    /// The step has not begun.
     Waiting,
-    /// Its action is due, or its signal awaited.
+    /// Its action is due, or its signal is awaited.
     Running,
-    /// As running, and a person should look.
+    /// Like `Running`, and an operator should look at it.
     RunningStuck,
-    /// Done.
+    /// The step is done.
     Done,
     /// Its action refused or was given up.
     Failed,
     /// Its compensation is due.
     Compensating,
-    /// As compensating, and a person should look.
+    /// Like `Compensating`, and an operator should look at it.
     CompensatingStuck,
-    /// Taken back.
+    /// The step is compensated.
     Compensated,
-    /// Something that a later coordinator knows.
+    /// A value that only a later version of the coordinator knows.
     Unknown,
 }
 
@@ -68,20 +68,20 @@ pub struct SagaReport {
     wire: v1::SagaReply,
 }
 
-/// How one step of it stands.
+/// The state of one step, as the coordinator reported it.
 #[derive(Clone, Copy, Debug)]
 pub struct SagaStepReport<'saga> {
     wire: &'saga v1::SagaStepReport,
 }
 
 impl Handfast {
-    /// Starts a saga; when this returns it is stored, and goes on without this process. The key is
-    /// the application's name of this piece of business, such as an order number: started again
-    /// with the same key and steps, the saga is found as it is.
+    /// Starts a saga. When this returns, the saga is stored and goes on without this process. The
+    /// key is the application's own name of the saga, such as an order number. Starting again with
+    /// the same key and steps returns the existing saga.
     ///
     /// # Errors
-    /// [`Error::Rejected`] if the saga could not be carried out (`HF-TC-SAGA-INVALID`) or the key
-    /// belongs to another one (`HF-TC-SAGA-MISMATCH`). After [`Error::Unanswered`] start it again.
+    /// [`Error::Rejected`] if the definition is invalid (`HF-TC-SAGA-INVALID`) or the key belongs
+    /// to another saga (`HF-TC-SAGA-MISMATCH`). After [`Error::Unanswered`] start it again.
     pub async fn start_saga(
         &self,
         key: impl Into<String>,
@@ -96,7 +96,7 @@ impl Handfast {
         Ok(self.saga(&Xid::new(&reply.xid)?))
     }
 
-    /// The handle of a saga that was started before, here or elsewhere.
+    /// Returns the handle of a saga that was started before, by this process or another.
     #[must_use]
     pub fn saga(&self, xid: &Xid) -> StartedSaga {
         StartedSaga { coordinator: self.coordinator().clone(), xid: xid.clone() }
@@ -113,27 +113,28 @@ impl StartedSaga {
     /// How the saga stands.
     ///
     /// # Errors
-    /// [`Error::Rejected`] if the coordinator does not know it, or when it cannot be asked.
+    /// [`Error::Rejected`] if the coordinator does not know the saga; another [`Error`] if it
+    /// cannot be asked.
     pub async fn report(&self) -> Result<SagaReport, Error> {
         self.get(v1::ReplyWhen::Decided, Duration::ZERO).await
     }
 
-    /// Waits until the saga has ended, or needs an operator.
+    /// Waits until the saga has ended or needs an operator.
     ///
     /// # Errors
-    /// [`Error::Unanswered`] if that takes longer than `patience`, which says nothing about the
-    /// saga; otherwise as [`report`](Self::report).
-    pub async fn ended(&self, patience: Duration) -> Result<SagaReport, Error> {
-        let ended = self.get(v1::ReplyWhen::Finished, patience);
+    /// [`Error::Unanswered`] if that takes longer than `timeout`, which says nothing about the
+    /// saga; otherwise those of [`report`](Self::report).
+    pub async fn ended(&self, timeout: Duration) -> Result<SagaReport, Error> {
+        let ended = self.get(v1::ReplyWhen::Finished, timeout);
         let late = |_elapsed| Err(Error::Unanswered { request: "get_saga" });
-        tokio::time::timeout(patience, ended).await.unwrap_or_else(late)
+        tokio::time::timeout(timeout, ended).await.unwrap_or_else(late)
     }
 
-    /// Ends the step that waits for this signal (of a child: `child/step`), and makes the payload
-    /// its output. One that comes before the step's turn is kept.
+    /// Ends the step that waits for this signal, and makes the payload its output. The step of a
+    /// child is named `child/step`. A signal that comes before the step's turn is kept.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with `HF-TC-UNKNOWN-SIGNAL` if no step waits for it.
+    /// [`Error::Rejected`] with `HF-TC-UNKNOWN-SIGNAL` if no step waits for this signal.
     pub async fn signal(&self, step: &str, payload: &impl Serialize) -> Result<SagaReport, Error> {
         let payload = serde_json::to_vec(payload).map_err(|error| Error::Configuration {
             setting: "payload of a signal",
@@ -144,10 +145,11 @@ impl StartedSaga {
         self.report_of(self.coordinator.signal_saga(request).await?)
     }
 
-    /// Has the saga taken back. Returns when that is decided, not when it is done.
+    /// Cancels the saga, so that it is compensated. Returns when that is decided, not when it is
+    /// done.
     ///
     /// # Errors
-    /// [`Error::Rejected`] with `HF-TC-PAST-PIVOT` if its pivot has begun.
+    /// [`Error::Rejected`] with `HF-TC-PAST-PIVOT` if the saga's pivot has begun.
     pub async fn cancel(&self, reason: &str) -> Result<SagaReport, Error> {
         let (xid, reason) = (self.xid.as_str().to_owned(), reason.to_owned());
         let request = v1::CancelSagaRequest { xid, reason };
@@ -185,18 +187,18 @@ impl SagaReport {
         }
     }
 
-    /// Why the saga is or was taken back, for people; empty if it was not.
+    /// Returns why the saga is or was compensated, for people. Empty if it was not.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.wire.cause
     }
 
-    /// The steps, in the order of the definition: a child before its own.
+    /// Returns the steps, in the order of the definition, each child before its own steps.
     pub fn steps(&self) -> impl Iterator<Item = SagaStepReport<'_>> {
         self.wire.steps.iter().map(|wire| SagaStepReport { wire })
     }
 
-    /// One step; one of a child behind the child's name, as in `billing/charge`.
+    /// Returns one step. A step of a child is named after the child, as in `billing/charge`.
     #[must_use]
     pub fn step(&self, name: &str) -> Option<SagaStepReport<'_>> {
         self.steps().find(|step| step.name() == name)
@@ -204,13 +206,13 @@ impl SagaReport {
 }
 
 impl SagaStepReport<'_> {
-    /// The step's name, behind those of the children that it is in.
+    /// Returns the step's name, after the names of the child sagas that contain it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.wire.name
     }
 
-    /// How it stands.
+    /// Returns the state.
     #[must_use]
     pub fn state(&self) -> SagaStepState {
         match self.wire.state() {
@@ -226,22 +228,22 @@ impl SagaStepReport<'_> {
         }
     }
 
-    /// Failed attempts of what it is asked for.
+    /// Returns the number of failed attempts of the current action or compensation.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.wire.attempts
     }
 
-    /// Why the last of them failed; empty if none did.
+    /// Returns why the last attempt failed. Empty if none did.
     #[must_use]
     pub fn error(&self) -> &str {
         &self.wire.error
     }
 
-    /// What its action, or its signal, gave.
+    /// Returns the output of the step's action or signal.
     ///
     /// # Errors
-    /// When it is of another type.
+    /// An error if the output is of another type.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>, serde_json::Error> {
         self.wire.output.as_deref().map(serde_json::from_slice).transpose()
     }

@@ -1,36 +1,36 @@
-//! Why a try did not take effect.
+//! Errors of a try.
 
 use crate::error::Error;
 use crate::fence::FenceError;
 
-/// A try that did not take effect, as far as is known. Let it fail the global.
+/// The error of a try that is not known to have taken effect. Make it fail the global.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TccError<E> {
-    /// The action's own error; its local transaction is rolled back.
+    /// The action's own error. Its local transaction is rolled back.
     #[error(transparent)]
     Action(E),
-    /// The fence or the database. If COMMIT had no answer, the coordinator has been told, so that
-    /// the global can only be rolled back.
+    /// An error of the fence or the database. If COMMIT had no answer, this was reported to the
+    /// coordinator, so that the global can only be rolled back.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The coordinator could not be asked, or refuses; or there is no global around the call.
+    /// The coordinator could not be asked, or refuses, or there is no global around the call.
     #[error(transparent)]
     Coordinator(#[from] Error),
     /// The input cannot be written as JSON.
     #[error("input of {resource} cannot be written as JSON: {source}")]
     Input {
-        /// Of which resource.
+        /// The resource.
         resource: String,
-        /// Why.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// The input is larger than the coordinator keeps. Store it yourself, and pass its key.
+    /// The input is larger than the coordinator stores. Store it elsewhere, and pass its key.
     #[error("input of {resource} takes {bytes} bytes: at most {bytes_max}")]
     InputTooLarge {
-        /// Of which resource.
+        /// The resource.
         resource: String,
-        /// Its size.
+        /// The size of the input.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
@@ -38,8 +38,8 @@ pub enum TccError<E> {
 }
 
 impl<E> TccError<E> {
-    /// The stable code, listed in `docs/errors.md`; of the action's own error the code that says
-    /// just that.
+    /// Returns the stable code, listed in `docs/errors.md`. All errors of the action itself share
+    /// one code.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {

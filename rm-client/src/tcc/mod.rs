@@ -9,9 +9,9 @@
 //!  │ BEGIN, fence, confirm or cancel, COMMIT           │
 //! ```
 //!
-//! Registration comes before the try: whatever the try does, the coordinator knows of it. Each
-//! operation runs in one local transaction with the [fence](crate::fence), so that it takes effect
-//! once. How often phase two is tried, and when, is the coordinator's business.
+//! Registration comes before the try, so that the coordinator knows the branch whatever the try
+//! does. Each operation runs in one local transaction with the [fence](crate::fence), so that it
+//! takes effect once. The coordinator decides how often and when phase two is tried.
 
 mod error;
 mod over_http;
@@ -33,12 +33,13 @@ use crate::at::AtDatabase;
 use crate::fence::{Fence, FenceError, Operation};
 use crate::xid::Xid;
 
-/// An action in three operations. Made a resource by [`Handfast::tcc`](crate::Handfast::tcc).
+/// An action in three operations. [`Handfast::tcc`](crate::Handfast::tcc) registers it as a
+/// resource.
 ///
-/// An operation works in the local transaction that it is given and neither commits nor rolls it
-/// back. It may be called again when it failed or when its COMMIT had no answer; what it does in
-/// the local transaction takes effect once, anything else must bear repetition. A cancel is called
-/// only after a try that took effect.
+/// An operation works in the local transaction that is passed to it, and neither commits it nor
+/// rolls it back. It may be called again if it failed or its COMMIT had no answer. Its work in the
+/// local transaction takes effect once; anything else that it does must be safe to repeat. A cancel
+/// is called only after a try that took effect.
 ///
 /// ```
 /// use handfast::{Tcc, TccBranch};
@@ -95,21 +96,21 @@ use crate::xid::Xid;
 /// }
 /// ```
 pub trait Tcc: Send + Sync + 'static {
-    /// Where its data is: `sqlx::Postgres`, `sqlx::MySql` or `sqlx::Sqlite`.
+    /// The database of the action's data: `sqlx::Postgres`, `sqlx::MySql` or `sqlx::Sqlite`.
     type Database: AtDatabase;
-    /// What it is to do. All three operations get the same; the coordinator keeps it as JSON, so
-    /// what a version of the service has written, the next one must read.
+    /// The input, the same for all three operations. The coordinator stores it as JSON, so the next
+    /// version of the service must be able to read it.
     type Input: Serialize + DeserializeOwned + Send + Sync;
-    /// Why it could not.
+    /// The error of an operation.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// How long a confirm or cancel may take, 20 seconds unless set. Then it is cut off, its local
-    /// transaction rolled back, and it is called again. Too short: slow ones never end. Too long:
-    /// one that hangs keeps others waiting.
+    /// How long a confirm or cancel may take, 20 seconds unless set. After that it is cut off, its
+    /// local transaction is rolled back, and it is called again. Too short: slow ones never end.
+    /// Too long: one that hangs keeps others waiting.
     const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-    /// Checks that the action is possible, and holds what it needs. An error rolls the local
-    /// transaction back and goes to the caller; nothing is confirmed or cancelled then.
+    /// Checks that the action is possible, and reserves what it needs. An error rolls the local
+    /// transaction back and is returned to the caller. Then nothing is confirmed or cancelled.
     fn try_(
         &self,
         input: &Self::Input,
@@ -117,7 +118,7 @@ pub trait Tcc: Send + Sync + 'static {
         local: &mut Transaction<'_, Self::Database>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Makes final what was held. Must succeed in the end: it is called until it does.
+    /// Makes the reservation final. It must succeed in the end: it is called until it does.
     fn confirm(
         &self,
         input: &Self::Input,
@@ -125,8 +126,8 @@ pub trait Tcc: Send + Sync + 'static {
         local: &mut Transaction<'_, Self::Database>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Lets go of what was held. Must succeed in the end: it is called until it does, or until an
-    /// error of it is [hopeless](Self::is_hopeless).
+    /// Releases the reservation. It must succeed in the end: it is called until it does, or until
+    /// its error is [hopeless](Self::is_hopeless).
     fn cancel(
         &self,
         input: &Self::Input,
@@ -134,10 +135,12 @@ pub trait Tcc: Send + Sync + 'static {
         local: &mut Transaction<'_, Self::Database>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Whether an error of the cancel will come again however often it is called. The branch then
-    /// waits for an operator, and the global needs one. Unless overridden no error is hopeless.
+    /// Returns whether an error of the cancel would come again however often it is called. The
+    /// branch then waits for an operator, and the global needs one. Unless overridden, no error is
+    /// hopeless.
     ///
-    /// A confirm is not asked for this: what was promised by the try is asked for until it is done.
+    /// Errors of a confirm are not passed to this method: the try has promised the confirm, which
+    /// is called until it succeeds.
     fn is_hopeless(&self, error: &Self::Error) -> bool {
         let _ = error;
         false
@@ -164,17 +167,17 @@ impl TccBranch {
         &self.xid
     }
 
-    /// Its id within the global: with the XID a name that no other action has.
+    /// Returns the branch's id within the global. Together with the XID it names one action.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Leaves data for the confirm or cancel, such as the number of a reservation that the try
-    /// made. It lasts if and only if the try does. At most 64 KiB.
+    /// Stores data for the confirm or cancel, such as the number of a reservation that the try
+    /// made. The data lasts if and only if the try takes effect. At most 64 KiB.
     ///
     /// # Errors
-    /// [`FenceError::ContextTooLarge`], or what the database says.
+    /// [`FenceError::ContextTooLarge`], or the error of the database.
     pub async fn leave<DB: AtDatabase>(
         &self,
         local: &mut Transaction<'_, DB>,
@@ -183,10 +186,10 @@ impl TccBranch {
         self.fence.leave(local, data).await
     }
 
-    /// The data that the try has [left](Self::leave), if it has.
+    /// Returns the data that the try has [stored](Self::leave), if any.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn left<DB: AtDatabase>(
         &self,
         local: &mut Transaction<'_, DB>,
@@ -195,7 +198,7 @@ impl TccBranch {
     }
 }
 
-/// Calls the operation.
+/// Calls the method of the action that belongs to an operation.
 async fn operate<T: Tcc>(
     action: &T,
     operation: Operation,

@@ -1,4 +1,4 @@
-//! An action of a service that has no library: the coordinator calls its URLs.
+//! An action of a service that does not use this library: the coordinator calls its URLs.
 //!
 //! ```text
 //! TM                          TC                                  service
@@ -8,8 +8,8 @@
 //!  ...                        │ POST {url}/confirm or /cancel ───▶ │ until it is done
 //! ```
 //!
-//! What this process does not do: call the service itself, or sign anything. Only the coordinator
-//! has the secret.
+//! This process does not call the service itself and signs nothing. Only the coordinator has the
+//! secret.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use handfast_proto::v1::try_branch_reply::Result as Tried;
 use serde::Serialize;
 
 use super::error::TccError;
-use super::resource::{branch_id, encode, in_doubt};
+use super::resource::{branch_id, encode, outcome_guard};
 use crate::connect::Handfast;
 use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 
-/// How long a try is asked for if nobody says otherwise.
+/// How long a try is repeated unless set.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An action that the coordinator calls over HTTP. Cheap to clone. Made by
+/// An action that the coordinator calls over HTTP. Cheap to clone. Created by
 /// [`Handfast::tcc_over_http`].
 #[derive(Clone, Debug)]
 pub struct HttpTcc {
@@ -36,24 +36,24 @@ pub struct HttpTcc {
     timeout: Duration,
 }
 
-/// Why a try over HTTP was not done. The branch is cancelled with its global, which can only be
-/// rolled back.
+/// The reason why a try over HTTP did not succeed. The branch is cancelled with its global, which
+/// can only be rolled back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpTryError {
     /// The service refuses.
     #[error("{url} refuses: {reason}")]
     Refused {
-        /// The action.
+        /// The URL of the action.
         url: String,
-        /// The service's own words.
+        /// The reason that the service gave.
         reason: String,
     },
-    /// The service has not answered so that it could be understood. Whether the try took effect is
-    /// not known.
+    /// The service did not give an answer that the coordinator understands. The try may have taken
+    /// effect or not.
     #[error("try of {url} not answered: {reason}")]
     Unanswered {
-        /// The action.
+        /// The URL of the action.
         url: String,
         /// The last failure.
         reason: String,
@@ -61,7 +61,7 @@ pub enum HttpTryError {
 }
 
 impl HttpTryError {
-    /// The stable code, listed in `docs/errors.md`.
+    /// Returns the stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -72,9 +72,9 @@ impl HttpTryError {
 }
 
 impl Handfast {
-    /// An action of a service without a library: the coordinator calls `{url}/try`,
-    /// `{url}/confirm` and `{url}/cancel`. The URL must be under a prefix that the coordinator is
-    /// configured to call.
+    /// Describes an action of a service that does not use this library: the coordinator calls
+    /// `{url}/try`, `{url}/confirm` and `{url}/cancel`. The URL must be under a prefix that the
+    /// coordinator is configured to call.
     ///
     /// ```no_run
     /// # use handfast::Handfast;
@@ -91,22 +91,24 @@ impl Handfast {
 }
 
 impl HttpTcc {
-    /// How long a try is asked for, in all. Default: 10 seconds. Too short: a service that restarts
-    /// fails the global. Too long: what the global holds is held meanwhile.
+    /// Sets how long a try is repeated, in all. Default: 10 seconds. Too short: a service that
+    /// restarts fails the global. Too long: the global keeps its locks meanwhile.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Has the try called as a branch of the ambient global, and again until the service has
-    /// answered. When the global commits, the action is confirmed, when it rolls back, cancelled.
+    /// Makes the coordinator call the try as a branch of the ambient global, repeatedly until the
+    /// service answers. If the global commits, the action is confirmed. If it rolls back, the
+    /// action is cancelled.
     ///
-    /// Dropping the future makes the global one that can only be rolled back.
+    /// If the future is dropped, the global can only be rolled back.
     ///
     /// # Errors
-    /// [`TccError::Action`] if the service refuses or does not answer, or another [`TccError`];
-    /// except for [`TccError::Input`] and [`TccError::InputTooLarge`] the try may have been called.
+    /// [`TccError::Action`] if the service refuses or does not answer, or another [`TccError`].
+    /// Except for [`TccError::Input`] and [`TccError::InputTooLarge`], the try may have been
+    /// called.
     pub async fn try_(&self, input: &impl Serialize) -> Result<(), TccError<HttpTryError>> {
         let context = context::current().ok_or(Error::TransactionRequired)?;
         let input = encode(&self.url, input)?;
@@ -118,10 +120,10 @@ impl HttpTcc {
             input,
             timeout_ms: u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX),
         };
-        // An error of the coordinator may come after an attempt, so the branch stays in doubt.
-        let mut in_doubt = in_doubt(&self.coordinator, &context.xid, branch_id);
+        // An error of the coordinator may come after an attempt, so the guard stays armed.
+        let mut guard = outcome_guard(&self.coordinator, &context.xid, branch_id);
         let tried = self.coordinator.try_branch(request).await?;
-        in_doubt.settled();
+        guard.disarm();
         let url = self.url.clone();
         match tried.result {
             Some(Tried::Done(_)) => Ok(()),

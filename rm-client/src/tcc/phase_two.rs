@@ -1,6 +1,6 @@
 //! Phase two of an action: confirm after a commit, cancel after a rollback.
 //!
-//! It answers what one attempt came to; when the next one is made is the coordinator's business.
+//! It answers with the outcome of one attempt. The coordinator decides when the next one is made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,22 +23,22 @@ use crate::fence::{FenceError, Operation, purge};
 use crate::limit;
 use crate::xid::Xid;
 
-/// How many branches of one call are finished beside each other (BOUNDED). Branches whose order
-/// matters are never in one call: the coordinator has the later one cancelled first.
+/// How many branches of one call are finished concurrently (BOUNDED). Branches whose order matters
+/// are never in one call: the coordinator has the later one cancelled first.
 const AT_A_TIME: usize = 8;
-/// How often rows of finished branches are looked for.
+/// How often fences of finished branches are purged.
 const SWEEP_EVERY: Duration = Duration::from_secs(3_600);
-/// How long that may take: a database that went away without a word never answers.
+/// How long one purge may take: a database whose host has vanished never answers.
 const SWEEP_MAX: Duration = Duration::from_secs(300);
-/// How long the fence of a finished branch is kept: longer than anybody repeats an operation.
+/// How long the fence of a finished branch is kept: longer than any caller repeats an operation.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// Rows that one sweep removes at most.
+/// The most rows that one purge removes.
 const SWEPT_MAX: u64 = 100_000;
 
 /// Phase two of one resource.
 pub(super) struct TccPhaseTwo<T: Tcc> {
     shared: Arc<Shared<T>>,
-    /// When to look for rows of finished branches next.
+    /// When fences of finished branches are purged next.
     sweep_due: Mutex<Instant>,
 }
 
@@ -67,8 +67,9 @@ impl<T: Tcc> TccPhaseTwo<T> {
         }
     }
 
-    /// An action that hangs or panics delays its own branch alone. Cutting it off is safe, in its
-    /// COMMIT too: the fence tells the next attempt what has happened.
+    /// Runs one attempt within the action's time limit, so that an action that hangs or panics
+    /// delays its own branch alone. Cutting it off is safe, during COMMIT too: the fence shows the
+    /// next attempt whether the operation took effect.
     async fn attempt_within_limits(
         &self,
         operation: Operation,
@@ -102,7 +103,8 @@ impl<T: Tcc> TccPhaseTwo<T> {
         }
     }
 
-    /// What an attempt that failed comes to. A confirm is never refused: the global is committed.
+    /// Returns the outcome of a failed attempt. A confirm is never refused: the global is
+    /// committed.
     fn unfinished(&self, operation: Operation, error: &TccError<T::Error>) -> Outcome {
         let is_final = match error {
             TccError::Action(error) => self.shared.action.is_hopeless(error),
@@ -137,7 +139,7 @@ impl<T: Tcc> TccPhaseTwo<T> {
         }
     }
 
-    /// Removes the fences of branches that are long finished, now and then, beside the work.
+    /// Removes the fences of branches that finished long ago, in the background, if that is due.
     fn sweep(&self) {
         let Ok(mut sweep_due) = self.sweep_due.try_lock() else { return };
         if *sweep_due > Instant::now() {
@@ -159,14 +161,15 @@ impl<T: Tcc> TccPhaseTwo<T> {
 }
 
 impl TccBranch {
-    /// The branch that a call is about.
+    /// Returns the branch that a call concerns.
     fn of(branch: &PhaseTwoBranch, resource: &str) -> Result<Self, String> {
         let xid = Xid::new(&branch.xid).map_err(|error| error.to_string())?;
         Self::new(xid, branch.branch_id, resource).map_err(|error| error.to_string())
     }
 }
 
-/// Another version of the service may be able to read it.
+/// Returns the outcome for an input that is not readable. Another version of the service may be
+/// able to read it, so the coordinator should try again.
 fn unreadable(resource: &str, error: &serde_json::Error) -> Outcome {
     let error = format!("the input is not of this version of {resource}: {error}");
     Outcome::Retryable(Retryable { error })
@@ -177,7 +180,7 @@ impl<T: Tcc> PhaseTwo for TccPhaseTwo<T> {
     async fn finish(&self, call: PhaseTwoCall) -> Vec<BranchOutcome> {
         let decision = call.decision();
         if decision == Decision::Unspecified {
-            // Of a later version: nothing is done, and said so by silence.
+            // A decision of a later version: nothing is done, and no outcome is reported.
             return Vec::new();
         }
         let finishing = call.branches.into_iter().map(|b| self.finish_branch(b, decision));

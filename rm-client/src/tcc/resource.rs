@@ -1,4 +1,4 @@
-//! An action that takes part in global transactions, and its first phase.
+//! An action that takes part in global transactions, and its phase one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::context;
 use crate::coordinator::Coordinator;
 use crate::error::Error;
 use crate::fence::{FenceError, Operation, check_action, table};
-use crate::in_doubt::InDoubt;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 use crate::xid::Xid;
 
-/// The largest input, as JSON: what the coordinator keeps for a branch.
+/// The largest input that the coordinator stores for a branch, in bytes of JSON.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// An action, known to the coordinator. Cheap to clone. Made by [`Handfast::tcc`].
+/// An action registered with the coordinator. Cheap to clone. Created by [`Handfast::tcc`].
 pub struct TccResource<T: Tcc> {
     shared: Arc<Shared<T>>,
 }
 
-/// What all clones of a resource and its phase two share.
+/// The state that all clones of a resource and its phase two share.
 pub(super) struct Shared<T: Tcc> {
     pub(super) name: String,
     pub(super) pool: Pool<T::Database>,
@@ -36,9 +36,9 @@ pub(super) struct Shared<T: Tcc> {
 }
 
 impl Handfast {
-    /// Makes an action a resource: this process from then on finishes branches of it, its own and
-    /// those of other processes that know it under the same name. The name is the resource's id,
-    /// the same in every process and version of the service.
+    /// Registers an action as a resource. From then on this process finishes branches of the
+    /// action: its own, and those of other processes that have registered the same name. The name
+    /// is the resource's id, and must be the same in every process and version of the service.
     ///
     /// ```no_run
     /// # use handfast::{Handfast, Tcc, TccError};
@@ -53,8 +53,8 @@ impl Handfast {
     ///
     /// # Errors
     /// [`FenceError::Name`] if the name is empty or has more than 128 characters,
-    /// [`FenceError::TableMissing`] if [`Handfast::migrate`] was never run there, or what the
-    /// database says.
+    /// [`FenceError::TableMissing`] if [`Handfast::migrate`] was never run on the database, or the
+    /// error of the database.
     pub async fn tcc<T: Tcc>(
         &self,
         name: impl Into<String>,
@@ -79,32 +79,32 @@ impl Handfast {
 }
 
 impl<T: Tcc> TccResource<T> {
-    /// The resource id.
+    /// Returns the resource id.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.name
     }
 
     /// Runs the try as a branch of the ambient global: registers the branch with its input, then
-    /// calls [`Tcc::try_`] in a local transaction. When the global commits, the action is
-    /// confirmed, when it rolls back, cancelled.
+    /// calls [`Tcc::try_`] in a local transaction. If the global commits, the action is confirmed.
+    /// If it rolls back, the action is cancelled.
     ///
-    /// The try may be called several times, if the database ends its local transaction in favour of
-    /// others; it takes effect once. Dropping the future makes the global one that can only be
-    /// rolled back.
+    /// The try may be called several times, if the database aborts its local transaction in favour
+    /// of others. It takes effect once. If the future is dropped, the global can only be rolled
+    /// back.
     ///
     /// # Errors
-    /// A [`TccError`]; the try did not take effect then, or will be cancelled.
+    /// A [`TccError`]. The try did not take effect, or it will be cancelled.
     pub async fn try_(&self, input: &T::Input) -> Result<(), TccError<T::Error>> {
         let shared = &self.shared;
         let context = context::current().ok_or(Error::TransactionRequired)?;
         let application_data = encode(&shared.name, input)?;
         let id = branch_id();
         let branch = TccBranch::new(context.xid, id, &shared.name)?;
-        let mut in_doubt = in_doubt(&shared.coordinator, &branch.xid, branch.id);
+        let mut guard = outcome_guard(&shared.coordinator, &branch.xid, branch.id);
         if let Err(error) = shared.register(&branch, application_data).await {
             if matches!(error, Error::Rejected(_)) {
-                in_doubt.settled();
+                guard.disarm();
             }
             return Err(error.into());
         }
@@ -115,15 +115,15 @@ impl<T: Tcc> TccResource<T> {
             let outcome = outcome_of(error);
             shared.coordinator.report_outcome(&branch.xid, branch.id, outcome).await;
         }
-        in_doubt.settled();
+        guard.disarm();
         tried
     }
 }
 
-/// What a try that failed has come to.
+/// Returns the phase-one outcome of a failed try.
 fn outcome_of<E>(error: &TccError<E>) -> v1::PhaseOneOutcome {
     match error {
-        // A COMMIT that had no answer looks like this.
+        // A COMMIT without an answer gives this error.
         TccError::Fence(FenceError::Database(_)) => v1::PhaseOneOutcome::Unknown,
         TccError::Action(_)
         | TccError::Fence(_)
@@ -148,7 +148,7 @@ impl<T: Tcc> Shared<T> {
         self.coordinator.register_branch(request).await.map(drop)
     }
 
-    /// Runs an operation under the fence, in one local transaction.
+    /// Runs an operation behind the fence, in one local transaction.
     pub(super) async fn run(
         &self,
         operation: Operation,
@@ -165,13 +165,13 @@ impl<T: Tcc> Shared<T> {
         ended.await.map(drop)
     }
 
-    /// Marks the branch cancelled and calls nothing: an operator has ended it.
+    /// Marks the branch as cancelled without calling the action: an operator has ended it.
     pub(super) async fn accept(&self, branch: &TccBranch) -> Result<(), TccError<T::Error>> {
         let nothing = branch.fence.run(&self.pool, Operation::Cancel, |_| {
             Box::pin(std::future::ready(Ok::<_, TccError<T::Error>>(())))
         });
         match nothing.await {
-            // The branch stays confirmed, which the operator accepts.
+            // The branch stays confirmed. The operator accepts that.
             Err(TccError::Fence(FenceError::Contradicted { .. })) => Ok(()),
             ended => ended.map(drop),
         }
@@ -181,12 +181,12 @@ impl<T: Tcc> Shared<T> {
 const IN_TRY: &str = "tcc-in-try";
 const IN_PHASE_TWO: &str = "tcc-in-phase-two";
 
-/// Positive and 63 bits, so that it fits every database's BIGINT.
+/// Draws a branch id: positive and 63 bits long, so that it fits every database's BIGINT.
 pub(super) fn branch_id() -> u64 {
     (rand::random::<u64>() >> 1).max(1)
 }
 
-/// The input as the coordinator keeps it.
+/// Encodes the input as the coordinator stores it.
 pub(super) fn encode<I: Serialize, E>(resource: &str, input: &I) -> Result<Vec<u8>, TccError<E>> {
     let resource = resource.to_owned();
     let data = match serde_json::to_vec(input) {
@@ -200,10 +200,15 @@ pub(super) fn encode<I: Serialize, E>(resource: &str, input: &I) -> Result<Vec<u
     Ok(data)
 }
 
-/// A try that is cut off by a dropped future, or whose registration had no answer: whether it was
-/// registered or committed cannot be known, so the global must not commit.
-pub(super) fn in_doubt(coordinator: &Coordinator, xid: &Xid, branch: u64) -> InDoubt {
-    InDoubt::new(coordinator, xid, branch, v1::PhaseOneOutcome::Unknown)
+/// Returns a guard for a try that may be cut off by a dropped future, or whose registration may
+/// have no answer. It is then unknown whether the branch was registered or its try committed, so
+/// the global must not commit.
+pub(super) fn outcome_guard(
+    coordinator: &Coordinator,
+    xid: &Xid,
+    branch: u64,
+) -> UnknownOutcomeGuard {
+    UnknownOutcomeGuard::new(coordinator, xid, branch, v1::PhaseOneOutcome::Unknown)
 }
 
 impl<T: Tcc> Clone for TccResource<T> {

@@ -1,4 +1,4 @@
-//! How a transaction did not commit.
+//! The ways in which a transaction fails to commit.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,101 +7,106 @@ use crate::error::Error;
 use crate::status::RollbackReason;
 use crate::xid::Xid;
 
-/// How [`run`](crate::NewTransaction::run) did not end in a commit. `E` is the closure's error.
+/// The error of [`run`](crate::NewTransaction::run), one variant for each way that does not end in
+/// a commit. `E` is the closure's error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError<E> {
-    /// Nothing began: the closure never ran.
+    /// The global did not begin, and the closure never ran.
     #[error("transaction not begun: {0}")]
     NotBegun(#[source] Error),
-    /// The closure failed, and this call was not the one to decide: it joined a transaction whose
-    /// launcher decides, or ran without one.
+    /// The closure failed, and this call had nothing to decide: it had joined a transaction that
+    /// its launcher decides, or it ran without a transaction.
     #[error("{0}")]
     Application(E),
-    /// Rolled back and finished: nothing of it happened.
+    /// The global is rolled back and finished. None of its changes remain.
     #[error("xid {xid} rolled back: {by}")]
     RolledBack {
         /// The global.
         xid: Xid,
-        /// Why.
+        /// Why the global is rolled back.
         by: RollbackCause<E>,
     },
-    /// Certain to be rolled back, not known to be finished. The coordinator goes on by itself.
-    #[error("xid {xid} is still rolling back: {by}{}", because(.source))]
+    /// The rollback is certain, but not known to be finished. The coordinator continues it by
+    /// itself.
+    #[error("xid {xid} is still rolling back: {by}{}", source_suffix(.source))]
     RollingBack {
         /// The global.
         xid: Xid,
-        /// Why.
+        /// Why the global is rolled back.
         by: RollbackCause<E>,
-        /// Set when the coordinator gave no answer; it rolls back at the timeout at the latest.
+        /// Set if the coordinator gave no answer. It then rolls back at the timeout at the latest.
         source: Option<Error>,
     },
-    /// Rolling back, and a branch cannot be undone without a person. Its locks are kept.
+    /// The global is rolling back, and a branch cannot be undone without an operator. The branch
+    /// keeps its locks.
     #[error("xid {xid} needs an operator to roll back: {by}")]
     NeedsOperator {
         /// The global.
         xid: Xid,
-        /// Why it is rolled back.
+        /// Why the global is rolled back.
         by: RollbackCause<E>,
     },
-    /// To be rolled back, and the coordinator has no memory of it: this process never asked it to
-    /// commit. Either the coordinator restarted before the first branch was registered, and nothing
-    /// happened, or an operator ended it and it has been forgotten since.
+    /// The global was to be rolled back, and the coordinator does not know it. This process never
+    /// asked for its commit. Either the coordinator restarted before the first branch was
+    /// registered, and the global has no effect, or an operator ended the global and the
+    /// coordinator has forgotten it since.
     #[error("xid {xid} is not known to the coordinator, nothing to roll back: {by}")]
     Forgotten {
         /// The global.
         xid: Xid,
-        /// Why it was to be rolled back.
+        /// Why the global was to be rolled back.
         by: RollbackCause<E>,
     },
-    /// To be rolled back, but an operator had committed it.
+    /// The global was to be rolled back, but an operator had committed it.
     #[error("xid {xid} was committed by an operator, though it was to be rolled back: {by}")]
     Committed {
         /// The global.
         xid: Xid,
-        /// Why it was to be rolled back.
+        /// Why the global was to be rolled back.
         by: RollbackCause<E>,
     },
-    /// The commit was asked for and not answered: it may have happened or not. Ask later with
-    /// [`Handfast::outcome`](crate::Handfast::outcome); do not repeat the work before.
+    /// The commit was requested and not answered, so the global may be committed or not. Ask later
+    /// with [`Handfast::outcome`](crate::Handfast::outcome), and do not repeat the work before
+    /// that.
     #[error("outcome of xid {xid} is unknown, ask later: {source}")]
     Unknown {
         /// The global.
         xid: Xid,
-        /// Why there is no answer.
+        /// The reason for the missing answer.
         source: Error,
     },
 }
 
-/// What [`Global::commit`](crate::Global::commit) and [`Global::rollback`](crate::Global::rollback)
-/// fail with: there is no closure that could.
+/// The error of [`Global::commit`](crate::Global::commit) and
+/// [`Global::rollback`](crate::Global::rollback), which run no closure that could fail.
 pub type EndError = TransactionError<Infallible>;
 
-/// Why a global was, or is to be, rolled back.
+/// The reason for which a global was, or is to be, rolled back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RollbackCause<E> {
     /// The closure returned this error.
     Application(E),
-    /// The closure succeeded, but [`set_rollback_only`](crate::Transaction::set_rollback_only) had
-    /// been called.
+    /// The closure succeeded, but it had called
+    /// [`set_rollback_only`](crate::Transaction::set_rollback_only).
     RollbackOnly,
-    /// The time ran out before the commit.
+    /// The global's time ran out before the commit.
     Timeout,
-    /// A rollback was asked for explicitly.
+    /// The application requested the rollback.
     Requested,
     /// A branch does not know whether its local transaction was committed.
     BranchUnknown,
-    /// An operator decided it.
+    /// An operator decided the rollback.
     Operator,
-    /// A participant refuses to prepare, or told before that it could not.
+    /// A participant refused to prepare, or answered before that it could not.
     Refused,
-    /// The coordinator decided it, for a reason that this version does not know.
+    /// The coordinator decided the rollback, for a reason that this version does not know.
     Coordinator,
 }
 
 impl<E> TransactionError<E> {
-    /// The stable code, listed in `docs/errors.md`.
+    /// Returns the stable code, listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
@@ -116,7 +121,7 @@ impl<E> TransactionError<E> {
         }
     }
 
-    /// The global, if one began.
+    /// Returns the global's XID, if a global began.
     #[must_use]
     pub fn xid(&self) -> Option<&Xid> {
         match self {
@@ -130,7 +135,7 @@ impl<E> TransactionError<E> {
         }
     }
 
-    /// The closure's own error, whatever became of the global.
+    /// Returns the closure's own error, if it failed, whatever the outcome of the global.
     #[must_use]
     pub fn application(&self) -> Option<&E> {
         match self {
@@ -144,7 +149,7 @@ impl<E> TransactionError<E> {
         }
     }
 
-    /// The closure's own error, by value.
+    /// Returns the closure's own error by value, if it failed.
     #[must_use]
     pub fn into_application(self) -> Option<E> {
         match self {
@@ -215,6 +220,6 @@ impl<E: fmt::Display> fmt::Display for RollbackCause<E> {
     }
 }
 
-fn because(source: &Option<Error>) -> String {
+fn source_suffix(source: &Option<Error>) -> String {
     source.as_ref().map_or_else(String::new, |source| format!(" ({source})"))
 }

@@ -20,10 +20,10 @@ const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 
 /// A global that was begun explicitly, with [`begin`](crate::NewTransaction::begin).
 ///
-/// Dropped undecided, it is rolled back: the request is queued at once and sent in the background,
-/// without waiting and without an answer. If that request gets lost, because the process ends or
-/// the coordinator is away for longer than the request deadline, the coordinator rolls back at the
-/// global's timeout.
+/// A global that is dropped undecided is rolled back. The drop queues the request, which is sent in
+/// the background, and does not wait for an answer. If the request is lost, because the process
+/// ends or the coordinator is unreachable for longer than the request deadline, the coordinator
+/// rolls back at the global's timeout.
 ///
 /// ```no_run
 /// # async fn example(handfast: handfast::Handfast) -> Result<(), Box<dyn std::error::Error>> {
@@ -39,14 +39,14 @@ pub struct Global {
     context: Context,
     rollback_only: Arc<AtomicBool>,
     deadline: Instant,
-    /// Asks participants whether they can commit before they are asked to prepare.
+    /// Whether participants are asked if they can commit before they are asked to prepare.
     can_commit_first: bool,
-    /// Whether a decision has been asked for: then a drop must not ask for another.
+    /// Whether a decision was requested. A drop must not request another one then.
     decided: bool,
 }
 
-/// What came of asking for a rollback.
-enum Undone {
+/// The result of a rollback request.
+enum RollbackResult {
     Finished,
     UnderWay(Option<Error>),
     NeedsOperator,
@@ -73,46 +73,49 @@ impl Global {
             rollback_only: Some(Arc::clone(&rollback_only)),
             has_participants: Arc::default(),
         };
-        // The coordinator's own deadline is the one that counts; this one, a little later, saves
-        // asking in vain.
+        // The coordinator's own deadline is the one that counts. This one, a little later, saves a
+        // request that would be refused.
         let deadline = Instant::now() + Duration::from_millis(reply.timeout_ms);
         Ok(Self { handfast, context, rollback_only, deadline, can_commit_first, decided: false })
     }
 
-    /// Its id.
+    /// Returns the global's XID.
     #[must_use]
     pub fn xid(&self) -> &Xid {
         &self.context.xid
     }
 
-    /// Runs a future within this global: local transactions that it begins become branches of it,
-    /// and calls that it makes through the [propagation](crate::propagation) layers carry it.
+    /// Runs a future within this global: local transactions that the future begins become branches
+    /// of the global, and its calls through the [propagation](crate::propagation) layers carry the
+    /// XID.
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         context::scope(Some(self.context.clone()), future)
     }
 
-    /// Lets [`commit`](Self::commit) roll back instead.
+    /// Makes [`commit`](Self::commit) roll back instead.
     pub fn set_rollback_only(&self) {
         self.rollback_only.store(true, Ordering::Release);
     }
 
-    /// Commits. Ok when the decision is durable; what is left to do for the branches, deleting undo
-    /// logs, follows in the background.
+    /// Commits. Returns `Ok` when the decision is durable. The remaining work of the branches, such
+    /// as deleting undo logs, follows in the background.
     ///
-    /// Rolls back instead, and says so, when the global was set rollback-only or its time is over.
+    /// Rolls back instead, and returns an error that says so, if the global was set rollback-only
+    /// or its time is over.
     ///
     /// # Errors
-    /// How it did not commit. A commit without an answer is [`TransactionError::Unknown`] and is
-    /// never followed by a rollback, also not when this future is dropped.
+    /// A [`TransactionError`] if the global is not known to be committed. A commit without an
+    /// answer is [`TransactionError::Unknown`] and is never followed by a rollback, even if this
+    /// future is dropped.
     pub async fn commit(self) -> Result<(), EndError> {
         self.commit_or().await
     }
 
-    /// Rolls back and waits until every branch is undone. `reason` is for operators; its first
-    /// 1,024 bytes are kept.
+    /// Rolls back and waits until every branch is undone. `reason` is shown to operators, and its
+    /// first 1,024 bytes are kept.
     ///
     /// # Errors
-    /// Every way in which it is not rolled back and finished.
+    /// A [`TransactionError`] if the global is not known to be rolled back and finished.
     pub async fn rollback(self, reason: &str) -> Result<(), EndError> {
         let end = self.undo(reason, RollbackCause::Requested).await;
         if let TransactionError::RolledBack { .. } = end { Ok(()) } else { Err(end) }
@@ -129,7 +132,7 @@ impl Global {
         if Instant::now() >= self.deadline {
             return Err(self.undo("not committed in time", RollbackCause::Timeout).await);
         }
-        // The votes may take until the deadline, at which the coordinator answers.
+        // Votes may take until the deadline, and the coordinator answers then at the latest.
         let voting = self.can_commit_first || self.context.has_participants.load(Ordering::Acquire);
         let left = self.deadline.duration_since(Instant::now());
         let wait = if voting { left } else { Duration::ZERO };
@@ -149,7 +152,7 @@ impl Global {
         }
     }
 
-    /// Asks for a rollback, or waits for one that is decided, and tells how far it came.
+    /// Requests a rollback, or waits for one that is already decided, and returns the outcome.
     pub(super) async fn undo<E>(
         mut self,
         reason: &str,
@@ -157,29 +160,30 @@ impl Global {
     ) -> TransactionError<E> {
         let wait = self.handfast.rollback_wait();
         let undone = match self.end(Decision::RollBack, ReplyWhen::Finished, reason, wait).await {
-            Ok(GlobalStatus::RolledBack(_)) => Undone::Finished,
-            Ok(GlobalStatus::NeedsOperator(_)) => Undone::NeedsOperator,
-            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Undone::Committed,
-            Ok(GlobalStatus::RollingBack(_)) => Undone::UnderWay(None),
-            Ok(GlobalStatus::Unknown) => Undone::Forgotten,
-            Ok(GlobalStatus::Active) => Undone::UnderWay(Some(Error::UnexpectedAnswer {
+            Ok(GlobalStatus::RolledBack(_)) => RollbackResult::Finished,
+            Ok(GlobalStatus::NeedsOperator(_)) => RollbackResult::NeedsOperator,
+            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => RollbackResult::Committed,
+            Ok(GlobalStatus::RollingBack(_)) => RollbackResult::UnderWay(None),
+            Ok(GlobalStatus::Unknown) => RollbackResult::Forgotten,
+            Ok(GlobalStatus::Active) => RollbackResult::UnderWay(Some(Error::UnexpectedAnswer {
                 request: "end",
                 got: "status active".to_owned(),
             })),
-            Err(error) if error.code() == UNKNOWN_XID => Undone::Forgotten,
-            Err(error) => Undone::UnderWay(Some(error)),
+            Err(error) if error.code() == UNKNOWN_XID => RollbackResult::Forgotten,
+            Err(error) => RollbackResult::UnderWay(Some(error)),
         };
         let xid = self.context.xid.clone();
         match undone {
-            Undone::Finished => TransactionError::RolledBack { xid, by },
-            Undone::UnderWay(source) => TransactionError::RollingBack { xid, by, source },
-            Undone::NeedsOperator => TransactionError::NeedsOperator { xid, by },
-            Undone::Forgotten => TransactionError::Forgotten { xid, by },
-            Undone::Committed => TransactionError::Committed { xid, by },
+            RollbackResult::Finished => TransactionError::RolledBack { xid, by },
+            RollbackResult::UnderWay(source) => TransactionError::RollingBack { xid, by, source },
+            RollbackResult::NeedsOperator => TransactionError::NeedsOperator { xid, by },
+            RollbackResult::Forgotten => TransactionError::Forgotten { xid, by },
+            RollbackResult::Committed => TransactionError::Committed { xid, by },
         }
     }
 
-    /// Asks for a decision and tells how the global stands, also when another one was taken before.
+    /// Requests a decision and returns the global's status, which may show a different decision
+    /// that was taken before.
     async fn end(
         &mut self,
         decision: Decision,
@@ -187,9 +191,9 @@ impl Global {
         reason: &str,
         wait: Duration,
     ) -> Result<GlobalStatus, Error> {
-        // Before the first await: from here on the outcome may be unknown, and a dropped future
-        // must not ask for the opposite. A rollback that is dropped may not have been sent: it is
-        // asked for again.
+        // Set before the first await: from here on the outcome may be unknown, and a dropped future
+        // must not request the opposite. The request of a rollback future that is dropped may never
+        // have been sent, so `Drop` sends it again.
         self.decided |= decision == Decision::Commit;
         let request = EndRequest {
             xid: self.context.xid.as_str().to_owned(),
@@ -235,7 +239,7 @@ impl fmt::Debug for Global {
     }
 }
 
-/// 0 would ask for the coordinator's default.
+/// Returns the timeout in milliseconds, 1 at least: 0 would mean the coordinator's default.
 fn at_least_one_ms(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1)
 }

@@ -1,6 +1,6 @@
-//! The TM: begins globals, decides them, and tells how they ended.
+//! The TM: begins globals, decides them, and reports how they ended.
 //!
-//! It knows nothing of branches: those join through the ambient [context](crate::current_xid).
+//! It does not know branches: they join through the ambient [context](crate::current_xid).
 
 mod error;
 mod global;

@@ -1,4 +1,4 @@
-//! A transaction to be begun, and what its closure gets to see of it.
+//! A transaction to be begun, and the view of it that its closure gets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,40 +37,41 @@ impl NewTransaction {
         }
     }
 
-    /// How long it may go undecided before the coordinator rolls it back. Too short: slow but sound
-    /// work is undone. Too long: rows stay locked after a crash of this process. Default: the
-    /// coordinator's. Does not apply to a transaction that is joined.
+    /// Sets how long the global may go undecided before the coordinator rolls it back. Too short:
+    /// slow but sound work is undone. Too long: rows stay locked after a crash of this process.
+    /// Default: the coordinator's. Does not apply to a transaction that is joined.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// What to do about a transaction around this one. Default: [`Propagation::Required`].
+    /// Sets how this transaction relates to one that is already active around it. Default:
+    /// [`Propagation::Required`].
     pub fn propagation(mut self, propagation: Propagation) -> Self {
         self.propagation = propagation;
         self
     }
 
-    /// Lets plain reads of AT resources wait for rows that other globals have locked, so that they
-    /// never see what may still be rolled back. Costs a call to the coordinator per read.
+    /// Makes plain reads of AT resources wait for rows that other globals have locked, so that they
+    /// never see changes that may still be rolled back. Costs a call to the coordinator per read.
     pub fn read_committed(mut self) -> Self {
         self.read_committed = true;
         self
     }
 
-    /// Lets the coordinator ask all [participants](crate::participant) whether they could commit
-    /// before it asks any of them to prepare. Most refusals come then before anybody holds a lock;
-    /// it costs one more round. Does not apply to a transaction that is joined.
+    /// Makes the coordinator ask all [participants](crate::participant) whether they could commit
+    /// before it asks any of them to prepare. Most refusals then come before any participant holds
+    /// a lock. Costs one more round. Does not apply to a transaction that is joined.
     pub fn can_commit_first(mut self) -> Self {
         self.can_commit_first = true;
         self
     }
 
     /// Runs a closure as a global transaction: `Ok` commits; `Err`, a panic and dropping the future
-    /// roll back. What the closure calls is part of the transaction, through the ambient context:
-    /// see [`current_xid`](crate::current_xid).
+    /// roll back. The code that the closure calls is part of the transaction, through the ambient
+    /// context: see [`current_xid`](crate::current_xid).
     ///
-    /// When the closure fails, this waits until everything is undone, so that the caller meets the
+    /// If the closure fails, this waits until everything is undone, so that the caller finds the
     /// state from before. A panic and a drop do not wait: see [`Global`].
     ///
     /// ```no_run
@@ -83,7 +84,8 @@ impl NewTransaction {
     /// ```
     ///
     /// # Errors
-    /// How it did not commit, with the closure's error kept: see [`TransactionError`].
+    /// A [`TransactionError`] if the global is not known to be committed. It keeps the closure's
+    /// error.
     pub async fn run<F, T, E>(self, work: F) -> Result<T, TransactionError<E>>
     where
         F: AsyncFnOnce(Transaction) -> Result<T, E>,
@@ -105,14 +107,16 @@ impl NewTransaction {
         }
     }
 
-    /// Begins explicitly; the caller decides with [`Global::commit`] or [`Global::rollback`].
+    /// Begins a global explicitly. The caller decides it with [`Global::commit`] or
+    /// [`Global::rollback`].
     ///
-    /// Only for who launches: with [`Propagation::RequiresNew`], or [`Propagation::Required`]
-    /// outside any transaction. A participant has nothing to decide and uses [`run`](Self::run).
+    /// Only a launcher can begin explicitly: with [`Propagation::RequiresNew`], or with
+    /// [`Propagation::Required`] outside any transaction. A participant has nothing to decide and
+    /// uses [`run`](Self::run).
     ///
     /// # Errors
     /// [`Error::NotExplicit`] for the other kinds, [`Error::TransactionForbidden`] for `Required`
-    /// inside a transaction, and why it could not begin.
+    /// inside a transaction, and the error of the coordinator if the global could not begin.
     pub async fn begin(self) -> Result<Global, Error> {
         match self.propagation {
             Propagation::Required | Propagation::RequiresNew => {}
@@ -152,7 +156,7 @@ impl NewTransaction {
     }
 }
 
-/// What a closure sees of the transaction that it runs in.
+/// The transaction that a closure runs in, as the closure sees it.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     xid: Option<Xid>,
@@ -168,18 +172,19 @@ impl Transaction {
         Self { xid: None, rollback_only: None }
     }
 
-    /// The global; `None` when the closure runs without one ([`Propagation::Supports`] and others).
+    /// Returns the global's XID, or `None` if the closure runs without a global
+    /// ([`Propagation::Supports`] and others).
     #[must_use]
     pub fn xid(&self) -> Option<&Xid> {
         self.xid.as_ref()
     }
 
-    /// Makes sure that the global is rolled back, though the closure may return `Ok`. Works for the
+    /// Makes sure that the global is rolled back, even if the closure returns `Ok`. Works for the
     /// launcher and for participants in the launcher's process.
     ///
     /// # Errors
-    /// [`Error::LauncherElsewhere`] when another process began the global: return an error to it
-    /// instead. [`Error::TransactionRequired`] when there is none.
+    /// [`Error::LauncherElsewhere`] if another process began the global: return an error to that
+    /// process instead. [`Error::TransactionRequired`] if there is no global.
     pub fn set_rollback_only(&self) -> Result<(), Error> {
         match (&self.xid, &self.rollback_only) {
             (_, Some(flag)) => {

@@ -1,4 +1,4 @@
-//! What a transaction does about the one that may be around it.
+//! How a transaction relates to one that may already be active around it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::context::Context;
 use crate::error::Error;
 
-/// What a transaction does about the global that the calling code is part of.
+/// How a transaction relates to the global that the calling code is part of.
 ///
 /// | kind | inside a global | outside |
 /// | --- | --- | --- |
@@ -17,39 +17,39 @@ use crate::error::Error;
 /// | `Mandatory` | joins it | [`Error::TransactionRequired`] |
 /// | `Never` | [`Error::TransactionForbidden`] | runs without |
 ///
-/// Who joins is a *participant*: it neither commits nor rolls back, and its error goes to the
-/// launcher, who decides.
+/// A transaction that joins is a *participant*: it neither commits nor rolls back. Its error goes
+/// to the launcher, which decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Propagation {
-    /// Join, or else begin.
+    /// Joins the global around the code, or begins one.
     #[default]
     Required,
-    /// Begin, whatever is around. The outer one is suspended meanwhile.
+    /// Always begins a global. A global around the code is suspended meanwhile.
     RequiresNew,
-    /// Join, or else run without.
+    /// Joins the global around the code, or runs without one.
     Supports,
-    /// Run without, whatever is around.
+    /// Always runs without a global.
     NotSupported,
-    /// Run without; refuse to run inside one.
+    /// Runs without a global, and refuses to run inside one.
     Never,
-    /// Join; refuse to run outside one.
+    /// Joins the global around the code, and refuses to run outside one.
     Mandatory,
 }
 
-/// What to do.
+/// The action that a propagation kind asks for in a context.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// Begin a global and decide it.
+    /// Begins a global and decides it.
     Launch,
-    /// Run inside the ambient one.
+    /// Runs inside the ambient global.
     Join(Context),
-    /// Run outside any.
+    /// Runs outside any global.
     Without,
 }
 
 impl Propagation {
-    /// The name, such as `requires-new`.
+    /// Returns the name, such as `requires-new`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

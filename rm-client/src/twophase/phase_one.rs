@@ -21,7 +21,7 @@ use super::verdict::{Phase, of_prepare};
 use crate::at::crash_point::crash_point;
 use crate::at::database::Steps;
 use crate::error::Error;
-use crate::in_doubt::InDoubt;
+use crate::unknown_outcome::UnknownOutcomeGuard;
 
 impl<DB: XaDatabase> XaTransaction<'_, DB> {
     /// Ends phase one of a branch.
@@ -41,18 +41,18 @@ impl<DB: XaDatabase> XaTransaction<'_, DB> {
         // Whoever drops the future from here on has it rolled back with its session, and an
         // unanswered registration may have arrived.
         let (coordinator, failed) = (&self.shared.coordinator, v1::PhaseOneOutcome::Failed);
-        let mut in_doubt = InDoubt::new(coordinator, &name.xid, name.branch, failed);
+        let mut in_doubt = UnknownOutcomeGuard::new(coordinator, &name.xid, name.branch, failed);
         if let Err(error) = self.register(&name, number).await {
-            in_doubt.settled();
+            in_doubt.disarm();
             return Err(error);
         }
         crash_point("xa-after-register");
         // Whether the database gets PREPARE cannot be known then, so the global must not commit.
-        in_doubt.becomes(v1::PhaseOneOutcome::Unknown);
+        in_doubt.set_outcome(v1::PhaseOneOutcome::Unknown);
         let prepared = send::<DB>(&mut self.session, DB::prepare(&name)).await;
         crash_point("xa-after-prepare");
         let ended = self.settle(name, prepared).await;
-        in_doubt.settled();
+        in_doubt.disarm();
         ended
     }
 

@@ -1,4 +1,4 @@
-//! What an operator sees of a stage's globals, and does to them.
+//! The operator's view of a stage's globals, and the operator's actions on them.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Each listed row of the branch: key, standing, and what `restore_clean` and `force_before`
-    /// would do to it. Rows of others that are named have nothing done to them.
+    /// Returns each listed row of the branch: key, standing, and what `restore_clean` and
+    /// `force_before` would do to it. Listed rows of other transactions are never changed.
     pub(crate) fn shown(&self) -> Vec<(&str, RowStanding, RowChange, RowChange)> {
         let row = |row: &DirtyRow| (row.standing, row.on_restore_clean, row.on_force_before);
         let of_branch = self.rows.listed.iter().filter(|row| row.on_restore_clean.is_some());
@@ -30,7 +30,7 @@ impl Refused {
         known.collect()
     }
 
-    /// Before, after and current value of a column.
+    /// Returns the value of a column before, after and at present.
     pub(crate) fn images(&self, key: &str, column: &str) -> [Option<&str>; 3] {
         let row = self.rows.listed.iter().find(|row| row.key == key).unwrap();
         let column = row.columns.iter().find(|known| known.name == column).unwrap();
@@ -39,10 +39,10 @@ impl Refused {
 }
 
 impl<DB: TestDatabase> Stage<DB> {
-    /// Rolls a global of one branch back, and finds the branch refused.
+    /// Rolls a global of one branch back, and expects the branch to be refused.
     pub(crate) async fn refused(&self, global: Global) -> Refused {
         let xid = global.xid().clone();
-        // That a person is needed is an error to the caller of a rollback; here it is expected.
+        // The rollback returns an error, since it needs an operator. That is expected here.
         let _ = global.rollback("test").await;
         self.await_status(&xid, |status| matches!(status, GlobalStatus::NeedsOperator(_))).await;
         self.refusal(&xid).await
@@ -56,7 +56,7 @@ impl<DB: TestDatabase> Stage<DB> {
         Refused { xid: xid.clone(), branch: branch.id, error: error.to_string(), rows }
     }
 
-    /// Answers, and waits until the global stands as expected.
+    /// Answers for the operator, and waits until the global has the expected status.
     pub(crate) async fn resolve(
         &self,
         refused: &Refused,
@@ -70,7 +70,7 @@ impl<DB: TestDatabase> Stage<DB> {
         self.await_status(&refused.xid, expected).await;
     }
 
-    /// Answers, and waits until the global is rolled back.
+    /// Answers for the operator, and waits until the global is rolled back.
     pub(crate) async fn end(&self, refused: &Refused, resolution: Resolution) {
         let is_over = |status| matches!(status, GlobalStatus::RolledBack(_));
         self.resolve(refused, resolution, is_over).await;

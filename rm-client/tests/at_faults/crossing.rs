@@ -1,5 +1,6 @@
 //! Sixteen clients update the same two rows in opposite order. All of them finish: a deadlock is
-//! refused with its cycle, the refused global is rolled back and submitted again, and nobody polls.
+//! refused with its cycle, the refused global is rolled back and submitted again, and no client
+//! polls.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const TAKE: &str = "UPDATE account SET cents = cents - 1 WHERE id = 2";
 on_every_database!(
     a_deadlock_is_refused_with_its_cycle,
     sixteen_clients_cross_in_two_databases,
-    sixteen_clients_cross_in_two_branches_of_one_database,
+    sixteen_clients_cross_in_two_branches,
     sixteen_clients_cross_in_one_local_transaction,
 );
 
@@ -63,8 +64,8 @@ async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
     let other = Bank::<DB>::new(&scene.handfast).await;
     let (here, there) = (patient(&scene, &scene.bank).await, patient(&scene, &other).await);
     all_cross(&scene, |turned| match turned {
-        Turned::No => [(here.clone(), GIVE), (there.clone(), TAKE)],
-        Turned::Yes => [(there.clone(), TAKE), (here.clone(), GIVE)],
+        LockOrder::No => [(here.clone(), GIVE), (there.clone(), TAKE)],
+        LockOrder::Yes => [(there.clone(), TAKE), (here.clone(), GIVE)],
     })
     .await;
     let sums = (scene.bank.cents(1).await, other.cents(2).await);
@@ -73,26 +74,26 @@ async fn sixteen_clients_cross_in_two_databases<DB: TestDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn sixteen_clients_cross_in_two_branches_of_one_database<DB: TestDatabase>() {
+async fn sixteen_clients_cross_in_two_branches<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = patient(&scene, &scene.bank).await;
     all_cross(&scene, |turned| match turned {
-        Turned::No => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
-        Turned::Yes => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
+        LockOrder::No => [(resource.clone(), GIVE), (resource.clone(), TAKE)],
+        LockOrder::Yes => [(resource.clone(), TAKE), (resource.clone(), GIVE)],
     })
     .await;
     assert_crossed(&scene, ROUNDS).await;
 }
 
-/// The database sees these deadlocks itself, as a rule. PostgreSQL takes a second for each, hence
-/// one round, and a wait for locks that outlasts all of them.
+/// The database itself detects most of these deadlocks. PostgreSQL takes a second for each, so
+/// there is one round, with a lock timeout that is longer than all of them together.
 async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = patient(&scene, &scene.bank).await;
     let clients = (0..CLIENTS).map(|client| {
-        let statements = match Turned::of(client) {
-            Turned::No => [GIVE, TAKE],
-            Turned::Yes => [TAKE, GIVE],
+        let statements = match LockOrder::of(client) {
+            LockOrder::No => [GIVE, TAKE],
+            LockOrder::Yes => [TAKE, GIVE],
         };
         let (handfast, resource) = (&scene.handfast, &resource);
         async move { submit(handfast, async || alone(resource, &statements).await).await }
@@ -101,9 +102,10 @@ async fn sixteen_clients_cross_in_one_local_transaction<DB: TestDatabase>() {
     assert_crossed(&scene, 1).await;
 }
 
-/// A resource whose waits for locks outlast the whole crowd, so that only deadlocks are refused.
+/// Returns a resource whose lock timeout is longer than the whole test, so that only deadlocks are
+/// refused.
 async fn patient<DB: TestDatabase>(scene: &Scene<DB>, bank: &Bank<DB>) -> AtResource<DB> {
-    scene.handfast.at(bank.pool.clone()).lock_timeout(PATIENCE).await.unwrap()
+    scene.handfast.at(bank.pool.clone()).lock_timeout(LOCK_TIMEOUT).await.unwrap()
 }
 
 async fn assert_crossed<DB: TestDatabase>(scene: &Scene<DB>, rounds: i64) {
@@ -114,30 +116,30 @@ async fn assert_crossed<DB: TestDatabase>(scene: &Scene<DB>, rounds: i64) {
     scene.assert_finished().await;
 }
 
-/// In which order a client takes the rows.
+/// The order in which a client locks the rows.
 #[derive(Clone, Copy)]
-enum Turned {
+enum LockOrder {
     No,
     Yes,
 }
 
-impl Turned {
+impl LockOrder {
     fn of(number: i64) -> Self {
         if number % 2 == 0 { Self::No } else { Self::Yes }
     }
 }
 
-/// Every client, all at once, runs its globals of two branches each, with turned order every other
+/// Runs all clients concurrently, each with globals of two branches, in reversed order every other
 /// time.
 async fn all_cross<DB: TestDatabase>(
     scene: &Scene<DB>,
-    steps: impl Fn(Turned) -> [(AtResource<DB>, &'static str); 2],
+    steps: impl Fn(LockOrder) -> [(AtResource<DB>, &'static str); 2],
 ) {
     let clients = (0..CLIENTS).map(|client| {
         let (handfast, steps) = (&scene.handfast, &steps);
         async move {
             for round in 0..ROUNDS {
-                let [first, second] = steps(Turned::of(client + round));
+                let [first, second] = steps(LockOrder::of(client + round));
                 let work = async || {
                     alone(&first.0, &[first.1]).await?;
                     alone(&second.0, &[second.1]).await
@@ -150,13 +152,13 @@ async fn all_cross<DB: TestDatabase>(
     scene.until_finished().await;
 }
 
-/// What a crowd may take that has to be told of its deadlocks one by one.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the clients may take if their deadlocks are detected one after the other.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs work as a global until it is committed. Only deadlocks may be in the way.
+/// Runs work as a global until it is committed. Deadlocks are the only allowed errors.
 async fn submit(handfast: &Handfast, work: impl AsyncFn() -> Result<(), sqlx::Error>) {
     loop {
-        let global = handfast.transaction("cross").timeout(PATIENCE);
+        let global = handfast.transaction("cross").timeout(LOCK_TIMEOUT);
         let ended = global.run(async |_| work().await).await;
         match ended {
             Ok(()) => return,
@@ -167,7 +169,7 @@ async fn submit(handfast: &Handfast, work: impl AsyncFn() -> Result<(), sqlx::Er
     }
 }
 
-/// The coordinator's refusal, or the database's own.
+/// Returns whether an error is a deadlock, reported by the coordinator or the database.
 fn is_deadlock(error: &sqlx::Error) -> bool {
     if let Some(ours) = AtError::of(error) {
         return ours.code() == "HF-TC-DEADLOCK";

@@ -1,4 +1,4 @@
-//! The connection to the database breaks: before COMMIT, while COMMIT is under way, in phase two.
+//! The connection to the database breaks: before COMMIT, during COMMIT, or in phase two.
 
 use handfast::{AtTransaction, EndError, RollbackCause, TransactionError};
 use sqlx::{MySql, Postgres, Sqlite};
@@ -7,7 +7,7 @@ use crate::at::{TestDatabase, code};
 use crate::commit_wire::{CommitWire, Fault, Wired};
 use crate::scene::{CHANGES, Scene, branch, roll_back, run_all};
 
-/// What the database calls a connection, and how it ends one.
+/// A database whose connections a test can identify and kill.
 trait Killable: Wired {
     const OWN_ID: &'static str;
     fn kill(id: &str) -> String;
@@ -39,14 +39,15 @@ on_every_server!(
     a_lost_commit_is_reported_as_unknown,
     a_lost_answer_is_reported_as_unknown,
     a_client_killed_before_its_report_is_undone,
-    a_database_that_is_away_in_a_rollback_is_asked_until_it_is_back,
-    a_database_that_is_away_after_a_commit_is_asked_until_it_is_back,
+    a_rollback_waits_for_an_unreachable_database,
+    a_commit_waits_for_an_unreachable_database,
 );
 
 async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
-    // Where the undo row goes out with COMMIT, nobody can tell whether that was before COMMIT.
+    // If the undo row were sent together with COMMIT, it would be unknown whether the connection
+    // broke before COMMIT.
     let resource = scene.handfast.at(scene.bank.pool.clone()).compound_statements(false);
     let resource = resource.await.unwrap();
     let global = scene.begin().await;
@@ -58,7 +59,7 @@ async fn a_connection_killed_before_commit_fails_the_branch<DB: Killable>() {
         local.commit().await
     };
     global.scope(work).await.unwrap_err();
-    // The rest of the global is not held up by a branch that certainly came to nothing.
+    // The rest of the global is not affected by a branch that certainly did not commit.
     branch(&resource, &global, &["UPDATE account SET cents = 7 WHERE id = 2"]).await.unwrap();
     let xid = global.xid().clone();
     global.commit().await.unwrap();
@@ -86,21 +87,21 @@ async fn an_unknown_commit_only_rolls_back<DB: Killable>(fault: Fault) {
     let error = branch(&resource, &global, &CHANGES).await.unwrap_err();
     assert!(wire.has_broken(), "COMMIT has passed the wire");
     assert_eq!(code(&error), "HF-AT-COMMIT-UNKNOWN");
-    // Whoever overlooks the error cannot commit.
+    // An application that ignores the error cannot commit.
     let error = global.commit().await.unwrap_err();
     assert!(is_branch_unknown(&error), "{error:?}");
     scene.assert_clean(&before, 0).await;
 }
 
-/// It answers as a database does that has rolled back.
+/// The proxy's answer looks like that of a database that has rolled back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_that_loses_the_server_leaves_a_commit_unknown() {
     an_unknown_commit_only_rolls_back::<Postgres>(Fault::LoseServer).await;
 }
 
-/// The call that brings the undo row and COMMIT can fail when it has committed.
+/// The call with the undo row and COMMIT can fail after it has committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_was_interrupted_too_late_is_one() {
+async fn a_commit_interrupted_after_it_took_effect_is_done() {
     let scene = Scene::<MySql>::new().await;
     let before = scene.bank.accounts().await;
     let (wire, url) = CommitWire::to(&scene.bank.pool).await;
@@ -135,7 +136,7 @@ async fn a_client_killed_before_its_report_is_undone<DB: Killable>() {
     }
 }
 
-async fn a_database_that_is_away_in_a_rollback_is_asked_until_it_is_back<DB: Killable>() {
+async fn a_rollback_waits_for_an_unreachable_database<DB: Killable>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     let (wire, url) = CommitWire::to(&scene.bank.pool).await;
@@ -156,7 +157,7 @@ async fn a_database_that_is_away_in_a_rollback_is_asked_until_it_is_back<DB: Kil
     scene.assert_clean(&before, 0).await;
 }
 
-async fn a_database_that_is_away_after_a_commit_is_asked_until_it_is_back<DB: Killable>() {
+async fn a_commit_waits_for_an_unreachable_database<DB: Killable>() {
     let scene = Scene::<DB>::new().await;
     let (wire, url) = CommitWire::to(&scene.bank.pool).await;
     let resource = scene.handfast.at(DB::open(url).await).await.unwrap();
@@ -176,9 +177,9 @@ async fn a_database_that_is_away_after_a_commit_is_asked_until_it_is_back<DB: Ki
     scene.assert_clean(&after, 0).await;
 }
 
-/// SQLite has no connection to cut. What keeps phase two out is another writer.
+/// SQLite has no connection to cut. Another writer blocks phase two instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sqlite_file_that_is_locked_in_phase_two_is_asked_until_it_is_free() {
+async fn phase_two_waits_for_a_locked_sqlite_file() {
     let scene = Scene::<Sqlite>::new().await;
     let before = scene.bank.accounts().await;
     let options = scene.bank.pool.connect_options().as_ref().clone();
@@ -199,7 +200,7 @@ async fn a_sqlite_file_that_is_locked_in_phase_two_is_asked_until_it_is_free() {
     scene.assert_clean(&before, 0).await;
 }
 
-/// On SQLite a COMMIT fails for a deferred constraint, and leaves the local transaction open.
+/// On SQLite a COMMIT that fails for a deferred constraint leaves the local transaction open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sqlite_client_killed_before_its_report_is_undone() {
     const CARD: &str = "CREATE TABLE card (id BIGINT NOT NULL PRIMARY KEY, account BIGINT NOT NULL \
@@ -213,7 +214,7 @@ async fn a_sqlite_client_killed_before_its_report_is_undone() {
     let global = scene.begin().await;
     let error = branch(&resource, &global, &statements).await.unwrap_err();
     assert!(code(&error).contains("FOREIGN KEY constraint failed"), "{error:?}");
-    // Its failure is reported, so that the global may go on without it.
+    // The failure is reported, so the global can go on without the branch.
     global.commit().await.unwrap();
     scene.assert_clean(&before, 0).await;
 

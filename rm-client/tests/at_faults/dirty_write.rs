@@ -1,6 +1,6 @@
-//! Another hand writes a row that a global has changed; the global is then rolled back. An operator
-//! sees every row before, after and now, and ends it in one of three ways, also when the process
-//! that carries the answer out is killed.
+//! Another transaction writes a row that a global has changed, and the global is then rolled back.
+//! An operator sees every row before, after and at present, and ends the rollback in one of three
+//! ways, even if the process that executes the answer is killed.
 
 use handfast::{TransactionError, Xid};
 use handfast_server::admin::model::{BranchState, RowStanding, Status, TransactionDetail};
@@ -10,20 +10,20 @@ use crate::child::PATIENCE;
 use crate::scene::{Scene, branch};
 
 on_every_database!(
-    an_operator_has_the_clean_rows_put_back,
-    an_operator_accepts_what_is_there,
+    an_operator_restores_the_clean_rows,
+    an_operator_accepts_the_current_rows,
     an_operator_forces_the_before_image,
-    a_client_killed_in_an_answer_leaves_it_to_another,
+    an_answer_is_finished_after_its_client_is_killed,
 );
 
 const CHANGE: &str = "UPDATE account SET cents = cents - 10 WHERE id IN (1, 2)";
 const FOREIGN: &str = "UPDATE account SET cents = 555 WHERE id = 1";
 
-async fn an_operator_has_the_clean_rows_put_back<DB: TestDatabase>() {
+async fn an_operator_restores_the_clean_rows<DB: TestDatabase>() {
     resolves::<DB>("restore_clean", "555").await;
 }
 
-async fn an_operator_accepts_what_is_there<DB: TestDatabase>() {
+async fn an_operator_accepts_the_current_rows<DB: TestDatabase>() {
     resolves::<DB>("accept_current", "555").await;
 }
 
@@ -44,7 +44,7 @@ async fn resolves<DB: TestDatabase>(resolution: &str, cents: &str) {
 
     let detail = scene.coordinator.show(xid.as_str()).await;
     assert_shown(&detail);
-    // Nothing was touched, not even the row that is as the branch left it.
+    // No row was changed, not even the one that is as the branch left it.
     assert_eq!((scene.bank.cents(1).await, scene.bank.cents(2).await), (555, 990));
     assert_eq!(scene.bank.undo_rows().await, (1, 0));
     assert_eq!(scene.coordinator.status().await.locks, 2);
@@ -59,9 +59,9 @@ async fn resolves<DB: TestDatabase>(resolution: &str, cents: &str) {
     scene.assert_clean(&expected, 0).await;
 }
 
-/// The answer may be applied and not told: the next process that is asked finds nothing to do, and
-/// leaves no guard row, under which an event that was let go of would be held again.
-async fn a_client_killed_in_an_answer_leaves_it_to_another<DB: TestDatabase>() {
+/// The answer may be applied but not reported. The next process then finds nothing to do, and must
+/// not leave a guard row: it would hold a released event again.
+async fn an_answer_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
     for point in ["in-phase-two-before-commit", "after-phase-two-commit"] {
         for (resolution, cents) in [
             ("restore_clean", (555, 1_000)),
@@ -87,8 +87,8 @@ async fn a_client_killed_in_an_answer_leaves_it_to_another<DB: TestDatabase>() {
     }
 }
 
-/// A refusal of a call from before the answer may come behind it, where the machine is slow: then
-/// the operator is asked again.
+/// On a slow machine the refusal of a call from before the answer may arrive after it. Then the
+/// operator is asked again.
 async fn answer_until_over<DB: TestDatabase>(
     scene: &Scene<DB>,
     xid: &Xid,

@@ -1,4 +1,5 @@
-//! A client dies at each named point; whoever registers its resource next finishes its branch.
+//! A client dies at each crash point. The next process that registers its resource finishes its
+//! branch.
 
 use handfast::GlobalStatus;
 use handfast_server::admin::model::{RollbackReason, Status};
@@ -10,12 +11,12 @@ use crate::scene::{CHANGES, Scene, roll_back};
 on_every_database!(
     a_client_killed_in_phase_one_is_undone_by_another,
     a_client_killed_with_its_tm_is_undone_after_the_timeout,
-    a_client_killed_in_a_rollback_leaves_it_to_another,
-    a_client_killed_in_phase_two_of_a_commit_leaves_it_to_another,
+    a_rollback_is_finished_after_its_client_is_killed,
+    a_commit_is_finished_after_its_client_is_killed,
 );
 
-/// The points of phase one: whether the coordinator knows of the branch there, and how many guard
-/// rows its rollback leaves. A guard row is the mark of a branch that never committed locally.
+/// The crash points of phase one: whether the coordinator knows the branch there, and how many
+/// guard rows its rollback leaves. A guard row marks a branch that never committed locally.
 const PHASE_ONE: [(&str, bool, i64); 4] = [
     ("before-undo-insert", false, 0),
     ("before-register", false, 0),
@@ -36,7 +37,7 @@ async fn a_client_killed_in_phase_one_is_undone_by_another<DB: TestDatabase>() {
 
         let rolled_back = roll_back(global);
         if registered {
-            // Nobody can undo it: the coordinator waits for an RM.
+            // No process can undo the branch: the coordinator waits for an RM.
             scene.until(&xid, Status::RollingBack).await;
         }
         let rescuer = scene.rescuer().await;
@@ -68,7 +69,7 @@ async fn a_client_killed_with_its_tm_is_undone_after_the_timeout<DB: TestDatabas
 
 const PHASE_TWO: [&str; 2] = ["in-phase-two-before-commit", "after-phase-two-commit"];
 
-async fn a_client_killed_in_a_rollback_leaves_it_to_another<DB: TestDatabase>() {
+async fn a_rollback_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     for point in PHASE_TWO {
@@ -84,7 +85,7 @@ async fn a_client_killed_in_a_rollback_leaves_it_to_another<DB: TestDatabase>() 
     }
 }
 
-async fn a_client_killed_in_phase_two_of_a_commit_leaves_it_to_another<DB: TestDatabase>() {
+async fn a_commit_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     for (point, id) in PHASE_TWO.into_iter().zip([10, 11]) {
         let global = scene.begin().await;
@@ -95,7 +96,7 @@ async fn a_client_killed_in_phase_two_of_a_commit_leaves_it_to_another<DB: TestD
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();
-        assert_eq!(status, GlobalStatus::Committing, "{point}: nobody has answered");
+        assert_eq!(status, GlobalStatus::Committing, "{point}: no process has answered");
         let rescuer = scene.rescuer().await;
         scene.until_committed(&xid).await;
         assert_eq!(scene.bank.cents(id).await, 5);

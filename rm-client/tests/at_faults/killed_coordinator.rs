@@ -1,5 +1,5 @@
-//! The coordinator is killed between any two steps and started again on its records: what it has
-//! answered stands, and what it owes is done.
+//! The coordinator is killed between any two steps and started again on its records. Its answers
+//! stay valid, and its outstanding work is done.
 
 use futures::future::join_all;
 use handfast::{AtResource, GlobalStatus, Handfast, Xid};
@@ -12,10 +12,10 @@ use crate::scene::{CHANGES, Foreign, Scene, alone, branch, roll_back};
 on_every_database!(
     an_undecided_global_survives_and_commits,
     an_undecided_global_survives_and_rolls_back,
-    an_answered_commit_stands,
+    an_answered_commit_survives,
     a_rollback_goes_on,
-    a_commit_whose_phase_two_is_cut_off_is_finished,
-    a_rollback_whose_phase_two_is_cut_off_is_finished,
+    a_commit_cut_off_in_phase_two_is_finished,
+    a_rollback_cut_off_in_phase_two_is_finished,
     money_stays_right_under_kills_at_any_moment,
 );
 
@@ -29,7 +29,7 @@ async fn an_undecided_global_survives_and_commits<DB: TestDatabase>() {
     scene.coordinator.kill().await;
     scene.coordinator.restart().await;
     assert_eq!(scene.handfast.outcome(&xid).await.unwrap(), GlobalStatus::Active);
-    // Its locks have survived with it.
+    // The global's locks have survived with it.
     assert_eq!(scene.coordinator.status().await.locks, 3);
     global.commit().await.unwrap();
     scene.until_committed(&xid).await;
@@ -48,7 +48,7 @@ async fn an_undecided_global_survives_and_rolls_back<DB: TestDatabase>() {
     scene.assert_clean(&before, 0).await;
 }
 
-async fn an_answered_commit_stands<DB: TestDatabase>() {
+async fn an_answered_commit_survives<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -79,10 +79,10 @@ async fn a_rollback_goes_on<DB: TestDatabase>() {
     scene.assert_clean(&before, 0).await;
 }
 
-/// Keeps phase two waiting in the database, by a lock on every undo row.
+/// A lock on every undo row, which blocks phase two in the database.
 const HOLD: &str = "UPDATE undo_log SET context = 'held'";
 
-async fn a_commit_whose_phase_two_is_cut_off_is_finished<DB: TestDatabase>() {
+async fn a_commit_cut_off_in_phase_two_is_finished<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -99,7 +99,7 @@ async fn a_commit_whose_phase_two_is_cut_off_is_finished<DB: TestDatabase>() {
     scene.assert_clean(&after, 0).await;
 }
 
-async fn a_rollback_whose_phase_two_is_cut_off_is_finished<DB: TestDatabase>() {
+async fn a_rollback_cut_off_in_phase_two_is_finished<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     let resource = scene.resource().await;
@@ -119,13 +119,13 @@ const TRANSFERS: i64 = 48;
 const WORKERS: i64 = 8;
 const TRANSFERS_PER_KILL: usize = 8;
 
-/// Every transfer leaves a receipt: an account of its number. It must be there exactly if the
-/// transfer was committed.
+/// Every transfer leaves a receipt: an account with the transfer's number. The receipt must exist
+/// if and only if the transfer was committed.
 async fn money_stays_right_under_kills_at_any_moment<DB: TestDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let handfast = scene.handfast.clone();
-    let (finished, mut told) = mpsc::unbounded_channel();
+    let (finished, mut ended) = mpsc::unbounded_channel();
     let workers = (0..WORKERS).map(|worker| {
         let (handfast, resource, finished) = (&handfast, &resource, finished.clone());
         async move {
@@ -140,7 +140,7 @@ async fn money_stays_right_under_kills_at_any_moment<DB: TestDatabase>() {
     drop(finished);
     let kills = async {
         let mut transfers = Vec::new();
-        while let Some(transfer) = told.recv().await {
+        while let Some(transfer) = ended.recv().await {
             transfers.push(transfer);
             if transfers.len() % TRANSFERS_PER_KILL == 0 {
                 scene.coordinator.kill().await;
@@ -191,7 +191,7 @@ async fn transfer<DB: TestDatabase>(
     let ended = match moved.await {
         Ok(()) => global.commit().await,
         Err(_) => {
-            // Whether this is answered or not: it can only end in a rollback.
+            // The answer does not matter: the global can only be rolled back.
             let _ = global.rollback("a branch failed").await;
             return Transfer { xid: Some(xid), told_committed: false };
         }

@@ -1,7 +1,7 @@
-//! Faults of AT mode over real processes and real databases: clients, coordinators and connections
-//! that die at the worst moment. Afterwards the rows are right, and nothing is left behind.
+//! Faults of AT mode with real processes and databases: clients, coordinators and connections die
+//! at the worst moments. Afterwards the rows are correct, and no undo row or lock is left.
 //!
-//! The dying parts are this program again, as a child process; see `child`.
+//! The processes that die are this program, started as a child process: see `child`.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

@@ -1,5 +1,5 @@
-//! A client is stopped in phase one while its global is rolled back, and then goes on: it comes too
-//! late, and its changes are gone.
+//! A client is suspended in phase one while its global is rolled back, and then continues. It is
+//! too late, and its changes are undone.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{CHANGES, Scene, branch, roll_back};
 
 on_every_database!(
-    a_registration_that_comes_too_late_is_refused,
-    a_commit_that_comes_too_late_is_undone,
-    a_replay_that_comes_too_late_meets_the_guard_row,
-    a_read_that_was_stopped_before_its_check_sees_nothing_undone,
+    a_late_registration_is_refused,
+    a_late_commit_is_undone,
+    a_late_replay_is_refused_by_the_guard_row,
+    a_suspended_read_sees_no_undone_row,
 );
 
-async fn a_registration_that_comes_too_late_is_refused<DB: TestDatabase>() {
+async fn a_late_registration_is_refused<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     for point in ["before-undo-insert", "before-register"] {
@@ -29,9 +29,9 @@ async fn a_registration_that_comes_too_late_is_refused<DB: TestDatabase>() {
     }
 }
 
-/// The undo row is there, so the rollback waits for COMMIT and undoes it. On MariaDB the undo row
-/// comes with COMMIT and meets the guard row.
-async fn a_commit_that_comes_too_late_is_undone<DB: TestDatabase>() {
+/// The undo row is already inserted, so the rollback waits for COMMIT and undoes the branch. On
+/// MariaDB the undo row is sent with COMMIT and conflicts with the guard row.
+async fn a_late_commit_is_undone<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     let global = scene.begin().await;
@@ -54,9 +54,9 @@ async fn a_commit_that_comes_too_late_is_undone<DB: TestDatabase>() {
     scene.assert_clean(&before, 0).await;
 }
 
-/// A branch that waited for a row is registered, with no local transaction open. Rolled back there,
-/// it leaves a guard row, and its replay fails.
-async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
+/// A branch that waited for a row is registered while no local transaction is open. If it is rolled
+/// back there, it leaves a guard row, and its replay fails.
+async fn a_late_replay_is_refused_by_the_guard_row<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     let resource = scene.resource().await;
@@ -70,16 +70,16 @@ async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
     client.stopped().await;
     roll_back(global).await.unwrap().unwrap();
     client.go_on();
-    // On MariaDB the undo row goes out only when the coordinator has granted it.
+    // On MariaDB the undo row is sent only after the coordinator has registered the branch.
     let on_mariadb = DB::NAME_IN_TESTS == "mysql";
-    let told = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
-    assert_eq!(client.told().await, told);
+    let expected = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
+    assert_eq!(client.told().await, expected);
     scene.assert_clean(&before, 1).await;
 }
 
-/// Of a globally committed read: what it found is still there when the coordinator is asked whose
-/// it is.
-async fn a_read_that_was_stopped_before_its_check_sees_nothing_undone<DB: TestDatabase>() {
+/// A globally committed read is suspended between reading a row and checking its lock. The row must
+/// still be the same when the lock is checked.
+async fn a_suspended_read_sees_no_undone_row<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let before = scene.bank.accounts().await;
     let resource = scene.resource().await;
@@ -88,7 +88,7 @@ async fn a_read_that_was_stopped_before_its_check_sees_nothing_undone<DB: TestDa
     let mut reader = scene.reader(1).stop_at("before-check");
     reader.stopped().await;
     let mut rolled_back = roll_back(writer);
-    // Enough for a rollback in whose way nobody is.
+    // Long enough for a rollback that does not have to wait.
     let undone = tokio::time::timeout(Duration::from_secs(2), &mut rolled_back).await;
     reader.go_on();
     assert_eq!(reader.told().await, "1000");

@@ -1,11 +1,11 @@
-//! Plans as text.
+//! Prints plans as text.
 
 use handfast::at::plan::{
     Change, Delete, DeleteImage, Dialect, GeneratedKeys, Insert, InsertAfter, Plan, Query, Table,
     Update, UpdateImage, Upsert, UpsertAfter, undo_sql,
 };
 
-/// Everything that a plan says, and the undo SQL that goes with it.
+/// Prints all parts of a plan, and its undo SQL.
 pub(crate) fn plan(dialect: Dialect, table: &Table, plan: &Plan) -> String {
     let mut out = Vec::new();
     match plan {
@@ -22,7 +22,7 @@ pub(crate) fn plan(dialect: Dialect, table: &Table, plan: &Plan) -> String {
     out.join("\n")
 }
 
-/// Without what ties it to the types of the table's columns.
+/// Removes the mark that ties a text to the types of the table's columns.
 fn unmarked(sql: &str) -> &str {
     sql.split(" /* hf:").next().unwrap_or_default()
 }
@@ -127,7 +127,7 @@ fn rows(user_returning: bool) -> &'static str {
     if user_returning { ", returning to the user" } else { "" }
 }
 
-/// A query on one line, with the mark that ties it to the user's text cut short.
+/// Prints a query on one line, with the mark that ties it to the user's text shortened.
 fn query(label: &str, query: &Query) -> String {
     let text = query.text.replace('\n', "\\n");
     let text = match text.split_once("/* hf:") {

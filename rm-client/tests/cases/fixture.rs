@@ -30,7 +30,7 @@ impl Default for Case {
 }
 
 impl Case {
-    /// Runs one block and gives it back with its expectation as found.
+    /// Runs one block and returns it with the actual output as expectation.
     pub(crate) fn run(&mut self, block: &str) -> String {
         let mut kept = Vec::new();
         let mut lines = block.lines().peekable();
@@ -136,7 +136,7 @@ impl Case {
     }
 }
 
-/// `args=2 > SQL` or `> SQL`.
+/// Parses `args=2 > SQL` or `> SQL`.
 fn statement(line: &str) -> Option<(usize, &str)> {
     if let Some(sql) = line.strip_prefix("> ") {
         return Some((0, sql));
@@ -179,8 +179,8 @@ fn columns_of(table: &Table, dialect: Dialect, names: &str) -> Vec<usize> {
     names.map(|name| table.column(dialect, name).unwrap()).collect()
 }
 
-/// `check NAME(columns) CONDITION`, or `refers NAME(columns) TABLE(columns)`: constraints that rows
-/// may break already.
+/// Parses `check NAME(columns) CONDITION` or `refers NAME(columns) TABLE(columns)`: constraints
+/// that existing rows may break.
 fn add_constraint(table: &mut Table, dialect: Dialect, kind: &str, text: &str) {
     let (name, rest) = text.split_once('(').unwrap();
     let (columns, rest) = rest.split_once(") ").unwrap();
@@ -195,7 +195,8 @@ fn add_constraint(table: &mut Table, dialect: Dialect, kind: &str, text: &str) {
     table.unproved.push(Constraint { name: name.to_owned(), columns, rule, partition: None });
 }
 
-/// `referenced NAME(columns) [self=columns] [delete] [update]`: the last two change other rows.
+/// Parses `referenced NAME(columns) [self=columns] [delete] [update]`. With the last two, the
+/// reference changes other rows.
 fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     let mut words = text.split_whitespace();
     let (name, referenced) = words.next().unwrap().trim_end_matches(')').split_once('(').unwrap();
@@ -218,7 +219,7 @@ fn add_reference(table: &mut Table, dialect: Dialect, text: &str) {
     table.referenced_by.push(key);
 }
 
-/// `NAME TYPE... [key [key=COLLATION] [prefix]] [auto|identity|always|computed] [on_update]
+/// Parses `NAME TYPE... [key [key=COLLATION] [prefix]] [auto|identity|always|computed] [on_update]
 /// [not_null] [invisible] [default=X] [fold=X]`.
 fn add_column(table: &mut Table, name: &str, text: &str) {
     let mut column = Column {

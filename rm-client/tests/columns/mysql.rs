@@ -2,7 +2,8 @@
 
 use super::{Column, Key};
 
-/// The bytes of the value's text; of a FLOAT the text of its double, for its own is rounded.
+/// Returns SQL for the bytes of the value's text. For a FLOAT it is the text of its double, since
+/// its own text is rounded.
 pub(crate) fn shown(name: &str, declared: &str) -> String {
     match declared.split([' ', '(']).next().unwrap_or_default() {
         "FLOAT" => format!("HEX(CAST(CAST({name} AS DOUBLE) AS BINARY))"),

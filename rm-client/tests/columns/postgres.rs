@@ -2,12 +2,13 @@
 
 use super::{Column, Key};
 
-/// The form that the server sends, and its text for who reads a failure.
+/// Returns SQL for the form that the server sends, followed by the text for the reader of a
+/// failure.
 pub(crate) fn shown(name: &str) -> String {
     format!("encode(record_send(ROW({name})), 'hex') || ' ' || ROW({name})::text")
 }
 
-/// Types of one's own, to be made first.
+/// User-defined types, to be created first.
 pub(crate) const TYPES: &[&str] = &[
     "CREATE TYPE mood AS ENUM ('sad', 'ok', 'It''s \"ä\"')",
     "CREATE TYPE pair AS (n int, t text)",
@@ -138,7 +139,7 @@ pub(crate) const PLAIN: &[Column] = &[
     Column { declared: "regtype", values: &["'integer'"] },
     Column { declared: "tid", values: &["'(1,2)'"] },
     Column { declared: "pg_snapshot", values: &["'10:20:10,14,15'"] },
-    // An empty oidvector is refused by its own receive function.
+    // The type's receive function refuses an empty oidvector.
     Column { declared: "oidvector", values: &["'1 2'"] },
     Column { declared: "refcursor", values: &["'a cursor'"] },
 ];
@@ -161,7 +162,7 @@ pub(crate) const MANY: &[Column] = &[
     Column { declared: "tsrange", values: &["'[-infinity,2026-01-01)'"] },
     Column { declared: "tstzrange", values: &["'[2026-01-01 00:00+02,infinity]'"] },
     Column { declared: "daterange", values: &["'[2026-01-01,2026-01-31]'"] },
-    // Multiranges are missing: the driver cannot read any.
+    // Multiranges are missing: the driver cannot read them.
     Column { declared: "tsvector", values: &["'fat:2,4A cat:3B \"two words\"'", "''"] },
     Column { declared: "tsquery", values: &["'fat & (rat | !cat:AB) <-> two:*'"] },
     Column { declared: "point", values: &["'(1.5,-0)'", "'(NaN,Infinity)'"] },

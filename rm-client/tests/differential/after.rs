@@ -1,5 +1,5 @@
-//! What has to hold once the statements have run: rows are locked, foreign hands are noticed, and
-//! when the global has ended nothing is left of it.
+//! Conditions that must hold after the statements have run: rows are locked, dirty writes are
+//! detected, and no undo row or lock is left when the global has ended.
 
 use std::collections::BTreeSet;
 
@@ -17,19 +17,19 @@ use crate::schema::Schema;
 use crate::statement::{Kind, Statement};
 use crate::table::{Class, Table, quoted};
 
-/// How many rows differ between two snapshots.
+/// Returns how many rows differ between two snapshots.
 pub(crate) fn changed_rows(before: &Snapshot, after: &Snapshot) -> usize {
     before.iter().zip(after).map(|(before, after)| gone(before, after).len()).sum::<usize>()
         + after.iter().zip(before).map(|(after, before)| gone(after, before).len()).sum::<usize>()
 }
 
-/// The rows of one that the other lacks.
+/// Returns the rows of one snapshot that the other lacks.
 fn gone<'r>(one: &'r [TextRow], other: &[TextRow]) -> Vec<&'r TextRow> {
     one.iter().filter(|row| !other.contains(row)).collect()
 }
 
-/// Every row that was changed is locked: there are as many locks at least as there are keys of
-/// changed rows, counted on either side.
+/// Checks that every changed row is locked: there are at least as many locks as keys of changed
+/// rows, counted on either side.
 pub(crate) async fn rows_are_locked<DB: Twin>(
     scene: &Scene<DB>,
     schema: &Schema,
@@ -53,7 +53,7 @@ pub(crate) async fn rows_are_locked<DB: Twin>(
     Ok(())
 }
 
-/// The rows that a global holds exclusively.
+/// Returns the rows that a global has locked exclusively.
 pub(crate) async fn exclusive_locks<DB: Twin>(scene: &Scene<DB>, xid: &Xid) -> Vec<LockView> {
     let holder = number(xid);
     let view = scene.server.engine().view(move |coordinator| {
@@ -76,8 +76,8 @@ fn number(xid: &Xid) -> handfast_core::Xid {
     handfast_core::Xid(number.parse().unwrap())
 }
 
-/// When a global has ended there is no undo row and no lock.
-pub(crate) async fn nothing_is_left<DB: Twin>(scene: &Scene<DB>) -> Result<(), Finding> {
+/// Checks that no undo row and no lock is left after the end of a global.
+pub(crate) async fn no_trace_is_left<DB: Twin>(scene: &Scene<DB>) -> Result<(), Finding> {
     let locks = scene.server.engine().view(|coordinator| coordinator.counts().locks);
     let locks = locks.await.unwrap();
     let text = match DB::SPEAKS {
@@ -94,7 +94,7 @@ pub(crate) async fn nothing_is_left<DB: Twin>(scene: &Scene<DB>) -> Result<(), F
     Err(Finding::new("something is left of a global", details))
 }
 
-/// Why a branch is not rolled back.
+/// Returns why a branch is not rolled back.
 pub(crate) async fn refusal<DB: Twin>(scene: &Scene<DB>, xid: &Xid) -> String {
     let xid = number(xid);
     let view = scene.server.engine().view(move |coordinator| coordinator.global(xid)).await;
@@ -106,16 +106,16 @@ pub(crate) async fn refusal<DB: Twin>(scene: &Scene<DB>, xid: &Xid) -> String {
     refused.collect::<Vec<_>>().join("; ")
 }
 
-/// Rolls back a global of which a row is dirty: nothing is touched, a person is asked, and when the
-/// person forces the before image everything is as before.
-pub(crate) async fn a_person_is_asked<DB: Twin>(
+/// Rolls back a global with a dirty row, and checks that no row is changed and the global needs an
+/// operator. After the operator has forced the before image, all rows must be as before the global.
+pub(crate) async fn an_operator_is_needed<DB: Twin>(
     scene: &Scene<DB>,
     schema: &Schema,
     global: Global,
 ) -> Result<(), Finding> {
     let xid = global.xid().clone();
     let dirty = scene.ours(schema, Shown::All).await;
-    // That a person is needed is an error to whoever rolls back.
+    // The rollback returns an error, since it needs an operator.
     global.rollback("differential").await.ok();
     let done = |status| matches!(status, GlobalStatus::RolledBack(_));
     if scene.await_status(&xid, done).await.is_ok() {
@@ -133,7 +133,7 @@ pub(crate) async fn a_person_is_asked<DB: Twin>(
     Ok(())
 }
 
-/// Touches rows that a global has changed.
+/// Writes to rows that a global has changed.
 pub(crate) struct Touched<'s, DB: Twin> {
     pub(crate) scene: &'s Scene<DB>,
     pub(crate) schema: &'s Schema,
@@ -141,8 +141,8 @@ pub(crate) struct Touched<'s, DB: Twin> {
 }
 
 impl<DB: Twin> Touched<'_, DB> {
-    /// Another global cannot have a row that was changed.
-    pub(crate) async fn others_are_kept_out(
+    /// Checks that another global cannot lock a changed row.
+    pub(crate) async fn other_globals_are_refused(
         &mut self,
         before: &Snapshot,
         after: &Snapshot,
@@ -180,7 +180,8 @@ impl<DB: Twin> Touched<'_, DB> {
         }
     }
 
-    /// Writes to a column that the global has written, past the library. Whether it could.
+    /// Writes, without the library, to a column that the global has written. Returns whether the
+    /// write succeeded.
     pub(crate) async fn dirty(&mut self, before: &Snapshot, after: &Snapshot) -> bool {
         let mut columns: Vec<usize> = Vec::new();
         let changed = self.changed(before, after, |table, old, new| {
@@ -205,11 +206,11 @@ impl<DB: Twin> Touched<'_, DB> {
             quoted(DB::SPEAKS, &column.name),
             named::<DB>(table, row)
         );
-        // A constraint may be in the way.
+        // A constraint may prevent the write.
         DB::raw(&self.scene.ours, &sql).await.is_ok_and(|written| written == 1)
     }
 
-    /// A row that was there before and is still there, changed.
+    /// Returns a row that existed before and still exists, with changed values.
     fn changed<'t>(
         &self,
         before: &Snapshot,
@@ -231,7 +232,7 @@ impl<DB: Twin> Touched<'_, DB> {
     }
 }
 
-/// A condition that holds for one row alone.
+/// Returns a condition that only one row meets.
 fn named<DB: Twin>(table: &Table, row: &TextRow) -> String {
     let parts = table.key.iter().map(|place| {
         let column = &table.columns[*place];

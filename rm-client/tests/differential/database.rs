@@ -1,5 +1,5 @@
-//! What the test needs from each database: a pair of fresh databases, statements through the
-//! library and past it, values that can be compared.
+//! The operations that the test needs from each database: a pair of fresh databases, statements
+//! with and without the library, comparable values.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,24 +22,24 @@ use crate::witness::Witness;
 /// A row as texts; `None` is NULL.
 pub(crate) type TextRow = Vec<Option<String>>;
 
-/// What a statement answered.
+/// The answer to a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) affected: u64,
-    /// Sorted, for no order was asked for. Each value is its type and its bytes.
+    /// Sorted, since the statement has no ORDER BY. Each value consists of its type and its bytes.
     pub(crate) rows: Vec<Vec<Option<Vec<u8>>>>,
 }
 
-/// A database for the library, its twin, and what keeps both alive.
+/// A database for the library, its twin, and a guard that keeps both alive.
 pub(crate) struct Twins<DB: AtDatabase> {
     pub(crate) ours: Pool<DB>,
     pub(crate) plain: Pool<DB>,
     pub(crate) directory: Option<tempfile::TempDir>,
-    /// What the first one reports of itself.
+    /// The changes that the first database reports.
     pub(crate) witness: Witness,
 }
 
-/// A database that two of a kind can be made of.
+/// A database product of which the test can create a pair.
 pub(crate) trait Twin: AtDatabase {
     const SPEAKS: Dialect;
     const TITLE: &'static str;
@@ -52,12 +52,12 @@ pub(crate) trait Twin: AtDatabase {
     /// Two fresh databases that sync nothing, with the types that columns are declared with.
     fn create() -> BoxFuture<'static, Twins<Self>>;
 
-    /// Leaves the server as it was found.
+    /// Restores the server's settings.
     fn end(ours: &Pool<Self>) -> BoxFuture<'_, ()>;
 
-    /// Whether the library may find only while a statement runs that it is not exact. Where MySQL
-    /// gives a row its number and no unique column tells it from others (NULL was bound), no read
-    /// finds it. A text of SQLite need not be UTF-8.
+    /// Whether the library may find only while a statement runs that it cannot undo it exactly. If
+    /// MySQL generates a row's number and no unique column identifies the row (NULL was bound), no
+    /// read finds it. A text of SQLite need not be UTF-8.
     fn may_withdraw(statement: &Statement, error: &AtError) -> bool {
         let upserts = [Kind::Upsert, Kind::Replace, Kind::InsertIgnore];
         match Self::SPEAKS {
@@ -69,7 +69,7 @@ pub(crate) trait Twin: AtDatabase {
         }
     }
 
-    /// An expression whose text tells any two values of a column apart.
+    /// Returns an SQL expression whose text differs for any two values of a column.
     fn shown(name: &str, type_text: &str) -> String;
 
     /// Executes a statement through the library.
@@ -78,19 +78,19 @@ pub(crate) trait Twin: AtDatabase {
         statement: &'q Statement,
     ) -> BoxFuture<'q, Result<Answer, sqlx::Error>>;
 
-    /// Executes a statement past it.
+    /// Executes a statement without the library.
     fn plain<'q>(
         local: &'q mut Transaction<'static, Self>,
         statement: &'q Statement,
     ) -> BoxFuture<'q, Result<Answer, sqlx::Error>>;
 
-    /// Executes SQL past the library, in a transaction.
+    /// Executes SQL without the library, in a transaction.
     fn control<'q>(
         local: &'q mut Transaction<'static, Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<(), sqlx::Error>>;
 
-    /// Executes SQL past the library, outside of a transaction.
+    /// Executes SQL without the library, outside a transaction.
     fn raw<'q>(pool: &'q Pool<Self>, sql: &'q str) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
 
     /// Reads rows of texts.
@@ -99,8 +99,8 @@ pub(crate) trait Twin: AtDatabase {
         sql: &'q str,
     ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
 
-    /// Gives the plain database the number generators of the other, after a global was rolled back:
-    /// numbers that were given are not given back.
+    /// Copies the number generators to the plain database after a rollback of a global, since
+    /// generated numbers are not returned.
     fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()>;
 
     /// Reads rows of texts in a transaction.
@@ -110,7 +110,7 @@ pub(crate) trait Twin: AtDatabase {
     ) -> BoxFuture<'q, Result<Vec<TextRow>, sqlx::Error>>;
 }
 
-/// The same text for each database, but never the same type.
+/// The implementation is the same text for each database, but the types differ.
 macro_rules! execution {
     ($db:ty) => {
         fn ours<'q>(
@@ -205,7 +205,7 @@ macro_rules! answered {
     }};
 }
 
-/// A value's bytes, or that it is NULL.
+/// Returns the bytes of a value, or `None` for NULL.
 fn cell_of<DB: Cell>(value: DB::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
     DB::cell(value)
 }
@@ -224,7 +224,7 @@ impl Cell for Postgres {
 }
 
 impl Cell for MySql {
-    /// The driver takes a date of zeroes for NULL, so that its word is not asked for.
+    /// The driver takes a date of zeroes for NULL, so its answer is not used.
     fn cell(value: Self::ValueRef<'_>) -> Result<Option<Vec<u8>>, sqlx::Error> {
         Ok(<&[u8] as Decode<MySql>>::decode(value).ok().map(<[u8]>::to_vec))
     }
@@ -265,7 +265,7 @@ impl Twin for Postgres {
     const FAILURE_ENDS: bool = true;
     const KEEPS_HALVES: bool = false;
 
-    /// Two schemas of one database: a type that both use is one type then.
+    /// Creates two schemas of one database, so that a type that both use is the same type.
     fn create() -> BoxFuture<'static, Twins<Self>> {
         async {
             let url = server("HANDFAST_TEST_POSTGRES");
@@ -297,7 +297,7 @@ impl Twin for Postgres {
     }
 
     fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
-        // A transaction that is rolled back keeps them too.
+        // A local transaction that is rolled back does not return its numbers either, so both are equal.
         std::future::ready(()).boxed()
     }
 
@@ -310,7 +310,7 @@ impl Twin for MySql {
     const FAILURE_ENDS: bool = false;
     const KEEPS_HALVES: bool = false;
 
-    /// Syncing is the server's to decide: it stops until [`Twin::end`].
+    /// Syncing is a setting of the server: it is off until [`Twin::end`].
     fn create() -> BoxFuture<'static, Twins<Self>> {
         async {
             let (ours, plain) = (mysql_database().await, mysql_database().await);
@@ -332,7 +332,7 @@ impl Twin for MySql {
     }
 
     fn align<'q>(_: &'q Pool<Self>, _: &'q Pool<Self>) -> BoxFuture<'q, ()> {
-        // A transaction that is rolled back keeps them too.
+        // A local transaction that is rolled back does not return its numbers either, so both are equal.
         std::future::ready(()).boxed()
     }
 
@@ -368,8 +368,8 @@ impl Twin for Sqlite {
     fn align<'q>(ours: &'q Pool<Self>, plain: &'q Pool<Self>) -> BoxFuture<'q, ()> {
         const READ: &str = "SELECT name, CAST(seq AS TEXT) FROM sqlite_sequence";
         async {
-            // The table is made with the first AUTOINCREMENT; `ours` may have only that of a client
-            // table.
+            // The table is created with the first AUTOINCREMENT. `ours` may have only that of a
+            // client table.
             let numbers = Self::texts(ours, READ).await;
             let (Ok(numbers), Ok(_)) = (numbers, Self::texts(plain, READ).await) else { return };
             Self::raw(plain, "DELETE FROM sqlite_sequence").await.unwrap();

@@ -1,11 +1,11 @@
-//! Something that is not as it has to be.
+//! A violated condition.
 
 use std::fmt;
 
 use crate::scene::Snapshot;
 use crate::schema::Schema;
 
-/// What was found.
+/// A violated condition, with a description.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     what: &'static str,
@@ -24,7 +24,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Nothing, if two snapshots are equal; else what they differ in.
+/// Compares two snapshots, and returns their differences, if any.
 pub(crate) fn differences(
     what: &'static str,
     schema: &Schema,

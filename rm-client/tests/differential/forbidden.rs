@@ -1,4 +1,4 @@
-//! Statements that cannot be undone exactly: the library has to refuse every one of them.
+//! Statements that cannot be undone exactly. The library must refuse all of them.
 
 use handfast::at::plan::Dialect;
 

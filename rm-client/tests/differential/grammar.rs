@@ -1,4 +1,5 @@
-//! Statements over a set of tables: every shape that can be undone, and those that cannot.
+//! The generator of statements over a set of tables: all shapes that can be undone, and those that
+//! cannot.
 
 use handfast::at::plan::Dialect;
 
@@ -9,7 +10,7 @@ use crate::schema::Schema;
 use crate::statement::{Draft, Kind, Statement};
 use crate::table::{Class, Role, Table, quoted};
 
-/// Makes a statement.
+/// Generates a statement.
 pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
     let table = random.below(schema.tables.len());
     let table = &schema.tables[table];
@@ -31,7 +32,7 @@ pub(crate) fn statement(schema: &Schema, random: &mut Random) -> Statement {
     }
 }
 
-/// Rows to begin with.
+/// Generates an INSERT of the first rows of a table.
 pub(crate) fn first_row(schema: &Schema, table: &Table, random: &mut Random) -> Statement {
     insert(Draft::new(schema.dialect, random), Kind::Insert, table)
 }
@@ -52,7 +53,7 @@ fn kind(dialect: Dialect, random: &mut Random) -> Kind {
     }
 }
 
-/// `RETURNING`, where the database has it.
+/// Generates a `RETURNING` clause, if the database has it.
 fn returning(draft: &mut Draft<'_>, table: &Table) -> String {
     if draft.dialect == Dialect::MySql || !draft.random.chance(25) {
         return String::new();
@@ -66,7 +67,7 @@ fn returning(draft: &mut Draft<'_>, table: &Table) -> String {
     }
 }
 
-/// INSERT of rows: what happens when they meet others is the kind's.
+/// Generates an INSERT of rows. The kind says what happens on a conflict with existing rows.
 fn insert(mut draft: Draft<'_>, kind: Kind, table: &Table) -> Statement {
     let dialect = draft.dialect;
     let generates = draft.random.chance(60);
@@ -154,7 +155,7 @@ fn on_conflict(draft: &mut Draft<'_>, kind: Kind, table: &Table) -> String {
     }
 }
 
-/// What an upsert assigns to a row that was there.
+/// Generates the assignments of an upsert to an existing row.
 fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> String {
     let assignable = table.assignable();
     let count = draft.random.between(1, 2);
@@ -176,7 +177,7 @@ fn assignments(draft: &mut Draft<'_>, table: &Table, offered: &str) -> String {
     assigned.collect::<Vec<_>>().join(", ")
 }
 
-/// INSERT of rows that are there already, under other keys.
+/// Generates an INSERT of copies of existing rows, under other keys.
 fn insert_select(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     let table = target.table;
     let from = Target { alias: Some("s"), ..target };
@@ -222,7 +223,8 @@ fn update(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     let assignable = target.table.assignable();
     let count = draft.random.between(1, 3);
     let places = draft.random.some_below(count, assignable.len());
-    // The condition is made first, so that arguments are not numbered in the order of the text.
+    // The condition is generated first, so that arguments are not numbered in the order of the
+    // text.
     let condition = restriction(&mut draft, target);
     let assigned: Vec<String> = places
         .into_iter()
@@ -249,7 +251,7 @@ fn delete(mut draft: Draft<'_>, target: Target<'_>) -> Statement {
     draft.finish(Kind::Delete, &text)
 }
 
-/// A WHERE, or none.
+/// Generates a WHERE clause, or none.
 fn restriction(draft: &mut Draft<'_>, target: Target<'_>) -> String {
     if draft.random.chance(6) {
         return String::new();
@@ -258,7 +260,7 @@ fn restriction(draft: &mut Draft<'_>, target: Target<'_>) -> String {
     format!(" WHERE {}", draft.condition(target, depth))
 }
 
-/// The order is by the key, so that twins choose the same rows.
+/// Generates ORDER BY the key and a LIMIT, so that twins choose the same rows.
 fn limited(draft: &mut Draft<'_>, table: &Table) -> String {
     if draft.dialect != Dialect::MySql || !draft.random.chance(12) {
         return String::new();
@@ -285,7 +287,7 @@ fn read(mut draft: Draft<'_>, kind: Kind, target: Target<'_>) -> Statement {
     let dialect = draft.dialect;
     let mut statement = draft.finish(kind, &format!("{text} {lock}"));
     if dialect == Dialect::Sqlite {
-        // SQLite has no such clause; the library takes it off.
+        // SQLite has no such clause. The library removes it.
         statement.plain_sql = statement.sql.strip_suffix(lock).map(str::to_owned);
     }
     statement

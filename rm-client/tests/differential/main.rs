@@ -1,15 +1,16 @@
-//! AT mode against the database itself: generated tables and statements, run through the library in
-//! globals that are rolled back or committed, beside the same statements without the library.
+//! AT mode compared with the database itself: generated tables and statements, run through the
+//! library in globals that are rolled back or committed, and the same statements without the
+//! library.
 //!
-//! A statement is refused before it runs, or undone exactly. A committed one leaves what it leaves
-//! without the library, and answers the same rows, counts and errors. When a global has ended there
-//! is no undo row and no lock. Built with the feature `pre-update-hook`, SQLite also reports every
-//! row that changes, and each has to be in the undo log and locked: see `witness`.
+//! A statement is refused before it runs, or undone exactly. A committed one has the same effect as
+//! without the library, and returns the same rows, counts and errors. After the end of a global
+//! there is no undo row and no lock. Built with the feature `pre-update-hook`, SQLite also reports
+//! every row that changes, and each must be in the undo log and locked: see `witness`.
 //!
 //! One case is one generated statement, executed once in one local transaction with one end of its
-//! global, whatever came of it: done, failed on both sides alike, or refused. The rows that tables
-//! begin with are no cases. SQLite gets most of them, because it is the fastest; each database gets
-//! all shapes. The choices follow from a seed, which is printed first:
+//! global, whatever its result: done, failed on both sides alike, or refused. The first rows of
+//! tables are not cases. SQLite gets most cases, because it is the fastest. Each database gets all
+//! shapes. The choices follow from a seed, which is printed first:
 //!
 //! | variable | meaning |
 //! | --- | --- |

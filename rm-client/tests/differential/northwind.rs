@@ -1,5 +1,5 @@
-//! A published schema with its real rows: products, customers, orders and their lines, as the
-//! order example has them.
+//! A published schema with its real rows: products, customers, orders and their lines, the same as
+//! in the order example.
 
 use handfast::at::plan::Dialect;
 
@@ -11,10 +11,10 @@ const PRODUCTS: &str = include_str!("../../../examples/shop/data/northwind/produ
 const CUSTOMERS: &str = include_str!("../../../examples/shop/data/northwind/customers.csv");
 const LINES: &str = include_str!("../../../examples/shop/data/northwind/order-lines.csv");
 
-/// How many order lines are taken: enough to choose from, few enough to compare every time.
+/// How many order lines are used: enough to choose from, few enough to compare every time.
 const LINES_MAX: usize = 40;
 
-/// The tables, parents before their children.
+/// Returns the tables, parents before their children.
 pub(crate) fn schema(dialect: Dialect, prefix: &str) -> Schema {
     let [products, customers, orders, lines] =
         ["products", "customers", "orders", "order_lines"].map(|name| format!("{prefix}_{name}"));
@@ -73,7 +73,7 @@ pub(crate) fn schema(dialect: Dialect, prefix: &str) -> Schema {
     Schema { dialect, tables, unwritable }
 }
 
-/// The statements that put the published rows in.
+/// Returns the statements that insert the published rows.
 pub(crate) fn rows(schema: &Schema) -> Vec<Statement> {
     let [products, customers, orders, lines] = schema.tables.as_slice() else {
         unreachable!("the schema has four tables")
@@ -92,7 +92,7 @@ pub(crate) fn rows(schema: &Schema) -> Vec<Statement> {
     ]
 }
 
-/// The cells of a file without its header. None of them has a comma or a line break of its own.
+/// Returns the cells of a file without its header. No cell contains a comma or a line break.
 fn cells(file: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     file.lines().skip(1).map(|line| line.split(',').collect())
 }

@@ -1,4 +1,4 @@
-//! One global: the same statements through the library and past it, then its end on both sides.
+//! Plays one global: the same statements with and without the library, then its end on both sides.
 
 use futures::FutureExt;
 use handfast::{AtError, AtTransaction, Global, GlobalStatus};
@@ -10,7 +10,7 @@ use crate::scene::{Scene, Shown, Snapshot, plain_in};
 use crate::schema::Schema;
 use crate::script::{BranchEnd, End, Script, Step};
 use crate::statement::{Kind, Statement};
-use crate::tally::{Came, Tally};
+use crate::tally::{Answered, Tally};
 use crate::witness::Watch;
 use crate::{after, script};
 
@@ -23,17 +23,17 @@ pub(crate) struct Play<'s, DB: Twin> {
 
 /// Whether a local transaction can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
+enum Continuation {
     On,
-    /// It can only be rolled back.
+    /// The local transaction can only be rolled back.
     Wrong,
 }
 
-/// The two transactions that get the same statements.
+/// The two transactions that run the same statements.
 struct Pair<'p, DB: Twin> {
     ours: &'p mut AtTransaction<'static, DB>,
     plain: &'p mut Transaction<'static, DB>,
-    /// What SQLite reports of the first.
+    /// The changes that SQLite reports of the first.
     watch: &'p mut Watch,
 }
 
@@ -45,7 +45,7 @@ impl<DB: Twin> Play<'_, DB> {
         let global = self.scene.begin().await;
         let played = self.branches(script, &global, &mut plain).await;
         if let Err(finding) = played {
-            // Its locks are of tables that are not used again.
+            // The global keeps locks of tables that are not used again.
             drop(global);
             return Err(finding);
         }
@@ -60,7 +60,7 @@ impl<DB: Twin> Play<'_, DB> {
                 DB::align(&self.scene.ours, &self.scene.plain).await;
             }
         }
-        after::nothing_is_left(self.scene).await
+        after::no_trace_is_left(self.scene).await
     }
 
     async fn branches(
@@ -77,7 +77,7 @@ impl<DB: Twin> Play<'_, DB> {
             let mut end = branch.end;
             for step in &branch.steps {
                 let pair = Pair { ours: &mut ours, plain, watch: &mut watch };
-                if self.step(step, pair).await? == Went::Wrong {
+                if self.step(step, pair).await? == Continuation::Wrong {
                     end = BranchEnd::RollBack;
                     break;
                 }
@@ -99,7 +99,7 @@ impl<DB: Twin> Play<'_, DB> {
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step, pair: Pair<'_, DB>) -> Result<Went, Finding> {
+    async fn step(&mut self, step: &Step, pair: Pair<'_, DB>) -> Result<Continuation, Finding> {
         let verb = match step {
             Step::Statement(statement) => return self.statement(statement, pair).await,
             Step::Savepoint(name) => {
@@ -119,28 +119,29 @@ impl<DB: Twin> Play<'_, DB> {
             }
         };
         DB::control(pair.plain, &verb).await.unwrap();
-        Ok(Went::On)
+        Ok(Continuation::On)
     }
 
-    /// A statement on both sides, which have to answer alike, unless the library refuses it.
+    /// Runs a statement on both sides, which must give the same answer unless the library refuses
+    /// it.
     async fn statement(
         &mut self,
         statement: &Statement,
         mut pair: Pair<'_, DB>,
-    ) -> Result<Went, Finding> {
+    ) -> Result<Continuation, Finding> {
         let mark = pair.watch.mark();
         let ours = shielded(&mut pair, statement).await;
         let ours = match ours {
             Err(error) if is_refusal(&error) => {
                 let code = AtError::of(&error).map_or_else(String::new, |e| e.code().to_owned());
                 *self.tally.refusals.entry(code).or_default() += 1;
-                self.tally.count(statement.kind, Came::Refused);
+                self.tally.count(statement.kind, Answered::Refused);
                 pair.watch.expect_nothing_since(mark, "a refused statement changes a row")?;
-                return Ok(Went::On);
+                return Ok(Continuation::On);
             }
             Err(error) if AtError::of(&error).is_some_and(|it| DB::may_withdraw(statement, it)) => {
-                self.tally.count(statement.kind, Came::Withdrawn);
-                return Ok(Went::Wrong);
+                self.tally.count(statement.kind, Answered::Withdrawn);
+                return Ok(Continuation::Wrong);
             }
             answered => answered,
         };
@@ -148,14 +149,14 @@ impl<DB: Twin> Play<'_, DB> {
             return Err(Finding::new("a forbidden statement is not refused", &ours));
         }
         let plain = shielded_plain(pair.plain, statement).await;
-        let came = alike(statement, &ours, &plain)?;
-        if came == Came::Failed {
+        let came = compare_answers(statement, &ours, &plain)?;
+        if came == Answered::Failed {
             pair.watch.forget_since(mark);
         } else if statement.reads() {
             pair.watch.expect_nothing_since(mark, "a read changes a row")?;
         }
         self.tally.count(statement.kind, came);
-        Ok(Went::On)
+        Ok(Continuation::On)
     }
 
     async fn commit(
@@ -190,12 +191,12 @@ impl<DB: Twin> Play<'_, DB> {
         after::rows_are_locked(self.scene, self.schema, &xid, &before, &left).await?;
         let random = script.random.clone();
         let mut touched = after::Touched { scene: self.scene, schema: self.schema, random };
-        if let Some(kept_from) = touched.others_are_kept_out(&before, &left).await? {
-            self.tally.kept_from += kept_from;
+        if let Some(lock_refused) = touched.other_globals_are_refused(&before, &left).await? {
+            self.tally.lock_refused += lock_refused;
         }
         if dirtied && touched.dirty(&before, &left).await {
             self.tally.dirtied += 1;
-            after::a_person_is_asked(self.scene, self.schema, global).await?;
+            after::an_operator_is_needed(self.scene, self.schema, global).await?;
         } else {
             global.rollback("differential").await.ok();
             let done = |status| matches!(status, GlobalStatus::RolledBack(_));
@@ -210,7 +211,7 @@ impl<DB: Twin> Play<'_, DB> {
     }
 }
 
-/// Executes a statement so that its failure does not end the transaction.
+/// Executes a statement in a way that its failure does not end the transaction.
 async fn shielded<DB: Twin>(
     pair: &mut Pair<'_, DB>,
     statement: &Statement,
@@ -247,20 +248,20 @@ fn is_refusal(error: &sqlx::Error) -> bool {
     matches!(AtError::of(error), Some(AtError::Refused(_)))
 }
 
-/// Whether both sides answered the same: rows and counts, or the code of an error.
-fn alike(
+/// Compares the answers of both sides: rows and counts, or the code of an error.
+fn compare_answers(
     statement: &Statement,
     ours: &Result<Answer, sqlx::Error>,
     plain: &Result<Answer, sqlx::Error>,
-) -> Result<Came, Finding> {
+) -> Result<Answered, Finding> {
     match (ours, plain) {
-        (Ok(ours), Ok(plain)) if ours == plain => Ok(Came::Done),
-        // SQLite counts what was changed last, for reads too.
-        (Ok(ours), Ok(plain)) if statement.reads() && ours.rows == plain.rows => Ok(Came::Done),
-        (Err(ours), Err(plain)) if code(ours) == code(plain) => Ok(Came::Failed),
-        // The image meets the condition of all rows before the first is changed.
+        (Ok(ours), Ok(plain)) if ours == plain => Ok(Answered::Done),
+        // For reads SQLite returns the count of the last change.
+        (Ok(ours), Ok(plain)) if statement.reads() && ours.rows == plain.rows => Ok(Answered::Done),
+        (Err(ours), Err(plain)) if code(ours) == code(plain) => Ok(Answered::Failed),
+        // The image evaluates the condition for all rows before the first is changed.
         (Err(ours), Err(_)) if statement.kind == Kind::Update && overflows(ours) => {
-            Ok(Came::Failed)
+            Ok(Answered::Failed)
         }
         _ => Err(Finding::new(
             "a statement is answered differently",
@@ -274,12 +275,12 @@ fn code(error: &sqlx::Error) -> Option<String> {
     error.code().map(|code| code.into_owned())
 }
 
-/// Whether SQLite's `abs` met the smallest number.
+/// Returns whether SQLite's `abs` failed for the smallest number.
 fn overflows(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.message() == "integer overflow")
 }
 
-/// Plays a whole script, also when something panics in between.
+/// Plays a whole script, and turns a panic into a finding.
 pub(crate) async fn play<DB: Twin>(
     play: &mut Play<'_, DB>,
     script: &Script,

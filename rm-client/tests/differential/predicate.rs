@@ -1,4 +1,4 @@
-//! Values, expressions and conditions over a table.
+//! The generator of values, expressions and conditions over a table.
 
 use handfast::at::plan::Dialect;
 
@@ -9,19 +9,19 @@ use crate::table::{Class, Column, Role, Table, quoted};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'t> {
     pub(crate) table: &'t Table,
-    /// Another name that the statement calls it by.
+    /// The alias of the table in the statement.
     pub(crate) alias: Option<&'static str>,
-    /// Tables that sub-selects may read.
+    /// The tables that sub-selects may read.
     pub(crate) others: &'t [Table],
 }
 
 impl Target<'_> {
-    /// How the table is called where its columns are qualified.
+    /// Returns the name that qualifies the table's columns.
     pub(crate) fn qualifier(&self, dialect: Dialect) -> String {
         self.alias.map_or_else(|| self.table.quoted(dialect), str::to_owned)
     }
 
-    /// How the table is introduced.
+    /// Returns the table's name with its alias, as in FROM.
     pub(crate) fn introduced(&self, dialect: Dialect) -> String {
         let name = self.table.quoted(dialect);
         match self.alias {
@@ -32,7 +32,7 @@ impl Target<'_> {
 }
 
 impl Draft<'_> {
-    /// A column, sometimes with its table in front.
+    /// Generates a column name, sometimes qualified by its table.
     fn column(&mut self, target: Target<'_>, place: usize) -> String {
         let name = quoted(self.dialect, &target.table.columns[place].name);
         if self.random.chance(20) {
@@ -41,7 +41,7 @@ impl Draft<'_> {
         name
     }
 
-    /// One of the column's values, as a literal or an argument.
+    /// Generates one of the column's values, as a literal or an argument.
     pub(crate) fn value(&mut self, column: &Column) -> String {
         if column.values.is_empty() {
             return "NULL".to_owned();
@@ -54,7 +54,7 @@ impl Draft<'_> {
             Some(bound @ Bound::Whole(_)) if column.class == Class::Whole => self.bind(bound),
             Some(bound @ Bound::Text(_)) => {
                 let mark = self.bind(bound);
-                // PostgreSQL takes no text for another type unasked.
+                // PostgreSQL does not convert text to another type implicitly.
                 match self.dialect {
                     Dialect::Postgres => format!("CAST({mark} AS {})", column.type_text),
                     Dialect::MySql | Dialect::Sqlite => mark,
@@ -64,7 +64,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The argument that means what a simple literal means.
+    /// Returns the argument with the same meaning as a simple literal.
     fn bindable(&self, literal: &str) -> Option<Bound> {
         if let Ok(number) = literal.parse() {
             return Some(Bound::Whole(number));
@@ -75,7 +75,7 @@ impl Draft<'_> {
         (!escaped && !single.contains('\'')).then(|| Bound::Text(inner.replace("''", "'")))
     }
 
-    /// NULL, as a literal or an argument.
+    /// Generates NULL, as a literal or an argument.
     pub(crate) fn null(&mut self, column: &Column) -> String {
         if self.random.chance(50) {
             return "NULL".to_owned();
@@ -87,9 +87,9 @@ impl Draft<'_> {
         }
     }
 
-    /// What an UPDATE assigns to a column. The order in which rows are changed must not matter to a
-    /// unique column, for the order is the database's to choose: a constant, or an expression that
-    /// is its own inverse.
+    /// Generates the value that an UPDATE assigns to a column. For a unique column the order in
+    /// which rows are changed must not matter, since the database chooses it: the value is a
+    /// constant, or an expression that is its own inverse.
     pub(crate) fn assigned(&mut self, target: Target<'_>, place: usize) -> String {
         let column = &target.table.columns[place];
         let own = quoted(self.dialect, &column.name);
@@ -114,7 +114,7 @@ impl Draft<'_> {
         }
     }
 
-    /// A sub-select that gives one number.
+    /// Generates a sub-select that returns one number.
     fn maximum(&mut self, target: Target<'_>, place: usize) -> String {
         let Some((other, number)) = self.other(target) else {
             return self.value(&target.table.columns[place]);
@@ -122,7 +122,7 @@ impl Draft<'_> {
         format!("(SELECT MAX({number}) FROM {other})")
     }
 
-    /// Another column of the same type.
+    /// Generates another column of the same type.
     fn sibling(&mut self, target: Target<'_>, place: usize) -> String {
         let columns = &target.table.columns;
         let alike = |other: &usize| {
@@ -134,8 +134,8 @@ impl Draft<'_> {
         self.column(target, sibling)
     }
 
-    /// Another table and its column of whole numbers. MySQL does not let a statement read the table
-    /// that it writes.
+    /// Chooses another table and its column of whole numbers. MySQL forbids a statement to read the
+    /// table that it writes.
     fn other(&mut self, target: Target<'_>) -> Option<(String, String)> {
         let may = |other: &&Table| {
             let is_free = self.dialect != Dialect::MySql || other.name != target.table.name;
@@ -151,7 +151,7 @@ impl Draft<'_> {
         Some((other.quoted(self.dialect), number))
     }
 
-    /// A condition on a table's rows.
+    /// Generates a condition on a table's rows.
     pub(crate) fn condition(&mut self, target: Target<'_>, depth: usize) -> String {
         if depth > 0 && self.random.chance(40) {
             let one = self.condition(target, depth - 1);
@@ -184,7 +184,7 @@ impl Draft<'_> {
         self.compared(target, place)
     }
 
-    /// A comparison of a column that has an order, or at least equality.
+    /// Generates a comparison of a column that has an order, or at least equality.
     fn compared(&mut self, target: Target<'_>, place: usize) -> String {
         let column = &target.table.columns[place];
         let name = self.column(target, place);
@@ -254,7 +254,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Something that can be asked of any column.
+    /// Generates a condition that any type of column allows.
     fn on_any(&mut self, target: Target<'_>) -> String {
         let askable = |place: &usize| target.table.columns[*place].role != Role::Clock;
         let askable: Vec<usize> = (0..target.table.columns.len()).filter(askable).collect();

@@ -11,7 +11,8 @@ impl Random {
         Self { state: seed }
     }
 
-    /// Choices of their own for a part, so that parts do not shift each other's.
+    /// Returns independent choices for a part, so that the choices of one part do not affect those
+    /// of another.
     pub(crate) fn part(seed: u64, part: u64) -> Self {
         let mut random = Self::new(seed ^ part.wrapping_mul(0xd134_2543_de82_ef95));
         random.next();
@@ -26,28 +27,28 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("a usize fits 64 bits");
         usize::try_from(self.next() % end).expect("it is below a usize")
     }
 
-    /// A number from `start` to `end`, both included.
+    /// Returns a number from `start` to `end`, both included.
     pub(crate) fn between(&mut self, start: usize, end: usize) -> usize {
         start + self.below(end - start + 1)
     }
 
-    /// Whether something with that chance happens.
+    /// Returns `true` with the given chance.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of some things, of which there is at least one.
+    /// Returns one of the given items, of which there is at least one.
     pub(crate) fn pick<'t, T>(&mut self, things: &'t [T]) -> &'t T {
         &things[self.below(things.len())]
     }
 
-    /// Some different numbers below `end`, in any order.
+    /// Returns different numbers below `end`, in any order.
     pub(crate) fn some_below(&mut self, count: usize, end: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..end).collect();
         for place in 0..count.min(end) {

@@ -1,4 +1,4 @@
-//! Sets of tables, one after the other, until enough statements were tried.
+//! Plays one set of tables after the other, until enough statements were tried.
 
 use std::fmt::Write;
 
@@ -18,21 +18,21 @@ use crate::tally::Tally;
 
 /// How many globals are played on one set of tables.
 const GLOBALS: usize = 24;
-/// Statements that give a table its first rows, one or several each.
+/// How many statements insert the first rows of a table.
 const FIRST_ROWS: usize = 8;
-/// Every so many sets the tables are published ones, with their rows.
+/// One in this number of sets has the published tables, with their rows.
 const PUBLISHED_EVERY: u64 = 8;
-/// Findings after which a run ends: one cause tends to be met again and again.
+/// The number of findings after which a run ends, since one cause tends to give many findings.
 const FINDINGS_MAX: usize = 5;
-/// The seed unless another is named.
+/// The seed, unless the environment sets another.
 const SEED: u64 = 20_261_121;
 
-/// Runs at least so many cases, unless the environment says otherwise.
+/// Runs at least this number of cases, unless the environment sets another number.
 pub(crate) async fn run<DB: Twin>(cases: usize) {
     let seed = variable("HANDFAST_DIFFERENTIAL_SEED").unwrap_or(SEED);
     let cases = variable("HANDFAST_DIFFERENTIAL_CASES").unwrap_or(cases);
     let only: Option<u64> = variable("HANDFAST_DIFFERENTIAL_SET");
-    say(&format!("{}: seed {seed}", DB::TITLE));
+    print_line(&format!("{}: seed {seed}", DB::TITLE));
     let mut scenes = [Scene::<DB>::new(false).await, Scene::new(true).await];
     let mut tally = Tally::default();
     let mut findings = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) async fn run<DB: Twin>(cases: usize) {
         let scene = &mut scenes[usize::from(together)];
         if let Err(finding) = play_set(scene, seed, set, &mut tally).await {
             findings.push(format!("{}: seed {seed}, set {set}: {finding}", DB::TITLE));
-            // What the finding left behind would be found again.
+            // The traces of the finding would lead to further findings.
             *scene = Scene::new(together).await;
         }
         set += 1;
@@ -53,13 +53,13 @@ pub(crate) async fn run<DB: Twin>(cases: usize) {
     for scene in &scenes {
         DB::end(&scene.ours).await;
     }
-    say(&format!("{}: {tally}", DB::TITLE));
+    print_line(&format!("{}: {tally}", DB::TITLE));
     assert!(findings.is_empty(), "{}", findings.join("\n\n"));
     let reports = cfg!(feature = "pre-update-hook") && DB::SPEAKS == Dialect::Sqlite;
     assert_eq!(reports, tally.witnessed.rows > 0, "a hook that is silent judges nothing");
 }
 
-/// Every other set, of the published ones too.
+/// Returns `true` for every other set, of the published ones too.
 fn is_together(set: u64) -> bool {
     (set + set / PUBLISHED_EVERY).is_multiple_of(2)
 }
@@ -79,14 +79,14 @@ async fn play_set<DB: Twin>(
 ) -> Result<(), String> {
     let mut random = Random::part(seed, set);
     let (schema, rows) = tables(DB::SPEAKS, set, &mut random);
-    let told = |finding: Finding, script: Option<&Script>| {
-        format!("{finding}\n{}", retold(&schema, &rows, script))
+    let reproduce = |finding: Finding, script: Option<&Script>| {
+        format!("{finding}\n{}", reproduction(&schema, &rows, script))
     };
-    prepare(scene, &schema, &rows).await.map_err(|finding| told(finding, None))?;
+    prepare(scene, &schema, &rows).await.map_err(|finding| reproduce(finding, None))?;
     for _ in 0..GLOBALS {
         let script = Script::generate(&schema, &mut random);
         let mut global = Play { scene, schema: &schema, tally };
-        play(&mut global, &script).await.map_err(|finding| told(finding, Some(&script)))?;
+        play(&mut global, &script).await.map_err(|finding| reproduce(finding, Some(&script)))?;
     }
     for sql in schema.removal() {
         for pool in [&scene.ours, &scene.plain] {
@@ -97,7 +97,7 @@ async fn play_set<DB: Twin>(
     Ok(())
 }
 
-/// The tables of a set and the rows that they begin with.
+/// Returns the tables of a set and their first rows.
 fn tables(dialect: Dialect, set: u64, random: &mut Random) -> (Schema, Vec<Statement>) {
     let prefix = format!("s{set}");
     if set % PUBLISHED_EVERY == PUBLISHED_EVERY - 1 {
@@ -113,7 +113,7 @@ fn tables(dialect: Dialect, set: u64, random: &mut Random) -> (Schema, Vec<State
     (schema, rows)
 }
 
-/// Makes the tables and their first rows on both sides.
+/// Creates the tables and their first rows on both sides.
 async fn prepare<DB: Twin>(
     scene: &Scene<DB>,
     schema: &Schema,
@@ -126,7 +126,7 @@ async fn prepare<DB: Twin>(
         }
         for row in rows {
             let mut local = pool.begin().await.unwrap();
-            // Rows that meet others stay out, on both sides.
+            // Rows that conflict with others are left out, on both sides.
             match DB::plain(&mut local, row).await {
                 Ok(_) => local.commit().await.unwrap(),
                 Err(_) => local.rollback().await.unwrap(),
@@ -136,8 +136,8 @@ async fn prepare<DB: Twin>(
     Ok(())
 }
 
-/// Everything that it takes to do it again by hand.
-fn retold(schema: &Schema, rows: &[Statement], script: Option<&Script>) -> String {
+/// Returns all that is needed to repeat a finding by hand.
+fn reproduction(schema: &Schema, rows: &[Statement], script: Option<&Script>) -> String {
     let mut text = String::new();
     for sql in schema.definitions() {
         writeln!(text, "{sql};").unwrap();
@@ -163,7 +163,10 @@ fn retold(schema: &Schema, rows: &[Statement], script: Option<&Script>) -> Strin
     text
 }
 
-#[expect(clippy::print_stderr, reason = "the seed and the counts are for who runs the test")]
-fn say(text: &str) {
+#[expect(
+    clippy::print_stderr,
+    reason = "the seed and the counts are for the person who runs the test"
+)]
+fn print_line(text: &str) {
     eprintln!("{text}");
 }

@@ -1,4 +1,4 @@
-//! A set of tables from choices: every column type of the database, every kind of key.
+//! The generator of a set of tables: every column type of the database, every kind of key.
 
 use handfast::at::plan::Dialect;
 
@@ -6,24 +6,24 @@ use crate::columns::{Key, mysql, postgres, sqlite};
 use crate::random::Random;
 use crate::table::{Class, Column, Role, Table, quoted};
 
-/// Tables that statements are made for, parents before their children.
+/// The tables that statements use, parents before their children.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
     pub(crate) dialect: Dialect,
     pub(crate) tables: Vec<Table>,
-    /// A table without a key, and a view: nothing may be written to either.
+    /// A table without a key, and a view. Both must not be written.
     pub(crate) unwritable: [String; 2],
 }
 
-/// How many tables a set has at most.
+/// The most tables in a set.
 pub(crate) const TABLES_MAX: usize = 3;
 
-/// Names that have to be quoted, or look like something else.
+/// Names that must be quoted, or look like something else.
 const ODD_NAMES: &[&str] =
     &["Order", "select", "a b", "it's", "Größe", "from?", "$1", "x.y", "-- z"];
 
 impl Schema {
-    /// Makes tables whose names begin with `prefix`.
+    /// Generates tables whose names begin with `prefix`.
     pub(crate) fn generate(dialect: Dialect, random: &mut Random, prefix: &str) -> Self {
         let mut tables: Vec<Table> = Vec::new();
         for index in 0..random.between(1, TABLES_MAX) {
@@ -35,7 +35,7 @@ impl Schema {
         Self { dialect, tables, unwritable }
     }
 
-    /// What makes the tables.
+    /// Returns the statements that create the tables.
     pub(crate) fn definitions(&self) -> Vec<String> {
         let mut statements = Vec::new();
         for table in &self.tables {
@@ -49,7 +49,7 @@ impl Schema {
         statements
     }
 
-    /// What removes them.
+    /// Returns the statements that remove the tables.
     pub(crate) fn removal(&self) -> Vec<String> {
         let [bare, view] = &self.unwritable;
         let mut statements = vec![format!("DROP VIEW {view}"), format!("DROP TABLE {bare}")];
@@ -61,7 +61,7 @@ impl Schema {
     }
 }
 
-/// Makes one table.
+/// The generator of one table.
 struct Maker<'r> {
     dialect: Dialect,
     random: &'r mut Random,
@@ -116,14 +116,14 @@ impl Maker<'_> {
         self.columns.len() - 1
     }
 
-    /// A name for the next column.
+    /// Generates a name for the next column.
     fn name(&mut self, plain: &str) -> String {
         let odd = *self.random.pick(ODD_NAMES);
         let taken = self.columns.iter().any(|column| column.name == odd);
         if self.random.chance(8) && !taken { odd.to_owned() } else { plain.to_owned() }
     }
 
-    /// The primary key's columns.
+    /// Generates the primary key's columns.
     fn key(&mut self) -> Vec<usize> {
         match self.random.below(10) {
             0..4 => vec![self.generated_key()],
@@ -183,7 +183,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A key of any type that can be one, with values and other spellings of them.
+    /// Generates a key of any suitable type, with values and other spellings of them.
     fn typed_key(&mut self) -> usize {
         let keys: &[Key] = match self.dialect {
             Dialect::Postgres => postgres::KEYS,
@@ -191,11 +191,11 @@ impl Maker<'_> {
             Dialect::Sqlite => sqlite::KEYS,
         };
         let key = self.random.pick(keys);
-        // A key that says nothing of a type is an error in a strict table, and so is BLOB in INT.
+        // A key without a type is an error in a strict table, and so is BLOB in INT.
         self.strict = false;
         let spellings = key.equal.iter().flat_map(|(one, other)| [*one, *other]);
         let values = key.values.iter().copied().chain(spellings).map(str::to_owned).collect();
-        let (type_text, constraints) = divided(key.declared);
+        let (type_text, constraints) = split_declaration(key.declared);
         let name = self.name("k");
         self.add(Column {
             name,
@@ -207,7 +207,7 @@ impl Maker<'_> {
         })
     }
 
-    /// The two columns that every table has, for expressions and conditions.
+    /// Generates the two columns that every table has, for expressions and conditions.
     fn number_and_text(&mut self) {
         let whole = self.whole().to_owned();
         let name = self.name("n");
@@ -239,7 +239,7 @@ impl Maker<'_> {
         });
     }
 
-    /// A column of any type.
+    /// Generates a column of any type.
     fn any_column(&mut self) {
         let families: &[&[crate::columns::Column]] = match (self.dialect, self.strict) {
             (Dialect::Postgres, _) => &[
@@ -259,7 +259,7 @@ impl Maker<'_> {
         let values: Vec<String> = short.map(|value| (*value).to_owned()).collect();
         let Some(default) = values.first().cloned() else { return };
         let name = self.name(&format!("c{}", self.columns.len()));
-        let (type_text, own) = divided(column.declared);
+        let (type_text, own) = split_declaration(column.declared);
         let constraints = format!("{own} {}", self.constraints(&default));
         self.add(Column {
             name,
@@ -271,7 +271,7 @@ impl Maker<'_> {
         });
     }
 
-    /// NOT NULL and a default, or neither.
+    /// Generates NOT NULL and a default, or neither.
     fn constraints(&mut self, default: &str) -> String {
         match self.random.below(10) {
             0 => format!("DEFAULT ({default}) NOT NULL"),
@@ -286,7 +286,7 @@ impl Maker<'_> {
         let whole = whole.expect("every table has a column of whole numbers");
         let stored = self.dialect == Dialect::Postgres || self.random.chance(50);
         let kind = if stored { "STORED" } else { "VIRTUAL" };
-        // MySQL computes nothing from the number that it gives.
+        // MySQL forbids computed columns that use a generated number.
         let from = if self.columns[whole].role == Role::Given { whole } else { whole + 1 };
         let from = quoted(self.dialect, &self.columns[from].name);
         let name = self.name("g");
@@ -328,7 +328,8 @@ impl Maker<'_> {
             column.class == Class::Whole && column.values.len() == 10 && column.role == Role::Given
         });
         let (Some(number), Some(text)) = (number, given(Class::Text)) else { return Vec::new() };
-        // MySQL asks for a prefix length of its long texts, and an index with one is not plain.
+        // MySQL requires a prefix length for long texts in an index, and an index with a prefix is
+        // a case of its own.
         let is_long = self.columns[text].type_text.to_ascii_uppercase().ends_with("TEXT");
         let text = if self.dialect == Dialect::MySql && is_long { number } else { text };
         match self.random.below(10) {
@@ -340,7 +341,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A foreign key to a table that was made before.
+    /// Generates a foreign key to an earlier table.
     fn reference(&mut self, parents: &[Table]) -> Option<String> {
         let is_plain = |table: &&Table| match table.key.as_slice() {
             [only] => {
@@ -368,7 +369,7 @@ impl Maker<'_> {
         Some(format!("FOREIGN KEY ({column}) REFERENCES {parent} ({key}){action}"))
     }
 
-    /// A foreign key of the table to itself.
+    /// Generates a foreign key of the table to itself.
     fn own_reference(&mut self, name: &str, key: &[usize]) -> Option<String> {
         let [only] = *key else { return None };
         if self.columns[only].class != Class::Whole || self.columns[only].values.len() < 10 {
@@ -380,7 +381,7 @@ impl Maker<'_> {
         Some(format!("FOREIGN KEY ({column}) REFERENCES {table} ({key})"))
     }
 
-    /// Adds a column that refers to a row, and gives its name.
+    /// Adds a column that refers to a row, and returns its name.
     fn referring(&mut self, name: &str) -> String {
         let name = self.name(name);
         let quoted = quoted(self.dialect, &name);
@@ -408,7 +409,8 @@ impl Maker<'_> {
         }
     }
 
-    /// A trigger that writes its own row, which the resource trusts, or one that writes elsewhere.
+    /// Generates a trigger that writes its own row, which the resource trusts, or one that writes
+    /// to another table.
     fn trigger(&mut self, table: &mut Table, index: usize) {
         let (own_row, elsewhere) = (self.random.chance(12), self.random.chance(5));
         if !own_row && !elsewhere {
@@ -468,7 +470,8 @@ impl Maker<'_> {
     }
 }
 
-/// The triggers of a table that write their own row only: on UPDATE, and on INSERT.
+/// Returns the names of the triggers of a table that write only their own row: on UPDATE, and on
+/// INSERT.
 pub(crate) fn trusted_triggers(table: usize) -> [String; 2] {
     ["update", "insert"].map(|event| format!("own_row_{table}_{event}"))
 }
@@ -477,15 +480,16 @@ fn whole_values(first: i64, last: i64) -> Vec<String> {
     (first..=last).map(|number| number.to_string()).collect()
 }
 
-/// A type as a cast names it, and what a definition says behind it.
-fn divided(declared: &str) -> (&str, &str) {
+/// Splits a declaration into the type, as a cast names it, and the rest.
+fn split_declaration(declared: &str) -> (&str, &str) {
     let ends = ["COLLATE", "CHARACTER SET", "NOT NULL", "NULL", "DEFAULT"];
     let end = ends.iter().filter_map(|word| declared.find(word)).min();
     let (type_text, rest) = declared.split_at(end.unwrap_or(declared.len()));
     (type_text.trim(), rest)
 }
 
-/// Leaves out values of many thousand characters, which only slow everything down.
+/// Returns whether a value is short. Values of many thousand characters would only slow the test
+/// down.
 fn is_short(value: &str) -> bool {
     !["REPEAT", "e131000", "e-16000"].iter().any(|long| value.contains(long))
 }

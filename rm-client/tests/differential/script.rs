@@ -1,4 +1,4 @@
-//! What is played in one global: branches of statements and savepoints, and how each ends.
+//! The script of one global: branches of statements and savepoints, and their ends.
 
 use crate::grammar;
 use crate::random::Random;
@@ -10,7 +10,7 @@ use crate::statement::{Kind, Statement};
 pub(crate) struct Script {
     pub(crate) branches: Vec<Branch>,
     pub(crate) end: End,
-    /// For choices that depend on what the statements did.
+    /// For choices that depend on the results of the statements.
     pub(crate) random: Random,
 }
 
@@ -21,19 +21,19 @@ pub(crate) struct Branch {
     pub(crate) end: BranchEnd,
 }
 
-/// How a local transaction ends.
+/// The end of a local transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchEnd {
     Commit,
     RollBack,
 }
 
-/// How a global ends.
+/// The end of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Commit,
     RollBack {
-        /// A foreign hand changes a row before.
+        /// Whether a row is changed without the library before the rollback.
         dirtied: bool,
     },
 }
@@ -57,14 +57,14 @@ impl Script {
             .collect();
         let end = match random.below(10) {
             0..4 => End::Commit,
-            // With several branches some would be undone already when the dirty one is met.
+            // With several branches, some would already be undone when the dirty row is found.
             4 => End::RollBack { dirtied: !several },
             _ => End::RollBack { dirtied: false },
         };
         Self { branches, end, random: random.clone() }
     }
 
-    /// How many statements it has.
+    /// Returns the number of statements.
     pub(crate) fn statements(&self) -> usize {
         let steps = self.branches.iter().flat_map(|branch| &branch.steps);
         steps.filter(|step| matches!(step, Step::Statement(_))).count()
@@ -79,7 +79,7 @@ impl Branch {
             match random.below(12) {
                 0 => {
                     let name = *random.pick(&["a", "b"]);
-                    // Databases differ in what becomes of an older savepoint of the same name.
+                    // Databases differ in the treatment of an older savepoint of the same name.
                     if !set.contains(&name) {
                         set.push(name);
                         steps.push(Step::Savepoint(name));
@@ -104,7 +104,7 @@ impl Branch {
     }
 }
 
-/// Whether the library has to refuse a statement.
+/// Returns whether the library must refuse a statement.
 pub(crate) fn must_be_refused(statement: &Statement) -> bool {
     statement.kind == Kind::Forbidden
 }

@@ -1,4 +1,4 @@
-//! A statement and its arguments, and how both come about.
+//! A statement with its arguments, and the draft that builds both.
 
 use handfast::at::plan::Dialect;
 
@@ -8,9 +8,9 @@ use crate::random::Random;
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(crate) kind: Kind,
-    /// As the library gets it.
+    /// The text for the library.
     pub(crate) sql: String,
-    /// As the database gets it without the library, if that is another text.
+    /// The text for the database without the library, if that is another one.
     pub(crate) plain_sql: Option<String>,
     pub(crate) arguments: Vec<Bound>,
 }
@@ -23,7 +23,7 @@ pub(crate) enum Bound {
     Text(String),
 }
 
-/// What a statement is, for the count of what was tried.
+/// The kind of a statement, for the counts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Insert,
@@ -39,14 +39,14 @@ pub(crate) enum Kind {
 }
 
 impl Statement {
-    /// Whether it changes nothing.
+    /// Returns whether it only reads.
     pub(crate) fn reads(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::LockingRead)
     }
 }
 
-/// A statement in the making. Arguments are marked where they stand and get their placeholders at
-/// the end, so that parts may be made in any order.
+/// A statement under construction. Arguments are marked in the text and get their placeholders at
+/// the end, so that parts can be generated in any order.
 #[derive(Debug)]
 pub(crate) struct Draft<'r> {
     pub(crate) dialect: Dialect,
@@ -61,19 +61,19 @@ impl<'r> Draft<'r> {
         Self { dialect, random, arguments: Vec::new() }
     }
 
-    /// Adds an argument; gives what stands for it.
+    /// Adds an argument, and returns its mark.
     pub(crate) fn bind(&mut self, bound: Bound) -> String {
         self.arguments.push(bound);
         format!("{MARK}{}{MARK}", self.arguments.len() - 1)
     }
 
-    /// One of some texts.
+    /// Returns one of the given texts.
     pub(crate) fn pick(&mut self, texts: &[&'static str]) -> &'static str {
         let text: &'static str = self.random.pick::<&'static str>(texts);
         text
     }
 
-    /// Puts placeholders where the marks are.
+    /// Replaces the marks by placeholders.
     pub(crate) fn finish(self, kind: Kind, text: &str) -> Statement {
         let numbered = match self.dialect {
             Dialect::Postgres => Some('$'),

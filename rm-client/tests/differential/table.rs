@@ -1,4 +1,4 @@
-//! Tables as the generator makes them: columns with values, keys, and what refers to what.
+//! Generated tables: columns with values, keys and references.
 
 use handfast::at::plan::Dialect;
 
@@ -7,17 +7,17 @@ use handfast::at::plan::Dialect;
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) columns: Vec<Column>,
-    /// The places of the primary key's columns, in key order.
+    /// The indexes of the primary key's columns, in key order.
     pub(crate) key: Vec<usize>,
     /// Further unique constraints.
     pub(crate) unique: Vec<Vec<usize>>,
-    /// Foreign keys, as they stand in the table's definition.
+    /// Foreign keys, in the form of the table's definition.
     pub(crate) references: Vec<String>,
-    /// What stands behind the list of columns.
+    /// The text after the list of columns.
     pub(crate) tail: &'static str,
-    /// Statements to be executed after the table's definition, such as its triggers.
+    /// Statements to execute after the table's definition, such as its triggers.
     pub(crate) further: Vec<String>,
-    /// Statements to be executed once it is gone.
+    /// Statements to execute after the table is removed.
     pub(crate) removal: Vec<String>,
 }
 
@@ -25,48 +25,48 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// Its type, as a cast names it.
+    /// The type, as a cast names it.
     pub(crate) type_text: String,
-    /// What stands behind the type.
+    /// The text after the type.
     pub(crate) constraints: String,
-    /// SQL of values that it can be given.
+    /// SQL of values for the column.
     pub(crate) values: Vec<String>,
     pub(crate) class: Class,
     pub(crate) role: Role,
 }
 
-/// What can be done with a column's values in an expression.
+/// The operations that a column's values allow in an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Whole numbers: arithmetic.
     Whole,
     /// Text: concatenation, LIKE.
     Text,
-    /// What only equality is asked of.
+    /// Values that are only compared for equality.
     Plain,
-    /// What not even equality is asked of: PostgreSQL's json, for example.
+    /// Values without equality, such as PostgreSQL's json.
     Opaque,
 }
 
-/// Who fills a column.
+/// The source of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Statements.
     Given,
-    /// The database, if no statement does.
+    /// The database, if no statement gives a value.
     Generated,
     /// PostgreSQL, unless overridden.
     AlwaysGenerated,
     /// An expression of the row.
     Computed,
-    /// A trigger or a clock. Tables of twins may differ in it.
+    /// A trigger or a clock. The twins may differ in it.
     Clock,
     /// A trigger of the row.
     Maintained,
 }
 
 impl Table {
-    /// The statement that makes it.
+    /// Returns the statement that creates the table.
     pub(crate) fn definition(&self, dialect: Dialect) -> String {
         let mut parts: Vec<String> = self
             .columns
@@ -76,7 +76,7 @@ impl Table {
                 format!("{name} {} {}", column.type_text, column.constraints)
             })
             .collect();
-        // SQLite's row id has to say at its column that it is the key.
+        // SQLite's row id must be declared as the key at its column.
         if !self.columns.iter().any(|column| column.constraints.contains("PRIMARY KEY")) {
             parts.push(format!("PRIMARY KEY ({})", self.names(dialect, &self.key)));
         }
@@ -90,20 +90,20 @@ impl Table {
         quoted(dialect, &self.name)
     }
 
-    /// The names of some columns, separated by commas.
+    /// Returns the names of columns, separated by commas.
     pub(crate) fn names(&self, dialect: Dialect, columns: &[usize]) -> String {
         let name = |&place: &usize| quoted(dialect, &self.columns[place].name);
         columns.iter().map(name).collect::<Vec<_>>().join(", ")
     }
 
-    /// The columns that a statement may give values to, the key's left out.
+    /// Returns the columns that a statement may assign, without those of the key.
     pub(crate) fn assignable(&self) -> Vec<usize> {
         let assignable =
             |place: &usize| self.columns[*place].role == Role::Given && !self.key.contains(place);
         (0..self.columns.len()).filter(assignable).collect()
     }
 
-    /// The columns of a class, computed ones among them.
+    /// Returns the columns of a class, including computed ones.
     pub(crate) fn of_class(&self, class: Class) -> Vec<usize> {
         let fits = |place: &usize| {
             self.columns[*place].class == class && self.columns[*place].role != Role::Clock
@@ -117,15 +117,16 @@ impl Table {
 }
 
 impl Column {
-    /// Whether DEFAULT means something: MySQL refuses a statement that says it in vain, also one
-    /// that meets no row, and the library need not run that.
+    /// Returns whether DEFAULT is allowed. MySQL refuses a statement with DEFAULT for a column
+    /// without one, even if the statement matches no row, and the library need not run such a
+    /// statement.
     pub(crate) fn may_default(&self) -> bool {
         !self.constraints.contains("NOT NULL") || self.constraints.contains("DEFAULT")
     }
 }
 
 impl Class {
-    /// What a type allows.
+    /// Returns the class of a type.
     pub(crate) fn of(dialect: Dialect, type_text: &str) -> Self {
         let name = type_text.split([' ', '(']).next().unwrap_or_default().to_ascii_lowercase();
         let is_array = type_text.ends_with("[]");
@@ -141,7 +142,7 @@ impl Class {
     }
 }
 
-/// A name as SQL writes it. Names in lower case are left bare, so that both ways are met.
+/// Returns a name as written in SQL. Names in lower case are not quoted, so that both forms occur.
 pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
     let is_bare = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.chars().all(is_bare) && name != "select" {

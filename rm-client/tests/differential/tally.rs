@@ -1,4 +1,4 @@
-//! What was tried and what came of it.
+//! Counts of tried statements and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,45 +6,47 @@ use std::fmt;
 use crate::statement::Kind;
 use crate::witness::Judged;
 
-/// Counts of one run.
+/// The counts of one run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// Statements, by what they are and what the library answered.
-    pub(crate) statements: BTreeMap<(Kind, Came), usize>,
+    /// Statements, by their kind and the library's answer.
+    pub(crate) statements: BTreeMap<(Kind, Answered), usize>,
     /// Refusals by their code.
     pub(crate) refusals: BTreeMap<String, usize>,
     pub(crate) tables: usize,
     pub(crate) committed: usize,
     pub(crate) rolled_back: usize,
-    /// Rows changed by a foreign hand before a rollback.
+    /// Rows changed without the library before a rollback.
     pub(crate) dirtied: usize,
-    /// Rows that another global was kept from.
-    pub(crate) kept_from: usize,
-    /// Rows put back, taken away or restored by rollbacks.
+    /// Rows whose lock another global was refused.
+    pub(crate) lock_refused: usize,
+    /// Rows inserted, deleted or restored by rollbacks.
     pub(crate) rows_undone: usize,
-    /// What SQLite reported of itself.
+    /// The changes that SQLite reported.
     pub(crate) witnessed: Judged,
 }
 
-/// What the library answered.
+/// The answer of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Came {
-    /// As the database alone.
+pub(crate) enum Answered {
+    /// The same success as of the database alone.
     Done,
-    /// As the database alone: an error.
+    /// The same error as of the database alone.
     Failed,
-    /// Refused before it ran.
+    /// The statement was refused before it ran.
     Refused,
-    /// Found not to be exact while it ran: the local transaction could only be rolled back.
+    /// The library found while the statement ran that it cannot undo it exactly, and the local
+    /// transaction could only be rolled back.
     Withdrawn,
 }
 
 impl Tally {
-    pub(crate) fn count(&mut self, kind: Kind, came: Came) {
+    pub(crate) fn count(&mut self, kind: Kind, came: Answered) {
         *self.statements.entry((kind, came)).or_default() += 1;
     }
 
-    /// Generated statements that were executed, each once in one transaction with one end.
+    /// Returns the number of generated statements that were executed, each once in one transaction
+    /// with one end.
     pub(crate) fn cases(&self) -> usize {
         self.statements.values().sum()
     }
@@ -62,7 +64,7 @@ impl fmt::Display for Tally {
             self.rolled_back,
             self.rows_undone,
             self.dirtied,
-            self.kept_from,
+            self.lock_refused,
         )?;
         if self.witnessed.changes > 0 {
             let Judged { changes, rows, items } = self.witnessed;

@@ -1,4 +1,4 @@
-//! Users whom the database does not show everything.
+//! Users to whom the database does not show all rows or triggers.
 
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
@@ -6,7 +6,7 @@ use sqlx::{MySql, Postgres};
 
 use crate::at::{Stage, TestDatabase, code};
 
-/// A stage whose resource works as a role that the policies of its table apply to.
+/// A stage whose resource uses a role to which the policies of its table apply.
 async fn tenants() -> Stage<Postgres> {
     let mut stage = Stage::<Postgres>::new(&[
         "CREATE TABLE doc (id INT PRIMARY KEY, tenant TEXT)",
@@ -27,8 +27,8 @@ async fn tenants() -> Stage<Postgres> {
     stage
 }
 
-/// The undo saw no row, because its session was no tenant's, and took that for undone: the row
-/// stayed, the locks went, and the global counted as rolled back.
+/// The undo saw no row, because its session belonged to no tenant, and took the row for undone. The
+/// row stayed, its lock was released, and the global counted as rolled back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_a_policy_hides_from_their_undo_are_not_written() {
     let stage = tenants().await;
@@ -41,7 +41,7 @@ async fn rows_that_a_policy_hides_from_their_undo_are_not_written() {
     assert_eq!(code(&written.unwrap_err()), "HF-AT-ROW-SECURITY");
 }
 
-/// It is what SET does, which is refused.
+/// Such a function does what SET does, which is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_setting_made_by_a_function_is_a_setting() {
     let stage = Stage::<Postgres>::new(&[]).await;
@@ -56,7 +56,7 @@ async fn a_setting_made_by_a_function_is_a_setting() {
     stage.roll_back(global).await;
 }
 
-/// MariaDB shows triggers to whoever may write to the table, without the TRIGGER privilege.
+/// MariaDB shows triggers to a user that may write to the table, without the TRIGGER privilege.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trigger_counts_for_users_without_its_privilege() {
     let mut stage = Stage::<MySql>::new(&[

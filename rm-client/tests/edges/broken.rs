@@ -1,5 +1,5 @@
-//! Rows that break a constraint of their table, which they may where it was made NOT VALID or its
-//! checks were off: what was changed of them could not be put back.
+//! Rows that break a constraint of their table, as is possible if the constraint was created NOT
+//! VALID or its checks were off: a change of such a row could not be undone.
 
 use sqlx::{MySql, Postgres, Sqlite};
 
@@ -9,7 +9,7 @@ on_every_database!(
     a_row_that_breaks_a_check_is_not_changed,
     a_row_that_refers_to_nothing_is_not_changed,
     rows_beside_a_broken_one_are_undone,
-    a_constraint_that_is_not_looked_at_does_not_count,
+    a_constraint_on_unchanged_columns_is_ignored,
 );
 
 const COLUMNS: &[&str] = &["id", "v", "p", "w"];
@@ -51,7 +51,7 @@ async fn broken<DB: TestDatabase>() -> Stage<DB> {
     Stage::<DB>::new(&parents.into_iter().chain(setup).collect::<Vec<_>>()).await
 }
 
-/// The statement is refused before it has changed anything, and the branch can go on.
+/// Checks that a statement is refused before it changes anything, and that the branch can go on.
 async fn refuse<DB: TestDatabase>(stage: &Stage<DB>, sql: &str, constraint: &str) {
     let before = stage.dump("item", COLUMNS).await;
     let global = stage.begin().await;
@@ -84,8 +84,8 @@ fn upsert<DB: TestDatabase>(id: u32) -> String {
     }
 }
 
-/// Repairing such rows, or removing them, is what one does after NOT VALID; the rollback ended with
-/// an operator, and told of rows of others where there were none.
+/// Repairing or removing such rows is usual after NOT VALID. The rollback needed an operator, and
+/// reported rows of other transactions although there were none.
 async fn a_row_that_breaks_a_check_is_not_changed<DB: TestDatabase>() {
     let stage = broken::<DB>().await;
     for sql in [
@@ -127,15 +127,15 @@ async fn rows_beside_a_broken_one_are_undone<DB: TestDatabase>() {
     }
 }
 
-/// A change of other columns is undone by a change of other columns.
-async fn a_constraint_that_is_not_looked_at_does_not_count<DB: TestDatabase>() {
+/// A change of other columns is undone by a change of the same columns.
+async fn a_constraint_on_unchanged_columns_is_ignored<DB: TestDatabase>() {
     let stage = broken::<DB>().await;
     stage.check_undone("item", COLUMNS, &["UPDATE item SET w = 5 WHERE id = 2"]).await;
 }
 
-/// RETURNING of the application is answered where the image is read before the change.
+/// The application's RETURNING is answered even if the image is read before the change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_application_asks_for_is_returned() {
+async fn returning_is_answered_beside_the_image() {
     returned::<Postgres>().await;
     returned::<Sqlite>().await;
 }
@@ -156,7 +156,7 @@ async fn returned<DB: TestDatabase>() {
     assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
-/// A constraint of one partition says nothing of the rows of another.
+/// A constraint of one partition does not concern the rows of another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_constraint_of_a_partition_counts_for_its_rows() {
     let stage = Stage::<Postgres>::new(&[
@@ -177,7 +177,7 @@ async fn a_constraint_of_a_partition_counts_for_its_rows() {
     stage.check_undone("part", &["id", "v"], &["DELETE FROM part WHERE id = 1"]).await;
 }
 
-/// The snapshot of the branch is older than the parent: a read without locks does not find it.
+/// The snapshot of the branch is older than the parent, so a read without locks does not find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parent_younger_than_the_snapshot_is_a_parent() {
     let stage = broken::<MySql>().await;
@@ -197,9 +197,9 @@ async fn a_parent_younger_than_the_snapshot_is_a_parent() {
     assert_eq!(back.as_deref(), Some("9"));
 }
 
-/// Where the sessions of the pool have no checks, neither has the undo, and nothing is in its way.
+/// If the pool's sessions have no checks, neither has the undo, so it always succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nothing_is_checked_nothing_is_refused() {
+async fn disabled_checks_refuse_no_statement() {
     let mut stage = broken::<Sqlite>().await;
     let options = stage.pool.connect_options().as_ref().clone().foreign_keys(false);
     let options = options.pragma("ignore_check_constraints", "1");
@@ -209,9 +209,9 @@ async fn where_nothing_is_checked_nothing_is_refused() {
     stage.check_undone("item", COLUMNS, &["UPDATE item SET v = 1, p = 1"]).await;
 }
 
-/// Writing a row asks for no right to read what it refers to, and neither does the undo.
+/// Writing a row needs no privilege to read the row that it refers to, and neither does its undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parent_that_may_not_be_read_is_not_asked_for() {
+async fn an_unreadable_parent_is_not_read() {
     let mut stage = broken::<MySql>().await;
     let user = format!("crud_{}", &uuid::Uuid::new_v4().simple().to_string()[..20]);
     let create = format!("CREATE USER '{user}' IDENTIFIED BY 'crud'");
@@ -238,7 +238,7 @@ const TREE: &[&str] = &[
     "INSERT INTO tree VALUES (1, NULL, 0)",
 ];
 
-/// InnoDB does not delete it, and the rollback ended with an operator.
+/// InnoDB does not delete such a row, so the rollback needed an operator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_refers_to_itself_is_not_inserted() {
     let stage = Stage::<MySql>::new(TREE).await;
@@ -256,7 +256,7 @@ async fn a_row_that_refers_to_itself_is_not_inserted() {
         assert_eq!(stage.dump("tree", &columns).await, before, "{sql}");
         assert_eq!(code(&refused.unwrap_err()), "HF-AT-ROW-REFERS-TO-ITSELF", "{sql}");
     }
-    // What the refusal says to do instead.
+    // The statements that the refusal recommends instead.
     let statements = [
         "INSERT INTO tree VALUES (13, NULL, 0), (14, 13, 0)",
         "UPDATE tree SET above = 13 WHERE id = 13",

@@ -1,4 +1,4 @@
-//! MariaDB: statements that begin, change and commit in one call.
+//! MariaDB: calls that merge the begin, the change and the commit.
 
 use sqlx::mysql::{MySql, MySqlPoolOptions};
 
@@ -10,10 +10,11 @@ const ITEM: &[&str] = &[
 ];
 const COLUMNS: &[&str] = &["id", "n"];
 
-/// The call that was to begin the local transaction has failed, before it did so with a text that
-/// MariaDB cannot read; so the next one has to begin it, or it would commit by itself.
+/// The call that was to begin the local transaction fails, with the second text even before the
+/// BEGIN, since MariaDB cannot parse it. The next call has to begin the transaction, or it would
+/// autocommit.
 #[tokio::test]
-async fn after_a_first_statement_that_fails_nothing_is_committed_by_itself() {
+async fn a_failed_first_call_does_not_lead_to_autocommit() {
     let stage = Stage::<MySql>::new(ITEM).await;
     let before = stage.dump("item", COLUMNS).await;
     for fails in ["UPDATE item SET n = 20 WHERE id = 1", "UPDATE item SET n = 1 WHERE n ILIKE '1'"]
@@ -32,7 +33,7 @@ async fn after_a_first_statement_that_fails_nothing_is_committed_by_itself() {
     }
 }
 
-/// That the change has failed, and not the read behind it, shows in the row.
+/// The row shows that the change failed, and not the read after it.
 #[tokio::test]
 async fn a_change_that_failed_leaves_the_local_transaction_usable() {
     let stage = Stage::<MySql>::new(ITEM).await;
@@ -57,9 +58,9 @@ async fn a_change_that_failed_leaves_the_local_transaction_usable() {
     assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
-/// The driver does not know of a transaction that a statement has begun.
+/// The driver does not know that a statement has begun a transaction.
 #[tokio::test]
-async fn a_dropped_local_transaction_is_rolled_back_before_its_connection_is_used_again() {
+async fn a_dropped_transaction_is_rolled_back_before_reuse() {
     let stage = Stage::<MySql>::new(ITEM).await;
     let before = stage.dump("item", COLUMNS).await;
     let options = stage.pool.connect_options();
@@ -71,7 +72,7 @@ async fn a_dropped_local_transaction_is_rolled_back_before_its_connection_is_use
             let mut local = resource.begin().await.unwrap();
             MySql::run(&mut local, "UPDATE item SET n = 30 WHERE id = 2").await.unwrap();
             drop(local);
-            // On the same connection, where COMMIT would keep what is open.
+            // On the same connection, whose COMMIT would include the open transaction.
             MySql::run_alone(&resource, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
         })
         .await;
@@ -80,9 +81,10 @@ async fn a_dropped_local_transaction_is_rolled_back_before_its_connection_is_use
     assert_eq!(stage.dump("item", COLUMNS).await, before);
 }
 
-/// A text that cannot stand with others goes alone; what it answers is the application's to read.
+/// A text that cannot be merged with others is sent alone, and its answer is returned to the
+/// application.
 #[tokio::test]
-async fn a_reported_key_is_reported() {
+async fn a_generated_key_is_reported() {
     let stage = Stage::<MySql>::new(ITEM).await;
     let global = stage.begin().await;
     let reported = global
@@ -98,7 +100,8 @@ async fn a_reported_key_is_reported() {
     stage.roll_back(global).await;
 }
 
-/// The guard row of a global that was rolled back meets the undo row in the call that commits.
+/// The guard row of a global that was rolled back conflicts with the undo row in the call that
+/// commits.
 #[tokio::test]
 async fn a_guard_row_keeps_the_last_call_from_committing() {
     let stage = Stage::<MySql>::new(ITEM).await;
@@ -109,7 +112,8 @@ async fn a_guard_row_keeps_the_last_call_from_committing() {
         .scope(async {
             let mut local = stage.resource.begin().await.unwrap();
             MySql::run(&mut local, "UPDATE item SET n = 11 WHERE id = 1").await.unwrap();
-            // The branch's id is nobody's to know, so every one of the process is barred.
+            // The test does not know the branch's id, so the trigger gives every undo row the
+            // guard's.
             let bar = format!(
                 "CREATE TRIGGER bar BEFORE INSERT ON undo_log FOR EACH ROW \
                  SET NEW.xid = '{xid}', NEW.branch_id = 1"
@@ -125,7 +129,7 @@ async fn a_guard_row_keeps_the_last_call_from_committing() {
         .await;
     assert_eq!(code(&refused), "HF-AT-GLOBAL-FINISHED");
     assert_eq!(stage.dump("item", COLUMNS).await, before);
-    // Nothing of it holds the row.
+    // No lock on the row remains.
     MySql::raw(&stage.pool, "UPDATE item SET n = 12 WHERE id = 1").await.unwrap();
     stage.roll_back(global).await;
 }

@@ -1,14 +1,19 @@
-//! One file a subject.
+//! One file for each subject.
 
 mod access;
 mod broken;
-mod found;
+mod cancelled_begin;
+mod committed_reads;
+mod duplicate_rows;
+mod failed_statements;
+mod index_comparison;
+mod inserted_values;
+mod large_changes;
 mod merged;
 mod names;
-mod reviewed;
-mod reviewed_later;
+mod partitions;
 mod savepoints;
 mod schema;
 mod sessions;
-mod undone;
+mod undo_triggers;
 mod unique;

@@ -4,8 +4,8 @@ use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::at::{Stage, TestDatabase};
 
-/// Runs a story on a table whose every name is a key word, has spaces, quotes or capitals.
-async fn odd_names<DB: TestDatabase>(quote: char) {
+/// Runs statements on a table whose names are key words or have spaces, quotes or capitals.
+async fn rows_of_oddly_named_tables_are_undone<DB: TestDatabase>(quote: char) {
     let q =
         |name: &str| format!("{quote}{}{quote}", name.replace(quote, &format!("{quote}{quote}")));
     let (table, id, n) = (q("Order \"by\" `x`"), q("select"), q("Na me?$1"));
@@ -24,23 +24,23 @@ async fn odd_names<DB: TestDatabase>(quote: char) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_postgres() {
-    odd_names::<Postgres>('"').await;
+async fn oddly_named_tables_are_undone_on_postgres() {
+    rows_of_oddly_named_tables_are_undone::<Postgres>('"').await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_mysql() {
-    odd_names::<MySql>('`').await;
+async fn oddly_named_tables_are_undone_on_mysql() {
+    rows_of_oddly_named_tables_are_undone::<MySql>('`').await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_on_sqlite() {
-    odd_names::<Sqlite>('"').await;
+async fn oddly_named_tables_are_undone_on_sqlite() {
+    rows_of_oddly_named_tables_are_undone::<Sqlite>('"').await;
 }
 
-/// Each goes back to its own, though the search path finds only one of them.
+/// Each row is restored in its own table, although the search path finds only one of the tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_name_in_two_schemas() {
+async fn tables_of_one_name_in_two_schemas_are_undone() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE SCHEMA other",
         "CREATE TABLE stock (id BIGINT PRIMARY KEY, n BIGINT)",

@@ -1,4 +1,4 @@
-//! Savepoints and statements that were cut off: what is committed has its undo.
+//! Savepoints and cut-off statements: every committed change has its undo.
 
 use futures::FutureExt;
 use handfast::AtTransaction;
@@ -10,12 +10,10 @@ const ITEM: &[&str] = &[
     "INSERT INTO item VALUES (1, 10)",
 ];
 
-on_every_database!(
-    names_that_differ_by_case_are_two_savepoints,
-    the_newest_savepoint_of_a_name_counts,
-);
+on_every_database!(savepoint_names_are_case_sensitive, the_newest_savepoint_of_a_name_counts,);
 
-/// On SQLite no two write at once, so that the one cannot wait for the other.
+/// Not on SQLite, where two transactions never write at the same time, so none can wait for
+/// another.
 mod cut_off {
     use sqlx::{MySql, Postgres};
 
@@ -27,20 +25,20 @@ mod cut_off {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn is_not_healed_by_a_later_savepoint() {
-        super::a_savepoint_set_after_a_cut_off_statement_does_not_heal_it::<Postgres>().await;
-        super::a_savepoint_set_after_a_cut_off_statement_does_not_heal_it::<MySql>().await;
+        super::a_later_savepoint_does_not_heal_a_cut_off_statement::<Postgres>().await;
+        super::a_later_savepoint_does_not_heal_a_cut_off_statement::<MySql>().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn is_healed_by_an_earlier_savepoint() {
-        super::a_savepoint_set_before_a_cut_off_statement_does::<Postgres>().await;
-        super::a_savepoint_set_before_a_cut_off_statement_does::<MySql>().await;
+        super::an_earlier_savepoint_heals_a_cut_off_statement::<Postgres>().await;
+        super::an_earlier_savepoint_heals_a_cut_off_statement::<MySql>().await;
     }
 }
 
-/// MySQL and SQLite hold `A` and `a` for one savepoint: rolling back to the older of the two kept
-/// the newer one's rows in the database and forgot their undo.
-async fn names_that_differ_by_case_are_two_savepoints<DB: TestDatabase>() {
+/// MySQL and SQLite take `A` and `a` for the same savepoint: rolling back to the older of the two
+/// kept the newer one's rows in the database and dropped their undo.
+async fn savepoint_names_are_case_sensitive<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ITEM).await;
     let before = stage.dump("item", &["id", "n"]).await;
     let global = stage.begin().await;
@@ -87,9 +85,9 @@ async fn n<DB: TestDatabase>(local: &mut AtTransaction<'static, DB>) -> Option<S
     DB::read(local, &sql).await.unwrap().remove(0).remove(0)
 }
 
-/// Sends an INSERT that has to wait for another transaction, and drops its future meanwhile.
+/// Sends an INSERT that has to wait for another transaction, and drops its future while it waits.
 ///
-/// `other` is a local transaction outside of the global.
+/// `other` is a local transaction outside the global.
 async fn cut_off<DB: TestDatabase>(
     mut other: AtTransaction<'static, DB>,
     local: &mut AtTransaction<'static, DB>,
@@ -120,8 +118,8 @@ async fn a_cut_off_statement_is_not_committed<DB: TestDatabase>() {
     stage.roll_back(global).await;
 }
 
-/// The change lies before the savepoint, so rolling back to it takes nothing of it back.
-async fn a_savepoint_set_after_a_cut_off_statement_does_not_heal_it<DB: TestDatabase>() {
+/// The change precedes the savepoint, so rolling back to the savepoint does not undo the change.
+async fn a_later_savepoint_does_not_heal_a_cut_off_statement<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ITEM).await;
     let other = stage.resource.begin().await.unwrap();
     let global = stage.begin().await;
@@ -137,7 +135,7 @@ async fn a_savepoint_set_after_a_cut_off_statement_does_not_heal_it<DB: TestData
     stage.roll_back(global).await;
 }
 
-async fn a_savepoint_set_before_a_cut_off_statement_does<DB: TestDatabase>() {
+async fn an_earlier_savepoint_heals_a_cut_off_statement<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(ITEM).await;
     let before = stage.dump("item", &["id", "n"]).await;
     let other = stage.resource.begin().await.unwrap();

@@ -1,4 +1,4 @@
-//! Sessions with other settings than the driver's.
+//! Sessions whose settings differ from the driver's.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,7 +21,7 @@ const EVENT_OF_POSTGRES: &[&str] = &[
     "INSERT INTO event VALUES (1, 1), (2, 1)",
 ];
 
-/// A pool onto the stage's database whose only connection is set up by a statement.
+/// Opens a pool on the stage's database whose connections run a statement first.
 async fn mysql_pool(stage: &Stage<MySql>, set: &'static str) -> Pool<MySql> {
     let options = stage.pool.connect_options().as_ref().clone();
     MySqlPoolOptions::new()
@@ -34,9 +34,9 @@ async fn mysql_pool(stage: &Stage<MySql>, set: &'static str) -> Pool<MySql> {
         .unwrap()
 }
 
-/// The undo runs in another process than the change, and that one's session lies elsewhere.
+/// The undo runs in another process than the change, with a session in another time zone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timestamps_come_back_in_another_time_zone() {
+async fn timestamps_are_restored_in_another_time_zone() {
     let stage = Stage::<MySql>::new(EVENT).await;
     let shown = ["id", "UNIX_TIMESTAMP(at)", "n"];
     let before = stage.dump("event", &shown).await;
@@ -61,9 +61,9 @@ async fn timestamps_come_back_in_another_time_zone() {
     assert_eq!(stage.dump("event", &shown).await, before);
 }
 
-/// They would change where a text ends, and so what a statement is.
+/// These settings would change where a text ends, and so the meaning of a statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_that_change_what_sql_means_are_refused() {
+async fn settings_that_change_the_meaning_of_sql_are_refused() {
     let stage = Stage::<MySql>::new(&[]).await;
     for set in [
         "SET sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')",
@@ -82,10 +82,10 @@ async fn settings_that_change_what_sql_means_are_refused() {
     assert_eq!(refused.code(), "HF-AT-SESSION-SETTING", "{refused}");
 }
 
-/// A snapshot that is too old ends the whole transaction on MariaDB; what came after it was
+/// On MariaDB a snapshot that is too old ends the whole transaction. Statements after it were
 /// committed at once, without undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_runs_after_the_database_has_ended_the_transaction() {
+async fn statements_after_a_server_side_rollback_are_refused() {
     let stage = Stage::<MySql>::new(EVENT).await;
     let pool = mysql_pool(&stage, "SET innodb_snapshot_isolation = ON").await;
     let resource: AtResource<MySql> = stage.handfast.at(pool).await.unwrap();
@@ -105,9 +105,9 @@ async fn nothing_runs_after_the_database_has_ended_the_transaction() {
     stage.roll_back(global).await;
 }
 
-/// The closure form reads and writes again from a new snapshot.
+/// The closure form repeats its reads and writes with a new snapshot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_that_is_overtaken_is_repeated() {
+async fn work_on_an_outdated_snapshot_is_repeated() {
     let stage = Stage::<MySql>::new(EVENT).await;
     let pool = mysql_pool(&stage, "SET innodb_snapshot_isolation = ON").await;
     let resource: AtResource<MySql> = stage.handfast.at(pool).await.unwrap();
@@ -128,8 +128,8 @@ async fn a_snapshot_that_is_overtaken_is_repeated() {
     assert_eq!(n.as_deref(), Some("10"));
 }
 
-/// Both have read what the other writes, so that one of the two COMMITs fails; and its branch, of
-/// which the coordinator has been told that it has failed, is another one the next time.
+/// Each has read the row that the other writes, so one of the two COMMITs fails. Its branch is
+/// reported to the coordinator as failed, and the next attempt is a branch of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_not_serializable_is_repeated() {
     let stage = Stage::<Postgres>::new(EVENT_OF_POSTGRES).await;

@@ -1,4 +1,4 @@
-//! Unique columns whose values moved from row to row within one statement.
+//! Unique columns whose values move from row to row within one statement.
 
 use sqlx::{Postgres, Sqlite};
 
@@ -11,15 +11,15 @@ const SEAT: &[&str] = &[
 ];
 const COLUMNS: &[&str] = &["id", "place", "a", "b"];
 
-on_every_database!(moves_down, moves_down_by_several_statements);
+on_every_database!(moved_values_are_undone, values_moved_by_several_statements_are_undone);
 
 /// Row 1 can go back to place 2 only when row 2 has left it.
-async fn moves_down<DB: TestDatabase>() {
+async fn moved_values_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(SEAT).await;
     stage.check_undone("seat", COLUMNS, &["UPDATE seat SET place = place - 1"]).await;
 }
 
-async fn moves_down_by_several_statements<DB: TestDatabase>() {
+async fn values_moved_by_several_statements_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(SEAT).await;
     let statements = [
         "UPDATE seat SET place = 9, b = '9' WHERE id = 1",
@@ -30,8 +30,8 @@ async fn moves_down_by_several_statements<DB: TestDatabase>() {
     stage.check_undone("seat", COLUMNS, &statements).await;
 }
 
-/// An upsert changes rows in the order of its VALUES, which its images do not keep.
-async fn moves_by_upsert<DB: TestDatabase>() {
+/// An upsert changes rows in the order of its VALUES, which its images do not record.
+async fn values_moved_by_an_upsert_are_undone<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(SEAT).await;
     let sql = "INSERT INTO seat (id, place, a, b) \
                VALUES (4, 6, 'x', '4'), (3, 5, 'x', '3'), (2, 4, 'y', '2'), (1, 3, 'x', '2'), \
@@ -41,11 +41,11 @@ async fn moves_by_upsert<DB: TestDatabase>() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn moves_by_upsert_on_postgres() {
-    moves_by_upsert::<Postgres>().await;
+async fn moved_by_an_upsert_on_postgres() {
+    values_moved_by_an_upsert_are_undone::<Postgres>().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn moves_by_upsert_on_sqlite() {
-    moves_by_upsert::<Sqlite>().await;
+async fn moved_by_an_upsert_on_sqlite() {
+    values_moved_by_an_upsert_are_undone::<Sqlite>().await;
 }

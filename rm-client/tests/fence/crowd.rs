@@ -1,5 +1,5 @@
-//! Many operations of the same few branches at once, with tries that fail: no conflict of the
-//! database reaches the caller, and of each branch happens what may happen.
+//! Many concurrent operations of the same few branches, with tries that fail. No conflict of the
+//! database reaches the caller, and each branch ends in an allowed state.
 
 use futures::{FutureExt, StreamExt, stream};
 use handfast::Xid;
@@ -7,13 +7,13 @@ use handfast::fence::{Fence, Operation};
 
 use crate::at::on_every_database;
 use crate::model::{Call, Ended};
-use crate::subject::{Levels, Local, Remote, Subject, fence};
+use crate::subject::{Levels, Local, RedisSubject, Subject, fence};
 
 const BRANCHES: usize = 6;
 const CALLS_AT_A_TIME: usize = 24;
 const ROUNDS: usize = 8;
 
-/// What each branch is asked, again and again.
+/// The calls that each branch gets repeatedly.
 const CALLS: [Call; 5] = [
     Call { operation: Operation::Try, fails: true },
     Call { operation: Operation::Try, fails: true },
@@ -22,9 +22,9 @@ const CALLS: [Call; 5] = [
     Call { operation: Operation::Cancel, fails: true },
 ];
 
-on_every_database!(a_crowd);
+on_every_database!(concurrent_operations_end_in_an_allowed_state);
 
-async fn a_crowd<DB: Levels>() {
+async fn concurrent_operations_end_in_an_allowed_state<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         for _ in 0..ROUNDS {
             check_crowd(&local, local.level).boxed_local().await;
@@ -33,8 +33,8 @@ async fn a_crowd<DB: Levels>() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_on_redis() {
-    let remote = Remote::connect().await;
+async fn concurrent_operations_end_in_an_allowed_state_on_redis() {
+    let remote = RedisSubject::connect().await;
     for _ in 0..ROUNDS {
         check_crowd(&remote, "").await;
     }
@@ -51,7 +51,7 @@ async fn check_crowd(subject: &impl Subject, level: &str) {
     });
     stream::iter(running).buffer_unordered(CALLS_AT_A_TIME).for_each(async |()| {}).await;
     for (xid, fence) in &branches {
-        // Whatever the order was, a cancel came through in the end.
+        // In any order, a cancel has succeeded in the end.
         let cancel = Call::of(Operation::Cancel);
         let last = subject.run(fence, cancel).await;
         match subject.effects(xid).await.as_slice() {

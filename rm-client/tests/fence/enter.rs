@@ -1,4 +1,5 @@
-//! The fence in a local transaction that the caller began, with both of two held open on purpose.
+//! The fence in a local transaction that the caller began, with two transactions held open on
+//! purpose.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,9 +11,9 @@ use sqlx::{MySql, Postgres, Transaction};
 use crate::at::on_every_database;
 use crate::subject::{Levels, Local, fence};
 
-on_every_database!(work_and_fence_share_a_fate, a_missing_table_is_named);
+on_every_database!(work_and_fence_commit_or_roll_back_together, a_missing_table_is_named);
 
-async fn work_and_fence_share_a_fate<DB: Levels>() {
+async fn work_and_fence_commit_or_roll_back_together<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
     let (_, fence) = fence();
     let mut dropped = local.pool.begin().await.unwrap();
@@ -36,14 +37,14 @@ async fn a_missing_table_is_named<DB: Levels>() {
 }
 
 /// Empty cancels of branches that are neighbours in the table, all open at the same time, and tries
-/// between them: nobody waits. With a look before the INSERT, MySQL's gap locks make this a
-/// deadlock at REPEATABLE READ.
+/// between them: no transaction waits. With a read before the INSERT, MySQL's gap locks would make
+/// this a deadlock at REPEATABLE READ.
 async fn neighbours_do_not_wait<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         let fences: Vec<Fence> = (0..6).map(|_| fence().1).collect();
         let mut open: Vec<Transaction<'_, DB>> = Vec::new();
         for turn in 0..fences.len() {
-            // From both ends towards the middle.
+            // In order from both ends towards the middle.
             let at = if turn % 2 == 0 { turn / 2 } else { fences.len() - 1 - turn / 2 };
             let operation = if turn % 3 == 2 { Operation::Try } else { Operation::Cancel };
             let mut transaction = local.pool.begin().await.unwrap();
@@ -58,7 +59,7 @@ async fn neighbours_do_not_wait<DB: Levels>() {
     }
 }
 
-/// Rows that are there and held are no obstacle to branches that come between them.
+/// Existing locked rows do not block branches that are inserted between them.
 async fn newcomers_do_not_wait<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         let fences: Vec<Fence> = (0..9).map(|_| fence().1).collect();
@@ -103,7 +104,8 @@ async fn neighbours_do_not_wait_on_postgres() {
     neighbours_do_not_wait::<Postgres>().await;
 }
 
-/// Who waits for a try that rolls back finds nothing, who waits for one that commits finds it.
+/// A cancel that waits for a try finds no row if the try rolls back, and finds the row if it
+/// commits.
 async fn a_cancel_waits_for_the_try<DB: Levels>(level: &'static str, commits: bool) -> Answer {
     let local = Local::<DB>::at(level).await;
     let (_, fence) = fence();
@@ -111,7 +113,7 @@ async fn a_cancel_waits_for_the_try<DB: Levels>(level: &'static str, commits: bo
     assert_eq!(fence.enter(&mut trying, Operation::Try).await.unwrap(), Pass::Run);
     let mut cancelling = local.pool.begin().await.unwrap();
     let mut waits = pin!(fence.enter(&mut cancelling, Operation::Cancel));
-    // The statement is on its way before the try ends; it cannot be answered before.
+    // The statement is sent before the try ends, and cannot be answered before that.
     let polled = std::future::poll_fn(|context| Poll::Ready(waits.as_mut().poll(context))).await;
     assert!(polled.is_pending());
     if commits {
@@ -135,7 +137,7 @@ async fn a_cancel_waits_for_the_try_on_mysql() {
 #[tokio::test]
 async fn a_cancel_waits_for_the_try_on_postgres() {
     for level in Postgres::LEVELS {
-        // Above READ COMMITTED the snapshot may be older than the try's commit.
+        // Above READ COMMITTED, the snapshot may be older than the try's commit.
         let answer = a_cancel_waits_for_the_try::<Postgres>(level, true).await;
         let overtaken = Err("HF-FENCE-CONFLICT".to_owned());
         let may_be_overtaken = *level != "READ COMMITTED";

@@ -1,5 +1,5 @@
-//! The fence on real databases and on Redis: the whole decision table, pairs and crowds of
-//! operations at the same time, every isolation level.
+//! The fence on real databases and on Redis: the whole decision table, pairs and larger numbers of
+//! concurrent operations, every isolation level.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

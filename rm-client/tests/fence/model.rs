@@ -1,4 +1,4 @@
-//! The decision table as the documentation has it, written out a second time.
+//! The decision table of the documentation, implemented a second time.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub(crate) const OPERATIONS: [Operation; 5] = [
     Operation::Compensation,
 ];
 
-/// How a branch stands, and the operations that bring it there.
+/// The state of a branch, and the operations that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Absent,
@@ -37,15 +37,15 @@ impl Standing {
     }
 }
 
-/// What became of one operation.
+/// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Ran,
     AlreadyDone,
     Empty,
-    /// The work failed on purpose.
+    /// The work failed, as the test wanted.
     Failed,
-    /// A stable code.
+    /// The fence refused the operation with this stable code.
     Refused(String),
 }
 
@@ -74,11 +74,11 @@ impl<T> From<Result<Fenced<T>, Failure>> for Ended {
     }
 }
 
-/// Why an operation failed.
+/// The error of an operation.
 #[derive(Debug)]
 pub(crate) enum Failure {
     OnPurpose,
-    /// The work could not be done.
+    /// The work failed with this error.
     Work(FenceError),
     Fence(FenceError),
 }
@@ -102,7 +102,7 @@ impl Call {
     }
 }
 
-/// What becomes of a call, and how the branch stands after it.
+/// Returns the result of a call, and the state of the branch after it.
 pub(crate) fn expected(standing: Standing, call: Call) -> (Ended, Standing) {
     use Operation::{Action, Cancel, Compensation, Confirm, Try};
     use Standing::{Absent, Barred, Cancelled, Confirmed, Tried};
@@ -124,7 +124,7 @@ pub(crate) fn expected(standing: Standing, call: Call) -> (Ended, Standing) {
     }
 }
 
-/// The effects of calls that ended like this, sorted.
+/// Returns the effects of calls with these results, sorted.
 pub(crate) fn effects<'a>(ended: impl IntoIterator<Item = (Call, &'a Ended)>) -> Vec<String> {
     let ran = ended.into_iter().filter(|(_, ended)| **ended == Ended::Ran);
     let mut effects: Vec<String> = ran.map(|(call, _)| call.operation.to_string()).collect();

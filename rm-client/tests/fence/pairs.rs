@@ -1,27 +1,27 @@
-//! Two operations of one branch at the same time, in every state: what comes of them is what comes
-//! of one after the other, in one order or the other. Many branches, which are neighbours in the
-//! table, go through this beside each other.
+//! Two concurrent operations of one branch, in every state: the results equal those of the two
+//! operations in sequence, in one order or the other. Many branches, which are neighbours in the
+//! table, do this concurrently.
 
 use futures::{FutureExt, StreamExt, stream};
 
 use crate::at::on_every_database;
 use crate::model::{Call, Ended, OPERATIONS, STANDINGS, Standing, effects, expected};
-use crate::subject::{Levels, Local, Remote, Subject, fence};
+use crate::subject::{Levels, Local, RedisSubject, Subject, fence};
 
-/// How many pairs run beside each other.
+/// How many pairs run concurrently.
 const PAIRS_AT_A_TIME: usize = 8;
 
-on_every_database!(every_pair);
+on_every_database!(every_concurrent_pair_is_serializable);
 
-async fn every_pair<DB: Levels>() {
+async fn every_concurrent_pair_is_serializable<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         check_pairs(&local, local.level).boxed_local().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_pair_on_redis() {
-    check_pairs(&Remote::connect().await, "").await;
+async fn every_concurrent_pair_is_serializable_on_redis() {
+    check_pairs(&RedisSubject::connect().await, "").await;
 }
 
 async fn check_pairs(subject: &impl Subject, level: &str) {
@@ -70,13 +70,13 @@ async fn check_pair(
     assert_eq!(found, wanted, "{first:?} beside {second:?} in {standing:?} at {level:?}");
 }
 
-/// What becomes of two calls, one after the other.
+/// Returns the results of two calls in sequence.
 fn in_order(standing: Standing, first: Call, second: Call) -> (Ended, Ended) {
     let (one, next) = expected(standing, first);
     (one, expected(next, second).0)
 }
 
-/// How a step on the way to a state ended.
+/// Returns the result of a call on the way to a state.
 fn way_ended(standing: Standing, call: Call) -> Ended {
     let mut stands = Standing::Absent;
     for step in standing.way() {

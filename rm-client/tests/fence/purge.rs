@@ -1,4 +1,4 @@
-//! Rows of finished branches go, in batches; others stay.
+//! Fences of finished branches are removed in batches. Others stay.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::at::on_every_database;
 use crate::model::{Call, STANDINGS, Standing};
 use crate::subject::{Levels, Local, Subject, fence};
 
-on_every_database!(only_old_final_rows_go, a_purge_has_a_limit, purges_run_beside_fences);
+on_every_database!(only_old_final_rows_are_purged, a_purge_has_a_limit, purges_run_beside_fences);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn only_old_final_rows_go<DB: Levels>() {
+async fn only_old_final_rows_are_purged<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
     for standing in STANDINGS {
         stand(&local, standing).await;
@@ -29,7 +29,7 @@ async fn only_old_final_rows_go<DB: Levels>() {
 
 async fn a_purge_has_a_limit<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
-    // More than one batch.
+    // More rows than one batch.
     let values = (0..1_203).map(|n| format!("('a:{n}', {n}, 'a', 3, '2020-01-01', '2020-01-01')"));
     let values = values.collect::<Vec<_>>().join(", ");
     let columns = "xid, branch_id, action, status, created_at, modified_at";
@@ -41,7 +41,7 @@ async fn a_purge_has_a_limit<DB: Levels>() {
     assert_eq!(statuses(&local).await, Vec::<String>::new());
 }
 
-/// Operations and purges that remove everything they may, all at once.
+/// Concurrent operations and purges, which remove all rows that they may.
 async fn purges_run_beside_fences<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         let fences: Vec<Fence> = (0..40).map(|_| fence().1).collect();

@@ -1,11 +1,11 @@
-//! What is particular to fences in Redis.
+//! Properties of fences in Redis alone.
 
 use std::time::Duration;
 
 use handfast::fence::{Fence, FenceError, Fenced, FencedScript, Operation};
 use redis::aio::MultiplexedConnection;
 
-use crate::subject::{Remote, fence};
+use crate::subject::{RedisSubject, fence};
 
 async fn ask<T: redis::FromRedisValue>(
     connection: &mut MultiplexedConnection,
@@ -22,7 +22,7 @@ fn key_of(xid: &handfast::Xid) -> String {
 
 #[tokio::test]
 async fn the_work_has_its_own_keys_arguments_and_result() {
-    let mut connection = Remote::connect().await.connection;
+    let mut connection = RedisSubject::connect().await.connection;
     let (xid, fence) = fence();
     let script = FencedScript::new(
         "local all = { #KEYS, #ARGV, KEYS[1], KEYS[2], ARGV[1], ARGV[2] }
@@ -32,14 +32,14 @@ async fn the_work_has_its_own_keys_arguments_and_result() {
     let call = script.key(format!("a:{xid}")).key(format!("b:{xid}")).arg(1).arg("two");
     let ended: Fenced<String> = call.run(&mut connection, &fence, Operation::Try).await.unwrap();
     assert_eq!(ended, Fenced::Ran(format!("2 2 a:{xid} b:{xid} 1 two")));
-    // The same value, called for another operation.
+    // The same script, called for another operation.
     let ended: Fenced<String> = call.run(&mut connection, &fence, Operation::Try).await.unwrap();
     assert_eq!(ended, Fenced::AlreadyDone);
 }
 
 #[tokio::test]
 async fn work_may_return_nothing() {
-    let mut connection = Remote::connect().await.connection;
+    let mut connection = RedisSubject::connect().await.connection;
     let (_, fence) = fence();
     let script = FencedScript::new("redis.call('PING') -- and no more");
     let ended: Fenced<()> =
@@ -49,7 +49,7 @@ async fn work_may_return_nothing() {
 
 #[tokio::test]
 async fn an_error_returned_or_raised_leaves_the_fence_as_it_was() {
-    let mut connection = Remote::connect().await.connection;
+    let mut connection = RedisSubject::connect().await.connection;
     for lua in ["return redis.error_reply('TOO-FEW points')", "error('TOO-FEW points')"] {
         let (xid, fence) = fence();
         let script = FencedScript::new(lua);
@@ -63,8 +63,8 @@ async fn an_error_returned_or_raised_leaves_the_fence_as_it_was() {
 }
 
 #[tokio::test]
-async fn only_final_fences_go_by_themselves() {
-    let mut connection = Remote::connect().await.connection;
+async fn only_final_fences_expire() {
+    let mut connection = RedisSubject::connect().await.connection;
     let (xid, fence) = fence();
     let script = FencedScript::new("return 1").retention(Duration::from_secs(100));
     let mut left = Vec::new();
@@ -84,7 +84,7 @@ async fn only_final_fences_go_by_themselves() {
 
 #[tokio::test]
 async fn a_slot_is_part_of_the_name() {
-    let mut connection = Remote::connect().await.connection;
+    let mut connection = RedisSubject::connect().await.connection;
     let (xid, fence) = fence();
     let script = FencedScript::new("return 1");
     let call = script.key("points:{7}").slot("7");
@@ -97,7 +97,7 @@ async fn a_slot_is_part_of_the_name() {
 
 #[tokio::test]
 async fn a_foreign_state_is_refused() {
-    let mut connection = Remote::connect().await.connection;
+    let mut connection = RedisSubject::connect().await.connection;
     let (xid, fence): (_, Fence) = fence();
     let _: i64 = ask(&mut connection, &["HSET", &key_of(&xid), "status", "9"]).await;
     let script = FencedScript::new("return 1");

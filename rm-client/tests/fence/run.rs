@@ -8,9 +8,9 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::model::Failure;
 use crate::subject::{Levels, Local, effect_of, fence};
 
-on_every_database!(the_value_of_the_work_comes_back, what_a_try_leaves_reaches_its_confirm);
+on_every_database!(the_value_of_the_work_is_returned, data_stored_by_a_try_reaches_its_confirm);
 
-async fn what_a_try_leaves_reaches_its_confirm<DB: Levels>() {
+async fn data_stored_by_a_try_reaches_its_confirm<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
     let (_, fence) = fence();
     let left = vec![0xff; 64 << 10];
@@ -29,7 +29,7 @@ async fn what_a_try_leaves_reaches_its_confirm<DB: Levels>() {
     assert_eq!(fence.left(&mut confirming).await.unwrap(), Some(left));
 }
 
-async fn the_value_of_the_work_comes_back<DB: Levels>() {
+async fn the_value_of_the_work_is_returned<DB: Levels>() {
     let local = Local::<DB>::at(DB::LEVELS[0]).await;
     let (_, fence) = fence();
     let run = async || {
@@ -41,7 +41,7 @@ async fn the_value_of_the_work_comes_back<DB: Levels>() {
     assert_eq!(run().await, Fenced::AlreadyDone);
 }
 
-/// PostgreSQL answers COMMIT of a failed transaction as if it had committed.
+/// PostgreSQL answers the COMMIT of a failed transaction as if it had committed.
 #[tokio::test]
 async fn work_that_swallows_an_error_is_not_done() {
     let local = Local::<Postgres>::at("READ COMMITTED").await;

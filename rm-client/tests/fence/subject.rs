@@ -1,4 +1,4 @@
-//! What is tested: a fence on a database at an isolation level, or on Redis.
+//! The subjects of the tests: a fence on a database at an isolation level, or on Redis.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use sqlx::{Executor, MySql, Pool, Postgres, Sqlite};
 use crate::at::{Stage, TestDatabase};
 use crate::model::{Call, Ended, Failure};
 
-/// Work of a branch leaves a row here, in the same local transaction.
+/// The work of a branch inserts a row here, in the same local transaction.
 const EFFECT: &str =
     "CREATE TABLE effect (n INT, xid VARCHAR(64) NOT NULL, operation VARCHAR(16) NOT NULL)";
 
-/// Somewhere that a fence can be.
+/// A place that can hold a fence.
 pub(crate) trait Subject: Sync {
-    /// Runs an operation, whose work leaves a trace or fails.
+    /// Runs an operation, whose work inserts a trace or fails.
     fn run<'s>(&'s self, fence: &'s Fence, call: Call) -> BoxFuture<'s, Ended>;
-    /// The traces of a branch's work, sorted.
+    /// Returns the traces of a branch's work, sorted.
     fn effects<'s>(&'s self, xid: &'s Xid) -> BoxFuture<'s, Vec<String>>;
 }
 
-/// A name that no other branch of this run has; neighbours in the table have names of one length.
+/// Returns a name that no other branch of this run has. All names have the same length, so that the
+/// branches are neighbours in the table.
 pub(crate) fn fence() -> (Xid, Fence) {
     use std::sync::atomic::{AtomicU64, Ordering};
     static LAST: AtomicU64 = AtomicU64::new(100_000);
@@ -42,7 +43,7 @@ pub(crate) struct Local<DB: Levels> {
 }
 
 impl<DB: Levels> Local<DB> {
-    /// One for every isolation level, each with a database of its own.
+    /// Creates one for every isolation level, each with a database of its own.
     pub(crate) async fn at_every_level() -> Vec<Self> {
         let mut locals = Vec::new();
         for level in DB::LEVELS {
@@ -77,8 +78,8 @@ impl<DB: Levels> Subject for Local<DB> {
         async move {
             loop {
                 match self.run_once(fence, call).await {
-                    // At this level whoever writes must be ready to repeat his own work, also
-                    // after as many conflicts with neighbours as the fence repeats by itself.
+                    // At this level a writer must be ready to repeat its own work, even after as
+                    // many conflicts with neighbours as the fence repeats by itself.
                     Err(
                         Failure::Work(FenceError::Conflict { .. })
                         | Failure::Fence(FenceError::Conflict { .. }),
@@ -105,7 +106,7 @@ pub(crate) fn effect_of(xid: &str, operation: Operation) -> String {
     format!("INSERT INTO effect (n, xid, operation) VALUES (1, '{xid}', '{operation}')")
 }
 
-/// The fence's XID, as its text says it.
+/// Returns the fence's XID, from its text.
 pub(crate) fn xid_of(fence: &Fence) -> String {
     fence.to_string().rsplit_once(' ').unwrap().1.to_owned()
 }
@@ -170,12 +171,12 @@ impl Levels for Sqlite {
 }
 
 /// Redis, with its data in database 0.
-pub(crate) struct Remote {
+pub(crate) struct RedisSubject {
     pub(crate) connection: redis::aio::MultiplexedConnection,
     work: FencedScript,
 }
 
-impl Remote {
+impl RedisSubject {
     pub(crate) async fn connect() -> Self {
         let url = std::env::var("HANDFAST_TEST_REDIS").unwrap_or_else(|_| {
             panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
@@ -190,7 +191,7 @@ impl Remote {
     }
 }
 
-impl Subject for Remote {
+impl Subject for RedisSubject {
     fn run<'s>(&'s self, fence: &'s Fence, call: Call) -> BoxFuture<'s, Ended> {
         async move {
             let mut connection = self.connection.clone();

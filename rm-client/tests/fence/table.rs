@@ -1,25 +1,25 @@
-//! Every state and every operation, one after the other.
+//! Every operation in every state, one after the other.
 
 use futures::FutureExt;
 
 use crate::at::on_every_database;
 use crate::model::{Call, OPERATIONS, STANDINGS, effects, expected};
-use crate::subject::{Levels, Local, Remote, Subject, fence};
+use crate::subject::{Levels, Local, RedisSubject, Subject, fence};
 
-on_every_database!(the_whole_table, what_fails_leaves_nothing);
+on_every_database!(every_operation_in_every_state, failed_work_leaves_no_trace);
 
-async fn the_whole_table<DB: Levels>() {
+async fn every_operation_in_every_state<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         check_table(&local).boxed_local().await;
     }
 }
 
 #[tokio::test]
-async fn the_whole_table_on_redis() {
-    check_table(&Remote::connect().await).await;
+async fn every_operation_in_every_state_on_redis() {
+    check_table(&RedisSubject::connect().await).await;
 }
 
-/// Brings a branch to each state, asks for each operation, then for the same one again.
+/// Brings a branch to each state, calls each operation, then the same one again.
 async fn check_table(subject: &impl Subject) {
     for standing in STANDINGS {
         for operation in OPERATIONS {
@@ -40,18 +40,18 @@ async fn check_table(subject: &impl Subject) {
     }
 }
 
-async fn what_fails_leaves_nothing<DB: Levels>() {
+async fn failed_work_leaves_no_trace<DB: Levels>() {
     for local in Local::<DB>::at_every_level().await {
         check_failures(&local).boxed_local().await;
     }
 }
 
 #[tokio::test]
-async fn what_fails_leaves_nothing_on_redis() {
-    check_failures(&Remote::connect().await).await;
+async fn failed_work_leaves_no_trace_on_redis() {
+    check_failures(&RedisSubject::connect().await).await;
 }
 
-/// An operation whose work fails can be repeated as if it had not been asked for.
+/// An operation whose work fails can be repeated as if it had not been called.
 async fn check_failures(subject: &impl Subject) {
     for standing in STANDINGS {
         for operation in OPERATIONS {

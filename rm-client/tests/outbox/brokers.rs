@@ -1,6 +1,7 @@
-//! RabbitMQ and NATS JetStream, real ones: from outbox to effect, and through their own end.
+//! Real servers of RabbitMQ and NATS JetStream: events from the outbox to their effect, also while
+//! the broker dies.
 //!
-//! The outbox does not know which broker it is, so that one database is enough here.
+//! The outbox does not depend on the broker, so one database is enough here.
 
 use std::time::Duration;
 
@@ -15,14 +16,15 @@ use crate::at::TestDatabase;
 use crate::scene::{Scene, TOPIC, event, start, until};
 use crate::streams::effect;
 
-/// A broker whose names no other test has.
+/// A broker with names that no other test uses.
 trait TestBroker: Broker + Clone + Sized + 'static {
     const KIND: Kind;
     const VARIABLE: &'static str;
 
     async fn connect(url: &str) -> Self;
 
-    /// Joins a group; what it does not acknowledge comes again after a moment at the latest.
+    /// Joins a group. An event that is not acknowledged is delivered again after a moment at the
+    /// latest.
     async fn join(&self, topic: &str, group: &str) -> impl Subscription + 'static;
 }
 
@@ -61,11 +63,11 @@ macro_rules! on_both_brokers {
 
 on_both_brokers!(
     events_take_effect_in_order,
-    an_event_is_what_was_emitted,
-    what_is_not_acknowledged_comes_again_before_what_follows,
+    an_event_is_delivered_as_emitted,
+    unacknowledged_events_are_redelivered_before_later_ones,
     each_group_gets_every_event,
-    a_broker_that_dies_and_comes_back_loses_nothing,
-    what_is_too_long_for_it_is_refused,
+    a_restarted_broker_loses_no_event,
+    events_too_long_for_the_broker_are_refused,
 );
 
 fn fresh() -> String {
@@ -92,7 +94,7 @@ async fn events_take_effect_in_order<B: TestBroker>() {
     relay.stop().await;
 }
 
-async fn an_event_is_what_was_emitted<B: TestBroker>() {
+async fn an_event_is_delivered_as_emitted<B: TestBroker>() {
     let broker = broker::<B>().await;
     let topic = "orders.v1 > *";
     let mut events = broker.join(topic, "pay ments.1").await;
@@ -105,7 +107,7 @@ async fn an_event_is_what_was_emitted<B: TestBroker>() {
     events.acknowledge(&delivery).await.unwrap();
 }
 
-async fn what_is_not_acknowledged_comes_again_before_what_follows<B: TestBroker>() {
+async fn unacknowledged_events_are_redelivered_before_later_ones<B: TestBroker>() {
     let broker = broker::<B>().await;
     let mut first = broker.join(TOPIC, "payments").await;
     let (a, b) = (event("1", "a"), event("1", "b"));
@@ -131,7 +133,7 @@ async fn each_group_gets_every_event<B: TestBroker>() {
     assert_eq!(stock.next().await.unwrap().event, sent);
 }
 
-async fn a_broker_that_dies_and_comes_back_loses_nothing<B: TestBroker>() {
+async fn a_restarted_broker_loses_no_event<B: TestBroker>() {
     let scene = Scene::<Sqlite>::new().await;
     let mut server = server(B::KIND).await;
     let broker = <B as TestBroker>::connect(&server.url()).await;
@@ -149,15 +151,15 @@ async fn a_broker_that_dies_and_comes_back_loses_nothing<B: TestBroker>() {
     relay.stop().await;
 }
 
-async fn what_is_too_long_for_it_is_refused<B: TestBroker>() {
+async fn events_too_long_for_the_broker_are_refused<B: TestBroker>() {
     let broker = broker::<B>().await;
-    // As bytes these are more than either takes as a name.
+    // In bytes the topic is longer than either broker allows.
     let refused = broker.publish(&Event::new("ä".repeat(128), "1")).await.unwrap_err();
     assert!(matches!(refused, PublishError::Refused { .. }), "{refused}");
 }
 
 #[tokio::test]
-async fn rabbit_mq_refuses_what_no_queue_would_keep() {
+async fn rabbit_mq_refuses_events_without_a_queue() {
     let broker = broker::<RabbitMq>().await;
     let sent = event("1", "a");
     let refused = broker.publish(&sent).await.unwrap_err();
@@ -167,14 +169,15 @@ async fn rabbit_mq_refuses_what_no_queue_would_keep() {
     assert_eq!(events.next().await.unwrap().event, sent);
 }
 
-/// RabbitMQ names no publish when it hands one back, and lapin gives it to the one confirmed next:
-/// on one channel an event that no queue had was marked published, and one in a queue refused.
+/// RabbitMQ does not say which publish a returned message belongs to, and lapin assigns it to the
+/// publish that is confirmed next. On a shared channel an event without a queue was marked as
+/// published, and an event in a queue was refused.
 #[tokio::test]
-async fn rabbit_mq_refuses_what_no_queue_would_keep_among_what_queues_keep() {
+async fn rabbit_mq_refuses_exactly_the_events_without_a_queue() {
     let broker = broker::<RabbitMq>().await;
     let _events = broker.join(TOPIC, "payments").await;
     for _ in 0..5 {
-        let topics = (0..200).map(|n| if n % 2 == 0 { TOPIC } else { "nobody" });
+        let topics = (0..200).map(|n| if n % 2 == 0 { TOPIC } else { "unrouted" });
         let published = topics
             .map(async |topic| (topic, broker.publish(&Event::new(topic, "1").payload("a")).await));
         for (topic, result) in join_all(published).await {
@@ -206,7 +209,7 @@ async fn server(kind: Kind) -> DatabaseServer {
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-/// Lets so many events take effect, and tells in which order they did.
+/// Receives this number of events, and returns the order of their effects.
 async fn effects(
     scene: &Scene<Sqlite>,
     events: impl Subscription + 'static,

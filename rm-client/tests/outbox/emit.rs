@@ -6,13 +6,13 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event, start, until};
 
 on_every_database!(
-    an_event_shares_the_fate_of_its_transaction,
-    what_is_emitted_arrives_as_it_was,
+    an_event_commits_or_rolls_back_with_its_transaction,
+    an_event_arrives_as_emitted,
     a_missing_table_is_named,
-    outside_of_a_global_nothing_is_held,
+    no_event_is_held_outside_a_global,
 );
 
-async fn an_event_shares_the_fate_of_its_transaction<DB: TestDatabase>() {
+async fn an_event_commits_or_rolls_back_with_its_transaction<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let mut dropped = scene.pool().begin().await.unwrap();
     outbox::emit(&mut dropped, &event("1", "dropped")).await.unwrap();
@@ -26,7 +26,7 @@ async fn an_event_shares_the_fate_of_its_transaction<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-async fn what_is_emitted_arrives_as_it_was<DB: TestDatabase>() {
+async fn an_event_arrives_as_emitted<DB: TestDatabase>() {
     use handfast::outbox::{InProcess, Relay, Subscription};
     let scene = Scene::<DB>::new().await;
     let sent = Event::new("Zähler / 'x'", "κλειδί \\ \"7\"")
@@ -56,7 +56,7 @@ async fn a_missing_table_is_named<DB: TestDatabase>() {
     assert_eq!(error.code(), "HF-OUTBOX-TABLE-MISSING");
 }
 
-async fn outside_of_a_global_nothing_is_held<DB: TestDatabase>() {
+async fn no_event_is_held_outside_a_global<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let mut local = scene.stage.resource.begin().await.unwrap();
     local.emit(&event("1", "a")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Events of AT branches: held until the global has committed, gone when it rolls back.
+//! Events of AT branches: held until the global has committed, dropped when it rolls back.
 
 use handfast::Global;
 use handfast::outbox::EventState;
@@ -7,15 +7,15 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event, start, until};
 
 on_every_database!(
-    events_leave_after_the_global_commit,
-    events_are_gone_after_the_global_rollback,
-    a_branch_of_events_alone_is_a_branch,
+    events_are_published_after_the_global_commits,
+    events_are_dropped_after_the_global_rolls_back,
+    a_branch_with_events_alone_is_registered,
     a_held_event_keeps_its_key_in_order,
-    what_a_savepoint_takes_back_is_not_sent,
+    events_rolled_back_to_a_savepoint_are_not_published,
     a_branch_that_was_rolled_back_first_emits_nothing,
 );
 
-/// A branch that takes a cent and emits events.
+/// Runs a branch that debits a cent and emits events.
 async fn branch<DB: TestDatabase>(scene: &Scene<DB>, global: &Global, events: &[(&str, &str)]) {
     let work = async {
         let mut local = scene.stage.resource.begin().await.unwrap();
@@ -28,7 +28,7 @@ async fn branch<DB: TestDatabase>(scene: &Scene<DB>, global: &Global, events: &[
     global.scope(work).await;
 }
 
-async fn events_leave_after_the_global_commit<DB: TestDatabase>() {
+async fn events_are_published_after_the_global_commits<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
     let global = scene.stage.begin().await;
@@ -43,7 +43,7 @@ async fn events_leave_after_the_global_commit<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-async fn events_are_gone_after_the_global_rollback<DB: TestDatabase>() {
+async fn events_are_dropped_after_the_global_rolls_back<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
     let global = scene.stage.begin().await;
@@ -58,7 +58,7 @@ async fn events_are_gone_after_the_global_rollback<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-async fn a_branch_of_events_alone_is_a_branch<DB: TestDatabase>() {
+async fn a_branch_with_events_alone_is_registered<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
     for (payload, commits) in [("dropped", false), ("kept", true)] {
@@ -96,7 +96,7 @@ async fn a_held_event_keeps_its_key_in_order<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-async fn what_a_savepoint_takes_back_is_not_sent<DB: TestDatabase>() {
+async fn events_rolled_back_to_a_savepoint_are_not_published<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
     let global = scene.stage.begin().await;

@@ -1,4 +1,4 @@
-//! Received once: doubled deliveries, failing effects, deliveries at the same time.
+//! Events that are received once: repeated deliveries, failing effects, concurrent deliveries.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::scene::{Scene, event};
 
 on_every_database!(
     an_effect_happens_once,
-    deliveries_at_the_same_time_have_one_effect,
+    concurrent_deliveries_have_one_effect,
     an_effect_that_fails_is_not_remembered,
     a_purged_event_is_forgotten,
 );
 
-/// What an effect needs from a database.
+/// The operations that an effect needs from a database.
 pub(crate) trait Effect: TestDatabase {
     fn write<'l>(
         local: &'l mut Transaction<'_, Self>,
@@ -71,7 +71,7 @@ async fn an_effect_happens_once<DB: Effect>() {
     assert_eq!(scene.stage.value(deliveries).await.as_deref(), Some("3"));
 }
 
-async fn deliveries_at_the_same_time_have_one_effect<DB: Effect>() {
+async fn concurrent_deliveries_have_one_effect<DB: Effect>() {
     let scene = Scene::<DB>::new().await;
     let payments = Consumer::new(scene.pool().clone(), "payments");
     for round in 0..5 {

@@ -1,8 +1,8 @@
 //! Processes that die at the worst moments: a relay between publishing and marking, a consumer
-//! between effect and acknowledgement, a branch that has emitted. Nothing is lost, nothing takes
+//! between effect and acknowledgement, a branch that has emitted. No event is lost, and none takes
 //! effect twice.
 //!
-//! The process is this test program, started again with a part to play.
+//! The process is this test program, started as a child process with a role.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -23,14 +23,14 @@ on_every_database!(
     a_relay_killed_before_publishing_loses_nothing,
     a_relay_killed_after_publishing_doubles_no_effect,
     a_consumer_killed_before_acknowledging_doubles_no_effect,
-    a_branch_killed_after_its_commit_leaves_its_events_to_the_global,
+    a_branch_killed_after_commit_leaves_its_events_held,
     a_branch_killed_before_its_commit_leaves_no_event,
 );
 
 const PART: &str = "HANDFAST_TEST_PART";
 const IDLE: Duration = Duration::from_millis(50);
 
-/// The door of a child. Without a part there is nothing to do.
+/// The entry point of a child process. Without a role it returns at once.
 #[test]
 fn plays_its_part() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -61,7 +61,7 @@ async fn play<DB: Effect>(role: &str, url: &str, prefix: &str) {
     }
 }
 
-/// A branch with a change and an event, of the global that `place` names with its coordinator.
+/// Runs a branch with a change and an event. `place` names the global and its coordinator.
 async fn branch<DB: Effect>(pool: sqlx::Pool<DB>, place: &str) {
     let (endpoint, xid) = place.split_once('|').unwrap();
     let handfast = Handfast::connect(endpoint).application("child").await.unwrap();
@@ -75,7 +75,7 @@ async fn branch<DB: Effect>(pool: sqlx::Pool<DB>, place: &str) {
     xid.parse::<Xid>().unwrap().scope(work).await;
 }
 
-/// Starts a child and waits until the crash point has ended it.
+/// Starts a child and waits until it dies at the crash point.
 async fn crash<DB: Effect>(scene: &Scene<DB>, role: &str, prefix: &str, point: &str) {
     let url = scene.pool().connect_options().to_url_lossy();
     let part = format!("{role} {} {url} {prefix}", DB::NAME_IN_TESTS);
@@ -92,7 +92,7 @@ async fn crash_branch<DB: Effect>(scene: &Scene<DB>, global: &Global, point: &st
     crash(scene, "branch", &place, point).await;
 }
 
-async fn a_branch_killed_after_its_commit_leaves_its_events_to_the_global<DB: Effect>() {
+async fn a_branch_killed_after_commit_leaves_its_events_held<DB: Effect>() {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
     let dropped = scene.stage.begin().await;
@@ -142,7 +142,8 @@ impl<DB: Effect> Played<DB> {
         rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect()
     }
 
-    /// Lets whole processes finish it; answers how often the most delivered event came.
+    /// Finishes the work with live processes. Returns how often the most delivered event was
+    /// delivered.
     async fn finish(&self) -> String {
         let broker = connect(&self.prefix).await;
         let relay = start(Relay::new(self.scene.pool().clone(), broker.clone()));
@@ -155,7 +156,7 @@ impl<DB: Effect> Played<DB> {
         self.scene.emit("1", "last").await;
         until(async || self.seen().await.last().is_some_and(|last| last == "last")).await;
         assert_eq!(self.seen().await, ["a", "b", "c", "last"]);
-        // The mark follows the event.
+        // The state changes after the event is published.
         until(async || self.scene.states().await == [EventState::Published; 4]).await;
         stop.send(()).unwrap();
         consuming.await.unwrap().unwrap();

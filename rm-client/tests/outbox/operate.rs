@@ -1,4 +1,4 @@
-//! What people see and do: lists, lag, states, purges.
+//! Operations for people: lists, lag, states, purges.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use handfast::outbox::{self, EventState, Lag};
 use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event, start, until};
 
-on_every_database!(lists_and_lag_tell_how_events_stand, only_old_finished_events_are_purged);
+on_every_database!(lists_and_lag_show_the_states_of_events, only_old_finished_events_are_purged);
 
-async fn lists_and_lag_tell_how_events_stand<DB: TestDatabase>() {
+async fn lists_and_lag_show_the_states_of_events<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     assert_eq!(outbox::lag(scene.pool()).await.unwrap(), Lag::default());
     scene.emit("1", "a").await;

@@ -1,4 +1,5 @@
-//! The order of a key: past running writers, refusals, parked events and brokers that are down.
+//! The order of a key's events, despite running writers, refusals, parked events and brokers that
+//! are down.
 
 use std::time::Duration;
 
@@ -10,16 +11,16 @@ use crate::scene::{Scene, event, start, until};
 
 on_every_database!(
     refused_events_keep_their_key_in_order,
-    poison_is_parked_and_its_key_with_it,
+    a_parked_event_blocks_its_key,
     a_broker_that_is_down_parks_nothing,
     a_hot_key_stays_in_order,
 );
 
-/// An event that was numbered first and is committed last comes first all the same.
-async fn a_late_writer_is_not_passed<DB: TestDatabase>(others_go_on: bool) {
+/// An event that was numbered first and is committed last is published first all the same.
+async fn a_late_writer_is_not_overtaken<DB: TestDatabase>(others_go_on: bool) {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
-    // This one has begun, and on PostgreSQL has its number, before the late one has.
+    // This transaction has begun, and on PostgreSQL has its number, before the late one.
     let mut early = scene.pool().begin().await.unwrap();
     outbox::emit(&mut early, &event("3", "x")).await.unwrap();
     let mut late = scene.pool().begin().await.unwrap();
@@ -39,16 +40,16 @@ async fn a_late_writer_is_not_passed<DB: TestDatabase>(others_go_on: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_writer_is_not_passed_on_postgres() {
-    a_late_writer_is_not_passed::<Postgres>(false).await;
+async fn a_late_writer_is_not_overtaken_on_postgres() {
+    a_late_writer_is_not_overtaken::<Postgres>(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_writer_is_not_passed_on_mysql() {
-    a_late_writer_is_not_passed::<MySql>(true).await;
+async fn a_late_writer_is_not_overtaken_on_mysql() {
+    a_late_writer_is_not_overtaken::<MySql>(true).await;
 }
 
-/// Whoever writes on SQLite writes alone: a late writer that rolls back leaves a gap, and no more.
+/// SQLite has one writer at a time: a late writer that rolls back leaves only a gap in the numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gap_is_no_obstacle_on_sqlite() {
     let scene = Scene::<Sqlite>::new().await;
@@ -77,10 +78,10 @@ async fn refused_events_keep_their_key_in_order<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-/// The database's clock goes on while a statement runs: here by a millisecond each time that it is
-/// looked at. What is behind an event that becomes due meanwhile stays there.
+/// The database's clock advances while a statement runs, here by a millisecond each time it is
+/// read. Events behind one that becomes due meanwhile must wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_passes_an_event_that_becomes_due_during_a_look() {
+async fn an_event_due_during_a_search_is_not_overtaken() {
     const KEYS: usize = 10;
     let scene = Scene::<Postgres>::new().await;
     let quick_clock = "CREATE SCHEMA quick; CREATE SEQUENCE quick.ticks; \
@@ -109,7 +110,7 @@ async fn nothing_passes_an_event_that_becomes_due_during_a_look() {
     pool.close().await;
 }
 
-async fn poison_is_parked_and_its_key_with_it<DB: TestDatabase>() {
+async fn a_parked_event_blocks_its_key<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     scene.broker.refuse("a");
     scene.broker.refuse("b");

@@ -1,4 +1,4 @@
-//! Several relays beside each other, and relays that die.
+//! Several concurrent relays, and relays that die.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::scene::{Scene, start, until};
 on_every_database!(
     relays_share_the_lanes,
     a_dead_relay_is_replaced,
-    a_relay_does_with_the_connection_that_is_left,
+    a_relay_works_with_a_single_connection,
 );
 
 const KEYS: usize = 12;
@@ -26,7 +26,7 @@ async fn emit_all<DB: TestDatabase>(scene: &Scene<DB>) {
     }
 }
 
-/// How many lanes each owner has, the most first.
+/// Returns how many lanes each owner has, the most first.
 async fn owners<DB: TestDatabase>(scene: &Scene<DB>) -> Vec<String> {
     let sql = format!(
         "SELECT CAST(COUNT(*) AS {}) FROM event_lane WHERE until_ms > 0 GROUP BY owner \
@@ -66,7 +66,7 @@ async fn a_dead_relay_is_replaced<DB: TestDatabase>() {
     until(async || scene.states().await.iter().all(|state| *state == EventState::Published)).await;
     for key in 0..KEYS {
         let mut seen = scene.broker.of(&key.to_string());
-        // What was published and not marked came again, and nothing before it.
+        // Events that were published and not marked came again, and none before them.
         let mut first: Vec<String> = Vec::new();
         seen.retain(|payload| {
             !first.contains(payload) && {
@@ -80,8 +80,9 @@ async fn a_dead_relay_is_replaced<DB: TestDatabase>() {
     survivor.stop().await;
 }
 
-/// It waited in each round for one more: for its purge, and on PostgreSQL for the bell.
-async fn a_relay_does_with_the_connection_that_is_left<DB: TestDatabase>() {
+/// The relay waited in each round for another connection: for its purge, and on PostgreSQL for the
+/// notifications.
+async fn a_relay_works_with_a_single_connection<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let options = scene.pool().connect_options().as_ref().clone();
     let pool = PoolOptions::<DB>::new().max_connections(1).connect_with(options).await.unwrap();

@@ -1,4 +1,4 @@
-//! Events of an AT branch whose rollback an operator ends: they go the way of its rows.
+//! Events of an AT branch whose rollback an operator ends: they are published if its rows stay.
 
 use handfast_core::Resolution;
 
@@ -6,13 +6,13 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{Scene, event, start};
 
 on_every_database!(
-    putting_the_clean_rows_back_drops_the_event,
+    restoring_the_clean_rows_drops_the_event,
     forcing_the_before_image_drops_the_event,
-    accepting_the_rows_sends_the_event,
+    accepting_the_rows_publishes_the_event,
 );
 
-/// One dirty row, one clean one, and an event; after the answer the accounts hold so many cents,
-/// and these events have left.
+/// A branch has a dirty row, a clean row and an event. Checks the accounts and the published events
+/// after the operator's answer.
 async fn ends_as<DB: TestDatabase>(resolution: Resolution, cents: [&str; 2], sent: &[&str]) {
     let scene = Scene::<DB>::new().await;
     let relay = start(scene.relay());
@@ -43,7 +43,7 @@ async fn ends_as<DB: TestDatabase>(resolution: Resolution, cents: [&str; 2], sen
     relay.stop().await;
 }
 
-async fn putting_the_clean_rows_back_drops_the_event<DB: TestDatabase>() {
+async fn restoring_the_clean_rows_drops_the_event<DB: TestDatabase>() {
     ends_as::<DB>(Resolution::RestoreClean, ["777", "100"], &[]).await;
 }
 
@@ -51,7 +51,7 @@ async fn forcing_the_before_image_drops_the_event<DB: TestDatabase>() {
     ends_as::<DB>(Resolution::ForceBefore, ["100", "100"], &[]).await;
 }
 
-/// It was dropped, and the rows that it told of stayed.
-async fn accepting_the_rows_sends_the_event<DB: TestDatabase>() {
+/// The event was dropped, although the rows that it reports stayed.
+async fn accepting_the_rows_publishes_the_event<DB: TestDatabase>() {
     ends_as::<DB>(Resolution::AcceptCurrent, ["777", "99"], &["taken"]).await;
 }

@@ -1,5 +1,5 @@
-//! A database that takes what it is sent and never answers: its host has vanished behind a proxy,
-//! or in the middle of a statement. No connection breaks, so that nothing but a limit ends it.
+//! A database that accepts requests and never answers: its host has vanished behind a proxy, or
+//! during a statement. No connection breaks, so only a time limit ends the wait.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ macro_rules! on_every_server {
 }
 
 on_every_server!(
-    a_relay_stops_in_the_middle_of_a_silence,
+    a_relay_stops_during_a_silence,
     a_relay_goes_on_after_a_silence,
     an_effect_is_tried_again_after_a_silence,
 );
 
-/// Waits until somebody waits for an answer.
+/// Waits until a client waits for an answer.
 async fn fallen_silent(wire: &Wire) {
     until(async || wire.is_silent()).await;
 }
 
-/// What only a claim says.
+/// Bytes that occur only in a claim.
 const CLAIM: &[u8] = b"SKIP LOCKED";
 const EFFECT: &[u8] = b"INSERT INTO seen";
 
-async fn a_relay_stops_in_the_middle_of_a_silence<DB: Wired>() {
+async fn a_relay_stops_during_a_silence<DB: Wired>() {
     let scene = Scene::<DB>::new().await;
     let (wire, pool) = wire_to(scene.pool(), CLAIM).await;
     let relay = start(scene.relay_over(pool));

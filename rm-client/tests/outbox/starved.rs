@@ -1,5 +1,5 @@
-//! Events that cannot be published, and as many of them as a relay claims at a time: what other
-//! keys and topics have goes out all the same, and nothing overtakes its key.
+//! As many events that cannot be published as a relay claims at a time. Events of other keys and
+//! topics are published all the same, and no event overtakes its key.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::at::{TestDatabase, on_every_database};
 use crate::scene::{PATIENCE, Recorder, Scene, TOPIC, event, start, until};
 
 on_every_database!(
-    events_that_nobody_takes_keep_back_no_others,
-    an_event_that_is_not_served_keeps_its_key_in_order,
+    events_without_a_subscription_block_no_others,
+    an_unpublished_event_keeps_its_key_in_order,
 );
 
 const BATCH: u32 = 3;
@@ -26,7 +26,7 @@ async fn emit<DB: TestDatabase>(scene: &Scene<DB>, event: &Event) {
     local.commit().await.unwrap();
 }
 
-/// The payload of the next event, acknowledged.
+/// Receives and acknowledges the next event, and returns its payload.
 async fn taken(events: &mut InProcessSubscription) -> Vec<u8> {
     let delivery = tokio::time::timeout(PATIENCE, events.next()).await;
     let delivery = delivery.expect("events arrive").unwrap();
@@ -34,21 +34,21 @@ async fn taken(events: &mut InProcessSubscription) -> Vec<u8> {
     delivery.event.payload_bytes().to_vec()
 }
 
-/// The broker was not available to a batch of events, as nobody had subscribed to their topic; the
-/// relay claimed the same batch again and again.
-async fn events_that_nobody_takes_keep_back_no_others<DB: TestDatabase>() {
+/// The broker was unavailable for a batch of events whose topic had no subscription. The relay
+/// claimed the same batch again and again.
+async fn events_without_a_subscription_block_no_others<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let broker = InProcess::new();
     let mut events = broker.subscribe(TOPIC);
     for key in ["1", "2", "3"] {
-        emit(&scene, &Event::new("nobody's", key).payload(key)).await;
+        emit(&scene, &Event::new("unsubscribed", key).payload(key)).await;
     }
     scene.emit("4", "a").await;
     let relay = start(scene.relay_to(broker.clone()).batch(BATCH));
     assert_eq!(taken(&mut events).await, b"a");
     scene.emit("4", "b").await;
     assert_eq!(taken(&mut events).await, b"b");
-    let mut late = broker.subscribe("nobody's");
+    let mut late = broker.subscribe("unsubscribed");
     for _ in 0..3 {
         taken(&mut late).await;
     }
@@ -56,7 +56,7 @@ async fn events_that_nobody_takes_keep_back_no_others<DB: TestDatabase>() {
     relay.stop().await;
 }
 
-/// Serves what does not begin with "not".
+/// A broker that accepts only events whose payload does not begin with "not".
 #[derive(Debug)]
 struct Selective(Recorder);
 
@@ -64,7 +64,7 @@ impl Broker for Selective {
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
         async move {
             if event.payload_bytes().starts_with(b"not") {
-                // Counted there, too.
+                // The recorder counts refused events too.
                 self.0.publish(event).await?;
                 return Err(PublishError::Unavailable { reason: "not this one".to_owned() });
             }
@@ -74,8 +74,9 @@ impl Broker for Selective {
     }
 }
 
-/// Among others that are published it does not count an attempt, and is passed by nothing.
-async fn an_event_that_is_not_served_keeps_its_key_in_order<DB: TestDatabase>() {
+/// While others are published, the event's attempts are not counted, and no event of its key
+/// overtakes it.
+async fn an_unpublished_event_keeps_its_key_in_order<DB: TestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let broker = Selective(scene.broker.clone());
     for (key, payload) in [("1", "not"), ("2", "a"), ("1", "behind"), ("2", "b"), ("3", "c")] {
@@ -92,10 +93,10 @@ async fn an_event_that_is_not_served_keeps_its_key_in_order<DB: TestDatabase>() 
     relay.stop().await;
 }
 
-/// MySQL shows a look the events of transactions that are still open; a batch of them was all that
-/// a relay saw.
+/// On MySQL the search sees the events of open transactions. A batch of them was all that a relay
+/// saw.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_open_transactions_keep_back_no_others_on_mysql() {
+async fn events_of_open_transactions_block_no_others_on_mysql() {
     let scene = Scene::<MySql>::new().await;
     let mut open = scene.pool().begin().await.unwrap();
     for key in ["1", "2", "3"] {

@@ -1,4 +1,4 @@
-//! Redis Streams, a real one: from outbox to effect.
+//! Redis Streams on a real server: events from the outbox to their effect.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::at::on_every_database;
 use crate::inbox::Effect;
 use crate::scene::{Scene, TOPIC, event, start, until};
 
-on_every_database!(events_take_effect_in_order, what_is_not_acknowledged_comes_again);
+on_every_database!(events_take_effect_in_order, unacknowledged_events_are_redelivered);
 
-/// A broker whose streams no other test has.
+/// Connects to a broker with streams that no other test uses.
 pub(crate) async fn connect(prefix: &str) -> RedisStreams {
     let url = std::env::var("HANDFAST_TEST_REDIS").unwrap_or_else(|_| {
         panic!("HANDFAST_TEST_REDIS is not set: run the tests with `cargo xtask test`")
@@ -53,7 +53,7 @@ async fn events_take_effect_in_order<DB: Effect>() {
     relay.stop().await;
 }
 
-async fn what_is_not_acknowledged_comes_again<DB: Effect>() {
+async fn unacknowledged_events_are_redelivered<DB: Effect>() {
     let scene = Scene::<DB>::new().await;
     let broker = connect(&fresh_prefix()).await;
     let mut first = broker.subscribe(TOPIC, "payments", "first", IDLE).await.unwrap();
@@ -63,27 +63,27 @@ async fn what_is_not_acknowledged_comes_again<DB: Effect>() {
     handfast::outbox::emit(&mut local, &sent).await.unwrap();
     local.commit().await.unwrap();
     assert_eq!(first.next().await.unwrap().event, sent);
-    // To itself, when it starts again.
+    // To the same consumer, when it starts again.
     drop(first);
     let mut first = broker.subscribe(TOPIC, "payments", "first", IDLE).await.unwrap();
     assert_eq!(first.next().await.unwrap().event, sent);
-    // To another one, when it has been dead for long enough.
+    // To another consumer, when the first has been dead for long enough.
     drop(first);
     let mut second = broker.subscribe(TOPIC, "payments", "second", IDLE).await.unwrap();
     let delivery = second.next().await.unwrap();
     assert_eq!(delivery.event, sent);
     second.acknowledge(&delivery).await.unwrap();
-    // Other groups have their own.
+    // Other groups get their own deliveries.
     let mut others = broker.subscribe(TOPIC, "stock", "first", IDLE).await.unwrap();
     assert_eq!(others.next().await.unwrap().event, sent);
     relay.stop().await;
 }
 
 /// A consumer that is dropped while it waits, in a `select!` for instance, leaves its read at the
-/// server. The event that this read was served with came after those behind it.
+/// server. The event that answered this read was delivered after the events behind it.
 #[tokio::test]
-async fn an_event_whose_read_was_dropped_comes_before_what_follows() {
-    // What waits in this database of the server is this test's.
+async fn an_event_of_a_dropped_read_precedes_later_ones() {
+    // Only this test uses this database of the server, so a blocked client is its own.
     let url = format!("{}/9", std::env::var("HANDFAST_TEST_REDIS").unwrap());
     let client = redis::Client::open(url.as_str()).unwrap();
     let server = client.get_multiplexed_async_connection().await.unwrap();
@@ -110,10 +110,10 @@ async fn an_event_whose_read_was_dropped_comes_before_what_follows() {
     }
 }
 
-/// A server that had lost its data, or a stream that somebody had deleted: there was no group any
-/// more, and every read was refused until the process started again.
+/// The server had lost its data, or the stream had been deleted. The group was gone, and every read
+/// was refused until the process was restarted.
 #[tokio::test]
-async fn a_group_that_is_lost_is_made_again() {
+async fn a_lost_group_is_created_again() {
     let prefix = fresh_prefix();
     let broker = connect(&prefix).await;
     let mut events = broker.subscribe(TOPIC, "payments", "one", IDLE).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_group_that_is_lost_is_made_again() {
     let mut server = client.get_multiplexed_async_connection().await.unwrap();
     let stream = format!("{prefix}{TOPIC}");
     redis::cmd("DEL").arg(&stream).exec_async(&mut server).await.unwrap();
-    // What is there before the group is made again is not lost to it.
+    // Events that are published before the group is created again are not lost.
     let (b, c) = (event("1", "b"), event("1", "c"));
     for sent in [&b, &c] {
         broker.publish(sent).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_group_that_is_lost_is_made_again() {
     }
 }
 
-/// Notes the event, with its place.
+/// Records the event, with its position.
 pub(crate) fn effect<'l, DB: Effect>(
     local: &'l mut sqlx::Transaction<'_, DB>,
     event: &'l handfast::outbox::Event,

@@ -1,4 +1,4 @@
-//! Databases behind a wire that falls silent.
+//! Databases behind a proxy that falls silent.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use sqlx::{ConnectOptions, MySql, Pool, Postgres};
 
 use crate::at::TestDatabase;
 
-/// A database that can be reached by a wire.
+/// A database that can be reached through the proxy.
 pub(crate) trait Wired: TestDatabase {
-    /// Keeps the wire readable.
+    /// The URL parameter that disables TLS, so that the proxy can read the bytes.
     const NO_TLS: &'static str;
 }
 
@@ -22,8 +22,8 @@ impl Wired for MySql {
     const NO_TLS: &'static str = "disabled";
 }
 
-/// A wire to the server of a pool, which falls silent at these bytes, and a pool onto the same
-/// database through it.
+/// Starts a proxy to the server of a pool, which falls silent at these bytes, and opens a pool on
+/// the same database through it.
 pub(crate) async fn wire_to<DB: Wired>(
     pool: &Pool<DB>,
     at: &'static [u8],

@@ -1,10 +1,10 @@
-//! Actions in TCC mode: what is called, how often, and what the caller is told.
+//! Actions in TCC mode: the calls that the coordinator makes, and the result for the caller.
 
 use std::time::Duration;
 
 use handfast::{HttpTryError, RollbackCause, TccError, TransactionError};
 
-use crate::service::{Mood, Service, refused};
+use crate::service::{ScriptedAnswer, Service, refused};
 use crate::{LONG, coordinator};
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_rollback_cancels_in_the_reverse_order_of_the_tries() {
 }
 
 #[tokio::test]
-async fn a_refused_try_is_told_and_its_cancel_finds_nothing() {
+async fn a_refused_try_is_reported_and_its_cancel_is_empty() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
     service.next("try", refused("too few points"));
@@ -57,7 +57,8 @@ async fn a_refused_try_is_told_and_its_cancel_finds_nothing() {
     assert_eq!(service.effects(), [""; 0]);
 }
 
-/// An attempt before the refusal may yet take effect: going on without the branch would leave it.
+/// An attempt before the refusal may take effect later, so the global must not commit without the
+/// branch.
 #[tokio::test]
 async fn a_global_with_a_refused_try_cannot_commit() {
     let service = Service::start().await;
@@ -71,11 +72,11 @@ async fn a_global_with_a_refused_try_cannot_commit() {
 }
 
 #[tokio::test]
-async fn a_try_is_asked_for_until_it_is_answered_and_takes_effect_once() {
+async fn a_try_is_repeated_until_answered_with_one_effect() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("try", Mood::Answer(503, "starting".to_owned()));
-    service.next("try", Mood::DoneBut(502, "the proxy gave up".to_owned()));
+    service.next("try", ScriptedAnswer::Answer(503, "starting".to_owned()));
+    service.next("try", ScriptedAnswer::DoneBut(502, "the proxy gave up".to_owned()));
     let debit = handfast.tcc_over_http(service.url("debit")).timeout(LONG);
     let buy = handfast.transaction("buy");
     buy.run(async |_tx| debit.try_(&1).await).await.unwrap();
@@ -85,10 +86,10 @@ async fn a_try_is_asked_for_until_it_is_answered_and_takes_effect_once() {
 }
 
 #[tokio::test]
-async fn a_try_that_nobody_answers_rolls_the_global_back() {
+async fn an_unanswered_try_rolls_the_global_back() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("try", Mood::DoneBut(500, "?".to_owned()));
+    service.next("try", ScriptedAnswer::DoneBut(500, "?".to_owned()));
     let debit = handfast.tcc_over_http(service.url("debit")).timeout(Duration::ZERO);
     let global = handfast.transaction("buy").begin().await.unwrap();
     let error = global.scope(debit.try_(&1)).await.unwrap_err();
@@ -103,12 +104,12 @@ async fn a_try_that_nobody_answers_rolls_the_global_back() {
 }
 
 #[tokio::test]
-async fn a_confirm_is_asked_for_until_it_is_done_even_if_it_is_refused() {
+async fn a_confirm_is_repeated_even_if_it_is_refused() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("confirm", Mood::Answer(500, String::new()));
+    service.next("confirm", ScriptedAnswer::Answer(500, String::new()));
     service.next("confirm", refused("no"));
-    service.next("confirm", Mood::DoneBut(504, String::new()));
+    service.next("confirm", ScriptedAnswer::DoneBut(504, String::new()));
     let debit = handfast.tcc_over_http(service.url("debit"));
     let global = handfast.transaction("buy").begin().await.unwrap();
     global.scope(debit.try_(&1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What is never called, never followed and never read.
+//! URLs that are never called, redirects that are not followed, and answers that are not read.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use handfast_server::dispatch::{CallBatch, CallSink, NewProcess, RegisteredResou
 use handfast_server::over_http::Settings;
 
 use crate::coordinator;
-use crate::service::{Mood, Service};
+use crate::service::{ScriptedAnswer, Service};
 
 #[tokio::test]
-async fn nothing_is_called_if_nothing_is_configured() {
+async fn no_url_is_called_without_configuration() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(Settings::default()).await;
     let debit = handfast.tcc_over_http(service.url("debit"));
     let global = handfast.transaction("buy").begin().await.unwrap();
     let error = global.scope(debit.try_(&1)).await.unwrap_err();
     assert_eq!(error.code(), "HF-TC-URL-NOT-ALLOWED");
-    // No branch was registered, so that the rest can go on without it.
+    // No branch was registered, so the rest of the global can commit.
     global.commit().await.unwrap();
     assert_eq!(service.seen(), []);
 }
 
 #[tokio::test]
-async fn a_url_outside_of_the_prefix_is_never_called() {
+async fn a_url_outside_the_prefix_is_never_called() {
     let (service, other) = (Service::start().await, Service::start().await);
     let (_server, handfast) = coordinator(service.settings()).await;
     let outside = [
@@ -52,7 +52,7 @@ async fn a_url_outside_of_the_prefix_is_never_called() {
 async fn a_redirect_is_not_followed() {
     let (service, other) = (Service::start().await, Service::start().await);
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("confirm", Mood::Redirect(other.url("debit/confirm")));
+    service.next("confirm", ScriptedAnswer::Redirect(other.url("debit/confirm")));
     let debit = handfast.tcc_over_http(service.url("debit"));
     let global = handfast.transaction("buy").begin().await.unwrap();
     global.scope(debit.try_(&1)).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_redirect_is_not_followed() {
 async fn an_answer_that_is_too_long_is_no_answer() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("confirm", Mood::DoneBut(200, "x".repeat(1_001)));
+    service.next("confirm", ScriptedAnswer::DoneBut(200, "x".repeat(1_001)));
     let debit = handfast.tcc_over_http(service.url("debit"));
     let global = handfast.transaction("buy").begin().await.unwrap();
     global.scope(debit.try_(&1)).await.unwrap();
@@ -74,11 +74,11 @@ async fn an_answer_that_is_too_long_is_no_answer() {
     assert_eq!(service.effects().len(), 2);
 }
 
-/// A process that wants the calls of a URL for itself.
+/// A process that tries to receive the calls of a URL itself.
 #[derive(Debug)]
-struct Thief;
+struct Impostor;
 
-impl CallSink for Thief {
+impl CallSink for Impostor {
     fn put(&self, batch: CallBatch) {
         panic!("a call went to the wrong process: {batch:?}");
     }
@@ -95,7 +95,7 @@ async fn a_process_cannot_register_a_url_that_is_called() {
         agent: Arc::clone(&name),
         peer: name,
     };
-    let seat = server.dispatcher().connect(thief, Arc::new(Thief));
+    let seat = server.dispatcher().connect(thief, Arc::new(Impostor));
     let key = ResourceKey { id: service.url("debit").into(), mode: Mode::Tcc };
     seat.register(vec![RegisteredResource { key, label: Some("mine".into()) }]);
     let debit = handfast.tcc_over_http(service.url("debit"));
@@ -105,7 +105,7 @@ async fn a_process_cannot_register_a_url_that_is_called() {
         global.commit().await.unwrap();
     }
     assert_eq!(service.until_effects(8).await.len(), 8);
-    // Nothing is kept of a URL for which nothing is owed: clients can name any number of them.
+    // A URL without outstanding calls takes no memory, since clients can name any number of URLs.
     while !server.dispatcher().loads().is_empty() {
         tokio::task::yield_now().await;
     }

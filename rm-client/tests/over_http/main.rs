@@ -14,7 +14,7 @@ use handfast_server::dispatch;
 use handfast_server::embedded::{RunningServer, Server};
 use handfast_server::over_http::Settings;
 
-/// A coordinator that may call so, impatient, and a client of it.
+/// Starts a coordinator with these settings and short timeouts, and a client of it.
 async fn coordinator(settings: Settings) -> (RunningServer, Handfast) {
     let dispatch = dispatch::Settings {
         retry_delay_ms_min: 1,
@@ -27,5 +27,5 @@ async fn coordinator(settings: Settings) -> (RunningServer, Handfast) {
     (server, handfast)
 }
 
-/// So long a try is asked for that it does not end by time.
+/// A timeout that no test reaches.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! A service that has no library: an HTTP server that checks signatures and keeps a fence, as one
-//! in any language would.
+//! A service that does not use the library: an HTTP server that checks signatures and keeps a
+//! fence, as a service in any language would.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) const SECRET: &[u8] = b"known to coordinator and service";
 
-/// One request as it came.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) path: String,
@@ -28,7 +28,7 @@ pub(crate) struct Seen {
     pub(crate) is_signed: bool,
 }
 
-/// A service that listens. Dropping it closes the port.
+/// A running service. Dropping it closes its port.
 pub(crate) struct Service {
     pub(crate) base: String,
     shared: Arc<Shared>,
@@ -44,24 +44,24 @@ struct Shared {
 #[derive(Default)]
 struct Inside {
     seen: Vec<Seen>,
-    /// Answers to be given first, and nothing done.
-    moods: VecDeque<(&'static str, Mood)>,
-    /// What each branch's fence says last.
+    /// The behaviours for the next requests of each operation.
+    scripted: VecDeque<(&'static str, ScriptedAnswer)>,
+    /// The last state of each branch's fence.
     fence: BTreeMap<(String, String), &'static str>,
-    /// What took effect, in order.
+    /// The operations that took effect, in order.
     effects: Vec<String>,
 }
 
 /// How the service behaves for one request.
 #[derive(Clone, Debug)]
-pub(crate) enum Mood {
-    /// Answers so and does nothing.
+pub(crate) enum ScriptedAnswer {
+    /// Answers with this status and body, and does nothing.
     Answer(u16, String),
-    /// Sends the caller elsewhere.
+    /// Redirects the caller.
     Redirect(String),
-    /// Refuses for good: what comes late is refused too.
+    /// Refuses for good: late calls are refused too.
     Refuse(String),
-    /// Does what it is asked for, and answers so.
+    /// Executes the operation, and answers with this status and body.
     DoneBut(u16, String),
 }
 
@@ -75,7 +75,7 @@ impl Service {
         Self { base, shared, server }
     }
 
-    /// That the coordinator may call this service, with small limits.
+    /// Returns settings that allow the coordinator to call this service, with small limits.
     pub(crate) fn settings(&self) -> Settings {
         let prefix = Prefix::parse(&self.base).unwrap();
         Settings {
@@ -90,26 +90,26 @@ impl Service {
         format!("{}{action}", self.base)
     }
 
-    /// The next request for this operation meets this mood.
-    pub(crate) fn next(&self, operation: &'static str, mood: Mood) {
-        self.shared.state.lock().unwrap().moods.push_back((operation, mood));
+    /// Sets the behaviour for the next request of this operation.
+    pub(crate) fn next(&self, operation: &'static str, answer: ScriptedAnswer) {
+        self.shared.state.lock().unwrap().scripted.push_back((operation, answer));
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.state.lock().unwrap().seen.clone()
     }
 
-    /// The operations that were asked for.
+    /// Returns the requested operations.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.seen().into_iter().map(|seen| seen.operation).collect()
     }
 
-    /// What took effect, in order.
+    /// The operations that took effect, in order.
     pub(crate) fn effects(&self) -> Vec<String> {
         self.shared.state.lock().unwrap().effects.clone()
     }
 
-    /// Waits until so many requests have come, and gives the operations that were asked for.
+    /// Waits for this number of requests, and returns their operations.
     pub(crate) async fn until_asked(&self, count: usize) -> Vec<String> {
         loop {
             let changed = self.shared.changed.notified();
@@ -121,7 +121,7 @@ impl Service {
         }
     }
 
-    /// Waits until so much has taken effect.
+    /// Waits until this number of operations has taken effect.
     pub(crate) async fn until_effects(&self, count: usize) -> Vec<String> {
         loop {
             let changed = self.shared.changed.notified();
@@ -159,17 +159,17 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
 impl Inside {
     fn answer(&mut self, seen: Seen) -> Response {
         self.seen.push(seen.clone());
-        let at = self.moods.iter().position(|(operation, _)| *operation == seen.operation);
-        match at.and_then(|at| self.moods.remove(at)) {
-            Some((_, Mood::Answer(status, body))) => respond(status, body),
-            Some((_, Mood::Redirect(to))) => {
+        let at = self.scripted.iter().position(|(operation, _)| *operation == seen.operation);
+        match at.and_then(|at| self.scripted.remove(at)) {
+            Some((_, ScriptedAnswer::Answer(status, body))) => respond(status, body),
+            Some((_, ScriptedAnswer::Redirect(to))) => {
                 (StatusCode::TEMPORARY_REDIRECT, [("location", to)]).into_response()
             }
-            Some((_, Mood::Refuse(message))) => {
+            Some((_, ScriptedAnswer::Refuse(message))) => {
                 self.fence.entry((seen.xid, seen.branch)).or_insert("barred");
                 respond(409, refusal(&message))
             }
-            Some((_, Mood::DoneBut(status, body))) => {
+            Some((_, ScriptedAnswer::DoneBut(status, body))) => {
                 self.carry_out(&seen);
                 respond(status, body)
             }
@@ -177,7 +177,8 @@ impl Inside {
         }
     }
 
-    /// The fence: each operation takes effect once, an empty one bars what comes late.
+    /// Executes an operation behind the fence: each takes effect once, and an empty cancel bars a
+    /// late try.
     fn carry_out(&mut self, seen: &Seen) -> Response {
         let known = self.fence.entry((seen.xid.clone(), seen.branch.clone())).or_default();
         match (seen.operation.as_str(), *known) {
@@ -201,8 +202,8 @@ impl Inside {
     }
 }
 
-pub(crate) fn refused(message: &str) -> Mood {
-    Mood::Refuse(message.to_owned())
+pub(crate) fn refused(message: &str) -> ScriptedAnswer {
+    ScriptedAnswer::Refuse(message.to_owned())
 }
 
 fn refusal(message: &str) -> String {

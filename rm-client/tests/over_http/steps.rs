@@ -1,11 +1,11 @@
-//! Steps of sagas over HTTP: actions, what they hand on, and their compensations.
+//! Steps of sagas over HTTP: actions, their outputs, and their compensations.
 
 use std::time::Duration;
 
 use handfast::Handfast;
 use handfast::saga::{Saga, SagaStatus, SagaStep};
 
-use crate::service::{Mood, Service, refused};
+use crate::service::{ScriptedAnswer, Service, refused};
 use crate::{LONG, coordinator};
 
 async fn end(handfast: &Handfast, service: &Service) -> SagaStatus {
@@ -17,10 +17,10 @@ async fn end(handfast: &Handfast, service: &Service) -> SagaStatus {
 }
 
 #[tokio::test]
-async fn actions_are_called_in_order_and_hand_on_what_they_give() {
+async fn actions_run_in_order_and_pass_on_their_outputs() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    service.next("action", Mood::Answer(503, String::new()));
+    service.next("action", ScriptedAnswer::Answer(503, String::new()));
     assert_eq!(end(&handfast, &service).await, SagaStatus::Completed);
     let [_, reserve, pay] = &service.seen()[..] else { panic!("{:?}", service.seen()) };
     assert!(reserve.is_signed && pay.is_signed);
@@ -36,13 +36,13 @@ async fn actions_are_called_in_order_and_hand_on_what_they_give() {
 }
 
 #[tokio::test]
-async fn a_refused_action_takes_the_saga_back() {
+async fn a_refused_action_compensates_the_saga() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
-    let first = Mood::DoneBut(200, "[1]".to_owned());
+    let first = ScriptedAnswer::DoneBut(200, "[1]".to_owned());
     service.next("action", first);
     service.next("action", refused("no money"));
-    service.next("compensation", Mood::Answer(500, String::new()));
+    service.next("compensation", ScriptedAnswer::Answer(500, String::new()));
     assert_eq!(end(&handfast, &service).await, SagaStatus::Compensated);
     assert_eq!(
         service.effects(),
@@ -55,9 +55,9 @@ async fn a_refused_action_takes_the_saga_back() {
     assert!(last.body.contains(r#""outputs":{"reserve":[1]}"#), "{}", last.body);
 }
 
-/// What cannot be part of a URL never becomes one: the step waits, and says why.
+/// A name that cannot be part of a URL is never used in one: the step waits, and reports why.
 #[tokio::test]
-async fn an_action_that_is_no_segment_of_a_path_is_not_called() {
+async fn an_action_that_is_no_path_segment_is_not_called() {
     let service = Service::start().await;
     let (_server, handfast) = coordinator(service.settings()).await;
     for (key, action) in [("order-1", ".."), ("order-2", "a/b"), ("order-3", "a?b")] {
@@ -65,7 +65,7 @@ async fn an_action_that_is_no_segment_of_a_path_is_not_called() {
             .attempts(2)
             .pauses(Duration::from_millis(1), 1, Duration::from_millis(1));
         let saga = handfast.start_saga(key, Saga::new("odd").step(step)).await.unwrap();
-        // Given up, and taken back by the same road: an operator is called.
+        // The step is given up, and its compensation has the same name: an operator is called.
         let report = saga.ended(LONG).await.unwrap();
         assert_eq!(report.status(), SagaStatus::NeedsOperator, "{action}");
     }

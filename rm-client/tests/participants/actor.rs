@@ -1,4 +1,4 @@
-//! A participant that notes what it is asked, and answers as the test wants.
+//! A participant that records the questions it is asked, and answers as the test wants.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,15 +7,15 @@ use handfast::Handfast;
 use handfast::participant::{Branch, Participant, ParticipantResource, Vote};
 use tokio::sync::Notify;
 
-/// What all actors of a test were asked, in order: `archive prepares`.
+/// The questions to all actors of a test, in order, such as `archive prepares`.
 pub(crate) type Notes = Arc<Mutex<Vec<String>>>;
 
-/// How a question is answered.
+/// The answer to a question.
 #[derive(Clone)]
 pub(crate) enum Answer {
     No,
     Fails,
-    /// Not before it is told to, which it says that it waits for.
+    /// Waits until the test releases it, and reports that it is waiting.
     When(Arc<Held>),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Held {
 pub(crate) struct Actor {
     name: &'static str,
     notes: Notes,
-    /// For the first questions; later ones are answered with yes.
+    /// The answers to the first questions. Later ones are answered with yes.
     can_commit: Mutex<VecDeque<Answer>>,
     prepare: Mutex<VecDeque<Answer>>,
 }
@@ -60,7 +60,7 @@ impl Actor {
 
 async fn answer(queue: &Mutex<VecDeque<Answer>>) -> Result<Vote, &'static str> {
     let next = queue.lock().unwrap().front().cloned();
-    // Whoever is held is asked again meanwhile, and must not answer then either.
+    // A held participant is asked again meanwhile, and must not answer that either.
     if let Some(Answer::When(held)) = &next {
         held.waits.notify_one();
         held.goes_on.notified().await;

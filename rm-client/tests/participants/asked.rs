@@ -1,4 +1,4 @@
-//! Who is asked what, and in which order.
+//! The questions to participants, and their order.
 
 use futures::FutureExt;
 use handfast::participant::ParticipantError;
@@ -8,7 +8,7 @@ use crate::actor::{Actor, Answer, Held, Notes};
 use crate::child::{PATIENCE, before_the_timeout};
 use crate::coordinator::Coordinator;
 
-/// A coordinator, a process, and what its participants were asked.
+/// A coordinator, a process, and the questions to its participants.
 struct Stage {
     coordinator: Coordinator,
     handfast: Handfast,
@@ -34,7 +34,7 @@ impl Stage {
         self.handfast.transaction("test").can_commit_first().begin().await.unwrap()
     }
 
-    /// What was asked, the participants of one round in the order of their names.
+    /// Returns the questions, with the participants of one round sorted by name.
     fn asked(&self) -> Vec<String> {
         let notes = self.notes.lock().unwrap();
         let verb = |note: &String| note.split_once(' ').unwrap().1.to_owned();
@@ -53,7 +53,7 @@ impl Stage {
     }
 }
 
-/// Two participants of a global.
+/// Makes two participants join a global.
 async fn both_join(stage: &Stage, global: &Global, archive: Actor, mail: Actor) {
     let (archive, mail) = (archive.start(&stage.handfast), mail.start(&stage.handfast));
     global.scope(async { archive.join(&1).await }).await.unwrap();
@@ -64,9 +64,10 @@ fn is_refused(error: &EndError) -> bool {
     matches!(error, TransactionError::RolledBack { by: RollbackCause::Refused, .. })
 }
 
-/// Whoever does not learn that he has joined may join again, and is asked once.
+/// A caller that does not learn that its `join` succeeded may join again. The participant is then
+/// asked once.
 #[tokio::test]
-async fn who_gives_up_joining_is_not_asked() {
+async fn a_dropped_join_is_not_asked() {
     let stage = Stage::new().await;
     let global = stage.begin().await;
     let archive = stage.actor("archive").start(&stage.handfast);
@@ -89,7 +90,7 @@ async fn all_prepare_before_any_commits() {
     let global = stage.begin().await;
     let xid = global.xid().clone();
     both_join(&stage, &global, stage.actor("archive"), stage.actor("mail")).await;
-    assert_eq!(stage.asked(), [""; 0], "nobody is asked before the commit is");
+    assert_eq!(stage.asked(), [""; 0], "no participant is asked before the commit is requested");
     global.commit().await.unwrap();
     stage.until(&xid, GlobalStatus::Committed).await;
     let expected = ["archive prepares", "mail prepares", "archive commits", "mail commits"];
@@ -97,7 +98,7 @@ async fn all_prepare_before_any_commits() {
 }
 
 #[tokio::test]
-async fn all_could_before_any_prepares() {
+async fn all_can_commit_before_any_prepares() {
     let stage = Stage::new().await;
     let global = stage.begin_asking_first().await;
     let xid = global.xid().clone();
@@ -110,7 +111,7 @@ async fn all_could_before_any_prepares() {
 }
 
 #[tokio::test]
-async fn a_refusal_in_the_first_round_leaves_nobody_prepared() {
+async fn a_refusal_in_the_first_round_prepares_no_participant() {
     let stage = Stage::new().await;
     let global = stage.begin_asking_first().await;
     let xid = global.xid().clone();
@@ -126,7 +127,7 @@ async fn a_refusal_in_the_first_round_leaves_nobody_prepared() {
 }
 
 #[tokio::test]
-async fn a_refusal_to_prepare_rolls_back_who_has() {
+async fn a_refused_prepare_rolls_back_the_prepared() {
     let stage = Stage::new().await;
     let global = stage.begin().await;
     let mail = stage.actor("mail").prepare(Answer::No);
@@ -139,7 +140,7 @@ async fn a_refusal_to_prepare_rolls_back_who_has() {
 }
 
 #[tokio::test]
-async fn who_cannot_answer_is_asked_again() {
+async fn a_participant_without_an_answer_is_asked_again() {
     let stage = Stage::new().await;
     let global = stage.begin_asking_first().await;
     let xid = global.xid().clone();
@@ -177,7 +178,7 @@ async fn a_missing_vote_never_commits() {
 }
 
 #[tokio::test]
-async fn nothing_joins_while_votes_come_in() {
+async fn joining_during_the_votes_is_refused() {
     let stage = Stage::new().await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -192,9 +193,10 @@ async fn nothing_joins_while_votes_come_in() {
     committing.await.unwrap().unwrap();
 }
 
-/// The votes that were in are forgotten; who asked for the commit asks again.
+/// The coordinator forgets the votes that it had received, and the client requests the commit
+/// again.
 #[tokio::test]
-async fn a_coordinator_killed_while_votes_come_in_goes_on() {
+async fn a_coordinator_killed_during_the_votes_goes_on() {
     let mut stage = Stage::new().await;
     let global = stage.begin_asking_first().await;
     let xid = global.xid().clone();
@@ -213,7 +215,7 @@ async fn a_coordinator_killed_while_votes_come_in_goes_on() {
 }
 
 #[tokio::test]
-async fn joining_has_its_refusals() {
+async fn invalid_joins_are_refused() {
     let stage = Stage::new().await;
     let archive = stage.actor("archive").start(&stage.handfast);
     let error = archive.join(&1).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A participant as a process of its own.
+//! A participant in a process of its own.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 use crate::child::{Child, tell};
 use crate::vault::Vault;
 
-/// How a child plays the participant.
+/// The parameters of a participant in a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientPart {
-    /// Where the coordinator is.
+    /// The endpoint of the coordinator.
     pub(crate) endpoint: String,
     /// The database file.
     pub(crate) path: String,
-    /// The global to be part of.
+    /// The global to join.
     pub(crate) xid: String,
 }
 
 impl ClientPart {
-    /// Starts the child, to die at a point.
+    /// Starts the child, which dies at a crash point.
     pub(crate) fn crash_at(&self, point: &str) -> Child {
         Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
     }
 }
 
-/// In the child: joins the global and waits to be asked.
+/// Runs in the child: joins the global and waits for the coordinator's questions.
 pub(crate) async fn play(part: ClientPart) {
     let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
     let vault = handfast.participant("vault", Vault::open(&part.path).await);

@@ -1,4 +1,4 @@
-//! A participant whose operations never end: it is asked again, and others have their turn.
+//! A participant whose operations never end: it is asked again, and other branches are not delayed.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::coordinator::Coordinator;
 const ROLL_BACK_HANGS: u32 = 1;
 const GOOD: u32 = 2;
 
-/// Tells what it is asked.
+/// A participant that reports its questions and never answers some of them.
 struct Stuck {
-    told: UnboundedSender<&'static str>,
+    questions: UnboundedSender<&'static str>,
 }
 
 impl Participant for Stuck {
@@ -45,8 +45,8 @@ impl Participant for Stuck {
 
 impl Stuck {
     async fn ask(&self, what: &'static str, hangs: bool) {
-        // Nobody listens any more when the test ends.
-        self.told.send(what).ok();
+        // The receiver is gone when the test ends.
+        self.questions.send(what).ok();
         if hangs {
             std::future::pending::<()>().await;
         }
@@ -64,9 +64,9 @@ impl Stage {
     async fn new() -> Self {
         let coordinator = Coordinator::start().await;
         let handfast = Handfast::connect(coordinator.endpoint()).await.unwrap();
-        let (told, asked) = unbounded_channel();
+        let (questions, asked) = unbounded_channel();
         let stuck =
-            handfast.participant("stuck", Stuck { told }).ask_every(Duration::from_millis(1));
+            handfast.participant("stuck", Stuck { questions }).ask_every(Duration::from_millis(1));
         let stuck = stuck.start().unwrap();
         Self { _coordinator: coordinator, handfast, stuck, asked }
     }
@@ -85,9 +85,9 @@ impl Stage {
     }
 }
 
-/// The only place of the participant's rollbacks was taken for the 5 minutes of a call.
+/// One call held the only slot for the participant's rollbacks for 5 minutes.
 #[tokio::test]
-async fn a_rollback_that_hangs_keeps_no_other_global_from_ending() {
+async fn a_hanging_rollback_delays_no_other_global() {
     let mut stage = Stage::new().await;
     stage.rolled_back(ROLL_BACK_HANGS).await;
     stage.asked("roll back").await;
@@ -99,9 +99,9 @@ async fn a_rollback_that_hangs_keeps_no_other_global_from_ending() {
     tokio::time::timeout(PATIENCE, ended).await.expect("the other global ends");
 }
 
-/// It never asked for a decision again.
+/// The participant never asked for a decision again.
 #[tokio::test]
-async fn a_list_that_hangs_is_asked_for_again() {
+async fn a_hanging_list_is_requested_again() {
     let mut stage = Stage::new().await;
     stage.asked("prepared").await;
     let error = tokio::time::timeout(PATIENCE, stage.stuck.settle()).await;

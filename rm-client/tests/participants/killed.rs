@@ -1,4 +1,5 @@
-//! Participants die, or hear nothing; what they have prepared ends as the coordinator says.
+//! Participants die, or receive no decision. Their prepared branches end as the coordinator has
+//! decided.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ struct Stage {
     coordinator: Coordinator,
     handfast: Handfast,
     directory: TempDir,
-    /// A look at the money.
+    /// A view of the accounts.
     vault: Vault,
 }
 
@@ -38,8 +39,8 @@ impl Stage {
         ClientPart { endpoint, path: path(&self.directory), xid }
     }
 
-    /// Another process of the participant: it is asked, but asks by itself only at start and when
-    /// told to.
+    /// Starts another process of the participant. The coordinator may ask it, but it asks for
+    /// decisions only at its start and when the test calls `settle`.
     async fn rescuer(&self, orphan_after: Duration) -> Rescuer {
         let handfast = Handfast::connect(self.coordinator.endpoint()).await.unwrap();
         let vault = Vault::open(&path(&self.directory)).await;
@@ -54,7 +55,7 @@ impl Stage {
     }
 }
 
-/// A participant of its own connection.
+/// A participant with a connection of its own.
 struct Rescuer {
     handfast: Handfast,
     resource: ParticipantResource<Vault>,
@@ -71,7 +72,7 @@ fn path(directory: &TempDir) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_participant_killed_around_prepare_is_replaced_by_another() {
+async fn a_participant_killed_around_prepare_is_replaced() {
     let stage = Stage::new().await;
     let mut cents = 1000;
     for (point, set_aside) in [("participant-before-prepare", 0), ("participant-after-prepare", 10)]
@@ -92,9 +93,9 @@ async fn a_participant_killed_around_prepare_is_replaced_by_another() {
     }
 }
 
-/// It has said yes and dies. Whoever comes next is told the decision, or asks for it.
+/// The participant votes yes and dies. The next process receives the decision or asks for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_participant_killed_before_or_after_commit_is_replaced_by_another() {
+async fn a_participant_killed_around_commit_is_replaced() {
     let stage = Stage::new().await;
     let mut cents = 1000;
     for point in ["participant-before-commit", "participant-after-commit"] {
@@ -113,9 +114,9 @@ async fn a_participant_killed_before_or_after_commit_is_replaced_by_another() {
     }
 }
 
-/// Nothing is decided alone, and nothing that is undecided.
+/// A participant decides no branch alone, and settles no undecided branch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_participant_that_hears_nothing_asks() {
+async fn a_participant_without_a_decision_asks() {
     let stage = Stage::new().await;
     let rescuer = stage.rescuer(Duration::ZERO).await;
     let resource = &rescuer.resource;
@@ -130,8 +131,8 @@ async fn a_participant_that_hears_nothing_asks() {
     global.rollback("test").await.unwrap();
     assert_eq!(stage.vault.cents().await, [1000, 0]);
 
-    // A prepare that comes after the rollback is refused by the fence; one past the fence, of
-    // another branch, is found by asking.
+    // A prepare after the rollback is refused by the fence. A branch that is prepared without the
+    // fence is found by asking the coordinator.
     let late = stage.vault.prepare(&branch).await.unwrap();
     assert!(matches!(late, Vote::No(_)), "{late:?}");
     let stray = Branch { id: branch.id ^ 1, ..branch };
@@ -142,7 +143,7 @@ async fn a_participant_that_hears_nothing_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_coordinator_does_not_know_is_rolled_back_only_when_it_is_old() {
+async fn an_unknown_branch_is_rolled_back_only_after_a_time() {
     let stage = Stage::new().await;
     let xid: Xid = "127.0.0.1:1:7".parse().unwrap();
     let branch = Branch { xid, id: 7, input: 10 };
@@ -159,9 +160,9 @@ async fn what_the_coordinator_does_not_know_is_rolled_back_only_when_it_is_old()
     tokio::time::timeout(PATIENCE, emptied).await.expect("it is rolled back");
 }
 
-/// A coordinator that is away is no decision.
+/// An unreachable coordinator is not a decision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_decided_while_the_coordinator_is_away() {
+async fn no_branch_is_decided_without_the_coordinator() {
     let mut stage = Stage::new().await;
     let global = stage.begin().await;
     let xid = global.xid().clone();

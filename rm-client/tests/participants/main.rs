@@ -1,7 +1,7 @@
-//! Participants under a real coordinator: who is asked what and when, and what the death of each
-//! side leaves.
+//! Participants under a real coordinator: their questions and the order of these, and the effects
+//! of the death of each side.
 //!
-//! The dying parts are this program again, as a child process; see `child`.
+//! The processes that die are this program, started as a child process: see `child`.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

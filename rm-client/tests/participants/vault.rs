@@ -1,5 +1,5 @@
-//! A participant that keeps money in SQLite behind the fence: what processes of it share outlives
-//! each of them.
+//! A participant that keeps accounts in SQLite behind the fence. Its processes share the database,
+//! which outlives each of them.
 
 use futures::FutureExt;
 use handfast::Handfast;
@@ -41,7 +41,7 @@ impl Vault {
         sqlx::raw_sql(TABLES).execute(&self.pool).await.unwrap();
     }
 
-    /// What is in it, and what is set aside.
+    /// Returns the free and the reserved cents.
     pub(crate) async fn cents(&self) -> [i64; 2] {
         let sql = "SELECT cents, (SELECT coalesce(sum(cents), 0) FROM set_aside) FROM vault";
         let row = sqlx::query(sql).fetch_one(&self.pool).await.unwrap();

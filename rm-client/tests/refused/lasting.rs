@@ -1,13 +1,13 @@
-//! Errors that no repetition cures were tried again for ever, with the rows locked and no person
-//! asked.
+//! Errors that repeating does not cure. The rollback was tried again without end, with the rows
+//! locked and no operator called.
 
 use sqlx::{MySql, Postgres, Sqlite};
 
 use super::refusal;
 use crate::at::{Stage, TestDatabase};
 
-/// Deletes a row in a branch, changes its table, and expects the database's own words.
-async fn check<DB: TestDatabase>(setup: &[&str], changes: &[&str], told: &str) -> Stage<DB> {
+/// Deletes a row in a branch, changes its table, and expects the database's own message.
+async fn check<DB: TestDatabase>(setup: &[&str], changes: &[&str], message: &str) -> Stage<DB> {
     let stage = Stage::<DB>::new(setup).await;
     let global = stage.begin().await;
     stage.branch(&global, &["DELETE FROM item WHERE id = 100"]).await;
@@ -16,7 +16,7 @@ async fn check<DB: TestDatabase>(setup: &[&str], changes: &[&str], told: &str) -
     }
     let (error, _) = refusal(&stage, global).await;
     assert!(error.contains("the database refuses, and would again"), "{error}");
-    assert!(error.contains(told), "{error}");
+    assert!(error.contains(message), "{error}");
     assert_eq!(stage.undo_rows().await, 1);
     assert!(stage.dump("item", &["id"]).await.is_empty(), "nothing is put back in part");
     stage
@@ -42,9 +42,9 @@ async fn a_row_without_a_partition_on_mysql() {
     check::<MySql>(&setup, &[change], "1526").await;
 }
 
-/// Without strict rules the letters would come back as question marks, in silence.
+/// Without strict mode the letters would be restored as question marks, without an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn letters_that_the_column_has_no_more_on_mysql() {
+async fn letters_that_the_column_cannot_hold_on_mysql() {
     let setup = [
         "CREATE TABLE item (id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(20))",
         "INSERT INTO item VALUES (100, '漢字')",
@@ -66,10 +66,11 @@ async fn a_text_in_a_strict_table_on_sqlite() {
 const NOT_STRICT: &str = "SET @mode = @@sql_mode; SET SESSION sql_mode = '';";
 const STRICT_AGAIN: &str = "SET SESSION sql_mode = @mode";
 
-/// The error value '' of an ENUM, index 0, was error 1265 under the strict rules of the undo, again
-/// and again. What else a session that is not strict can write goes back beside it.
+/// The undo ran in strict mode, where writing the error value '' of an ENUM (index 0) fails with
+/// error 1265, each time again. Other values that only a session without strict mode can write are
+/// restored too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_error_value_of_an_enum_comes_back() {
+async fn the_error_value_of_an_enum_is_restored() {
     let table = "CREATE TABLE en (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, \
          e ENUM('a', 'b') NOT NULL, s SET('x', 'y') NOT NULL, d DATE NOT NULL, \
          t TIMESTAMP NOT NULL, v INT)";
@@ -91,9 +92,9 @@ async fn the_error_value_of_an_enum_comes_back() {
     assert_eq!(stage.value(mode).await.as_deref(), Some("2"), "the session is strict again");
 }
 
-/// As the name of a row, too.
+/// The error value as a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_error_value_of_an_enum_comes_back_as_a_key() {
+async fn the_error_value_of_an_enum_is_restored_as_a_key() {
     let table = "CREATE TABLE en (e ENUM('a', 'b') NOT NULL PRIMARY KEY, v INT)";
     let row = format!("{NOT_STRICT} INSERT INTO en VALUES ('zz', 1), ('a', 2); {STRICT_AGAIN}");
     let stage = Stage::<MySql>::new(&[table, &row]).await;

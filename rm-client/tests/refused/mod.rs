@@ -1,4 +1,4 @@
-//! One file a reason.
+//! One file for each reason.
 
 mod lasting;
 mod referring;
@@ -9,10 +9,11 @@ use handfast_core::{BranchState, DirtyRow, OperatorAction, What};
 
 use crate::at::{Stage, TestDatabase};
 
-/// Rolls a global back, waits until it needs a person, and answers with what that one is told.
+/// Rolls a global back, waits until it needs an operator, and returns the error and the rows shown
+/// to the operator.
 async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, global: Global) -> (String, Vec<DirtyRow>) {
     let xid = global.xid().clone();
-    // That a person is needed is an error to the caller that rolls back; here it is expected.
+    // The rollback returns an error, since it needs an operator. That is expected here.
     let _ = global.rollback("test").await;
     let asks = |status| matches!(status, GlobalStatus::NeedsOperator(_));
     let ends = |status| asks(status) || matches!(status, GlobalStatus::RolledBack(_));
@@ -24,7 +25,7 @@ async fn refusal<DB: TestDatabase>(stage: &Stage<DB>, global: Global) -> (String
     (error.to_string(), rows.listed.to_vec())
 }
 
-/// Has the rollback tried again, and waits for its end.
+/// Makes the coordinator try the rollback again, and waits for its end.
 async fn retry<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid) {
     let (action, operator) = (OperatorAction::Retry, "tester".into());
     stage.tc.engine().call(What::Operate { xid: number(xid), action, operator }).await.unwrap();

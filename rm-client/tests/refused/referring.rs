@@ -1,5 +1,5 @@
-//! The undo of an INSERT deletes. Along a foreign key with CASCADE or SET NULL that took rows along
-//! which others had committed meanwhile, and the rollback was called done.
+//! The undo of an INSERT deletes the row. Through a foreign key with CASCADE or SET NULL this
+//! changed rows that other transactions had committed meanwhile, and the rollback reported success.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::at::{Stage, TestDatabase, on_every_database};
 
 on_every_database!(
     a_row_of_another_global_is_kept,
-    a_row_written_outside_of_globals_is_kept,
-    rows_of_the_same_global_go,
-    rows_that_refer_to_each_other_go,
-    a_row_of_others_in_the_same_table_is_kept,
-    a_key_of_several_columns_that_are_not_primary_counts,
-    the_second_table_that_refers_counts,
+    a_row_written_outside_globals_is_kept,
+    rows_of_the_same_global_are_deleted,
+    rows_that_refer_to_each_other_are_deleted,
+    a_foreign_row_in_the_same_table_is_kept,
+    a_reference_to_a_unique_key_of_two_columns_counts,
+    references_from_a_second_table_count,
     an_upserted_row_is_kept_too,
     the_rollback_ends_once_the_row_is_gone,
-    force_before_takes_the_row_along,
+    force_before_deletes_the_referring_row,
 );
 
 const PAR: &str = "CREATE TABLE par (id BIGINT NOT NULL PRIMARY KEY, n INT)";
@@ -34,7 +34,7 @@ fn child(action: &str) -> String {
     )
 }
 
-/// Parents and children along a key with an action.
+/// Parents and children with a foreign key that has an action.
 async fn family<DB: TestDatabase>(action: &str) -> Stage<DB> {
     Stage::new(&[PAR, "INSERT INTO par VALUES (1, 1)", &child(action)]).await
 }
@@ -64,7 +64,7 @@ async fn a_row_of_another_global_is_kept<DB: TestDatabase>() {
     }
 }
 
-async fn a_row_written_outside_of_globals_is_kept<DB: TestDatabase>() {
+async fn a_row_written_outside_globals_is_kept<DB: TestDatabase>() {
     let stage = family::<DB>("CASCADE").await;
     let global = stage.begin().await;
     stage.branch(&global, &[INSERT]).await;
@@ -73,12 +73,12 @@ async fn a_row_written_outside_of_globals_is_kept<DB: TestDatabase>() {
     assert_eq!(stage.dump("chi", COLUMNS).await.len(), 1);
 }
 
-async fn rows_of_the_same_global_go<DB: TestDatabase>() {
+async fn rows_of_the_same_global_are_deleted<DB: TestDatabase>() {
     let stage = family::<DB>("CASCADE").await;
     let global = stage.begin().await;
     stage.branch(&global, &[INSERT, "INSERT INTO chi VALUES (199, 12, 7)"]).await;
     stage.branch(&global, &["INSERT INTO chi VALUES (200, 12, 7)"]).await;
-    // It refers to another row, or to none.
+    // These rows refer to another row, or to none.
     DB::raw(&stage.pool, "INSERT INTO chi VALUES (1, 1, 7), (2, NULL, 7)").await.unwrap();
     stage.roll_back(global).await;
     assert_eq!(stage.dump("chi", COLUMNS).await.len(), 2);
@@ -88,7 +88,7 @@ async fn rows_of_the_same_global_go<DB: TestDatabase>() {
 const TREE: &str = "CREATE TABLE tree (id BIGINT NOT NULL PRIMARY KEY, above BIGINT, \
      FOREIGN KEY (above) REFERENCES tree (id) ON DELETE CASCADE)";
 
-async fn rows_that_refer_to_each_other_go<DB: TestDatabase>() {
+async fn rows_that_refer_to_each_other_are_deleted<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[TREE]).await;
     let global = stage.begin().await;
     let rows = "INSERT INTO tree VALUES (1, NULL), (2, 1), (3, 2), (4, 4)";
@@ -97,14 +97,14 @@ async fn rows_that_refer_to_each_other_go<DB: TestDatabase>() {
     assert!(stage.dump("tree", &["id"]).await.is_empty());
 }
 
-async fn a_row_of_others_in_the_same_table_is_kept<DB: TestDatabase>() {
+async fn a_foreign_row_in_the_same_table_is_kept<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[TREE]).await;
     let global = stage.begin().await;
     stage.branch(&global, &["INSERT INTO tree VALUES (1, NULL), (2, 1), (9, 9)"]).await;
     DB::raw(&stage.pool, "INSERT INTO tree VALUES (3, 2)").await.unwrap();
     let (error, rows) = refusal(&stage, global).await;
     assert!(error.contains("tree (3) refers"), "{error}");
-    // The row that it refers to stays, and so does the one that this refers to.
+    // The referenced row stays, and so does the row that it refers to.
     assert!(error.contains("tree (2) refers"), "{error}");
     let shown: Vec<_> = rows[1..].iter().map(|row| (&*row.key, row.standing)).collect();
     assert_eq!(rows[0].key, "3");
@@ -113,7 +113,7 @@ async fn a_row_of_others_in_the_same_table_is_kept<DB: TestDatabase>() {
     assert_eq!(stage.dump("tree", &["id"]).await.len(), 4);
 }
 
-async fn a_key_of_several_columns_that_are_not_primary_counts<DB: TestDatabase>() {
+async fn a_reference_to_a_unique_key_of_two_columns_counts<DB: TestDatabase>() {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE par (id BIGINT NOT NULL PRIMARY KEY, a INT, b VARCHAR(20), UNIQUE (a, b))",
         "CREATE TABLE chi (id BIGINT NOT NULL PRIMARY KEY, y VARCHAR(20), x INT, \
@@ -122,7 +122,7 @@ async fn a_key_of_several_columns_that_are_not_primary_counts<DB: TestDatabase>(
     .await;
     let global = stage.begin().await;
     stage.branch(&global, &["INSERT INTO par VALUES (1, 5, 'b'), (2, NULL, 'b')"]).await;
-    // A NULL in the key refers to nothing.
+    // A key with a NULL does not refer to any row.
     DB::raw(&stage.pool, "INSERT INTO chi VALUES (1, 'b', NULL), (2, NULL, 5)").await.unwrap();
     stage.roll_back(global).await;
 
@@ -135,7 +135,7 @@ async fn a_key_of_several_columns_that_are_not_primary_counts<DB: TestDatabase>(
     assert_eq!(stage.value("SELECT x FROM chi WHERE id = 3").await.as_deref(), Some("6"));
 }
 
-async fn the_second_table_that_refers_counts<DB: TestDatabase>() {
+async fn references_from_a_second_table_count<DB: TestDatabase>() {
     let stage = family::<DB>("CASCADE").await;
     let second = child("SET NULL").replace("chi", "second");
     DB::raw(&stage.pool, &second).await.unwrap();
@@ -171,7 +171,7 @@ async fn the_rollback_ends_once_the_row_is_gone<DB: TestDatabase>() {
     assert_eq!(stage.value("SELECT COUNT(*) FROM par").await.as_deref(), Some("1"));
 }
 
-async fn force_before_takes_the_row_along<DB: TestDatabase>() {
+async fn force_before_deletes_the_referring_row<DB: TestDatabase>() {
     let stage = family::<DB>("CASCADE").await;
     let global = stage.begin().await;
     let xid = global.xid().clone();
@@ -192,14 +192,15 @@ async fn resolve<DB: TestDatabase>(stage: &Stage<DB>, xid: &Xid, resolution: Res
     stage.await_status(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
 }
 
-/// Whether sessions wait for each other in the database of the stage.
+/// Counts the sessions that wait for a lock in the stage's database.
 const WAITERS_POSTGRES: &str = "SELECT COUNT(*) FROM pg_stat_activity \
      WHERE datname = current_database() AND wait_event_type = 'Lock'";
 const WAITERS_MYSQL: &str = "SELECT COUNT(*) FROM information_schema.innodb_trx t \
      JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
      WHERE p.db = DATABASE() AND t.trx_state = 'LOCK WAIT'";
 
-/// A child that is not committed yet is not seen. The rollback has to wait for it, not to pass it.
+/// A child row that is not committed is invisible. The rollback has to wait for it, not to ignore
+/// it.
 async fn an_open_child_is_waited_for<DB: TestDatabase>(
     stage: &Stage<DB>,
     parent: &str,
@@ -213,7 +214,8 @@ async fn an_open_child_is_waited_for<DB: TestDatabase>(
     stage.branch(&global, &[parent]).await;
     sqlx::Executor::execute(&mut *open, "INSERT INTO chi VALUES (200, 12, 7)").await.unwrap();
     let committed = async {
-        // InnoDB fills its table of transactions anew only where it was not read for 0.1 s.
+        // InnoDB refreshes its table of transactions only if it was not read for 0.1 s, so this
+        // cannot poll faster.
         let mut looks = tokio::time::interval(Duration::from_millis(300));
         while stage.value(waiters).await.as_deref() == Some("0") {
             looks.tick().await;
@@ -239,7 +241,8 @@ async fn an_open_child_is_waited_for_on_mysql() {
     an_open_child_is_waited_for(&stage, INSERT, open, WAITERS_MYSQL).await;
 }
 
-/// InnoDB checks this key in the unique index, whose entry a lock on the row does not cover.
+/// InnoDB checks this foreign key in the unique index, whose entry a lock on the row does not
+/// cover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_child_by_a_unique_key_is_waited_for_on_mysql() {
     let stage = Stage::<MySql>::new(&[

@@ -1,4 +1,4 @@
-//! The same where PostgreSQL has more: schemas, partitions, inheritance, policies.
+//! The same for features of PostgreSQL: schemas, partitions, inheritance, policies.
 
 use sqlx::Postgres;
 use sqlx::postgres::PgPoolOptions;
@@ -33,7 +33,7 @@ async fn partitions_of_another_schema_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_a_partition_refers_to_itself_with_go() {
+async fn rows_of_a_partition_that_refer_to_it_are_deleted() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE TABLE tree (id BIGINT PRIMARY KEY, above BIGINT REFERENCES tree ON DELETE CASCADE) \
          PARTITION BY RANGE (id)",
@@ -49,9 +49,9 @@ async fn rows_that_a_partition_refers_to_itself_with_go() {
     assert!(stage.dump("tree", &["id"]).await.is_empty());
 }
 
-/// Tables that inherit do not inherit the key, so that their rows refer to nothing.
+/// Tables that inherit do not inherit the foreign key, so their rows refer to no row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_of_tables_that_inherit_do_not_count() {
+async fn rows_of_inheriting_tables_do_not_count() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE TABLE par (id BIGINT PRIMARY KEY)",
         "CREATE TABLE chi (id BIGINT, pid BIGINT REFERENCES par ON DELETE CASCADE)",
@@ -65,7 +65,7 @@ async fn rows_of_tables_that_inherit_do_not_count() {
     assert_eq!(stage.value("SELECT COUNT(*) FROM heir").await.as_deref(), Some("1"));
 }
 
-/// A row without a key of its own is told by the columns that refer.
+/// A row without a primary key is identified by its referring columns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_without_a_key_counts() {
     let stage = Stage::<Postgres>::new(&[
@@ -81,10 +81,10 @@ async fn a_row_without_a_key_counts() {
     assert_eq!(rows[0].columns[0].current.as_deref(), Some("12"));
 }
 
-/// What the account may not see may be there.
+/// Rows that the account must not read may exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_are_not_shown_are_not_taken_for_none() {
-    for (change, told) in [
+async fn hidden_rows_are_not_taken_for_none() {
+    for (change, reason) in [
         ("ALTER TABLE chi ENABLE ROW LEVEL SECURITY", "row-level security hides them"),
         ("REVOKE ALL ON chi FROM {role}", "cannot be told"),
     ] {
@@ -108,7 +108,7 @@ async fn rows_that_are_not_shown_are_not_taken_for_none() {
         stage.branch(&global, &["INSERT INTO par VALUES (12)"]).await;
         Postgres::raw(&stage.pool, "INSERT INTO chi VALUES (200, 12)").await.unwrap();
         let (error, _) = refusal(&stage, global).await;
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(reason), "{error}");
         let found = stage.value("SELECT COUNT(*) FROM chi").await;
         assert_eq!(found.as_deref(), Some("1"));
     }

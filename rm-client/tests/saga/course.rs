@@ -1,4 +1,4 @@
-//! How sagas go when nobody dies.
+//! The course of sagas when no process dies.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::scene::{
 };
 
 on_every_database!(
-    steps_run_in_their_order_and_hand_on_what_they_give,
-    each_step_that_refuses_takes_the_saga_back,
-    a_result_above_the_limit_takes_the_saga_back,
+    steps_run_in_order_and_pass_on_their_outputs,
+    a_refusal_of_any_step_compensates_the_saga,
+    an_output_above_the_limit_compensates_the_saga,
     a_step_that_fails_is_tried_again,
-    attempts_that_are_used_up_take_the_saga_back,
-    a_compensation_that_refuses_waits_for_a_person,
-    an_action_that_hangs_is_cut_off_and_called_again,
-    an_action_that_always_hangs_takes_the_saga_back,
-    a_compensation_that_hangs_is_cut_off_and_called_again,
-    a_child_hands_on_what_it_gives,
-    a_child_that_is_done_is_taken_back_with_its_parent,
+    exhausted_attempts_compensate_the_saga,
+    a_refused_compensation_waits_for_an_operator,
+    a_hanging_action_is_cut_off_and_called_again,
+    an_action_that_always_hangs_compensates_the_saga,
+    a_hanging_compensation_is_cut_off_and_called_again,
+    a_child_passes_on_its_output,
+    a_finished_child_is_compensated_with_its_parent,
 );
 
-async fn steps_run_in_their_order_and_hand_on_what_they_give<DB: Writes>() {
+async fn steps_run_in_order_and_pass_on_their_outputs<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let saga = start(&stage, "good", five_steps("", Behaviour::Good)).await;
@@ -34,7 +34,7 @@ async fn steps_run_in_their_order_and_hand_on_what_they_give<DB: Writes>() {
     let given: Option<String> = report.step("charge").unwrap().output().unwrap();
     assert_eq!(given.as_deref(), Some("good/charge"));
     assert_all_done(&stage, "good").await;
-    // The same start again finds it as it is; another one is refused.
+    // The same start returns the existing saga. A different start is refused.
     let again = start(&stage, "good", five_steps("", Behaviour::Good)).await;
     assert_eq!(again.xid(), saga.xid());
     let other = five_steps("pay", Behaviour::Refuses);
@@ -43,7 +43,7 @@ async fn steps_run_in_their_order_and_hand_on_what_they_give<DB: Writes>() {
     assert_all_done(&stage, "good").await;
 }
 
-async fn each_step_that_refuses_takes_the_saga_back<DB: Writes>() {
+async fn a_refusal_of_any_step_compensates_the_saga<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     for refuses in &STEPS[..4] {
@@ -53,7 +53,7 @@ async fn each_step_that_refuses_takes_the_saga_back<DB: Writes>() {
         assert_eq!(report.cause(), format!("step {refuses} refused: on purpose"));
         assert_all_taken_back(&stage, refuses).await;
     }
-    // After the pivot there is no way back: a person is called.
+    // After the pivot the saga cannot be compensated: an operator is called.
     let saga = start(&stage, "late", five_steps("ship", Behaviour::Refuses)).await;
     let report = saga.ended(PATIENCE).await.unwrap();
     assert_eq!(report.status(), SagaStatus::NeedsOperator);
@@ -61,8 +61,8 @@ async fn each_step_that_refuses_takes_the_saga_back<DB: Writes>() {
     assert_eq!(saga.cancel("no").await.unwrap_err().code(), "HF-TC-PAST-PIVOT");
 }
 
-/// It was tried again for ever, and would have been as large each time.
-async fn a_result_above_the_limit_takes_the_saga_back<DB: Writes>() {
+/// The action was tried again without end, although its output would have been as large each time.
+async fn an_output_above_the_limit_compensates_the_saga<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     for gives in ["charge", "pay"] {
@@ -86,7 +86,7 @@ async fn a_step_that_fails_is_tried_again<DB: Writes>() {
     }
 }
 
-async fn attempts_that_are_used_up_take_the_saga_back<DB: Writes>() {
+async fn exhausted_attempts_compensate_the_saga<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let ms = Duration::from_millis;
@@ -100,7 +100,7 @@ async fn attempts_that_are_used_up_take_the_saga_back<DB: Writes>() {
     assert_all_taken_back(&stage, "used-up").await;
 }
 
-async fn a_compensation_that_refuses_waits_for_a_person<DB: Writes>() {
+async fn a_refused_compensation_waits_for_an_operator<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let saga = Saga::new("place-order")
@@ -120,7 +120,7 @@ fn charging(attempts: u32) -> Saga {
     Saga::new("charge").step(charge.pauses(ms(1), 2, ms(20)))
 }
 
-async fn an_action_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
+async fn a_hanging_action_is_cut_off_and_called_again<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part_hanging(&stage, 2, 0);
     let saga = start(&stage, "hangs", charging(u32::MAX)).await;
@@ -130,18 +130,18 @@ async fn an_action_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
     assert_eq!(traces(&stage, "hangs", 1).await, ["charge"]);
 }
 
-async fn an_action_that_always_hangs_takes_the_saga_back<DB: Writes>() {
+async fn an_action_that_always_hangs_compensates_the_saga<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part_hanging(&stage, u32::MAX, 0);
     let report = start(&stage, "hangs", charging(2)).await.ended(PATIENCE).await.unwrap();
     assert_eq!(report.status(), SagaStatus::Compensated);
-    // On a slow disk its compensation may be cut off once, too.
+    // On a slow disk the compensation may be cut off once, too.
     let cause = "step charge failed too often: action: took longer than 200ms";
     assert_eq!(report.cause(), cause);
     assert_eq!(traces(&stage, "hangs", 1).await, [""; 0]);
 }
 
-async fn a_compensation_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
+async fn a_hanging_compensation_is_cut_off_and_called_again<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part_hanging(&stage, 0, 2);
     take_part(&stage.handfast, &stage.pool);
@@ -153,7 +153,7 @@ async fn a_compensation_that_hangs_is_cut_off_and_called_again<DB: Writes>() {
     assert_eq!(traces(&stage, "hangs", -1).await, ["charge"]);
 }
 
-/// The five steps, of which the second and third are a child; what it gives is what `pay` takes.
+/// The five steps, with the second and third in a child, whose output `pay` takes.
 fn with_a_child(other: &str, behaviour: Behaviour) -> Saga {
     let step = |step: SagaStep, name: &str| {
         step.input(if name == other { &behaviour } else { &Behaviour::Good })
@@ -169,7 +169,7 @@ fn with_a_child(other: &str, behaviour: Behaviour) -> Saga {
         .step(step(SagaStep::retriable("ship", "shop", "ship").takes("pay"), "ship"))
 }
 
-async fn a_child_hands_on_what_it_gives<DB: Writes>() {
+async fn a_child_passes_on_its_output<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let saga = start(&stage, "child", with_a_child("", Behaviour::Good)).await;
@@ -185,7 +185,7 @@ async fn a_child_hands_on_what_it_gives<DB: Writes>() {
     assert_all_done(&stage, "child").await;
 }
 
-async fn a_child_that_is_done_is_taken_back_with_its_parent<DB: Writes>() {
+async fn a_finished_child_is_compensated_with_its_parent<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     for refuses in ["reserve", "charge", "check", "pay"] {
@@ -201,11 +201,11 @@ async fn a_child_that_is_done_is_taken_back_with_its_parent<DB: Writes>() {
     }
 }
 
-/// Nobody takes part, so that nothing but time ends the step.
+/// No participant is registered, so only the timeout ends the step.
 #[tokio::test]
-async fn a_step_that_takes_too_long_takes_the_saga_back() {
+async fn a_step_out_of_time_compensates_the_saga() {
     let stage = scene::<sqlx::Sqlite>().await;
-    let reserve = SagaStep::harmless("reserve", "nobody", "reserve");
+    let reserve = SagaStep::harmless("reserve", "unregistered", "reserve");
     let saga = Saga::new("late").step(reserve.timeout(Duration::from_millis(50)));
     let report = start(&stage, "late", saga).await.ended(PATIENCE).await.unwrap();
     assert_eq!(report.status(), SagaStatus::Compensated);
@@ -241,9 +241,9 @@ async fn a_signal_ends_a_step_and_a_cancel_the_saga() {
     assert_all_taken_back(&stage, "cancelled").await;
 }
 
-/// It took the time of a request longer.
+/// The wait took longer by a request's deadline.
 #[tokio::test]
-async fn a_wait_for_an_end_takes_as_long_as_it_may() {
+async fn waiting_for_the_end_respects_its_timeout() {
     let stage = scene::<sqlx::Sqlite>().await;
     let handfast = Handfast::connect(stage.tc.endpoint()).application("patient");
     let handfast = handfast.request_deadline(Duration::from_secs(3600)).await.unwrap();
@@ -255,7 +255,8 @@ async fn a_wait_for_an_end_takes_as_long_as_it_may() {
     assert_eq!(saga.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
 }
 
-/// Read from JSON, it is the saga that the builder makes: the same key finds it.
+/// The saga from JSON equals the one of the builder: starting it with the same key finds the
+/// existing saga.
 #[tokio::test]
 async fn a_saga_from_json_is_the_one_of_the_builder() {
     let stage = scene::<sqlx::Sqlite>().await;
@@ -279,7 +280,7 @@ async fn a_saga_from_json_is_the_one_of_the_builder() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_saga_is_refused() {
+async fn invalid_sagas_are_refused() {
     let stage = scene::<sqlx::Sqlite>().await;
     let refused = async |saga| stage.handfast.start_saga("k", saga).await.unwrap_err();
     assert_eq!(refused(Saga::new("empty")).await.code(), "HF-TC-SAGA-INVALID");

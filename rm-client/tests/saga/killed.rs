@@ -1,4 +1,4 @@
-//! Caller, participant and coordinator die in the middle; the saga ends all the same.
+//! The caller, a participant or the coordinator dies in the middle, and the saga ends all the same.
 
 use handfast::Handfast;
 use handfast::saga::SagaStatus;
@@ -11,13 +11,13 @@ use crate::scene::{
 };
 
 on_every_database!(
-    a_participant_that_dies_at_any_point_forward_is_replaced,
-    a_participant_that_dies_at_any_point_backward_is_replaced,
-    a_coordinator_that_dies_anywhere_goes_on,
+    a_participant_killed_going_forward_is_replaced,
+    a_participant_killed_going_back_is_replaced,
+    a_coordinator_killed_anywhere_goes_on,
 );
 
-/// Each point of an action, in each of the five steps.
-async fn a_participant_that_dies_at_any_point_forward_is_replaced<DB: Writes>() {
+/// Tries each crash point of an action, in each of the five steps.
+async fn a_participant_killed_going_forward_is_replaced<DB: Writes>() {
     let stage = scene::<DB>().await;
     for point in ["before-step", "in-step-before-commit", "after-step-commit"] {
         for pass in 1..=5 {
@@ -35,8 +35,8 @@ async fn a_participant_that_dies_at_any_point_forward_is_replaced<DB: Writes>() 
     }
 }
 
-/// Each point of a compensation, in both of them, after the pivot's refusal.
-async fn a_participant_that_dies_at_any_point_backward_is_replaced<DB: Writes>() {
+/// Tries each crash point of a compensation, in both compensations, after the pivot's refusal.
+async fn a_participant_killed_going_back_is_replaced<DB: Writes>() {
     let stage = scene::<DB>().await;
     for point in ["in-compensation-before-commit", "after-compensation-commit"] {
         for pass in 1..=2 {
@@ -54,8 +54,8 @@ async fn a_participant_that_dies_at_any_point_backward_is_replaced<DB: Writes>()
     }
 }
 
-/// Killed when so many actions and compensations have taken effect, on both ways.
-async fn a_coordinator_that_dies_anywhere_goes_on<DB: Writes>() {
+/// Kills the coordinator after each number of actions and compensations, forward and back.
+async fn a_coordinator_killed_anywhere_goes_on<DB: Writes>() {
     let mut stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     for behaviour in [Behaviour::Good, Behaviour::Refuses] {
@@ -78,12 +78,12 @@ async fn a_coordinator_that_dies_anywhere_goes_on<DB: Writes>() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_dies_is_not_missed() {
+async fn a_saga_goes_on_after_its_caller_dies() {
     let stage = scene::<sqlx::Sqlite>().await;
     let mut caller = Child::start("caller", &stage.tc.endpoint(), &[]);
     caller.crashed().await;
     take_part(&stage.handfast, &stage.pool);
-    // The same key finds the saga that the dead caller has started.
+    // Starting with the same key finds the saga that the dead caller has started.
     let saga = start(&stage, "orphan", five_steps("", Behaviour::Good)).await;
     assert_eq!(saga.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
     assert_all_done(&stage, "orphan").await;

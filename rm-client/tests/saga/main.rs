@@ -1,4 +1,5 @@
-//! Sagas of five steps on real databases: they end all done or all taken back, whoever dies.
+//! Sagas of five steps on real databases: they end completed or compensated, whichever process
+//! dies.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -1,4 +1,4 @@
-//! Fences of steps are settled when their saga has ended, and go with the purge after that.
+//! Fences of steps are settled when their saga has ended, and are purged later.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::scene::{
 use crate::wired::{Wired, wire_to};
 
 on_every_database!(
-    fences_of_ended_sagas_go,
+    fences_of_ended_sagas_are_purged,
     many_fences_are_settled_in_batches,
-    settling_beside_sagas_gets_in_nobodys_way,
+    settling_does_not_disturb_running_sagas,
 );
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -31,7 +31,7 @@ const CONFIRMED: i64 = 2;
 const CANCELLED: i64 = 3;
 const BARRED: i64 = 4;
 
-async fn fences_of_ended_sagas_go<DB: Writes>() {
+async fn fences_of_ended_sagas_are_purged<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let good = start(&stage, "good", five_steps("", Behaviour::Good)).await;
@@ -40,20 +40,21 @@ async fn fences_of_ended_sagas_go<DB: Writes>() {
     assert_eq!(back.ended(PATIENCE).await.unwrap().status(), SagaStatus::NeedsOperator);
     let taken = start(&stage, "taken", five_steps("pay", Behaviour::Refuses)).await;
     assert_eq!(taken.ended(PATIENCE).await.unwrap().status(), SagaStatus::Compensated);
-    // Another mode's branch, of which the coordinator knows no saga.
+    // A branch of another mode, whose XID the coordinator does not know as a saga.
     let foreign: Xid = "127.0.0.1:1:7".parse().unwrap();
     let tried = Fence::new(&foreign, 1, "try").unwrap();
     run(&stage.pool, &tried, Operation::Try).await.unwrap();
 
     stage.handfast.settle_sagas(&stage.pool).await.unwrap();
     assert_eq!(standing(&stage, good.xid()).await, [CONFIRMED; 5]);
-    // The two that were taken back, the look that was not, and the pivot that barred itself.
+    // Two compensated steps, a harmless step that stays confirmed, and the pivot that barred
+    // itself.
     let ends = [CANCELLED, CANCELLED, CONFIRMED, BARRED];
     assert_eq!(standing(&stage, taken.xid()).await, ends);
     assert_eq!(standing(&stage, back.xid()).await, [TRIED; 5], "it goes on one day");
     assert_eq!(standing(&stage, &foreign).await, [TRIED]);
 
-    // Late calls find what has happened: nothing happens twice, nothing is taken back.
+    // Late calls find the recorded end: no action runs twice, and none is compensated.
     let reserve = Fence::new(good.xid(), 1, "reserve").unwrap();
     let late = run(&stage.pool, &reserve, Operation::Action).await.unwrap();
     assert_eq!(late, Fenced::AlreadyDone);
@@ -70,7 +71,7 @@ async fn fences_of_ended_sagas_go<DB: Writes>() {
     assert_eq!(standing(&stage, &foreign).await, [TRIED]);
 }
 
-/// Never done, and never given up.
+/// A step that is never done and never given up.
 fn refusing() -> SagaStep {
     SagaStep::retriable("thank", "shop", "ship").input(&Behaviour::Refuses).takes("pay")
 }
@@ -82,8 +83,8 @@ async fn many_fences_are_settled_in_batches<DB: Writes>() {
     let one = start(&stage, "one", Saga::new("one").step(look).step(SagaStep::signal("go"))).await;
     one.signal("go", &()).await.unwrap();
     assert_eq!(one.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
-    // More steps of a saga that has ended, and some of another coordinator's, whose XID has the
-    // same number.
+    // More steps of a saga that has ended, and some of another coordinator whose XID has the same
+    // number.
     let (_, number) = one.xid().as_str().rsplit_once(':').unwrap();
     let values =
         (2..=700).map(|n| format!("('{}', {n}, 'a', 1, {LONG_AGO}, {LONG_AGO})", one.xid()));
@@ -93,7 +94,7 @@ async fn many_fences_are_settled_in_batches<DB: Writes>() {
     let columns = "xid, branch_id, action, status, created_at, modified_at";
     let sql = format!("INSERT INTO branch_fence ({columns}) VALUES {values}");
     DB::raw(&stage.pool, &sql).await.unwrap();
-    // Two at a time: whatever one of them settles the other leaves alone.
+    // Two settlings at the same time: a fence that one of them settles is left alone by the other.
     let both = tokio::join!(
         stage.handfast.settle_sagas(&stage.pool),
         stage.handfast.settle_sagas(&stage.pool),
@@ -105,8 +106,8 @@ async fn many_fences_are_settled_in_batches<DB: Writes>() {
     assert_eq!(standing(&stage, &elsewhere).await, [TRIED; 300]);
 }
 
-/// A step may be taken back, and its saga end, between a look at its fence and the next.
-async fn settling_beside_sagas_gets_in_nobodys_way<DB: Writes>() {
+/// A step may be compensated, and its saga end, between reading its fence and settling it.
+async fn settling_does_not_disturb_running_sagas<DB: Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let mut sagas = Vec::new();
@@ -134,15 +135,15 @@ async fn settling_beside_sagas_gets_in_nobodys_way<DB: Writes>() {
     }
 }
 
-/// A database that took the sweep's statement and never answered: no connection broke, and the
-/// participant swept no more.
-async fn fences_go_on_being_settled_after_a_silence<DB: Wired + Writes>() {
+/// A database accepted the sweep's statement and never answered. No connection broke, and the
+/// participant never swept again.
+async fn fences_are_settled_after_a_silence<DB: Wired + Writes>() {
     let stage = scene::<DB>().await;
     take_part(&stage.handfast, &stage.pool);
     let good = start(&stage, "good", five_steps("", Behaviour::Good)).await;
     assert_eq!(good.ended(PATIENCE).await.unwrap().status(), SagaStatus::Completed);
     let (wire, pool) = wire_to(&stage.pool, b"ORDER BY xid, branch_id").await;
-    // With one connection, a sweep that is cut off must not keep it.
+    // The pool has one connection, so a sweep that is cut off must not keep it.
     let options = pool.connect_options().as_ref().clone();
     let pool = PoolOptions::<DB>::new().max_connections(1).connect_with(options).await.unwrap();
     let sweeper = stage.handfast.saga_participant("sweeper", pool);
@@ -161,13 +162,13 @@ async fn fences_go_on_being_settled_after_a_silence<DB: Wired + Writes>() {
 }
 
 #[tokio::test]
-async fn fences_go_on_being_settled_after_a_silence_of_postgres() {
-    fences_go_on_being_settled_after_a_silence::<Postgres>().await;
+async fn fences_are_settled_after_a_silence_of_postgres() {
+    fences_are_settled_after_a_silence::<Postgres>().await;
 }
 
 #[tokio::test]
-async fn fences_go_on_being_settled_after_a_silence_of_mysql() {
-    fences_go_on_being_settled_after_a_silence::<MySql>().await;
+async fn fences_are_settled_after_a_silence_of_mysql() {
+    fences_are_settled_after_a_silence::<MySql>().await;
 }
 
 async fn run<DB: Writes>(
@@ -178,7 +179,7 @@ async fn run<DB: Writes>(
     fence.run(pool, operation, |_| Box::pin(async { Ok(()) })).await
 }
 
-/// How the branches of an XID stand, in their order.
+/// Returns the states of the branches of an XID, in order.
 async fn standing<DB: Writes>(stage: &Stage<DB>, xid: &Xid) -> Vec<i64> {
     let sql = format!(
         "SELECT CAST(status AS {}) FROM branch_fence WHERE xid = '{xid}' ORDER BY branch_id",

@@ -1,4 +1,4 @@
-//! The action under test: a debit, which is held by its try, and a trace of every operation.
+//! The action under test: a debit, which its try reserves, and a trace of every operation.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -36,7 +36,7 @@ pub(crate) enum DebitError {
     TooLittle(i64),
     #[error("out of order")]
     OutOfOrder,
-    #[error("closed for ever")]
+    #[error("closed forever")]
     Closed,
     #[error("the try has left {0:?}")]
     Left(Option<String>),
@@ -46,7 +46,7 @@ pub(crate) enum DebitError {
     Fence(#[from] FenceError),
 }
 
-/// What goes wrong in an action, and what it was called for.
+/// The faults of an action, and a record of its calls.
 #[derive(Debug)]
 pub(crate) struct Conduct {
     /// How many more confirms or cancels fail.
@@ -55,7 +55,7 @@ pub(crate) struct Conduct {
     pub(crate) panicking: AtomicU32,
     /// Whether cancels fail for good.
     pub(crate) is_closed: AtomicBool,
-    /// Operations wait here, in their local transaction, for a permit.
+    /// Operations wait here for a permit, in their local transaction.
     pub(crate) gate: Semaphore,
     pub(crate) called: Mutex<Vec<&'static str>>,
 }
@@ -65,7 +65,7 @@ impl Conduct {
         self.called.lock().unwrap().clone()
     }
 
-    /// Has operations wait until the gate is opened.
+    /// Makes operations wait until the gate is opened.
     pub(crate) fn shut(&self) {
         self.gate.forget_permits(Semaphore::MAX_PERMITS);
     }
@@ -87,7 +87,7 @@ impl Default for Conduct {
     }
 }
 
-/// Whether there was one left.
+/// Takes one, and returns whether there was one left.
 fn one_less(left: &AtomicU32) -> bool {
     let less = |left: u32| left.checked_sub(1);
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
@@ -109,7 +109,7 @@ impl<DB: LocalDatabase> Debit<DB> {
         self.conduct.gate.acquire().await.unwrap().forget();
     }
 
-    /// The second phase: holds less, and finds what the try has left.
+    /// Runs the second phase: reduces the reservation, and reads the data that the try has stored.
     async fn finish(
         &self,
         operation: &'static str,
@@ -123,8 +123,8 @@ impl<DB: LocalDatabase> Debit<DB> {
         let change = format!("UPDATE account SET held = held - {cents}{change} WHERE id = {id}");
         DB::write(local, change).await?;
         trace::<DB>(local, branch, operation).await?;
-        // Fails after the writes, so that a trace shows if they were not taken back.
-        assert!(!one_less(&self.conduct.panicking), "told to panic");
+        // Fails after the writes, so that a trace shows if they were not rolled back.
+        assert!(!one_less(&self.conduct.panicking), "the test makes it panic");
         if one_less(&self.conduct.failing) {
             return Err(DebitError::OutOfOrder);
         }
@@ -185,7 +185,7 @@ impl<DB: LocalDatabase> Tcc for Debit<DB> {
     }
 }
 
-/// The same action, whose second phase may not take long.
+/// The same action with a short time limit for its second phase.
 pub(crate) struct HastyDebit<DB>(pub(crate) Debit<DB>);
 
 impl<DB: LocalDatabase> Tcc for HastyDebit<DB> {

@@ -1,5 +1,4 @@
-//! A client as a process of its own: one debit of a global, and then a process that waits for phase
-//! two.
+//! A client in a process of its own: it runs one debit of a global, and then waits for phase two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +12,31 @@ use crate::action::{Conduct, DEBIT, Debit, LocalDatabase, ten_from};
 use crate::at::TestDatabase;
 use crate::child::{Child, TIMED_OUT, tell};
 
-/// How a child plays the client.
+/// The parameters of a client in a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientPart {
-    /// Which database product.
+    /// The database product.
     pub(crate) database: String,
-    /// Where it is.
+    /// The URL of the database.
     pub(crate) url: String,
-    /// Where the coordinator is.
+    /// The endpoint of the coordinator.
     pub(crate) endpoint: String,
-    /// The global to be part of; without one it begins its own.
+    /// The global to join. Without one, the client begins its own.
     pub(crate) xid: Option<String>,
-    /// How long a global of its own may take.
+    /// The timeout of a global of its own.
     pub(crate) timeout: Duration,
-    /// Whom to debit.
+    /// The account to debit.
     pub(crate) account: i64,
 }
 
 impl ClientPart {
-    /// The same with another timeout for a global of its own.
+    /// Sets the timeout of a global of its own.
     pub(crate) fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Starts the child, which begins a global of its own, and waits until both have died at a
-    /// point: the XID. None: the global has timed out first.
+    /// Starts the child, which begins a global of its own, and waits until it dies at a crash
+    /// point. Returns the XID, or `None` if the global timed out first.
     pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
         let mut child = self.crash_at(point);
         let xid = child.told().await;
@@ -46,18 +45,18 @@ impl ClientPart {
         told.is_none().then_some(xid)
     }
 
-    /// Starts the child, to die at a point.
+    /// Starts the child, which dies at a crash point.
     pub(crate) fn crash_at(&self, point: &str) -> Child {
         Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
     }
 
-    /// Starts the child, to be stopped at a point.
+    /// Starts the child, which is suspended at a crash point.
     pub(crate) fn stop_at(&self, point: &str) -> Child {
         Child::start("client", self, &[("HANDFAST_STOP_POINT", point)])
     }
 }
 
-/// In the child: tells the XID that it begins, if it does, and what phase one comes to.
+/// Runs in the child: reports the XID of its own global, if any, and the outcome of phase one.
 pub(crate) async fn play(part: ClientPart) {
     match part.database.as_str() {
         Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,

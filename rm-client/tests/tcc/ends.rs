@@ -1,4 +1,4 @@
-//! How branches end while nobody dies.
+//! The ends of branches when no process dies.
 
 use handfast::{GlobalStatus, TransactionError};
 use handfast_server::admin::model::{RollbackReason, Status, TransactionDetail};
@@ -13,12 +13,12 @@ on_every_database!(
     a_commit_confirms,
     a_rollback_cancels,
     a_timeout_cancels,
-    a_try_that_fails_is_no_branch,
-    a_try_that_is_dropped_lets_the_global_only_roll_back,
-    a_confirm_that_fails_is_asked_for_again,
-    a_cancel_that_fails_is_asked_for_again,
-    an_action_that_panics_is_asked_for_again,
-    a_confirm_that_hangs_is_cut_off_and_called_again,
+    a_failed_try_leaves_no_branch,
+    a_dropped_try_makes_the_global_roll_back,
+    a_failed_confirm_is_called_again,
+    a_failed_cancel_is_called_again,
+    a_panicking_action_is_called_again,
+    a_hanging_confirm_is_cut_off_and_called_again,
     two_branches_of_one_global_are_two_actions,
 );
 
@@ -70,7 +70,7 @@ async fn a_timeout_cancels<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn a_try_that_fails_is_no_branch<DB: LocalDatabase>() {
+async fn a_failed_try_leaves_no_branch<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -89,8 +89,8 @@ async fn a_try_that_fails_is_no_branch<DB: LocalDatabase>() {
 
 const TOO_LITTLE: (&str, &str) = ("HF-TCC-ACTION", "account 1 holds too little");
 
-// A branch whose try was cut off would wait for ever for a confirm that finds no try.
-async fn a_try_that_is_dropped_lets_the_global_only_roll_back<DB: LocalDatabase>() {
+// A branch whose try was cut off would wait forever for its confirm, which finds no try.
+async fn a_dropped_try_makes_the_global_roll_back<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -117,7 +117,7 @@ async fn a_try_that_is_dropped_lets_the_global_only_roll_back<DB: LocalDatabase>
     scene.assert_finished().await;
 }
 
-async fn a_confirm_that_fails_is_asked_for_again<DB: LocalDatabase>() {
+async fn a_failed_confirm_is_called_again<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -133,7 +133,7 @@ async fn a_confirm_that_fails_is_asked_for_again<DB: LocalDatabase>() {
     assert_eq!(branch.attempts, 3);
 }
 
-async fn a_cancel_that_fails_is_asked_for_again<DB: LocalDatabase>() {
+async fn a_failed_cancel_is_called_again<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -146,7 +146,7 @@ async fn a_cancel_that_fails_is_asked_for_again<DB: LocalDatabase>() {
     assert_eq!(scene.conduct.called(), ["try", "cancel", "cancel", "cancel", "cancel"]);
 }
 
-async fn an_action_that_panics_is_asked_for_again<DB: LocalDatabase>() {
+async fn a_panicking_action_is_called_again<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -161,7 +161,7 @@ async fn an_action_that_panics_is_asked_for_again<DB: LocalDatabase>() {
     assert_eq!(scene.conduct.called().len(), 6);
 }
 
-async fn a_confirm_that_hangs_is_cut_off_and_called_again<DB: LocalDatabase>() {
+async fn a_hanging_confirm_is_cut_off_and_called_again<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let hasty = HastyDebit(Debit::new(&scene.conduct));
     let resource = scene.handfast.tcc("hasty-debit", scene.pool.clone(), hasty).await.unwrap();

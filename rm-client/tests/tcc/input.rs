@@ -1,4 +1,4 @@
-//! What an action is given, and where it is refused before anything happens.
+//! Inputs of actions, and errors that are reported before the action runs.
 
 use handfast::fence::FenceError;
 use sqlx::Sqlite;
@@ -7,10 +7,7 @@ use crate::action::{Amount, DEBIT, Debit, LocalDatabase, ten_from};
 use crate::at::on_every_database;
 use crate::scene::{DEBITED, Scene, UNTOUCHED, debit};
 
-on_every_database!(
-    an_input_as_large_as_allowed_comes_back_and_a_larger_one_is_refused,
-    a_database_without_the_table_is_refused,
-);
+on_every_database!(an_input_up_to_the_limit_is_passed_on, a_database_without_the_table_is_refused,);
 
 /// The largest input, as JSON.
 const BYTES_MAX: usize = 64 << 10;
@@ -21,7 +18,7 @@ fn of_bytes(bytes: usize) -> Amount {
     Amount { note, ..amount }
 }
 
-async fn an_input_as_large_as_allowed_comes_back_and_a_larger_one_is_refused<DB: LocalDatabase>() {
+async fn an_input_up_to_the_limit_is_passed_on<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -46,7 +43,7 @@ async fn a_database_without_the_table_is_refused<DB: LocalDatabase>() {
 }
 
 #[tokio::test]
-async fn a_try_outside_of_a_global_is_refused() {
+async fn a_try_outside_a_global_is_refused() {
     let scene = Scene::<Sqlite>::new().await;
     let resource = scene.resource().await;
     let error = resource.try_(&ten_from(1)).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! A client dies at each named point; whoever registers its action next finishes its branch.
+//! A client dies at each crash point. The next process that registers its action finishes its
+//! branch.
 
 use handfast::GlobalStatus;
 use handfast_server::admin::model::{RollbackReason, Status};
@@ -11,11 +12,12 @@ use crate::scene::{BARRED, CANCELLED, CONFIRMED, DEBITED, Scene, TRIED, UNTOUCHE
 on_every_database!(
     a_client_killed_in_phase_one_is_cancelled_by_another,
     a_client_killed_with_its_tm_is_cancelled_after_the_timeout,
-    a_client_killed_in_a_cancel_leaves_it_to_another,
-    a_client_killed_in_a_confirm_leaves_it_to_another,
+    a_cancel_is_finished_after_its_client_is_killed,
+    a_confirm_is_finished_after_its_client_is_killed,
 );
 
-/// The points of phase one, what an account holds there, and what its cancel makes of the fence.
+/// The crash points of phase one, the account's state there, and the fence's state after the
+/// cancel.
 const PHASE_ONE: [(&str, [i64; 2], &str); 3] = [
     ("tcc-after-register", UNTOUCHED, BARRED),
     ("tcc-in-try", UNTOUCHED, BARRED),
@@ -30,13 +32,13 @@ async fn a_client_killed_in_phase_one_is_cancelled_by_another<DB: LocalDatabase>
         scene.client(Some(&xid), 1).crash_at(point).crashed().await;
         assert_eq!(scene.account(1).await, left, "{point}");
         let rolled_back = roll_back(global);
-        // Nobody can cancel it: the coordinator waits for a process that can.
+        // No process can cancel the branch: the coordinator waits for one.
         scene.until(&xid, Status::RollingBack).await;
         let rescuer = scene.rescuer().await;
         rolled_back.await.unwrap().unwrap_or_else(|error| panic!("{point}: {error}"));
         assert_eq!(scene.account(1).await, UNTOUCHED, "{point}");
         assert_eq!(scene.fences(&xid).await, [fence], "{point}");
-        // What was never tried is not cancelled either.
+        // A branch that was never tried is not cancelled either.
         assert_eq!(rescuer.conduct.called().len(), usize::from(left == TRIED), "{point}");
         scene.assert_finished().await;
         rescuer.leave().await;
@@ -61,7 +63,7 @@ async fn a_client_killed_with_its_tm_is_cancelled_after_the_timeout<DB: LocalDat
 
 const PHASE_TWO: [&str; 2] = ["tcc-in-phase-two", "tcc-after-phase-two"];
 
-async fn a_client_killed_in_a_cancel_leaves_it_to_another<DB: LocalDatabase>() {
+async fn a_cancel_is_finished_after_its_client_is_killed<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     for point in PHASE_TWO {
         let global = scene.begin().await;
@@ -79,7 +81,7 @@ async fn a_client_killed_in_a_cancel_leaves_it_to_another<DB: LocalDatabase>() {
     }
 }
 
-async fn a_client_killed_in_a_confirm_leaves_it_to_another<DB: LocalDatabase>() {
+async fn a_confirm_is_finished_after_its_client_is_killed<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     for (point, account) in PHASE_TWO.into_iter().zip([1, 2]) {
         let global = scene.begin().await;
@@ -89,13 +91,14 @@ async fn a_client_killed_in_a_confirm_leaves_it_to_another<DB: LocalDatabase>() 
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();
-        assert_eq!(status, GlobalStatus::Committing, "{point}: nobody has answered");
+        assert_eq!(status, GlobalStatus::Committing, "{point}: no process has answered");
         let rescuer = scene.rescuer().await;
         scene.until_committed(&xid).await;
         assert_eq!(scene.account(account).await, DEBITED, "{point}");
         assert_eq!(scene.traces(&xid).await, ["confirm", "try"], "{point}");
         assert_eq!(scene.fences(&xid).await, [CONFIRMED], "{point}");
-        // Doubled by the crash that came after it: the second confirm finds it done.
+        // The crash after the confirm makes the coordinator call it again. The second confirm finds
+        // it done.
         let called = rescuer.conduct.called().len();
         assert_eq!(called, usize::from(point == "tcc-in-phase-two"), "{point}");
         scene.assert_finished().await;

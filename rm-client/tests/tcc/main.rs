@@ -1,8 +1,8 @@
-//! TCC mode on real databases under a real coordinator: how branches end, alone and beside AT
-//! branches, and what the death of each side at each point leaves. Afterwards every action was done
-//! or taken back, once.
+//! TCC mode on real databases under a real coordinator: the ends of branches, alone and beside AT
+//! branches, and the effects of the death of each side at each crash point. Afterwards every action
+//! was confirmed or cancelled, once.
 //!
-//! The dying parts are this program again, as a child process; see `child`.
+//! The processes that die are this program, started as a child process: see `child`.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

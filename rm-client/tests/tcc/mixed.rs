@@ -1,4 +1,4 @@
-//! Branches of several modes in one global: all or none.
+//! Branches of several modes in one global: all of them commit, or none.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -9,7 +9,11 @@ use crate::action::{Amount, LocalDatabase, ten_from};
 use crate::at::{code, on_every_database};
 use crate::scene::{DEBITED, Scene, TRIED, UNTOUCHED, debit};
 
-on_every_database!(both_commit, both_roll_back, a_try_that_fails_takes_the_other_back);
+on_every_database!(
+    an_at_and_a_tcc_branch_commit,
+    an_at_and_a_tcc_branch_roll_back,
+    a_failed_try_rolls_the_other_branch_back
+);
 
 const CHANGE: &str = "UPDATE note SET body = 'changed' WHERE id = 1";
 
@@ -23,7 +27,7 @@ async fn change<DB: LocalDatabase>(resource: &AtResource<DB>, global: &Global) {
     changed.unwrap_or_else(|error| panic!("{}", code(&error)));
 }
 
-async fn both_commit<DB: LocalDatabase>() {
+async fn an_at_and_a_tcc_branch_commit<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (debits, notes) = (scene.resource().await, scene.handfast.at(scene.pool.clone()));
     let notes = notes.await.unwrap();
@@ -39,7 +43,7 @@ async fn both_commit<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn both_roll_back<DB: LocalDatabase>() {
+async fn an_at_and_a_tcc_branch_roll_back<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (debits, notes) = (scene.resource().await, scene.handfast.at(scene.pool.clone()));
     let notes = notes.await.unwrap();
@@ -52,7 +56,7 @@ async fn both_roll_back<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn a_try_that_fails_takes_the_other_back<DB: LocalDatabase>() {
+async fn a_failed_try_rolls_the_other_branch_back<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (debits, notes) = (scene.resource().await, scene.handfast.at(scene.pool.clone()));
     let notes = notes.await.unwrap();
@@ -100,12 +104,12 @@ async fn prepare<DB: EveryMode>(resource: &XaResource<DB>, global: &Global) {
     Box::pin(global.scope(work)).await.unwrap();
 }
 
-/// An AT, a TCC and an XA branch of one global, which ends as given.
+/// Runs an AT, a TCC and an XA branch of one global, which ends by the given decision.
 async fn all_three<DB: EveryMode>(decision: Decision) {
     let scene = Scene::<DB>::new().await;
     let debits = scene.resource().await;
     let notes = scene.handfast.at(scene.pool.clone()).await.unwrap();
-    // Prepared branches belong to the server, which tests share.
+    // Prepared branches belong to the server, which tests share, so the node id is unique.
     let node = format!("n{}", &uuid::Uuid::new_v4().simple().to_string()[..16]);
     let ledger = scene.handfast.xa(scene.pool.clone()).node(node).await.unwrap();
     let global = scene.begin().await;

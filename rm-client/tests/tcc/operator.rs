@@ -1,4 +1,4 @@
-//! What waits for a person, and how a person ends it.
+//! Branches that wait for an operator, and their ends.
 
 use std::sync::atomic::Ordering;
 
@@ -11,12 +11,12 @@ use crate::scene::{CANCELLED, CONFIRMED, Scene, TRIED, UNTOUCHED, debit};
 
 on_every_database!(
     a_hopeless_cancel_is_accepted_as_it_is,
-    a_hopeless_cancel_is_called_again_when_asked_to,
-    a_cancel_of_what_was_confirmed_waits_for_an_operator,
-    a_confirm_of_what_was_cancelled_is_shown_and_goes_on,
+    a_hopeless_cancel_is_repeated_on_request,
+    a_cancel_of_a_confirmed_branch_waits_for_an_operator,
+    a_confirm_of_a_cancelled_branch_is_shown_and_repeated,
 );
 
-/// Rolls back a debit whose cancel is hopeless, and gives the branch's id.
+/// Rolls back a debit whose cancel is hopeless, and returns the branch's id.
 async fn stuck<DB: LocalDatabase>(scene: &Scene<DB>) -> (Xid, String) {
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -30,7 +30,7 @@ async fn stuck<DB: LocalDatabase>(scene: &Scene<DB>) -> (Xid, String) {
     let branch = detail.branches.remove(0);
     assert_eq!(branch.state, BranchState::Refused);
     let failure = branch.last_failure.unwrap().error;
-    assert_eq!(failure, "cancel: closed for ever (HF-TCC-ACTION)");
+    assert_eq!(failure, "cancel: closed forever (HF-TCC-ACTION)");
     assert_eq!(scene.account(1).await, TRIED);
     (xid, branch.id)
 }
@@ -45,7 +45,7 @@ async fn a_hopeless_cancel_is_accepted_as_it_is<DB: LocalDatabase>() {
     assert_eq!(scene.fences(&xid).await, [CANCELLED]);
 }
 
-async fn a_hopeless_cancel_is_called_again_when_asked_to<DB: LocalDatabase>() {
+async fn a_hopeless_cancel_is_repeated_on_request<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (xid, branch) = stuck(&scene).await;
     scene.conduct.is_closed.store(false, Ordering::SeqCst);
@@ -55,19 +55,19 @@ async fn a_hopeless_cancel_is_called_again_when_asked_to<DB: LocalDatabase>() {
     assert_eq!(scene.traces(&xid).await, ["cancel", "try"]);
 }
 
-/// Sets the only fence, as somebody who calls past the coordinator would.
-async fn meddle<DB: LocalDatabase>(scene: &Scene<DB>, status: &str) {
+/// Sets the state of the only fence, as a call that bypasses the coordinator would.
+async fn set_fence<DB: LocalDatabase>(scene: &Scene<DB>, status: &str) {
     let sql = format!("UPDATE branch_fence SET status = {status}");
     DB::raw(&scene.pool, &sql).await.unwrap();
 }
 
-async fn a_cancel_of_what_was_confirmed_waits_for_an_operator<DB: LocalDatabase>() {
+async fn a_cancel_of_a_confirmed_branch_waits_for_an_operator<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     debit(&resource, &global, &ten_from(1)).await.unwrap();
-    meddle(&scene, CONFIRMED).await;
+    set_fence(&scene, CONFIRMED).await;
     let end = global.rollback("test").await.unwrap_err();
     assert!(matches!(end, TransactionError::NeedsOperator { .. }), "{end:?}");
     let branch = scene.coordinator.show(xid.as_str()).await.branches.remove(0);
@@ -79,13 +79,13 @@ async fn a_cancel_of_what_was_confirmed_waits_for_an_operator<DB: LocalDatabase>
     assert_eq!(scene.account(1).await, TRIED);
 }
 
-async fn a_confirm_of_what_was_cancelled_is_shown_and_goes_on<DB: LocalDatabase>() {
+async fn a_confirm_of_a_cancelled_branch_is_shown_and_repeated<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
     debit(&resource, &global, &ten_from(1)).await.unwrap();
-    meddle(&scene, CANCELLED).await;
+    set_fence(&scene, CANCELLED).await;
     global.commit().await.unwrap();
     let again = |detail: &handfast_server::admin::model::TransactionDetail| {
         detail.branches[0].attempts >= 2
@@ -94,8 +94,8 @@ async fn a_confirm_of_what_was_cancelled_is_shown_and_goes_on<DB: LocalDatabase>
     assert_eq!(detail.transaction.status, Status::Committing);
     let failure = detail.branches[0].last_failure.as_ref().unwrap().error.clone();
     assert!(failure.ends_with("(HF-FENCE-CONTRADICTED)"), "{failure}");
-    // 1: tried, put right by hand.
-    meddle(&scene, "1").await;
+    // 1 means tried: the fence is corrected by hand.
+    set_fence(&scene, "1").await;
     scene.until_committed(&xid).await;
     assert_eq!(scene.traces(&xid).await, ["confirm", "try"]);
 }

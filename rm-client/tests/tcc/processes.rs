@@ -6,14 +6,11 @@ use crate::action::{LocalDatabase, ten_from};
 use crate::at::on_every_database;
 use crate::scene::{Scene, debit};
 
-on_every_database!(
-    two_processes_share_the_work_and_do_each_branch_once,
-    what_a_process_has_tried_another_confirms,
-);
+on_every_database!(two_processes_finish_each_branch_once, a_try_is_confirmed_by_another_process,);
 
 const BRANCHES: usize = 12;
 
-async fn two_processes_share_the_work_and_do_each_branch_once<DB: LocalDatabase>() {
+async fn two_processes_finish_each_branch_once<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (first, second) = (scene.resource().await, scene.rescuer().await);
     let globals = join_all((0..BRANCHES).map(|_| scene.begin())).await;
@@ -32,7 +29,7 @@ async fn two_processes_share_the_work_and_do_each_branch_once<DB: LocalDatabase>
     scene.assert_finished().await;
 }
 
-async fn what_a_process_has_tried_another_confirms<DB: LocalDatabase>() {
+async fn a_try_is_confirmed_by_another_process<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let first = scene.rescuer().await;
     let global = scene.begin().await;

@@ -1,5 +1,5 @@
-//! The coordinator is killed between any two steps and started again on its records: what it has
-//! answered stands, and what it owes is done, once.
+//! The coordinator is killed between any two steps and started again on its records. Its answers
+//! stay valid, and its outstanding work is done once.
 
 use futures::future::join_all;
 use handfast::{GlobalStatus, Handfast, TccResource, Xid};
@@ -12,7 +12,7 @@ use crate::scene::{DEBITED, Scene, UNTOUCHED, debit, roll_back};
 
 on_every_database!(
     an_undecided_global_survives,
-    an_answered_commit_stands,
+    an_answered_commit_survives,
     a_confirm_that_is_cut_off_is_done_once,
     a_cancel_that_is_cut_off_is_done_once,
     debits_stay_right_under_kills_at_any_moment,
@@ -34,7 +34,7 @@ async fn an_undecided_global_survives<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn an_answered_commit_stands<DB: LocalDatabase>() {
+async fn an_answered_commit_survives<DB: LocalDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let first = scene.rescuer().await;
     let global = scene.begin().await;
@@ -46,12 +46,12 @@ async fn an_answered_commit_stands<DB: LocalDatabase>() {
     scene.coordinator.restart().await;
     let second = scene.rescuer().await;
     scene.until_committed(&xid).await;
-    // Its input, and what its try has left, have come along.
+    // The branch's input, and the data that its try has stored, have survived.
     assert_eq!(second.conduct.called(), ["confirm"]);
     assert_eq!(scene.account(1).await, DEBITED);
 }
 
-/// Waits until the action is called so often.
+/// Waits until the action was called this number of times.
 async fn until_called<DB: LocalDatabase>(scene: &Scene<DB>, times: usize) {
     let called = async {
         while scene.conduct.called().len() < times {
@@ -103,7 +103,7 @@ async fn debits_stay_right_under_kills_at_any_moment<DB: LocalDatabase>() {
     let mut scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let handfast = scene.handfast.clone();
-    let (finished, mut told) = mpsc::unbounded_channel();
+    let (finished, mut debited) = mpsc::unbounded_channel();
     let workers = (0..WORKERS).map(|_| {
         let (handfast, resource, finished) = (&handfast, &resource, finished.clone());
         async move {
@@ -116,7 +116,7 @@ async fn debits_stay_right_under_kills_at_any_moment<DB: LocalDatabase>() {
     drop(finished);
     let kills = async {
         let mut ended = Vec::new();
-        while let Some(debits) = told.recv().await {
+        while let Some(debits) = debited.recv().await {
             ended.push(debits);
             if ended.len() % DEBITS_PER_KILL == 0 {
                 scene.coordinator.kill().await;
@@ -151,7 +151,7 @@ async fn debit_twice<DB: LocalDatabase>(
     let ended = match tried.await {
         Ok(()) => global.commit().await,
         Err(_) => {
-            // Whether this is answered or not: it can only end in a rollback.
+            // The answer does not matter: the global can only be rolled back.
             let _ = global.rollback("a try failed").await;
             return Debits { xid, told_committed: false };
         }

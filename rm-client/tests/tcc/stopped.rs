@@ -1,5 +1,5 @@
-//! A client is stopped in its try while its global is rolled back, and then goes on: it comes too
-//! late, and holds nothing.
+//! A client is suspended in its try while its global is rolled back, and then continues. It is too
+//! late, and reserves nothing.
 
 use handfast_server::admin::model::Status;
 
@@ -7,12 +7,9 @@ use crate::action::LocalDatabase;
 use crate::at::on_every_database;
 use crate::scene::{BARRED, CANCELLED, Scene, UNTOUCHED, roll_back};
 
-on_every_database!(
-    a_try_that_comes_after_its_cancel_is_barred,
-    a_cancel_that_meets_a_running_try_comes_after_it,
-);
+on_every_database!(a_try_after_its_cancel_is_barred, a_cancel_waits_for_a_running_try,);
 
-async fn a_try_that_comes_after_its_cancel_is_barred<DB: LocalDatabase>() {
+async fn a_try_after_its_cancel_is_barred<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
@@ -29,7 +26,7 @@ async fn a_try_that_comes_after_its_cancel_is_barred<DB: LocalDatabase>() {
     scene.assert_finished().await;
 }
 
-async fn a_cancel_that_meets_a_running_try_comes_after_it<DB: LocalDatabase>() {
+async fn a_cancel_waits_for_a_running_try<DB: LocalDatabase>() {
     let scene = Scene::<DB>::new().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();

@@ -13,7 +13,7 @@ use crate::columns::{self, Column, Key};
 
 /// A database whose values can be shown exactly.
 pub(crate) trait Typed: TestDatabase {
-    /// An expression whose text tells any two values of a column apart.
+    /// Returns an SQL expression whose text differs for any two values of a column.
     fn shown(name: &str, declared: &str) -> String;
 }
 
@@ -35,15 +35,15 @@ impl Typed for sqlx::Sqlite {
     }
 }
 
-/// A table through the library, and one that gets the same statements without it.
+/// A table that is changed through the library, and one that gets the same statements without it.
 struct Twins<'t, DB: Typed> {
     stage: &'t Stage<DB>,
     name: &'t str,
     columns: &'t [Column],
 }
 
-/// Tries every value of every column through INSERT, UPDATE and DELETE, rolled back and committed.
-/// `tail` goes behind the table's columns.
+/// Tries every value of every column with INSERT, UPDATE and DELETE, rolled back and committed.
+/// `tail` follows the table's columns in its definition.
 pub(crate) async fn round_trip<DB: Typed>(
     stage: &Stage<DB>,
     name: &str,
@@ -81,7 +81,7 @@ impl<DB: Typed> Twins<'_, DB> {
         }
     }
 
-    /// The columns that take values, with the values of a row; NULL where a column has no more.
+    /// Returns the writable columns with the values of a row, NULL if a column has no more values.
     fn values(&self, row: usize) -> Vec<(String, &'static str)> {
         let columns = self.columns.iter().enumerate();
         let written = columns.filter(|(_, column)| !column.values.is_empty());
@@ -98,14 +98,15 @@ impl<DB: Typed> Twins<'_, DB> {
         format!("INSERT INTO {table} (id, {names}) VALUES ({row}, {values})")
     }
 
-    /// Every row gets the values of the next one.
+    /// Returns an UPDATE that gives every row the values of the next one.
     fn update(&self, table: &str, row: usize, rows: usize) -> String {
         let values = self.values((row + 1) % rows).into_iter();
         let assignments: Vec<_> = values.map(|(name, value)| format!("{name} = {value}")).collect();
         format!("UPDATE {table} SET {} WHERE id = {row}", assignments.join(", "))
     }
 
-    /// Rolls statements back and finds the table as it was; commits them and finds it as its twin.
+    /// Checks that the table is unchanged after a rollback of the statements, and equals its twin
+    /// after a commit.
     async fn check(&self, statements: impl Fn(&str) -> Vec<String>) {
         let before = self.show(&self.ours()).await;
         let ours = statements(&self.ours());
@@ -142,7 +143,7 @@ async fn raw<DB: TestDatabase>(stage: &Stage<DB>, sql: &str) {
     DB::raw(&stage.pool, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-/// Runs statements as one branch, telling which one fails.
+/// Runs statements as one branch, and names the one that fails.
 async fn branch<DB: TestDatabase>(
     _: &Stage<DB>,
     resource: &AtResource<DB>,
@@ -162,7 +163,8 @@ async fn branch<DB: TestDatabase>(
         .await;
 }
 
-/// Rows with such keys are found by their undo, and no two spellings of one key pass each other.
+/// Checks that rows with such keys are found by their undo, and that two spellings of a key lock
+/// the same row.
 pub(crate) async fn keys<DB: Typed>(stage: &Stage<DB>, name: &str, keys: &[Key]) {
     for (index, key) in keys.iter().enumerate() {
         let table = format!("{name}_{index}");
@@ -202,7 +204,8 @@ async fn rows<DB: Typed>(stage: &Stage<DB>, table: &str, declared: &str) -> Vec<
     DB::raw_rows(&stage.pool, &sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// A row deleted under one spelling of its key cannot be inserted by another global under another.
+/// Checks that a row deleted under one spelling of its key cannot be inserted by another global
+/// under another spelling.
 async fn same_row<DB: Typed>(
     stage: &Stage<DB>,
     table: &str,
@@ -223,7 +226,7 @@ async fn same_row<DB: Typed>(
     assert_eq!(rows(stage, table, declared).await, before, "{declared}: {one}, {other}");
 }
 
-/// Waits for no lock.
+/// Inserts a row without waiting for locks.
 async fn insert_at_once<DB: AtDatabase + TestDatabase>(
     stage: &Stage<DB>,
     global: &Global,

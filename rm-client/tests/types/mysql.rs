@@ -7,7 +7,7 @@ use crate::at::Stage;
 use crate::columns::mysql::{KEYS, NUMBERS, OTHERS, TEXTS, TIMES};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_type_comes_back() {
+async fn every_type_is_restored() {
     let stage = Stage::<MySql>::new(&[]).await;
     let families = [("numbers", NUMBERS), ("texts", TEXTS), ("times", TIMES), ("others", OTHERS)];
     for (name, columns) in families {

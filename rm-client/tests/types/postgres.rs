@@ -7,7 +7,7 @@ use crate::at::Stage;
 use crate::columns::postgres::{KEYS, MANY, NUMBERS, PLAIN, TEXTS, TIMES, TYPES};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_type_comes_back() {
+async fn every_type_is_restored() {
     let stage = Stage::<Postgres>::new(TYPES).await;
     let families = [
         ("numbers", NUMBERS),
@@ -27,9 +27,9 @@ async fn every_type_of_key_names_its_row() {
     keys(&stage, "keyed", KEYS).await;
 }
 
-/// Numbers that the database gave come back with their rows.
+/// Numbers that the database generated are restored with their rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn generated_numbers_come_back() {
+async fn generated_numbers_are_restored() {
     let stage = Stage::<Postgres>::new(&[
         "CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, \
          a serial, b bigint GENERATED ALWAYS AS IDENTITY (START 100), \

@@ -7,7 +7,7 @@ use crate::at::Stage;
 use crate::columns::sqlite::{AFFINITIES, KEYS, STRICT};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_type_comes_back() {
+async fn every_type_is_restored() {
     let stage = Stage::<Sqlite>::new(&[]).await;
     round_trip(&stage, "affinities", AFFINITIES, "").await;
     round_trip(&stage, "rowless", AFFINITIES, " WITHOUT ROWID").await;

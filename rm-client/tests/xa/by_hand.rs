@@ -1,6 +1,7 @@
-//! Somebody ends a prepared branch by hand, against the decision to come.
+//! A prepared branch is ended by hand, against the later decision.
 //!
-//! PostgreSQL remembers how a transaction ended, so it is noticed there. MySQL does not.
+//! PostgreSQL remembers how a transaction ended, so the contradiction is detected there. MySQL does
+//! not.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use crate::child::PATIENCE;
 use crate::database::{Name, XaTestDatabase};
 use crate::scene::{DEBIT, Scene, branch};
 
-/// The only prepared branch is ended by hand.
+/// Ends the only prepared branch by hand.
 async fn end_by_hand(scene: &Scene<Postgres>, verb: &str) {
     let name = scene.prepared().await.remove(0);
     Postgres::raw(&scene.pool, &format!("{verb} PREPARED '{name}'")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_by_hand_of_a_rolled_back_branch_asks_for_an_operator() {
+async fn a_manual_commit_of_a_rolled_back_branch_is_detected() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -39,7 +40,7 @@ async fn a_commit_by_hand_of_a_rolled_back_branch_asks_for_an_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rollback_by_hand_of_a_committed_branch_is_shown_for_ever() {
+async fn a_manual_rollback_of_a_committed_branch_stays_shown() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -55,7 +56,7 @@ async fn a_rollback_by_hand_of_a_committed_branch_is_shown_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mysql_does_not_notice_what_was_ended_by_hand() {
+async fn mysql_does_not_detect_a_manual_end() {
     let scene = Scene::<MySql>::new().await;
     let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
     let resource = resource.hold_limit(Duration::ZERO).await.unwrap();
@@ -63,7 +64,8 @@ async fn mysql_does_not_notice_what_was_ended_by_hand() {
     let xid = global.xid().clone();
     branch(&resource, &global, DEBIT).await.unwrap();
     let name = Name::Ours(scene.prepared().await.remove(0));
-    // Free for others once the server has ended its session.
+    // Other sessions can end the branch once the server has ended its own session, so try until
+    // then.
     let by_hand = async { while MySql::roll_back_past(&scene.pool, &name).await.is_err() {} };
     tokio::time::timeout(PATIENCE, by_hand).await.expect("the session ends");
     global.commit().await.unwrap();

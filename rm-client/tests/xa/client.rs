@@ -1,5 +1,5 @@
-//! A client as a process of its own: one branch of a global, and then an RM that waits for phase
-//! two.
+//! A client in a process of its own: it runs one branch of a global, and then waits for phase two
+//! as an RM.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use crate::child::{Child, TIMED_OUT, tell};
 use crate::database::XaTestDatabase;
 use crate::scene::code;
 
-/// How a child plays the client.
+/// The parameters of a client in a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientPart {
-    /// Which database product.
+    /// The database product.
     pub(crate) database: String,
-    /// Where it is.
+    /// The URL of the database.
     pub(crate) url: String,
-    /// Where the coordinator is.
+    /// The endpoint of the coordinator.
     pub(crate) endpoint: String,
-    /// Whose the branches are.
+    /// The node id of the branches.
     pub(crate) node: String,
-    /// The global to be part of; without one it begins its own.
+    /// The global to join. Without one, the client begins its own.
     pub(crate) xid: Option<String>,
-    /// How long a global of its own may take.
+    /// The timeout of a global of its own.
     pub(crate) timeout: Duration,
-    /// What the branch does; empty: it has none.
+    /// The statement of the branch. If it is empty, the client runs no branch.
     pub(crate) sql: String,
 }
 
 impl ClientPart {
-    /// The same with another timeout for a global of its own.
+    /// Sets the timeout of a global of its own.
     pub(crate) fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Starts the child, which begins a global of its own, and waits until both have died at a
-    /// point: the XID. None: the global has timed out first.
+    /// Starts the child, which begins a global of its own, and waits until it dies at a crash
+    /// point. Returns the XID, or `None` if the global timed out first.
     pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
         let mut child = self.crash_at(point);
         let xid = child.told().await;
@@ -48,7 +48,7 @@ impl ClientPart {
         told.is_none().then_some(xid)
     }
 
-    /// Starts the child, to die at a point.
+    /// Starts the child, which dies at a crash point.
     pub(crate) fn crash_at(&self, point: &str) -> Child {
         Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
     }
@@ -59,7 +59,7 @@ impl ClientPart {
     }
 }
 
-/// In the child: tells the XID that it begins, if it does, and what phase one comes to.
+/// Runs in the child: reports the XID of its own global, if any, and the outcome of phase one.
 pub(crate) async fn play(part: ClientPart) {
     match part.database.as_str() {
         Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,
@@ -71,7 +71,7 @@ pub(crate) async fn play(part: ClientPart) {
 async fn play_on<DB: XaTestDatabase>(part: ClientPart) {
     let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
     let pool = PoolOptions::<DB>::new().max_connections(5).connect(&part.url).await.unwrap();
-    // A hold that outlives every test: only death ends it.
+    // The hold is longer than every test, so only the death of the process ends it.
     let resource = handfast.xa(pool).node(&part.node).hold_limit(Duration::from_secs(3_600));
     let resource = resource.await.unwrap();
     let work = async {

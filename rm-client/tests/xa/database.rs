@@ -1,4 +1,4 @@
-//! What these tests need from a database beyond the library.
+//! Operations on databases that these tests need in addition to the library's.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,7 +12,7 @@ use crate::commit_wire::Wired;
 
 /// A database that can prepare.
 pub(crate) trait XaTestDatabase: Wired + TestDatabase + XaDatabase {
-    /// What only a text that prepares a branch holds.
+    /// Bytes that occur only in a text that prepares a branch.
     const PREPARE: &'static [u8];
 
     /// Executes SQL in a local transaction.
@@ -25,15 +25,15 @@ pub(crate) trait XaTestDatabase: Wired + TestDatabase + XaDatabase {
         resource: &'q XaResource<Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
-    /// The names of what is prepared on the server and holds the text.
+    /// Lists the names of prepared transactions on the server that contain a text.
     fn listed<'q>(pool: &'q Pool<Self>, holding: &'q str) -> BoxFuture<'q, Vec<String>>;
-    /// Prepares a transaction under a name, past the library, and leaves its session.
+    /// Prepares a transaction under a name without the library, and ends its session.
     fn prepare_past<'q>(
         pool: &'q Pool<Self>,
         name: &'q Name,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<(), sqlx::Error>>;
-    /// Rolls it back.
+    /// Rolls such a transaction back without the library.
     fn roll_back_past<'q>(
         pool: &'q Pool<Self>,
         name: &'q Name,
@@ -66,11 +66,11 @@ macro_rules! xa_basics {
     };
 }
 
-/// What a transaction is prepared as.
+/// The name of a prepared transaction.
 pub(crate) enum Name {
-    /// In the library's form.
+    /// A name in the library's format.
     Ours(String),
-    /// In somebody else's.
+    /// A name in another format.
     Foreign(String),
 }
 
@@ -81,7 +81,7 @@ impl Name {
         }
     }
 
-    /// As MySQL takes it.
+    /// Returns the name in MySQL's syntax.
     fn id(&self) -> String {
         let (global, branch) = self.text().split_at(self.text().len().min(64));
         let format = match self {
@@ -92,7 +92,7 @@ impl Name {
     }
 }
 
-/// A pool of one connection, whose session is its own.
+/// Opens a pool of one connection on the same database.
 pub(crate) async fn lone<DB: TestDatabase>(pool: &Pool<DB>) -> Pool<DB> {
     let options = pool.connect_options().as_ref().clone();
     PoolOptions::new().max_connections(1).connect_with(options).await.unwrap()
@@ -169,7 +169,7 @@ impl XaTestDatabase for MySql {
             let id = "SELECT CAST(CONNECTION_ID() AS CHAR)";
             let id = Self::raw_rows(&session, id).await?.remove(0).remove(0).unwrap();
             session.close().await;
-            // The branch is free for others once the server has ended its session.
+            // Other sessions can end the branch once the server has ended its own session.
             let still = "SELECT CAST(ID AS CHAR) FROM information_schema.PROCESSLIST";
             let still = format!("{still} WHERE ID = {id}");
             let gone = async { while !Self::raw_rows(pool, &still).await.unwrap().is_empty() {} };
@@ -187,7 +187,7 @@ impl XaTestDatabase for MySql {
     }
 }
 
-/// Makes one test per database of generic functions `async fn name<DB: XaTestDatabase>()`.
+/// Defines one test per database for each generic function `async fn name<DB: XaTestDatabase>()`.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod postgres { $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name::<sqlx::Postgres>().await })* }

@@ -1,4 +1,4 @@
-//! How branches end when nobody dies.
+//! The ends of branches when no process dies.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::database::{XaTestDatabase, on_both};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch, code};
 
 on_both!(
-    a_commit_commits_what_was_prepared,
-    a_rollback_rolls_it_back,
-    a_timeout_rolls_it_back,
-    a_late_branch_is_refused_and_leaves_nothing,
-    a_branch_that_reads_is_no_burden,
+    a_commit_commits_the_prepared_branch,
+    a_rollback_rolls_the_branch_back,
+    a_timeout_rolls_the_branch_back,
+    a_late_branch_is_refused_without_a_trace,
+    a_branch_that_only_reads_is_not_prepared,
     a_failed_statement_fails_the_branch_alone,
-    a_dropped_transaction_is_gone,
-    outside_of_a_global_it_is_a_plain_transaction,
-    the_forms_are_those_of_at_mode,
+    a_dropped_transaction_is_rolled_back,
+    a_transaction_outside_a_global_is_plain,
+    all_executor_forms_work_as_in_at_mode,
     a_text_cannot_end_the_branch,
-    the_pool_is_not_left_half_done,
-    the_pool_may_be_full_of_those_who_wait,
+    pooled_sessions_are_left_in_no_branch,
+    a_decision_needs_no_connection_of_waiting_sessions,
 );
 
-async fn a_commit_commits_what_was_prepared<DB: XaTestDatabase>() {
+async fn a_commit_commits_the_prepared_branch<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -42,7 +42,7 @@ async fn a_commit_commits_what_was_prepared<DB: XaTestDatabase>() {
     scene.assert_clean([990, 990]).await;
 }
 
-async fn a_rollback_rolls_it_back<DB: XaTestDatabase>() {
+async fn a_rollback_rolls_the_branch_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -52,7 +52,7 @@ async fn a_rollback_rolls_it_back<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn a_timeout_rolls_it_back<DB: XaTestDatabase>() {
+async fn a_timeout_rolls_the_branch_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = before_the_timeout(async |timeout| {
@@ -67,11 +67,11 @@ async fn a_timeout_rolls_it_back<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn a_late_branch_is_refused_and_leaves_nothing<DB: XaTestDatabase>() {
+async fn a_late_branch_is_refused_without_a_trace<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    // One branch, so that the coordinator remembers the global.
+    // One branch makes the coordinator store the global.
     branch(&resource, &global, OTHER_DEBIT).await.unwrap();
     let xid = global.xid().clone();
     global.rollback("test").await.unwrap();
@@ -84,7 +84,7 @@ async fn a_late_branch_is_refused_and_leaves_nothing<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn a_branch_that_reads_is_no_burden<DB: XaTestDatabase>() {
+async fn a_branch_that_only_reads_is_not_prepared<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     for commits in [true, false] {
@@ -122,7 +122,7 @@ async fn a_failed_statement_fails_the_branch_alone<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 990]).await;
 }
 
-async fn a_dropped_transaction_is_gone<DB: XaTestDatabase>() {
+async fn a_dropped_transaction_is_rolled_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -132,7 +132,7 @@ async fn a_dropped_transaction_is_gone<DB: XaTestDatabase>() {
         drop(local);
     };
     global.scope(dropped).await;
-    // It waits for the row until the server has noticed.
+    // The branch waits for the row until the server has noticed the end of the session.
     branch(&resource, &global, DEBIT).await.unwrap();
     let xid = global.xid().clone();
     global.commit().await.unwrap();
@@ -140,7 +140,7 @@ async fn a_dropped_transaction_is_gone<DB: XaTestDatabase>() {
     scene.assert_clean([990, 1000]).await;
 }
 
-async fn outside_of_a_global_it_is_a_plain_transaction<DB: XaTestDatabase>() {
+async fn a_transaction_outside_a_global_is_plain<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     for commits in [true, false] {
@@ -157,7 +157,7 @@ async fn outside_of_a_global_it_is_a_plain_transaction<DB: XaTestDatabase>() {
     scene.assert_clean([990, 990]).await;
 }
 
-async fn the_forms_are_those_of_at_mode<DB: XaTestDatabase>() {
+async fn all_executor_forms_work_as_in_at_mode<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let amount = DEBIT.to_owned();
@@ -183,9 +183,9 @@ async fn the_forms_are_those_of_at_mode<DB: XaTestDatabase>() {
     scene.assert_clean([990, 990]).await;
 }
 
-/// As in AT mode (`at_shapes.rs`), such statements were committed at once.
+/// As in AT mode (`at_shapes.rs`), a statement passed to a scope was committed at once.
 #[tokio::test]
-async fn a_statement_belongs_to_the_scope_that_awaits_it_or_else_to_the_one_that_made_it() {
+async fn a_statement_runs_in_the_scope_that_awaits_it() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
@@ -221,7 +221,7 @@ async fn a_text_cannot_end_the_branch<DB: XaTestDatabase>() {
     scene.assert_clean([990, 1000]).await;
 }
 
-async fn the_pool_is_not_left_half_done<DB: XaTestDatabase>() {
+async fn pooled_sessions_are_left_in_no_branch<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let options = scene.pool.connect_options().as_ref().clone();
     let narrow = PoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
@@ -232,7 +232,7 @@ async fn the_pool_is_not_left_half_done<DB: XaTestDatabase>() {
         let global = scene.begin().await;
         let sql = format!("UPDATE account SET cents = cents - 10 WHERE id = {id}");
         branch(&resource, &global, &sql).await.unwrap();
-        // The pool serves everybody else as ever.
+        // The pool still serves other users.
         DB::raw(&narrow, "SELECT 1").await.unwrap();
         globals.push(global);
     }
@@ -243,15 +243,16 @@ async fn the_pool_is_not_left_half_done<DB: XaTestDatabase>() {
         scene.until_committed(&xid).await;
     }
     scene.assert_clean([990, 990]).await;
-    // And its sessions are in no branch.
+    // The pool's sessions are in no branch.
     for _ in 0..4 {
         DB::raw(&narrow, "BEGIN").await.unwrap();
         DB::raw(&narrow, "ROLLBACK").await.unwrap();
     }
 }
 
-/// They wait for what the decision frees, so that it must not wait for one of their connections.
-async fn the_pool_may_be_full_of_those_who_wait<DB: XaTestDatabase>() {
+/// The waiting sessions need the row that the decision releases, so the decision must not need one
+/// of their connections.
+async fn a_decision_needs_no_connection_of_waiting_sessions<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let options = scene.pool.connect_options().as_ref().clone();
     let narrow = PoolOptions::<DB>::new().max_connections(2).connect_with(options).await.unwrap();
@@ -266,6 +267,7 @@ async fn the_pool_may_be_full_of_those_who_wait<DB: XaTestDatabase>() {
         scene.until_committed(&xid).await;
     };
     let decides = async {
+        // A pool gives no event when its last connection is taken, so this polls.
         while narrow.size() < 2 || narrow.num_idle() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

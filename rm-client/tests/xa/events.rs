@@ -1,4 +1,4 @@
-//! Events of branches: they leave when the global has committed, and never when it has not.
+//! Events of branches: they are published when the global has committed, and never otherwise.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::database::{XaTestDatabase, on_both};
 use crate::scene::{DEBIT, Scene};
 
 on_both!(
-    an_event_leaves_when_the_global_has_committed,
-    an_event_is_gone_when_the_global_rolls_back,
+    an_event_is_published_after_the_global_commits,
+    an_event_is_dropped_when_the_global_rolls_back,
     an_event_alone_makes_a_branch,
-    an_event_of_an_undecided_branch_is_not_passed,
-    an_event_outside_of_a_global_leaves_at_once,
+    an_event_of_an_undecided_branch_is_not_overtaken,
+    an_event_outside_a_global_is_published_at_once,
 );
 
-/// A broker that keeps what it is given.
+/// A broker that keeps the published payloads.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<String>>>);
 
@@ -44,8 +44,12 @@ fn event(payload: &str) -> Event {
     Event::new("accounts", "1").payload(payload)
 }
 
-/// A branch that debits and tells.
-async fn tell<DB: XaTestDatabase>(resource: &XaResource<DB>, global: &Global, payload: &str) {
+/// Runs a branch with a debit and an event.
+async fn debit_and_emit<DB: XaTestDatabase>(
+    resource: &XaResource<DB>,
+    global: &Global,
+    payload: &str,
+) {
     let work = async {
         let mut local = resource.begin().await.unwrap();
         DB::run_xa(&mut local, DEBIT).await.unwrap();
@@ -69,11 +73,11 @@ async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
     tokio::time::timeout(PATIENCE, asked).await.expect("it is so in the end");
 }
 
-async fn an_event_leaves_when_the_global_has_committed<DB: XaTestDatabase>() {
+async fn an_event_is_published_after_the_global_commits<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    tell(&resource, &global, "debited").await;
+    debit_and_emit(&resource, &global, "debited").await;
     assert_eq!(scene.prepared().await.len(), 1);
     assert_eq!(states(&scene.pool).await, []);
     let xid = global.xid().clone();
@@ -85,11 +89,11 @@ async fn an_event_leaves_when_the_global_has_committed<DB: XaTestDatabase>() {
     scene.assert_clean([990, 1000]).await;
 }
 
-async fn an_event_is_gone_when_the_global_rolls_back<DB: XaTestDatabase>() {
+async fn an_event_is_dropped_when_the_global_rolls_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    tell(&resource, &global, "debited").await;
+    debit_and_emit(&resource, &global, "debited").await;
     let xid = global.xid().clone();
     global.rollback("test").await.unwrap();
     scene.until_rolled_back(&xid).await;
@@ -97,7 +101,7 @@ async fn an_event_is_gone_when_the_global_rolls_back<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-/// It has written, so it is prepared, and not ended as one that has only read.
+/// The branch has written, so it is prepared, and not ended as a branch that has only read.
 async fn an_event_alone_makes_a_branch<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
@@ -113,12 +117,12 @@ async fn an_event_alone_makes_a_branch<DB: XaTestDatabase>() {
     assert_eq!(states(&scene.pool).await, []);
 }
 
-/// A later event of the key waits for the earlier one, which nobody can read yet.
-async fn an_event_of_an_undecided_branch_is_not_passed<DB: XaTestDatabase>() {
+/// A later event of the key waits for the earlier one, which is still invisible.
+async fn an_event_of_an_undecided_branch_is_not_overtaken<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let global = scene.begin().await;
-    tell(&resource, &global, "first").await;
+    debit_and_emit(&resource, &global, "first").await;
     let mut local = scene.pool.begin().await.unwrap();
     outbox::emit(&mut local, &event("second")).await.unwrap();
     local.commit().await.unwrap();
@@ -137,8 +141,8 @@ async fn an_event_of_an_undecided_branch_is_not_passed<DB: XaTestDatabase>() {
     scene.until_committed(&xid).await;
 }
 
-/// Waits until the relay has renewed its lease a few times: it has looked at everything that was
-/// there before.
+/// Waits until the relay has renewed its lease a few times. By then it has searched all events that
+/// existed before.
 async fn rounds<DB: XaTestDatabase>(pool: &Pool<DB>) {
     let sql = format!("SELECT CAST(MAX(until_ms) AS {}) FROM event_relay", DB::TEXT);
     for _ in 0..3 {
@@ -147,7 +151,7 @@ async fn rounds<DB: XaTestDatabase>(pool: &Pool<DB>) {
     }
 }
 
-async fn an_event_outside_of_a_global_leaves_at_once<DB: XaTestDatabase>() {
+async fn an_event_outside_a_global_is_published_at_once<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.resource().await;
     let mut local = resource.begin().await.unwrap();

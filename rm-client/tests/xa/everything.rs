@@ -1,5 +1,6 @@
-//! Everything is killed between prepare and commit: the processes, the coordinator and both
-//! database servers. After a restart nothing is prepared in either, and both have the same.
+//! All processes are killed between prepare and commit: the clients, the coordinator and both
+//! database servers. After a restart neither server has a prepared branch, and both have the same
+//! outcome.
 
 use handfast_test_services::{DatabaseServer, Kind};
 use sqlx::{MySql, Pool, Postgres};
@@ -26,7 +27,7 @@ impl World {
         Self { scene, ledger, servers }
     }
 
-    /// A process with a branch in each of the databases, which dies at a point.
+    /// Starts a process with a branch in each of the databases, which die at a crash point.
     fn clients(&self, xid: &handfast::Xid, point: &str) -> [Child; 2] {
         let one = self.scene.client(Some(xid), DEBIT);
         let other = self.scene.client_of(&self.ledger, Some(xid), DEBIT);
@@ -44,8 +45,8 @@ impl World {
         self.scene.coordinator.restart().await;
     }
 
-    /// The service comes back, and with it the end of every branch, which the coordinator is told
-    /// of before the service leaves.
+    /// Starts the service again, which finishes every branch. Waits until the coordinator knows the
+    /// ends before the service stops.
     async fn until_nothing_is_prepared(&self, ended: impl Future<Output = ()>) {
         let scene = &self.scene;
         let rescuer = scene.rescuer().await;
@@ -76,7 +77,7 @@ async fn undecided_branches_are_rolled_back_in_both() {
         let global = world.scene.handfast.transaction("test").timeout(timeout);
         let global = global.begin().await.unwrap();
         let xid = global.xid().clone();
-        // Its TM is gone, too: only the timeout decides.
+        // The TM is gone too, so only the timeout decides.
         std::mem::forget(global);
         let mut in_time = true;
         for mut client in world.clients(&xid, "xa-after-prepare") {
@@ -85,7 +86,7 @@ async fn undecided_branches_are_rolled_back_in_both() {
         in_time.then_some(xid)
     });
     let xid = xid.await;
-    // Of a global that timed out first, one branch may be left.
+    // A global that timed out first may have only one branch left.
     assert!(world.prepared().await.len() >= 2);
     world.kill_and_restart().await;
     world.until_nothing_is_prepared(world.scene.until_rolled_back(&xid)).await;

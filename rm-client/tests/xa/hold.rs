@@ -7,10 +7,10 @@ use crate::scene::{DEBIT, Scene, branch};
 
 on_both!(
     a_branch_prepared_in_one_process_is_finished_by_another,
-    a_branch_is_finished_when_its_process_dies_with_the_session,
+    a_branch_is_finished_after_its_holder_dies,
 );
 
-/// Without a hold, or after it, any process can finish the branch.
+/// Without a hold, or after its end, any process can finish the branch.
 async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let mut cents = 1000;
@@ -20,7 +20,7 @@ async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatab
         let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
         let resource = resource.hold_limit(limit).await.unwrap();
         branch(&resource, &global, DEBIT).await.unwrap();
-        // A process that has no part in the global takes phase two in turn.
+        // A process without a branch of the global also receives calls of phase two.
         let mut other = scene.client(None, "").start();
         let _xid = other.told().await;
         assert_eq!(other.told().await, "done");
@@ -33,11 +33,11 @@ async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatab
     }
 }
 
-async fn a_branch_is_finished_when_its_process_dies_with_the_session<DB: XaTestDatabase>() {
+async fn a_branch_is_finished_after_its_holder_dies<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let global = scene.begin().await;
     let xid = global.xid().clone();
-    // It would hold the session for an hour.
+    // The process would hold the session for an hour.
     let mut holder = scene.client(Some(&xid), DEBIT).start();
     assert_eq!(holder.told().await, "done");
     holder.kill().await;

@@ -1,5 +1,5 @@
-//! Processes die between the beginning of a branch and its end; whoever registers the resource next
-//! finishes it.
+//! Processes die between the beginning and the end of a branch. The next process that registers the
+//! resource finishes it.
 
 use handfast::{GlobalStatus, Xid};
 
@@ -10,13 +10,13 @@ use crate::scene::{DEBIT, Scene, branch};
 on_both!(
     a_client_killed_in_phase_one_is_rolled_back_by_another,
     a_client_killed_after_prepare_is_committed_by_another,
-    a_client_killed_in_phase_two_leaves_it_to_another,
-    a_client_killed_with_its_tm_is_rolled_back_after_the_timeout,
+    phase_two_is_finished_after_its_client_is_killed,
+    a_client_killed_with_its_tm_is_rolled_back_by_timeout,
     a_coordinator_killed_between_prepare_and_commit_goes_on,
     all_killed_between_prepare_and_commit_leave_nothing,
 );
 
-/// The points of phase one, and whether the branch is prepared there.
+/// The crash points of phase one, and whether the branch is prepared there.
 const PHASE_ONE: [(&str, bool); 3] =
     [("xa-before-register", false), ("xa-after-register", false), ("xa-after-prepare", true)];
 
@@ -46,7 +46,7 @@ async fn a_client_killed_after_prepare_is_committed_by_another<DB: XaTestDatabas
     rescuer.leave().await;
 }
 
-async fn a_client_killed_in_phase_two_leaves_it_to_another<DB: XaTestDatabase>() {
+async fn phase_two_is_finished_after_its_client_is_killed<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let mut cents = 1000;
     for (point, commits) in [
@@ -74,7 +74,7 @@ async fn a_client_killed_in_phase_two_leaves_it_to_another<DB: XaTestDatabase>()
     }
 }
 
-async fn a_client_killed_with_its_tm_is_rolled_back_after_the_timeout<DB: XaTestDatabase>() {
+async fn a_client_killed_with_its_tm_is_rolled_back_by_timeout<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let xid = killed_with_its_tm(&scene).await;
     let rescuer = scene.rescuer().await;
@@ -83,7 +83,7 @@ async fn a_client_killed_with_its_tm_is_rolled_back_after_the_timeout<DB: XaTest
     rescuer.leave().await;
 }
 
-/// A client and the TM of its global, killed with a prepared branch.
+/// Kills a client that is also the TM of its global, with a prepared branch.
 async fn killed_with_its_tm<DB: XaTestDatabase>(scene: &Scene<DB>) -> Xid {
     let killed = async |timeout| {
         let client = scene.client(None, DEBIT).timeout(timeout);

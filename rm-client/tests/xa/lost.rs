@@ -1,4 +1,4 @@
-//! The connection breaks where PREPARE passes, or a decision.
+//! The connection breaks when a PREPARE or a decision passes.
 
 use handfast::{EndError, RollbackCause, TransactionError};
 
@@ -9,7 +9,7 @@ use crate::scene::{DEBIT, Scene, branch, code};
 on_both!(
     a_lost_prepare_only_rolls_back,
     a_lost_answer_to_prepare_only_rolls_back,
-    a_database_that_is_away_is_asked_until_it_is_back,
+    phase_two_waits_for_an_unreachable_database,
 );
 
 async fn a_lost_prepare_only_rolls_back<DB: XaTestDatabase>() {
@@ -29,7 +29,7 @@ async fn an_unknown_prepare_only_rolls_back<DB: XaTestDatabase>(fault: Fault) {
     let error = branch(&resource, &global, DEBIT).await.unwrap_err();
     assert!(wire.has_broken(), "PREPARE has passed the wire");
     assert_eq!(code(&error), "HF-XA-PREPARE-UNKNOWN");
-    // Whoever overlooks the error cannot commit.
+    // An application that ignores the error cannot commit.
     let xid = global.xid().clone();
     let error = global.commit().await.unwrap_err();
     assert!(is_branch_unknown(&error), "{error:?}");
@@ -41,7 +41,7 @@ fn is_branch_unknown(error: &EndError) -> bool {
     matches!(error, TransactionError::RolledBack { by: RollbackCause::BranchUnknown, .. })
 }
 
-async fn a_database_that_is_away_is_asked_until_it_is_back<DB: XaTestDatabase>() {
+async fn phase_two_waits_for_an_unreachable_database<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let (wire, url) = CommitWire::breaking_at(&scene.pool, DB::PREPARE).await;
     let resource = scene.handfast.xa(DB::open(url).await).node(&scene.node).await.unwrap();

@@ -1,7 +1,8 @@
-//! Two-phase commit on real databases under a real coordinator: how branches end, and what the
-//! death of each side at each point leaves. Afterwards nothing is prepared anywhere.
+//! Two-phase commit on real databases under a real coordinator: the ends of branches, and the
+//! effects of the death of each side at each crash point. Afterwards no branch is prepared
+//! anywhere.
 //!
-//! The dying parts are this program again, as a child process; see `child`.
+//! The processes that die are this program, started as a child process: see `child`.
 
 #![expect(clippy::unwrap_used, reason = "in a test an error is a failure")]
 

@@ -1,4 +1,4 @@
-//! PREPARE is refused, and phase two meets sessions that somebody left half done.
+//! PREPARE is refused, and phase two finds pooled sessions that are still in a transaction.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const DEFERRED: &[&str] = &[
     "CREATE TABLE child (parent BIGINT REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
 ];
 
-/// PostgreSQL checks at PREPARE what is deferred, and rolls back.
+/// PostgreSQL checks deferred constraints at PREPARE, and rolls back if one fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_postgres_refuses_at_prepare_is_rolled_back() {
+async fn a_branch_refused_at_prepare_is_rolled_back_on_postgres() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     for sql in DEFERRED {
@@ -26,7 +26,7 @@ async fn what_postgres_refuses_at_prepare_is_rolled_back() {
     for (sql, expected) in [
         ("INSERT INTO child VALUES (7)", "23503"),
         ("CREATE TEMPORARY TABLE mine (id BIGINT)", "0A000"),
-        // It has no number before.
+        // The transaction has no number before this statement.
         ("NOTIFY somebody", "0A000"),
     ] {
         let global = scene.begin().await;
@@ -34,15 +34,15 @@ async fn what_postgres_refuses_at_prepare_is_rolled_back() {
         assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some(expected));
         let xid = global.xid().clone();
         assert!(scene.coordinator.show(xid.as_str()).await.branches.is_empty(), "taken back");
-        // The rest of the global is as it was.
+        // The rest of the global is unaffected.
         branch(&resource, &global, OTHER_DEBIT).await.unwrap();
         global.rollback("test").await.unwrap();
         scene.assert_clean([1000, 1000]).await;
     }
 }
 
-/// The victim of a deadlock cannot be prepared (`XA_RBDEADLOCK`), though its caller overlooks the
-/// error.
+/// The victim of a deadlock cannot be prepared (`XA_RBDEADLOCK`), even if the application ignores
+/// the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlocked_branch_of_mariadb_is_rolled_back() {
     let scene = Scene::<MySql>::new().await;
@@ -65,8 +65,8 @@ async fn a_deadlocked_branch_of_mariadb_is_rolled_back() {
     scene.assert_clean([990, 990]).await;
 }
 
-/// Sessions of the pool that are in a branch, or a transaction, of somebody's: phase two is told
-/// `XAER_RMFAIL` and `XAER_OUTSIDE`, and goes over another one.
+/// Pooled sessions are still in a branch or a transaction of the application: phase two gets
+/// `XAER_RMFAIL` or `XAER_OUTSIDE`, and uses another session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_left_half_done_does_not_stop_phase_two() {
     let scene = Scene::<MySql>::new().await;
@@ -97,7 +97,7 @@ const SLOW_PREPARE: &[&str] = &[
 const WAITS: &str = "SELECT 'it waits' FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Lets PREPARE wait for as long as the connection lives.
+/// Makes PREPARE wait for as long as the connection lives.
 async fn slow_prepare(scene: &Scene<Postgres>) -> PgPool {
     for sql in SLOW_PREPARE {
         Postgres::raw(&scene.pool, sql).await.unwrap();
@@ -107,14 +107,14 @@ async fn slow_prepare(scene: &Scene<Postgres>) -> PgPool {
     lock
 }
 
-/// PREPARE is under way.
+/// Waits until PREPARE is under way.
 async fn prepare_waits(scene: &Scene<Postgres>) {
     while Postgres::raw_rows(&scene.pool, WAITS).await.unwrap().is_empty() {}
 }
 
-/// Whoever drops `commit()` while PREPARE is under way cannot know what comes of it.
+/// If `commit()` is dropped while PREPARE is under way, the outcome is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
+async fn a_dropped_prepare_only_rolls_back() {
     let scene = Scene::<Postgres>::new().await;
     let resource = scene.resource().await;
     let lock = slow_prepare(&scene).await;
@@ -128,18 +128,18 @@ async fn a_prepare_whose_future_is_dropped_only_rolls_back() {
     tokio::time::timeout(PATIENCE, prepare_waits(&scene)).await.expect("PREPARE is under way");
     preparing.abort();
     assert!(preparing.await.unwrap_err().is_cancelled());
-    let told = scene.coordinator.until(xid.as_str(), |detail| {
+    let refused = scene.coordinator.until(xid.as_str(), |detail| {
         detail.timeline.iter().any(|event| event.what.contains("local outcome unknown"))
     });
-    told.await;
+    refused.await;
     lock.close().await;
     let error = global.commit().await.unwrap_err();
     assert_eq!(error.code(), "HF-TM-ROLLED-BACK", "{error}");
     scene.assert_clean([1000, 1000]).await;
 }
 
-/// The report is under way before a commit that follows at once, so that the global never ends
-/// without its branch.
+/// The report is queued before a commit that follows at once, so the global never commits without
+/// its branch.
 #[tokio::test]
 async fn a_commit_that_follows_a_dropped_prepare_only_rolls_back() {
     let scene = Scene::<Postgres>::new().await;

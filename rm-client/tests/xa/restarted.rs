@@ -1,4 +1,4 @@
-//! The database server dies between prepare and commit, and comes back.
+//! The database server dies between prepare and commit, and is started again.
 
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use sqlx::{MySql, Pool, Postgres};
@@ -22,7 +22,7 @@ async fn mariadb_keeps_a_prepared_branch() {
     a_restarted_database_keeps_prepared_branches(server, pool).await;
 }
 
-/// A database of its own, for the URL of a server of MySQL names none.
+/// Creates a database, since the URL of a MySQL server names none.
 pub(crate) async fn bank(server: &DatabaseServer) -> Pool<MySql> {
     let pool = <MySql as Wired>::open(server.url()).await;
     sqlx::raw_sql("CREATE DATABASE bank").execute(&pool).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_restarted_database_keeps_prepared_branches<DB: XaTestDatabase>(
     let rolls_back = scene.begin().await;
     branch(&resource, &rolls_back, OTHER_DEBIT).await.unwrap();
     tokio::task::block_in_place(|| server.kill()).unwrap();
-    // Decided while the database is away.
+    // The global is decided while the database is down.
     let xid = commits.xid().clone();
     commits.commit().await.unwrap();
     let rolled_back = tokio::spawn(async move { rolls_back.rollback("test").await });
@@ -55,7 +55,7 @@ async fn a_restarted_database_keeps_prepared_branches<DB: XaTestDatabase>(
     scene.assert_clean([990, 1000]).await;
 }
 
-/// A server that keeps no prepared transactions says so when the resource is made.
+/// A server without prepared transactions is refused when the resource is created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_without_prepared_transactions_is_refused() {
     let mut server = start(Kind::Postgres).await;

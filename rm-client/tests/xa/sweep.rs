@@ -1,4 +1,4 @@
-//! Prepared branches that nobody owes an answer for, and those of others.
+//! Prepared branches without an outstanding call, and those of other nodes.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ use crate::database::{Name, XaTestDatabase, on_both};
 use crate::scene::{DEBIT, OTHER_DEBIT, Scene, branch};
 
 on_both!(
-    the_sweep_comes_at_start,
-    the_sweep_comes_again,
-    a_branch_that_nobody_knows_is_rolled_back_when_it_is_old,
+    a_sweep_runs_at_the_start,
+    sweeps_are_repeated,
+    an_unknown_branch_is_rolled_back_after_a_time,
     an_undecided_branch_is_left,
     a_decided_branch_is_finished,
     a_late_prepare_is_rolled_back,
-    names_of_others_are_not_touched,
+    branches_of_other_names_are_not_touched,
 );
 
 impl<DB: XaTestDatabase> Scene<DB> {
-    /// A resource whose timer never comes.
+    /// Creates a resource that sweeps only on request.
     async fn swept_by_hand(&self, orphan_after: Duration) -> XaResource<DB> {
         let resource = self.handfast.xa(self.pool.clone()).node(&self.node);
         let resource = resource.sweep_every(Duration::from_secs(3_600));
         resource.orphan_after(orphan_after).await.unwrap()
     }
 
-    /// Sweeps until nothing is prepared: servers notice by and by that a session is gone.
+    /// Sweeps until no branch is prepared: servers notice only after a while that a session has
+    /// ended.
     async fn until_swept(&self, resource: &XaResource<DB>) {
         let swept = async {
             while !self.prepared().await.is_empty() {
@@ -37,12 +38,12 @@ impl<DB: XaTestDatabase> Scene<DB> {
     }
 }
 
-/// A name of this node, of a global that the coordinator never began.
+/// A name of this node, for a global that the coordinator never began.
 fn orphan(node: &str) -> Name {
     Name::Ours(format!("hf1/{node}/00000000000000aa/127.0.0.1:1:7"))
 }
 
-async fn the_sweep_comes_at_start<DB: XaTestDatabase>() {
+async fn a_sweep_runs_at_the_start<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
     let _resource = scene.swept_by_hand(Duration::ZERO).await;
@@ -50,7 +51,7 @@ async fn the_sweep_comes_at_start<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn the_sweep_comes_again<DB: XaTestDatabase>() {
+async fn sweeps_are_repeated<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.handfast.xa(scene.pool.clone()).node(&scene.node);
     let resource = resource.sweep_every(Duration::from_millis(20));
@@ -62,7 +63,7 @@ async fn the_sweep_comes_again<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn a_branch_that_nobody_knows_is_rolled_back_when_it_is_old<DB: XaTestDatabase>() {
+async fn an_unknown_branch_is_rolled_back_after_a_time<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     DB::prepare_past(&scene.pool, &orphan(&scene.node), DEBIT).await.unwrap();
     let patient = scene.swept_by_hand(Duration::from_secs(3_600)).await;
@@ -88,7 +89,7 @@ async fn an_undecided_branch_is_left<DB: XaTestDatabase>() {
     scene.assert_clean([990, 1000]).await;
 }
 
-/// The sweep and phase two meet at a decided branch, whichever comes first.
+/// The sweep and phase two both finish a decided branch, in either order.
 async fn a_decided_branch_is_finished<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     for commits in [true, false] {
@@ -111,7 +112,8 @@ async fn a_decided_branch_is_finished<DB: XaTestDatabase>() {
     }
 }
 
-/// The branch answers while its PREPARE is under way; the coordinator has no further call for it.
+/// The branch answers the rollback while its PREPARE is under way. The coordinator makes no further
+/// call for it.
 async fn a_late_prepare_is_rolled_back<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let resource = scene.swept_by_hand(Duration::ZERO).await;
@@ -125,15 +127,15 @@ async fn a_late_prepare_is_rolled_back<DB: XaTestDatabase>() {
     scene.assert_clean([1000, 1000]).await;
 }
 
-async fn names_of_others_are_not_touched<DB: XaTestDatabase>() {
+async fn branches_of_other_names_are_not_touched<DB: XaTestDatabase>() {
     let scene = Scene::<DB>::new().await;
     let node = &scene.node;
     let names = [
-        // Of another node, whose id begins like this one's.
+        // Of another node, whose id has this node's id as a prefix.
         (orphan(&format!("{node}x")), DEBIT),
-        // Of the library's format, and of no form that it writes.
+        // In the library's format, but with a text that the library never writes.
         (Name::Ours(format!("hf1/{node}/1/a:1")), OTHER_DEBIT),
-        // Of somebody who knows nothing of it.
+        // Of another program, in a format of its own.
         (Name::Foreign(format!("mine-{node}")), "UPDATE account SET cents = 7 WHERE id = 3"),
     ];
     for (name, sql) in &names {

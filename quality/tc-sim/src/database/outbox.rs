@@ -242,8 +242,8 @@ impl Outbox {
     fn share_lanes(&mut self, relay: &str, now: u64, lease: u64) -> Vec<i64> {
         let owner = |(name, until): &(String, u64)| match *until > now {
             true if name == relay => Owner::Ours,
-            true => Owner::Others,
-            false => Owner::Nobody,
+            true => Owner::Other,
+            false => Owner::Free,
         };
         let lanes: Vec<(i64, Owner)> = (0..).zip(self.lanes.iter().map(owner)).collect();
         self.relays.retain(|_, until| *until > now);

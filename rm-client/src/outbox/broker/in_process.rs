@@ -1,7 +1,7 @@
 //! A broker for services in one process: examples, tests, small programs.
 //!
-//! It keeps nothing. Publishing waits until every subscriber has acknowledged, so that the outbox
-//! itself is what survives a crash.
+//! It stores nothing. Publishing waits until every subscriber has acknowledged, so that the outbox
+//! is what survives a crash.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,30 +15,30 @@ use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
 use crate::outbox::event::Event;
 
-/// Events that wait at one subscription; more make publishing wait (BOUNDED).
+/// How many events may wait at one subscription. Publishing waits if there are more (BOUNDED).
 const WAITING_MAX: usize = 256;
 
-/// An event on its way, and where its acknowledgement goes.
-struct Handed {
+/// An event in flight, and the channel for its acknowledgement.
+struct InFlight {
     event: Event,
     done: oneshot::Sender<()>,
 }
 
-/// A broker within this process. Cheap to clone; clones are the same broker.
+/// A broker within this process. Cheap to clone. All clones are the same broker.
 #[derive(Clone, Default)]
 pub struct InProcess {
-    topics: Arc<Mutex<HashMap<String, Vec<mpsc::Sender<Handed>>>>>,
+    topics: Arc<Mutex<HashMap<String, Vec<mpsc::Sender<InFlight>>>>>,
 }
 
 impl InProcess {
-    /// A broker that nobody has subscribed to.
+    /// Creates a broker without subscriptions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Subscribes to a topic. Each subscription gets each event; a topic without any is not
-    /// published to: its events wait in the outbox.
+    /// Subscribes to a topic. Each subscription gets each event. Events of a topic without a
+    /// subscription wait in the outbox.
     #[must_use]
     pub fn subscribe(&self, topic: &str) -> InProcessSubscription {
         let (sender, events) = mpsc::channel(WAITING_MAX);
@@ -47,8 +47,8 @@ impl InProcess {
         InProcessSubscription { events, unacknowledged: None }
     }
 
-    /// Those who listen, without those who are gone.
-    fn subscribers(&self, topic: &str) -> Vec<mpsc::Sender<Handed>> {
+    /// Returns the live subscribers of a topic, and forgets those that were dropped.
+    fn subscribers(&self, topic: &str) -> Vec<mpsc::Sender<InFlight>> {
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(subscribers) = topics.get_mut(topic) else { return Vec::new() };
         subscribers.retain(|subscriber| !subscriber.is_closed());
@@ -70,33 +70,33 @@ impl Broker for InProcess {
             };
             let subscribers = self.subscribers(event.topic());
             if subscribers.is_empty() {
-                return Err(unavailable("nobody subscribes to"));
+                return Err(unavailable("no subscription to"));
             }
-            let handed = subscribers.iter().map(|subscriber| hand(subscriber, event));
-            let taken = join_all(handed).await.into_iter().all(|taken| taken);
+            let in_flight = subscribers.iter().map(|subscriber| deliver(subscriber, event));
+            let taken = join_all(in_flight).await.into_iter().all(|taken| taken);
             if taken { Ok(()) } else { Err(unavailable("a subscriber has left")) }
         }
         .boxed()
     }
 }
 
-/// Answers whether the subscriber has acknowledged.
-async fn hand(subscriber: &mpsc::Sender<Handed>, event: &Event) -> bool {
+/// Sends an event to a subscriber, and returns whether it has acknowledged it.
+async fn deliver(subscriber: &mpsc::Sender<InFlight>, event: &Event) -> bool {
     let (done, acknowledged) = oneshot::channel();
-    let handed = Handed { event: event.clone(), done };
-    subscriber.send(handed).await.is_ok() && acknowledged.await.is_ok()
+    let in_flight = InFlight { event: event.clone(), done };
+    subscriber.send(in_flight).await.is_ok() && acknowledged.await.is_ok()
 }
 
 /// A subscription to a topic of an [`InProcess`] broker.
 #[derive(Debug)]
 pub struct InProcessSubscription {
-    events: mpsc::Receiver<Handed>,
+    events: mpsc::Receiver<InFlight>,
     unacknowledged: Option<oneshot::Sender<()>>,
 }
 
-impl fmt::Debug for Handed {
+impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handed({})", self.event.id())
+        write!(f, "InFlight({})", self.event.id())
     }
 }
 
@@ -105,20 +105,21 @@ impl Subscription for InProcessSubscription {
         async move {
             let unavailable =
                 || OutboxError::BrokerUnavailable { reason: "the broker is gone".to_owned() };
-            let handed = self.events.recv().await.ok_or_else(unavailable)?;
-            self.unacknowledged = Some(handed.done);
-            Ok(Delivery { tag: handed.event.id().to_string(), event: handed.event })
+            let in_flight = self.events.recv().await.ok_or_else(unavailable)?;
+            self.unacknowledged = Some(in_flight.done);
+            Ok(Delivery { tag: in_flight.event.id().to_string(), event: in_flight.event })
         }
         .boxed()
     }
 
     fn acknowledge<'s>(&'s mut self, _: &'s Delivery) -> BoxFuture<'s, Result<(), OutboxError>> {
         async move {
-            // A relay that has stopped waiting hands the event over again; the inbox knows it.
+            // A relay that has stopped waiting publishes the event again, and the inbox recognises
+            // it.
             if let Some(done) = self.unacknowledged.take()
                 && done.send(()).is_err()
             {
-                tracing::debug!("acknowledged an event that nobody waits for any more");
+                tracing::debug!("acknowledged an event after its publisher stopped waiting");
             }
             Ok(())
         }

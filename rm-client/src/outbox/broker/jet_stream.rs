@@ -1,8 +1,8 @@
-//! NATS JetStream: one stream and one subject a topic, durable pull consumers as groups.
+//! NATS JetStream: one stream and one subject per topic, durable pull consumers as groups.
 //!
-//! A stream keeps an event once, however often it is published within [`DUPLICATES_KNOWN_FOR`]: the
-//! event's id is the message's. When the server syncs its files its own configuration says
-//! (`sync_interval`); a stream of three replicas does not depend on it.
+//! A stream stores an event once, however often it is published within [`DUPLICATES_KNOWN_FOR`]:
+//! the event's id is the message id. The server's configuration (`sync_interval`) says when it
+//! syncs its files. A stream of three replicas does not depend on it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,22 +16,22 @@ use async_nats::jetstream::{self, Context, ErrorCode, Message, stream};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 
-use super::one_out::{Messages, OneOut};
+use super::single_in_flight::{Messages, SingleInFlight};
 use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
 use crate::outbox::event::Event;
 
-/// An answer that takes longer than this is none.
+/// How long to wait for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long one pull waits at the server.
 const PULL: Duration = Duration::from_secs(5);
 /// How long the server remembers the ids of messages.
 const DUPLICATES_KNOWN_FOR: Duration = Duration::from_secs(120);
 
-/// How long the names of streams and consumers may be, in bytes.
+/// The longest name of a stream or consumer, in bytes.
 const NAME_MAX: usize = 255;
 
-/// By this the server knows a message that it has already.
+/// The header by which the server recognises a message that it already has.
 const ID: &str = "Nats-Msg-Id";
 const KEY: &str = "Handfast-Key";
 const HEADERS: &str = "Handfast-Headers";
@@ -42,7 +42,7 @@ pub struct JetStream {
     context: Context,
     prefix: String,
     replicas: usize,
-    /// Topics whose stream is known to be there.
+    /// The topics whose stream is known to exist.
     streams: Arc<Mutex<HashSet<String>>>,
 }
 
@@ -53,8 +53,8 @@ impl fmt::Debug for JetStream {
 }
 
 impl JetStream {
-    /// Connects; the connection comes back by itself from then on. The stream of a topic is
-    /// `handfast-events-{topic}` and made when it is first needed, without limits.
+    /// Connects. From then on the connection is restored by itself. The stream of a topic is
+    /// `handfast-events-{topic}`. It is created when it is first needed, without limits.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`].
@@ -69,15 +69,15 @@ impl JetStream {
         Ok(Self { context, prefix, replicas: 1, streams: Arc::default() })
     }
 
-    /// Sets what stands before the topic in the names of streams and subjects: letters, digits, `-`
-    /// and `_`.
+    /// Sets the prefix of the names of streams and subjects, which the topic follows: letters,
+    /// digits, `-` and `_`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets on how many servers of a cluster the streams are kept that this makes: 1 to 5.
+    /// Sets on how many servers of a cluster new streams are stored: 1 to 5.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
@@ -85,8 +85,8 @@ impl JetStream {
     }
 
     /// Joins a group of consumers of a topic, from the topic's beginning if the group is new. One
-    /// event of the topic is out in the group at a time, so that its order is kept whichever
-    /// consumer gets it; one that is not acknowledged for `idle` is delivered again.
+    /// event of the topic is in flight in the group at a time, so that the order is kept whichever
+    /// consumer gets it. An event that is not acknowledged for `idle` is delivered again.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`].
@@ -98,7 +98,7 @@ impl JetStream {
     ) -> Result<JetStreamSubscription, OutboxError> {
         let stream = self.context.get_or_create_stream(self.stream_of(topic));
         let stream = stream.await.map_err(unavailable)?;
-        let durable = word(group);
+        let durable = encoded_name(group);
         let wanted = pull::Config {
             durable_name: Some(durable.clone()),
             ack_policy: AckPolicy::Explicit,
@@ -108,7 +108,7 @@ impl JetStream {
         };
         let consumer = stream.get_or_create_consumer(&durable, wanted).await;
         let consumer = consumer.map_err(unavailable)?;
-        Ok(JetStreamSubscription(OneOut::new(Pulled { consumer, topic: topic.to_owned() })))
+        Ok(JetStreamSubscription(SingleInFlight::new(Pulled { consumer, topic: topic.to_owned() })))
     }
 
     fn stream_of(&self, topic: &str) -> stream::Config {
@@ -123,7 +123,7 @@ impl JetStream {
     }
 
     fn name_of(&self, topic: &str) -> String {
-        format!("{}{}", self.prefix, word(topic))
+        format!("{}{}", self.prefix, encoded_name(topic))
     }
 
     async fn send(&self, event: &Event) -> Result<(), PublishError> {
@@ -146,7 +146,7 @@ impl JetStream {
             Ok(confirmation) => confirmation.await,
             Err(error) => Err(error),
         };
-        // A duplicate is kept as well: by the first time.
+        // A duplicate counts as published too: the server stored it the first time.
         confirmed.map(drop).map_err(|error| {
             if error.kind() == PublishErrorKind::StreamNotFound {
                 self.known_streams().remove(topic);
@@ -156,7 +156,7 @@ impl JetStream {
     }
 
     fn known_streams(&self) -> MutexGuard<'_, HashSet<String>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half done.
+        // Every change is a single call, so the set is consistent even after a panic elsewhere.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,23 +167,24 @@ impl Broker for JetStream {
     }
 }
 
-/// A name as NATS takes it in subjects, streams and consumers: other characters than letters,
-/// digits, `-` and `_` become their bytes, `=2E` for a dot.
-fn word(name: &str) -> String {
+/// Encodes a name for subjects, streams and consumers of NATS: characters other than letters,
+/// digits, `-` and `_` become their bytes in hexadecimal, such as `=2E` for a dot.
+fn encoded_name(name: &str) -> String {
     use std::fmt::Write as _;
 
-    let mut word = String::with_capacity(name.len());
+    let mut encoded_name = String::with_capacity(name.len());
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
-            word.push(char::from(byte));
+            encoded_name.push(char::from(byte));
         } else {
-            let _ = write!(word, "={byte:02X}");
+            let _ = write!(encoded_name, "={byte:02X}");
         }
     }
-    word
+    encoded_name
 }
 
-/// Key and headers as JSON, which has no line breaks: a key may hold any character.
+/// Returns the message's headers. Key and headers are written as JSON, which has no line breaks,
+/// since a key may hold any character.
 fn headers(event: &Event) -> Result<HeaderMap, PublishError> {
     let key = serde_json::to_string(event.key());
     let key = key.map_err(|error| PublishError::Refused { reason: error.to_string() })?;
@@ -194,7 +195,8 @@ fn headers(event: &Event) -> Result<HeaderMap, PublishError> {
     Ok(headers)
 }
 
-/// Only what is too large is about this event; everything else is about NATS.
+/// Converts an error of publishing. Only an event that is too large is refused; all other errors
+/// concern NATS as a whole.
 fn not_published(error: &jetstream::context::PublishError) -> PublishError {
     use std::error::Error as _;
 
@@ -217,10 +219,10 @@ fn unavailable(error: impl fmt::Display) -> OutboxError {
     OutboxError::BrokerUnavailable { reason: error.to_string() }
 }
 
-/// One consumer of a group.
-pub struct JetStreamSubscription(OneOut<Pulled>);
+/// A consumer of a group.
+pub struct JetStreamSubscription(SingleInFlight<Pulled>);
 
-/// The messages that a consumer pulls.
+/// The source of messages that a consumer pulls.
 struct Pulled {
     consumer: PullConsumer,
     topic: String,
@@ -284,10 +286,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn different_names_are_different_words() {
-        assert_eq!(word("orders-7_A"), "orders-7_A");
-        assert_eq!(word("a.b"), "a=2Eb");
-        assert_eq!(word("a=2Eb"), "a=3D2Eb");
-        assert_eq!(word("> *ä"), "=3E=20=2A=C3=A4");
+    fn different_names_are_encoded_differently() {
+        assert_eq!(encoded_name("orders-7_A"), "orders-7_A");
+        assert_eq!(encoded_name("a.b"), "a=2Eb");
+        assert_eq!(encoded_name("a=2Eb"), "a=3D2Eb");
+        assert_eq!(encoded_name("> *ä"), "=3E=20=2A=C3=A4");
     }
 }

@@ -1,17 +1,17 @@
-//! What a relay and a consumer need from a broker, and the brokers that are built in.
+//! The traits that a relay and a consumer need from a broker, and the built-in brokers.
 //!
-//! A broker delivers at least once and keeps the order of what is published one after the other.
-//! That an effect happens once is not asked of it: the inbox sees to that.
+//! A broker delivers at least once, and keeps the order of messages that are published one after
+//! the other. It need not prevent repeated effects: the inbox does that.
 
 mod in_process;
 #[cfg(feature = "nats")]
 mod jet_stream;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
-mod one_out;
 #[cfg(feature = "rabbitmq")]
 mod rabbit_mq;
 #[cfg(feature = "redis")]
 mod redis_streams;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod single_in_flight;
 
 use std::fmt::Debug;
 
@@ -27,10 +27,10 @@ pub use self::redis_streams::{RedisStreams, RedisSubscription};
 use super::error::OutboxError;
 use super::event::Event;
 
-/// Somewhere that a relay publishes to.
+/// A broker that a relay publishes to.
 pub trait Broker: Debug + Send + Sync {
-    /// Publishes an event, and answers when the broker keeps it for certain. May be called again
-    /// for an event that was published before.
+    /// Publishes an event, and returns when the broker has confirmed it. May be called again for an
+    /// event that was published before.
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>>;
 }
 
@@ -40,36 +40,37 @@ impl<B: Broker + ?Sized> Broker for Box<B> {
     }
 }
 
-/// Why an event was not published.
+/// The reason why an event was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The broker does not serve, or did not answer. The relay waits, and counts no attempt.
+    /// The broker does not serve, or did not answer. The relay waits and counts no attempt.
     #[error("broker unavailable: {reason}")]
     Unavailable {
-        /// What it said.
+        /// The error of the broker.
         reason: String,
     },
-    /// The broker serves and does not take this event. After so many attempts it is parked.
+    /// The broker serves and refuses this event. After the configured number of attempts the event
+    /// is parked.
     #[error("broker refuses the event: {reason}")]
     Refused {
-        /// What it said.
+        /// The error of the broker.
         reason: String,
     },
 }
 
-/// Where a consumer gets events from.
+/// A source of events for a consumer.
 pub trait Subscription: Send {
-    /// Waits for the next event. What was delivered and not acknowledged is delivered again, to
-    /// this consumer or another one.
+    /// Waits for the next event. An event that was delivered and not acknowledged is delivered
+    /// again, to this consumer or another one.
     ///
     /// # Errors
-    /// [`OutboxError::BrokerUnavailable`]: ask again.
+    /// [`OutboxError::BrokerUnavailable`]: call it again.
     fn next(&mut self) -> BoxFuture<'_, Result<Delivery, OutboxError>>;
 
-    /// Tells the broker that the effect of the last event is committed.
+    /// Acknowledges the last event: its effect is committed.
     ///
     /// # Errors
-    /// [`OutboxError::BrokerUnavailable`]: it will be delivered again.
+    /// [`OutboxError::BrokerUnavailable`]: the event will be delivered again.
     fn acknowledge<'s>(
         &'s mut self,
         delivery: &'s Delivery,
@@ -89,11 +90,11 @@ impl<S: Subscription + ?Sized> Subscription for Box<S> {
     }
 }
 
-/// An event, and what the broker knows this delivery of it by.
+/// A delivery of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The event.
     pub event: Event,
-    /// The broker's name for the delivery.
+    /// The broker's identifier of the delivery.
     pub tag: String,
 }

@@ -1,9 +1,9 @@
-//! RabbitMQ: one exchange, the topic as routing key, one durable queue a group.
+//! RabbitMQ: one exchange, the topic as routing key, one durable queue per group.
 //!
 //! Messages are persistent and confirmed by the server (publisher confirms). They are *mandatory*:
-//! an event that no group's queue would get is refused, because RabbitMQ keeps events in queues
-//! alone. What the server hands back does not say which publish it was: so a channel has one
-//! publish under way at a time, and there are several channels.
+//! an event that no group's queue would get is refused, because RabbitMQ stores events only in
+//! queues. A message that the server returns does not say which publish it belongs to. So each
+//! channel has one publish under way at a time, and there are several channels.
 
 use std::fmt;
 use std::future::Future;
@@ -23,14 +23,14 @@ use lapin::{
 };
 use tokio::sync::Semaphore;
 
-use super::one_out::{Messages, OneOut};
+use super::single_in_flight::{Messages, SingleInFlight};
 use super::{Broker, Delivery, PublishError, Subscription};
 use crate::outbox::error::OutboxError;
 use crate::outbox::event::Event;
 
-/// An answer that takes longer than this is none.
+/// How long to wait for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Publishes under way at the most, each on a channel of its own (BOUNDED). More of them wait.
+/// The most publishes under way, each on a channel of its own (BOUNDED). Further ones wait.
 const CHANNELS_MAX: usize = 16;
 /// The delivery mode of a message that the server writes to disk.
 const PERSISTENT: u8 = 2;
@@ -46,12 +46,12 @@ pub struct RabbitMq {
     publishers: Arc<Publishers>,
 }
 
-/// The channels that events are published on. Whoever publishes has one to himself.
+/// The channels that events are published on. Each publish has a channel to itself.
 struct Publishers {
     places: Semaphore,
-    /// Those that nobody publishes on: nothing on them waits for its confirmation.
+    /// The idle channels: no publish on them waits for its confirmation.
     free: Mutex<Vec<Open>>,
-    /// What all of them live on, until it breaks.
+    /// The connection of all channels, until it breaks.
     connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
@@ -64,12 +64,12 @@ impl Default for Publishers {
 
 impl Publishers {
     fn free(&self) -> MutexGuard<'_, Vec<Open>> {
-        // Every change is one call, so a panic elsewhere leaves nothing half done.
+        // Every change is a single call, so the list is consistent even after a panic elsewhere.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A channel in confirm mode, and the connection that it lives on.
+/// A channel in confirm mode, and its connection, which it keeps open.
 struct Open {
     channel: Channel,
     _connection: Arc<Connection>,
@@ -77,13 +77,13 @@ struct Open {
 
 impl fmt::Debug for RabbitMq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the URL, which may hold a password.
+        // The URL is left out, since it may hold a password.
         f.debug_struct("RabbitMq").field("exchange", &self.exchange).finish_non_exhaustive()
     }
 }
 
 impl RabbitMq {
-    /// Connects, and again when the connection has broken. The exchange is `handfast.events`.
+    /// Connects, and reconnects when the connection has broken. The exchange is `handfast.events`.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`].
@@ -99,18 +99,19 @@ impl RabbitMq {
     #[must_use]
     pub fn exchange(mut self, exchange: impl Into<String>) -> Self {
         self.exchange = exchange.into();
-        // The channels have made the other one.
+        // The existing channels have declared the other exchange.
         self.publishers = Arc::default();
         self
     }
 
-    /// Joins a group of consumers of a topic: makes the group's queue, which gets every event from
-    /// then on, if it is new. One consumer of a group is served at a time, with one event at a
-    /// time, and another one when its connection has ended, so that the order of the topic is kept.
+    /// Joins a group of consumers of a topic. If the group is new, this creates its queue, which
+    /// gets every event from then on. The server serves one consumer of a group at a time, with one
+    /// event at a time, and another one when that connection has ended, so that the order of the
+    /// topic is kept.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`], and [`OutboxError::Malformed`] for names longer than
-    /// RabbitMQ's 255 bytes.
+    /// RabbitMQ's limit of 255 bytes.
     pub async fn subscribe(
         &self,
         topic: &str,
@@ -120,7 +121,7 @@ impl RabbitMq {
         let queue = short(&format!("{}.{topic}.{group}", self.exchange))?;
         let consumer = Some(consume(self, &topic, &queue).await?);
         let consumed = Consumed { rabbit: self.clone(), topic, queue, consumer };
-        Ok(RabbitMqSubscription(OneOut::new(consumed)))
+        Ok(RabbitMqSubscription(SingleInFlight::new(consumed)))
     }
 
     async fn connection(&self) -> lapin::Result<Arc<Connection>> {
@@ -129,7 +130,7 @@ impl RabbitMq {
         Ok(Arc::new(Connection::connect(&self.url, properties).await?))
     }
 
-    /// A channel to publish on, which nobody else has.
+    /// Returns a channel to publish on, for the caller alone.
     async fn publisher(&self, exchange: ShortString) -> lapin::Result<Open> {
         let is_open = |open: &Open| open.channel.status().connected();
         let free = {
@@ -168,9 +169,9 @@ impl RabbitMq {
             Ok((sent.await?.await?, open))
         });
         let (confirmation, open) = confirmed.await.map_err(not_reached)?;
-        let published = judged(confirmation, &id);
-        // A channel whose publish was cut off never comes here: its late answer would be taken for
-        // that of the next publish. Nor does one that answered what was not asked.
+        let published = interpret_confirmation(confirmation, &id);
+        // A channel whose publish was cut off never becomes idle again: its late answer would be
+        // taken for that of the next publish. Neither does a channel that returned another event.
         if !matches!(published, Err(PublishError::Unavailable { .. })) {
             self.publishers.free().push(open);
         }
@@ -179,7 +180,7 @@ impl RabbitMq {
 }
 
 impl Open {
-    /// A channel on which the exchange is known.
+    /// Opens a channel and declares the exchange on it.
     async fn new(connection: Arc<Connection>, exchange: ShortString) -> lapin::Result<Self> {
         let channel = connection.create_channel().await?;
         let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
@@ -197,14 +198,19 @@ impl Broker for RabbitMq {
     }
 }
 
-/// What the server's confirmation means for the event of this id.
-fn judged(confirmation: Confirmation, id: &ShortString) -> Result<(), PublishError> {
+/// Interprets the server's confirmation for the event of this id.
+fn interpret_confirmation(
+    confirmation: Confirmation,
+    id: &ShortString,
+) -> Result<(), PublishError> {
     match confirmation {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Ack(Some(returned))
             if returned.properties.message_id().as_ref() != Some(id) =>
         {
-            Err(PublishError::Unavailable { reason: "it hands back another event".to_owned() })
+            Err(PublishError::Unavailable {
+                reason: "the server returned another event".to_owned(),
+            })
         }
         Confirmation::Ack(Some(returned)) => {
             let reason = format!(
@@ -230,14 +236,14 @@ fn properties(event: &Event) -> Result<BasicProperties, PublishError> {
     Ok(BasicProperties::default().with_delivery_mode(PERSISTENT).with_headers(headers))
 }
 
-/// A name, as the protocol limits it.
+/// Converts a name to the protocol's type, which limits its length.
 fn short(name: &str) -> Result<ShortString, OutboxError> {
     let malformed = |reason: String| OutboxError::Malformed { reason };
     ShortString::try_new(name.to_owned())
         .map_err(|error| malformed(format!("`{name}` as a name for RabbitMQ: {error}")))
 }
 
-/// The same, where it is the event's fault.
+/// The same as [`short`], for a name that comes from the event.
 fn named(name: &str) -> Result<ShortString, PublishError> {
     short(name).map_err(|error| PublishError::Refused { reason: error.to_string() })
 }
@@ -257,15 +263,15 @@ fn not_reached(error: OutboxError) -> PublishError {
     PublishError::Unavailable { reason: error.to_string() }
 }
 
-/// One consumer of a group.
-pub struct RabbitMqSubscription(OneOut<Consumed>);
+/// A consumer of a group.
+pub struct RabbitMqSubscription(SingleInFlight<Consumed>);
 
 /// The messages of a group's queue.
 struct Consumed {
     rabbit: RabbitMq,
     topic: String,
     queue: ShortString,
-    /// None after its channel has broken.
+    /// `None` after the channel has broken.
     consumer: Option<Consuming>,
 }
 
@@ -320,7 +326,7 @@ impl Messages for Consumed {
     }
 }
 
-/// Makes the queue if it is new, and asks for its messages on a connection of its own.
+/// Declares the queue, and consumes its messages on a connection of its own.
 async fn consume(
     rabbit: &RabbitMq,
     topic: &str,

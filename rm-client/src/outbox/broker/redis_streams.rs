@@ -1,7 +1,7 @@
-//! Redis Streams: one stream a topic, consumers in groups.
+//! Redis Streams: one stream per topic, consumers in groups.
 //!
-//! How much Redis keeps through a crash its own configuration says: only `appendfsync always` syncs
-//! before it answers.
+//! The configuration of Redis says how much it keeps through a crash: only with `appendfsync
+//! always` does it sync before it answers.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::outbox::event::Event;
 
 /// How long one read waits at the server.
 const BLOCK: Duration = Duration::from_secs(2);
-/// An answer that takes longer than this is none.
+/// How long to wait for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Publishes to Redis Streams. Cheap to clone.
@@ -46,17 +46,17 @@ impl RedisStreams {
         Ok(Self { client, connection, prefix: "handfast:events:".to_owned() })
     }
 
-    /// Sets what stands before the topic in the names of streams.
+    /// Sets the prefix of the names of streams, which the topic follows.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Joins a group of consumers of a topic, from the topic's beginning if the group is new. The
-    /// name must be the consumer's own and the same after a restart: what it had not acknowledged
-    /// is delivered to it first of all. What another consumer has not acknowledged for `idle` it
-    /// takes over.
+    /// Joins a group of consumers of a topic, from the topic's beginning if the group is new.
+    /// `name` must belong to this consumer alone and be the same after a restart: events that the
+    /// consumer had not acknowledged are delivered to it first. It takes over events that another
+    /// consumer has not acknowledged for `idle`.
     ///
     /// # Errors
     /// [`OutboxError::BrokerUnavailable`].
@@ -82,7 +82,8 @@ impl RedisStreams {
     }
 }
 
-/// A connection that comes back by itself, of its own: a read that waits blocks those behind it.
+/// Opens a connection that is restored by itself. Each subscription has its own, because a blocking
+/// read delays the commands behind it.
 async fn steady_connection(client: &redis::Client) -> Result<ConnectionManager, RedisError> {
     let config = ConnectionManagerConfig::new()
         .set_response_timeout(Some(ANSWER_MAX))
@@ -91,7 +92,7 @@ async fn steady_connection(client: &redis::Client) -> Result<ConnectionManager, 
     client.get_connection_manager_with_config(config).await
 }
 
-/// Makes a group that reads a stream from its beginning, unless there is one, and the stream.
+/// Creates a group that reads a stream from its beginning, and the stream, unless they exist.
 async fn make_group(
     connection: &mut ConnectionManager,
     stream: &str,
@@ -120,16 +121,18 @@ impl Broker for RedisStreams {
     }
 }
 
-/// What Redis says about a command is about this event; everything else is about Redis.
+/// Converts an error of publishing. If Redis refuses the command, the event is refused; all other
+/// errors concern Redis as a whole.
 fn not_published(error: RedisError) -> PublishError {
     let reason = error.to_string();
-    // Out of memory, a replica, or a primary without its replicas: true of any other event too.
-    let is_everybodys = matches!(error.code(), Some("OOM" | "READONLY" | "NOREPLICAS" | "MISCONF"));
+    // Out of memory, a replica, or a primary without its replicas: any other event would fail too.
+    let concerns_all_events =
+        matches!(error.code(), Some("OOM" | "READONLY" | "NOREPLICAS" | "MISCONF"));
     let is_answer = matches!(
         error.kind(),
         ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension
     );
-    if is_answer && !is_everybodys {
+    if is_answer && !concerns_all_events {
         PublishError::Refused { reason }
     } else {
         PublishError::Unavailable { reason }
@@ -140,7 +143,7 @@ fn unavailable(error: RedisError) -> OutboxError {
     OutboxError::BrokerUnavailable { reason: error.to_string() }
 }
 
-/// One consumer of a group.
+/// A consumer of a group.
 pub struct RedisSubscription {
     connection: ConnectionManager,
     topic: String,
@@ -161,14 +164,14 @@ impl fmt::Debug for RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// The next entry. A server that has lost its data has lost the group with it, and so has one
-    /// whose stream was deleted: it is made again.
+    /// Returns the next entry. If the server has lost its data, or the stream was deleted, the
+    /// group is lost too and is created again.
     async fn entry(&mut self) -> Result<StreamId, RedisError> {
         loop {
             match self.entry_of_group().await {
                 Err(error) if error.code() == Some("NOGROUP") => {
                     let (stream, group) = (&self.stream, &self.group);
-                    tracing::warn!(stream, group, "the group is lost, and made again");
+                    tracing::warn!(stream, group, "the group is lost, creating it again");
                     make_group(&mut self.connection, stream, group).await?;
                     self.own_pending = true;
                 }
@@ -177,7 +180,8 @@ impl RedisSubscription {
         }
     }
 
-    /// Our own unacknowledged ones first, then those of the dead, then new ones.
+    /// Returns an entry that this consumer has not acknowledged, else one of a dead consumer, else
+    /// a new one.
     async fn entry_of_group(&mut self) -> Result<StreamId, RedisError> {
         loop {
             if self.own_pending
@@ -185,8 +189,8 @@ impl RedisSubscription {
             {
                 return Ok(entry);
             }
-            // Without its answer, for an error or because this future is dropped, a read may have
-            // been served all the same.
+            // A read without an answer, because of an error or because this future is dropped, may
+            // have been served all the same.
             self.own_pending = true;
             let entry = match self.take_over().await? {
                 Some(entry) => Some(entry),
@@ -246,9 +250,9 @@ impl Subscription for RedisSubscription {
                 let entry = self.entry().await.map_err(unavailable)?;
                 match self.delivery(&entry) {
                     Ok(delivery) => return Ok(delivery),
-                    // Not one of ours: nobody can make anything of it, now or later.
+                    // Not an event: no consumer can use the entry, at any time.
                     Err(error) => {
-                        tracing::error!(stream = self.stream, entry = entry.id, %error, "skipped");
+                        tracing::error!(stream = self.stream, entry = entry.id, %error, "skipped an entry that holds no event");
                         self.settle(&entry.id).await?;
                     }
                 }

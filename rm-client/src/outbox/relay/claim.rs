@@ -1,11 +1,12 @@
-//! Claims events: looks, locks, keeps the order of each key, writes the claim.
+//! Claims events: searches, locks, keeps the order of each key, writes the claim.
 //!
-//! An event is looked for only when no earlier one of its key is held, parked or waiting for its
-//! next attempt. What another transaction has locked is skipped, and the rest of its key with it.
+//! An event is a candidate only if no earlier event of its key is held, parked or waiting for its
+//! next attempt. An event that another transaction has locked is skipped, and so is the rest of its
+//! key.
 //!
-//! MySQL: the look reads uncommitted rows on purpose. An event of a running writer is seen and,
-//! being locked, not claimed: later events of its key wait for it, other keys go on. Where most of
-//! what a look has found is locked, there is another one behind it.
+//! MySQL: the search reads uncommitted rows on purpose. It sees the event of a running writer,
+//! which is locked and so not claimed: later events of its key wait for it, and other keys go on.
+//! If most candidates are locked, another search follows behind them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,29 +19,29 @@ use super::super::query::{Query, number_of, text_of};
 use super::super::table::explain;
 use crate::at::{AtDatabase, Captured, Dialect};
 
-/// Held events that one look releases at most (BOUNDED).
+/// The most held events that one round releases (BOUNDED).
 const RELEASE_MAX: i64 = 1_000;
 
-/// Looks of one claim, each behind what the one before has found (BOUNDED).
-const LOOKS_MAX: usize = 16;
+/// The most searches of one claim, each behind the candidates of the one before (BOUNDED).
+const SEARCHES_MAX: usize = 16;
 
-/// A claim to be made.
+/// The parameters of a claim.
 pub(super) struct Claim<'a> {
     pub(super) relay: &'a str,
-    /// Written into the rows: only who made this very claim marks them.
+    /// Written into the rows: only the relay that made this very claim marks them.
     pub(super) token: String,
     pub(super) lanes: &'a [i64],
     pub(super) horizon: i64,
-    /// Events up to this number are passed over, and those of their keys with them.
+    /// Events up to this number are passed over, and so are the later ones of their keys.
     pub(super) after: i64,
     pub(super) batch: u32,
     pub(super) lease: Duration,
 }
 
-/// What has been claimed.
+/// The result of a claim.
 pub(super) struct Taken {
     pub(super) events: Vec<Claimed>,
-    /// Up to which number has been looked; `None`: to the end.
+    /// The number up to which events were searched, or `None` if the end was reached.
     pub(super) up_to: Option<i64>,
 }
 
@@ -50,17 +51,18 @@ pub(super) struct Claimed {
     pub(super) seq: i64,
     pub(super) key_hash: i64,
     pub(super) attempts: i64,
-    /// What the row cannot be read as is refused like what the broker does not take.
+    /// The event, or the reason why the row is unreadable. Such a row is treated like an event that
+    /// the broker refuses.
     pub(super) event: Result<Event, String>,
 }
 
-/// Lets go of events whose global has committed: their branch has no undo row any more
-/// (HELD-UNDO).
+/// Releases events whose global has committed: their branch has no undo row any more (HELD-UNDO).
 pub(super) async fn release_held<DB: AtDatabase>(
     connection: &mut PoolConnection<DB>,
     lanes: &[i64],
 ) -> Result<(), OutboxError> {
-    // Never on uncommitted rows: an event is inserted before the undo row of its branch.
+    // Uncommitted rows must not be read here: an event is inserted before the undo row of its
+    // branch.
     isolate::<DB>(connection, "READ COMMITTED").await?;
     let seq = DB::as_number("o.seq");
     let query = Query::<DB>::new(&format!("SELECT {seq} FROM event_outbox o WHERE o.lane IN "));
@@ -79,7 +81,7 @@ pub(super) async fn release_held<DB: AtDatabase>(
 }
 
 impl Claim<'_> {
-    /// Claims what may be published, in order.
+    /// Claims the events that may be published, in order.
     pub(super) async fn take<DB: AtDatabase>(
         &self,
         connection: &mut PoolConnection<DB>,
@@ -87,10 +89,10 @@ impl Claim<'_> {
         let now_ms = now_ms::<DB>(connection).await?;
         let batch = self.batch as usize;
         let (mut events, mut after) = (Vec::new(), self.after);
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..SEARCHES_MAX {
             let rows_max = batch - events.len();
             isolate::<DB>(connection, "READ UNCOMMITTED").await?;
-            let candidates = self.look::<DB>(connection, now_ms, after, rows_max).await;
+            let candidates = self.find_candidates::<DB>(connection, now_ms, after, rows_max).await;
             let candidates = candidates.map_err(explain::<DB>)?;
             let Some((last, _)) = candidates.last() else {
                 return Ok(Taken { events, up_to: None });
@@ -103,7 +105,7 @@ impl Claim<'_> {
             if candidates.len() < rows_max {
                 return Ok(Taken { events, up_to: None });
             }
-            // Enough to do: the next round looks from the start.
+            // The batch is at least half full: the next round searches from the start.
             if events.len() * 2 >= batch {
                 break;
             }
@@ -111,8 +113,8 @@ impl Claim<'_> {
         Ok(Taken { events, up_to: Some(after) })
     }
 
-    /// Claims those of them that nobody has locked. `None`: a lane belongs to another relay
-    /// meanwhile.
+    /// Claims those candidates that no other transaction has locked. Returns `None` if a lane
+    /// belongs to another relay meanwhile.
     async fn claim<DB: AtDatabase>(
         &self,
         connection: &mut PoolConnection<DB>,
@@ -131,10 +133,10 @@ impl Claim<'_> {
         Ok(Some(taken.iter().filter_map(|seq| locked.remove(seq)).collect()))
     }
 
-    /// What could be claimed behind a number: number and key of each event. All rows are held
-    /// against one moment: an event that becomes due during the look would let later ones of its
-    /// key pass.
-    async fn look<DB: AtDatabase>(
+    /// Finds candidates behind a number. Returns the number and key of each event. All rows are
+    /// compared with one moment: if an event became due during the search, later ones of its key
+    /// could pass it.
+    async fn find_candidates<DB: AtDatabase>(
         &self,
         connection: &mut DB::Connection,
         now_ms: i64,
@@ -159,7 +161,7 @@ impl Claim<'_> {
         found.iter().map(|row| Ok((number_of::<DB>(row, 0)?, number_of::<DB>(row, 1)?))).collect()
     }
 
-    /// Writes the claim, unless a lane of it belongs to another relay meanwhile.
+    /// Writes the claim, and returns whether all its lanes still belong to this relay.
     async fn write<DB: AtDatabase>(
         &self,
         connection: &mut DB::Connection,
@@ -175,13 +177,13 @@ impl Claim<'_> {
     }
 }
 
-/// The database's clock.
+/// Returns the time of the database's clock, in milliseconds.
 async fn now_ms<DB: AtDatabase>(connection: &mut DB::Connection) -> Result<i64, sqlx::Error> {
     let found = Query::<DB>::new("SELECT ").now().rows(connection).await?;
     number_of::<DB>(found.first().ok_or(sqlx::Error::RowNotFound)?, 0)
 }
 
-/// The isolation of the next transaction, where the look of it matters.
+/// Sets the isolation level of the next transaction on MySQL, where the search depends on it.
 async fn isolate<DB: AtDatabase>(
     connection: &mut DB::Connection,
     level: &str,
@@ -193,7 +195,7 @@ async fn isolate<DB: AtDatabase>(
     Ok(())
 }
 
-/// Locks and reads those that are committed and that nobody else has locked.
+/// Locks and reads the candidates that are committed and that no other transaction has locked.
 async fn lock<DB: AtDatabase>(
     connection: &mut DB::Connection,
     candidates: &[(i64, i64)],
@@ -224,7 +226,7 @@ fn claimed<DB: AtDatabase>(row: &DB::Row) -> Result<Claimed, sqlx::Error> {
     })
 }
 
-/// Those that are locked, of each key up to the first one that is not.
+/// Returns the locked candidates, for each key up to the first one that is not locked.
 #[must_use]
 pub fn in_order(candidates: &[(i64, i64)], is_locked: impl Fn(i64) -> bool) -> Vec<i64> {
     let mut blocked = HashSet::new();
@@ -247,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_taken_up_to_what_somebody_else_has_locked() {
+    fn a_key_is_claimed_up_to_the_first_unlocked_event() {
         let candidates = [(1, 7), (2, 8), (3, 7), (4, 8), (5, 7), (6, 9)];
         assert_eq!(in_order(&candidates, |seq| seq != 3), [1, 2, 4, 6]);
         assert_eq!(in_order(&candidates, |seq| seq != 1), [2, 4, 6]);

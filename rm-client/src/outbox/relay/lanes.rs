@@ -1,8 +1,9 @@
-//! Lanes: which relay sees to which keys. Each lane has one owner at a time, by a lease.
+//! Lanes: they say which relay publishes which keys. Each lane has one owner at a time, by a lease.
 //!
-//! Relays meet on the rows of `event_lane`, all of which a renewal locks first: who is alive and
-//! who owns what is decided one after the other. Until when a relay may publish it measures by its
-//! own clock from before the renewal, so that it stops before the database lets others in.
+//! Relays coordinate through the rows of `event_lane`. A renewal locks all of them first, so that
+//! the live relays and the owners of lanes are determined by one relay at a time. A relay measures
+//! how long it may publish by its own clock, from before the renewal, so that it stops before the
+//! database gives its lanes to others.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(super) struct Lanes {
     name: String,
     lease: Duration,
     held: Vec<i64>,
-    /// When the renewal began that the held lanes are from.
+    /// When the last renewal began.
     renewed: Option<Instant>,
 }
 
@@ -38,14 +39,14 @@ impl Lanes {
         &self.held
     }
 
-    /// Whether it is time for a renewal.
+    /// Returns whether it is time for a renewal.
     pub(super) fn are_due(&self) -> bool {
         self.renewed.is_none_or(|renewed| renewed.elapsed() >= self.lease / 4)
     }
 
-    /// Until when this relay may publish, if it may.
+    /// Returns until when this relay may publish, or `None` if it may not.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        // A quarter is kept back for clocks of different pace.
+        // A quarter is kept in reserve, since clocks run at different rates.
         let deadline = self.renewed? + self.lease * 3 / 4;
         (!self.held.is_empty() && Instant::now() < deadline).then_some(deadline)
     }
@@ -64,7 +65,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lets go of everything.
+    /// Gives up all lanes.
     pub(super) async fn leave<DB: AtDatabase>(
         &mut self,
         connection: &mut PoolConnection<DB>,
@@ -113,38 +114,38 @@ fn number_of_first<DB: AtDatabase>(row: &DB::Row) -> Result<i64, sqlx::Error> {
     number_of::<DB>(row, 0)
 }
 
-/// Whose a lane is.
+/// The owner of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The relay that asks.
+    /// The relay that asks owns it.
     Ours,
-    /// Another one, whose lease goes on.
-    Others,
-    /// Nobody, any more or yet.
-    Nobody,
+    /// Another relay owns it, with a lease that has not ended.
+    Other,
+    /// No relay owns it.
+    Free,
 }
 
-/// What a relay does with the lanes.
+/// The lanes that a relay keeps and gives back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Those that it has from here on.
+    /// The lanes that it owns from here on.
     pub keep: Vec<i64>,
-    /// Those of its own that it gives back.
+    /// The lanes of its own that it gives back.
     pub give: Vec<i64>,
 }
 
-/// Our own lanes up to a fair share, and free ones if that is not enough.
+/// Computes a relay's share: its own lanes up to a fair share, and free ones if it has fewer.
 #[must_use]
 pub fn shares(lanes: &[(i64, Owner)], relays: usize) -> Shares {
     let fair = lanes.len().div_ceil(relays.max(1));
     let of =
         |wanted| lanes.iter().filter(move |(_, owner)| *owner == wanted).map(|(lane, _)| *lane);
     let give = of(Owner::Ours).skip(fair).collect();
-    let keep = of(Owner::Ours).chain(of(Owner::Nobody)).take(fair).collect();
+    let keep = of(Owner::Ours).chain(of(Owner::Free)).take(fair).collect();
     Shares { keep, give }
 }
 
-/// All lanes, locked: whoever shares them out next waits.
+/// Locks and reads all lanes, so that any other relay's renewal waits.
 async fn lock_lanes<DB: AtDatabase>(
     connection: &mut DB::Connection,
     name: &str,
@@ -162,15 +163,15 @@ async fn lock_lanes<DB: AtDatabase>(
         let (lane, owned) = (number_of::<DB>(row, 0)?, number_of::<DB>(row, 2)? == 1);
         let owner = match owned {
             true if text_of::<DB>(row, 1)? == name => Owner::Ours,
-            true => Owner::Others,
-            false => Owner::Nobody,
+            true => Owner::Other,
+            false => Owner::Free,
         };
         Ok((lane, owner))
     };
     query.rows(connection).await?.iter().map(owner).collect()
 }
 
-/// The rows of the lanes, which stay for ever.
+/// Creates the rows of the lanes, which stay forever.
 async fn make_lanes<DB: AtDatabase>(
     connection: &mut PoolConnection<DB>,
 ) -> Result<(), sqlx::Error> {
@@ -196,8 +197,8 @@ mod tests {
     fn lanes(text: &str) -> Vec<(i64, Owner)> {
         let owner = |c| match c {
             'o' => Owner::Ours,
-            'x' => Owner::Others,
-            _ => Owner::Nobody,
+            'x' => Owner::Other,
+            _ => Owner::Free,
         };
         text.chars().map(owner).zip(0..).map(|(owner, lane)| (lane, owner)).collect()
     }

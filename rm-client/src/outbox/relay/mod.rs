@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! lanes ── release held ── horizon ── claim ── publish ── mark published
-//!   │            │             │         │          └─ killed here: published again by the next
-//!   │            │             │         └─ with a token: who lost the lane marks nothing
+//!   │            │             │         │          └─ killed here: the next relay publishes again
+//!   │            │             │         └─ with a token: a relay that lost the lane marks nothing
 //!   │            │             └─ PostgreSQL: not past a writer that is still running
 //!   │            └─ whose undo row is gone: the global has committed
-//!   └─ a lease on each: one relay at a time sees to a key
+//!   └─ a lease on each: one relay at a time publishes a key
 //! ```
 //!
 //! It reads by state, never from a position onwards, so that an event that becomes visible late is
-//! merely late. It does not know what brokers are made of.
+//! only delayed, not lost. It does not know the details of any broker.
 
 mod claim;
 mod horizon;
 mod lanes;
-mod passed;
 mod publish;
 mod settle;
+mod skip_cursor;
 mod wait;
 
 use std::fmt;
@@ -35,37 +35,37 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use self::claim::Claimed;
-use self::horizon::Horizon;
+use self::horizon::VisibilityHorizon;
 use self::lanes::Lanes;
-use self::passed::Passed;
-use self::publish::Fate;
+use self::publish::PublishResult;
+use self::skip_cursor::SkipCursor;
 use self::wait::Wait;
 use super::broker::Broker;
 use super::error::OutboxError;
 use super::operate::purge_on;
 use crate::at::{AtDatabase, crash_point};
 
-/// What of it is pure. For the simulation, which relays from databases of its own.
+/// The pure rules of the relay, for the simulation, which relays from databases of its own.
 pub mod rules {
     pub use super::Round;
     pub use super::claim::in_order;
-    pub use super::horizon::Horizon;
+    pub use super::horizon::VisibilityHorizon;
     pub use super::lanes::{Owner, Shares, shares};
-    pub use super::publish::{Fate, each_key_in_order};
+    pub use super::publish::{PublishResult, each_key_in_order};
     pub use super::wait::Wait;
 }
 
-/// How often finished rows are looked for.
+/// How often finished rows are purged.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
-/// Finished rows that one look removes at most, so that events do not wait for it (BOUNDED).
+/// The most finished rows that one purge removes, so that events do not wait for it (BOUNDED).
 const PURGE_ROWS_MAX: u64 = 5_000;
-/// A round that takes longer than this, and than a lease, has lost its database: whose host has
-/// vanished may never answer, and no connection breaks.
+/// A round that takes longer than this, and than a lease, has lost its database: a database whose
+/// host has vanished may never answer, and the connection does not break.
 const ROUND_MAX: Duration = Duration::from_secs(15);
-/// How long a round waits for the bell.
+/// How long a round waits for the database's notifications to be set up.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 
-/// What a relay is told.
+/// The settings of a relay.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) batch: u32,
@@ -91,8 +91,8 @@ impl Default for Settings {
     }
 }
 
-/// Takes the events of one database to one broker. Several may run beside each other, in as many
-/// processes as you like: they share the keys among them.
+/// Publishes the events of one database to one broker. Several relays may run at the same time, in
+/// any number of processes: they share the keys among them.
 ///
 /// ```no_run
 /// use handfast::outbox::{InProcess, Relay};
@@ -120,58 +120,58 @@ impl<DB: AtDatabase> fmt::Debug for Relay<DB> {
 }
 
 impl<DB: AtDatabase> Relay<DB> {
-    /// A relay with settings that serve most.
+    /// Creates a relay with default settings.
     pub fn new(pool: Pool<DB>, broker: impl Broker + 'static) -> Self {
         Self { pool, broker: Arc::new(broker), settings: Settings::default() }
     }
 
-    /// How many events are claimed at a time, 200 unless set. Fewer make more round trips; more
-    /// make a crash publish more of them twice.
+    /// Sets how many events are claimed at a time, 200 unless set. Fewer need more round trips.
+    /// With more, a crash publishes more events twice.
     pub fn batch(mut self, events: u32) -> Self {
         self.settings.batch = events.clamp(1, 10_000);
         self
     }
 
-    /// How often an event may be refused before it is parked, 10 unless set. Failures to reach the
-    /// broker do not count.
+    /// Sets how often an event may be refused before it is parked, 10 unless set. Failures to reach
+    /// the broker do not count.
     pub fn attempts_max(mut self, attempts: u32) -> Self {
         self.settings.attempts_max = attempts.max(1);
         self
     }
 
-    /// The waits before an event that was refused is tried again: the first, doubled each time, and
-    /// the longest. 100 ms and 60 s unless set.
+    /// Sets the pauses before a refused event is tried again: the first, which doubles each time,
+    /// and the longest. 100 ms and 60 s unless set.
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.backoff_min = first;
         self.settings.backoff_max = longest.max(first);
         self
     }
 
-    /// How long the keys of a relay that dies wait for another one, 15 s unless set. A relay that
-    /// cannot reach its database for so long stops publishing.
+    /// Sets how long the keys of a relay that dies wait for another one, 15 s unless set. A relay
+    /// that cannot reach its database for this time stops publishing.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.max(Duration::from_millis(100));
         self
     }
 
-    /// The longest pause between two looks at an outbox with nothing in it, 500 ms unless set.
+    /// Sets the longest pause between two searches of an empty outbox, 500 ms unless set.
     pub fn idle_max(mut self, pause: Duration) -> Self {
         self.settings.idle_max = pause.max(Duration::from_millis(1));
         self
     }
 
-    /// How long published, processed and skipped events are kept, 7 days unless set.
+    /// Sets how long published, processed and skipped events are kept, 7 days unless set.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings.retention = retention;
         self
     }
 
-    /// Relays until `stop` is ready, finishes what it has claimed and lets go of its lanes, for
-    /// which it takes a lease each at the most. While broker or database fail it waits and tries
-    /// again.
+    /// Relays until `stop` is ready, then finishes the events that it has claimed and gives up its
+    /// lanes. Each of these takes the length of a lease at most. While the broker or the database
+    /// fails, the relay waits and tries again.
     ///
     /// # Errors
-    /// [`OutboxError::TableMissing`]: there is no outbox, which no waiting cures.
+    /// [`OutboxError::TableMissing`]: there is no outbox, and waiting does not help.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), OutboxError> {
         let mut running = Running::new(self);
         let mut stop = pin!(stop);
@@ -188,28 +188,29 @@ impl<DB: AtDatabase> Relay<DB> {
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// There was something to do.
     Busy,
     /// There was nothing to do.
     Idle,
-    /// Nothing of what there was could be published; behind it there may be what can be.
-    Passed,
-    /// Broker or database do not serve.
+    /// No event that was found could be published. There may be others behind them.
+    Skipped,
+    /// The broker or the database does not serve.
     Unavailable,
 }
 
-/// A relay at work.
+/// A running relay.
 struct Running<DB: AtDatabase> {
     relay: Relay<DB>,
     lanes: Lanes,
-    horizon: Horizon,
-    passed: Passed,
+    horizon: VisibilityHorizon,
+    skip_cursor: SkipCursor,
     wait: Wait,
     doorbell: Option<BoxStream<'static, ()>>,
-    /// The relay's own, never given back: it would leave a level of isolation to the next user.
+    /// The relay's own connection, never returned to the pool: it would pass an isolation level on
+    /// to its next user.
     connection: Option<PoolConnection<DB>>,
     batches: u64,
     purge_due: Instant,
@@ -221,20 +222,20 @@ impl<DB: AtDatabase> Running<DB> {
         let name = Uuid::new_v4().simple().to_string();
         Self {
             lanes: Lanes::new(name, settings.lease),
-            horizon: Horizon::default(),
-            passed: Passed::default(),
+            horizon: VisibilityHorizon::default(),
+            skip_cursor: SkipCursor::default(),
             wait: Wait::new(settings.idle_max),
             doorbell: None,
             connection: None,
             batches: 0,
-            // At once: one that is restarted again and again purges too.
+            // At once, so that a relay that is restarted again and again purges too.
             purge_due: Instant::now(),
             relay,
         }
     }
 
-    /// One round, or what a lease still leaves of it when `stop` is ready. Answers how long to
-    /// pause before the next, if there is to be one.
+    /// Runs one round. If `stop` becomes ready, the round may go on for a lease. Returns how long
+    /// to pause before the next round, or `None` to stop.
     async fn round_until(
         &mut self,
         stop: Pin<&mut impl Future<Output = ()>>,
@@ -248,14 +249,14 @@ impl<DB: AtDatabase> Running<DB> {
         }
     }
 
-    /// One round; answers how long to pause before the next.
+    /// Runs one round, and returns how long to pause before the next one.
     async fn round_or_pause(&mut self) -> Result<Duration, OutboxError> {
         let limit = self.relay.settings.lease.max(ROUND_MAX);
         let silent = |_elapsed| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()).into());
         match timeout(limit, self.round()).await.unwrap_or_else(silent) {
             Ok(round) => {
                 let pause = self.wait.after(round);
-                Ok(self.passed.pause_max(Instant::now()).unwrap_or(pause).min(pause))
+                Ok(self.skip_cursor.pause_max(Instant::now()).unwrap_or(pause).min(pause))
             }
             Err(error @ OutboxError::TableMissing { .. }) => Err(error),
             Err(error) => {
@@ -265,7 +266,7 @@ impl<DB: AtDatabase> Running<DB> {
         }
     }
 
-    /// One round, on a connection that goes with it if it fails or is cut off.
+    /// Runs one round, on a connection that is closed if the round fails or is cut off.
     async fn round(&mut self) -> Result<Round, OutboxError> {
         let mut connection = self.connect().await?;
         let round = self.round_on(&mut connection).await?;
@@ -292,8 +293,8 @@ impl<DB: AtDatabase> Running<DB> {
         }
         self.purge_if_due(connection).await?;
         let Some(deadline) = self.lanes.deadline() else {
-            // What is passed over is another relay's.
-            self.passed = Passed::default();
+            // The events that were passed over belong to another relay.
+            self.skip_cursor = SkipCursor::default();
             return Ok(Round::Idle);
         };
         let horizon = self.horizon.advance::<DB>(connection).await?;
@@ -304,7 +305,7 @@ impl<DB: AtDatabase> Running<DB> {
             token: format!("{}#{}", self.lanes.name(), self.batches),
             lanes: self.lanes.held(),
             horizon,
-            after: self.passed.begin(Instant::now()),
+            after: self.skip_cursor.search_after(Instant::now()),
             batch: self.relay.settings.batch,
             lease: self.relay.settings.lease,
         };
@@ -315,14 +316,15 @@ impl<DB: AtDatabase> Running<DB> {
         self.publish(connection, &claim.token, &taken.events, deadline).await
     }
 
-    /// Everything up to this number is locked, or the end is reached.
+    /// Handles a claim without events: all events up to this number are locked, or the end is
+    /// reached.
     fn none_to_publish(&mut self, up_to: Option<i64>) -> Round {
         let Some(seq) = up_to else {
-            self.passed.rest();
+            self.skip_cursor.finish_pass();
             return Round::Idle;
         };
-        self.passed.pass(seq, Instant::now());
-        Round::Passed
+        self.skip_cursor.skip_to(seq, Instant::now());
+        Round::Skipped
     }
 
     async fn publish(
@@ -333,21 +335,21 @@ impl<DB: AtDatabase> Running<DB> {
         deadline: Instant,
     ) -> Result<Round, OutboxError> {
         crash_point("before-publish");
-        let fates = publish::publish(&*self.relay.broker, claimed, deadline).await;
+        let results = publish::publish(&*self.relay.broker, claimed, deadline).await;
         crash_point("after-publish");
-        settle::settle::<DB>(connection, &self.relay.settings, token, claimed, &fates).await?;
-        let unavailable = fates.iter().find_map(Fate::unavailable);
+        settle::settle::<DB>(connection, &self.relay.settings, token, claimed, &results).await?;
+        let unavailable = results.iter().find_map(PublishResult::unavailable);
         if let Some(reason) = unavailable {
             tracing::warn!(reason, "broker does not serve, events wait");
         }
-        // One that serves nothing may be away altogether: it is asked for the same only after a
-        // pause, but for the rest it is asked.
-        if unavailable.is_some() && !fates.contains(&Fate::Published) {
+        // A broker that accepted no event may be down altogether. It gets the same events only
+        // after a pause, but the events behind them are tried.
+        if unavailable.is_some() && !results.contains(&PublishResult::Published) {
             let last = claimed.iter().map(|claimed| claimed.seq).max().unwrap_or_default();
-            self.passed.pass(last, Instant::now());
-            return Ok(Round::Passed);
+            self.skip_cursor.skip_to(last, Instant::now());
+            return Ok(Round::Skipped);
         }
-        self.passed.rest();
+        self.skip_cursor.finish_pass();
         Ok(Round::Busy)
     }
 
@@ -359,8 +361,8 @@ impl<DB: AtDatabase> Running<DB> {
         Ok(())
     }
 
-    /// Has the database ring, where it can. Without a bell there are the pauses: no event waits for
-    /// a connection that the pool has not got.
+    /// Subscribes to the database's notifications, if it has any. Without them the relay relies on
+    /// its pauses, so no event waits for a connection that the pool cannot give.
     async fn listen(&mut self) {
         let pool = &self.relay.pool;
         let has_room = pool.num_idle() > 0 || pool.size() < pool.options().get_max_connections();
@@ -369,16 +371,16 @@ impl<DB: AtDatabase> Running<DB> {
         }
         match timeout(LISTEN_MAX, DB::doorbell(pool)).await {
             Ok(Ok(doorbell)) => self.doorbell = doorbell,
-            Ok(Err(error)) => tracing::debug!(%error, "no bell, the relay looks by itself"),
-            Err(_elapsed) => tracing::debug!("no bell in time, the relay looks by itself"),
+            Ok(Err(error)) => tracing::debug!(%error, "no notifications, the relay polls"),
+            Err(_elapsed) => tracing::debug!("no notifications in time, the relay polls"),
         }
     }
 
-    /// Pauses, unless the bell rings.
+    /// Pauses, unless the database notifies the relay of an event.
     async fn wait(&mut self, pause: Duration) {
         let Some(doorbell) = &mut self.doorbell else { return tokio::time::sleep(pause).await };
         match timeout(pause, doorbell.next()).await {
-            Ok(Some(())) => self.wait.rung(),
+            Ok(Some(())) => self.wait.reset(),
             Ok(None) => self.doorbell = None,
             Err(_elapsed) => {}
         }

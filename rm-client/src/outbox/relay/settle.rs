@@ -1,5 +1,5 @@
-//! Writes down what became of claimed events. Every statement asks for the claim's token: a relay
-//! that has lost its lanes meanwhile changes nothing.
+//! Records the results of publishing claimed events. Every statement checks the claim's token: a
+//! relay that has lost its lanes meanwhile changes nothing.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::super::error::OutboxError;
 use super::super::query::Query;
 use super::Settings;
 use super::claim::Claimed;
-use super::publish::Fate;
+use super::publish::PublishResult;
 use super::wait::UNAVAILABLE_MAX;
 use crate::at::AtDatabase;
 
-/// What of a broker's reason is kept.
+/// How many characters of a broker's reason are stored.
 const REASON_CHARS_MAX: usize = 1_000;
 
 pub(super) async fn settle<DB: AtDatabase>(
@@ -21,17 +21,17 @@ pub(super) async fn settle<DB: AtDatabase>(
     settings: &Settings,
     token: &str,
     claimed: &[Claimed],
-    fates: &[Fate],
+    results: &[PublishResult],
 ) -> Result<(), OutboxError> {
     let (mut published, mut waiting, mut paused) = (Vec::new(), Vec::new(), Vec::new());
-    // Others are served, so that this one waits alone, and its key with it.
-    let is_served = fates.contains(&Fate::Published);
-    for (claimed, fate) in claimed.iter().zip(fates) {
-        match fate {
-            Fate::Published => published.push(claimed.seq),
-            Fate::Unavailable(_) if is_served => paused.push(claimed.seq),
-            Fate::Behind | Fate::Unavailable(_) => waiting.push(claimed.seq),
-            Fate::Refused(reason) => {
+    // The broker serves other events, so only these events wait, and their keys.
+    let is_served = results.contains(&PublishResult::Published);
+    for (claimed, result) in claimed.iter().zip(results) {
+        match result {
+            PublishResult::Published => published.push(claimed.seq),
+            PublishResult::Unavailable(_) if is_served => paused.push(claimed.seq),
+            PublishResult::Behind | PublishResult::Unavailable(_) => waiting.push(claimed.seq),
+            PublishResult::Refused(reason) => {
                 refuse::<DB>(connection, settings, token, claimed, reason).await?;
             }
         }
@@ -54,7 +54,7 @@ pub(super) async fn settle<DB: AtDatabase>(
     Ok(())
 }
 
-/// When an event that goes back is tried again.
+/// When an event that is returned to the outbox is tried again.
 #[derive(Clone, Copy)]
 enum Pause {
     None,
@@ -79,7 +79,7 @@ impl Pause {
     }
 }
 
-/// The event is to be tried again later, or it is parked.
+/// Makes the relay try a refused event again later, or parks it.
 async fn refuse<DB: AtDatabase>(
     connection: &mut DB::Connection,
     settings: &Settings,
@@ -101,8 +101,8 @@ async fn refuse<DB: AtDatabase>(
     Ok(())
 }
 
-/// Doubled with each attempt, and up to a quarter shorter, so that events that failed together do
-/// not come back together.
+/// Returns the pause after an attempt: doubled with each one, and shortened at random by up to a
+/// quarter, so that events that failed together are not tried again together.
 fn pause(settings: &Settings, attempts: i64) -> Duration {
     let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(30);
     let pause = settings.backoff_min.saturating_mul(1 << doublings).min(settings.backoff_max);

@@ -1,14 +1,14 @@
-//! How long a relay pauses: not at all while there is work, longer and longer while there is none.
+//! The pauses of a relay: none while there is work, longer and longer ones while there is none.
 
 use std::time::Duration;
 
 use super::Round;
 
 pub(super) const SHORTEST: Duration = Duration::from_millis(2);
-/// Between two attempts to reach a broker or database that does not serve.
+/// The longest pause between two attempts to reach a broker or database that does not serve.
 pub(super) const UNAVAILABLE_MAX: Duration = Duration::from_secs(5);
 
-/// The pauses so far.
+/// The growing pause between rounds.
 #[derive(Debug)]
 pub struct Wait {
     idle_max: Duration,
@@ -16,26 +16,26 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// None yet.
+    /// Creates one without a pause so far.
     #[must_use]
     pub fn new(idle_max: Duration) -> Self {
         Self { idle_max, pause: Duration::ZERO }
     }
 
-    /// The pause after a round.
+    /// Returns the pause after a round.
     pub fn after(&mut self, round: Round) -> Duration {
         let longest = match round {
             Round::Busy => Duration::ZERO,
             Round::Idle => self.idle_max,
-            Round::Passed => self.idle_max.min(UNAVAILABLE_MAX),
+            Round::Skipped => self.idle_max.min(UNAVAILABLE_MAX),
             Round::Unavailable => UNAVAILABLE_MAX,
         };
         self.pause = (self.pause * 2).clamp(SHORTEST.min(longest), longest);
         self.pause
     }
 
-    /// Somebody has committed an event.
-    pub fn rung(&mut self) {
+    /// Resets the pause after the database's notification: an event was committed.
+    pub fn reset(&mut self) {
         self.pause = Duration::ZERO;
     }
 }
@@ -55,7 +55,7 @@ mod tests {
             wait.after(Round::Unavailable);
         }
         assert_eq!(wait.after(Round::Unavailable), UNAVAILABLE_MAX);
-        wait.rung();
+        wait.reset();
         assert_eq!(wait.after(Round::Idle), SHORTEST);
     }
 }

@@ -3,11 +3,11 @@
 /// A row that is about to be inserted, updated or deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// With the database before it, unless that is `main`.
+    /// The table, qualified by its database unless that is `main`.
     pub(crate) table: String,
-    /// The row before, unless it is inserted.
+    /// The row before the change, unless it is inserted.
     pub(crate) old: Option<Vec<Cell>>,
-    /// The row after, unless it is deleted.
+    /// The row after the change, unless it is deleted.
     pub(crate) new: Option<Vec<Cell>>,
 }
 

@@ -7,8 +7,8 @@ use sqlx::{Decode, Sqlite, TypeInfo, ValueRef};
 use super::Witness;
 use super::change::{Cell, Change, Value};
 
-/// Has every connection report to the witness. It is done before the first statement: SQLite
-/// compiles a DELETE of all rows into one that reports nothing unless somebody listens.
+/// Makes every connection report to the witness. The hook is set before the first statement: SQLite
+/// compiles a DELETE of all rows into one that reports no rows unless a hook is set.
 pub(super) fn listen(witness: Witness, options: SqlitePoolOptions) -> SqlitePoolOptions {
     options.after_connect(move |connection, _| {
         let witness = witness.clone();
@@ -21,7 +21,7 @@ pub(super) fn listen(witness: Witness, options: SqlitePoolOptions) -> SqlitePool
     })
 }
 
-/// The accessors answer an error for the side that an operation does not have.
+/// The accessors return an error for the side that an operation does not have.
 fn change(row: &PreupdateHookResult<'_>) -> Change {
     let table = match row.database {
         "main" => row.table.to_owned(),

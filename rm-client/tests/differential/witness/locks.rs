@@ -1,4 +1,4 @@
-//! The global locks that rows need, by what their keys mean.
+//! Checks the global locks of rows by the meaning of their keys.
 
 use handfast_core::LockView;
 
@@ -8,8 +8,8 @@ use crate::finding::Finding;
 use crate::schema::Schema;
 use crate::table::{Column, Table};
 
-/// Every row that was there before or is there after is named by a lock. One that the same
-/// statement put there and removed is nobody's business.
+/// Checks that a lock names every row that existed before or exists after. A row that the same
+/// statement inserted and removed needs no lock.
 pub(super) fn cover(schema: &Schema, rows: &Rows, locks: &[LockView]) -> Result<(), Finding> {
     let keys: Vec<(&str, Vec<String>)> =
         locks.iter().map(|lock| (&*lock.table, parts(&lock.key))).collect();
@@ -26,7 +26,7 @@ pub(super) fn cover(schema: &Schema, rows: &Rows, locks: &[LockView]) -> Result<
     Ok(())
 }
 
-/// The texts of a canonical key, which stand behind their lengths: `1:73:a:b` is `7` and `a:b`.
+/// Returns the texts of a canonical key, each preceded by its length: `1:73:a:b` is `7` and `a:b`.
 fn parts(key: &[u8]) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = key;
@@ -49,9 +49,8 @@ fn means(key: &[String], table: &Table, row: &Row) -> bool {
         })
 }
 
-/// Whether a key's text stands for a value, with the column's collation. Numbers stand for
-/// themselves, however the text writes them; a text may be marked by a quote, to tell it from a
-/// number.
+/// Returns whether a key's text denotes a value under the column's collation. Numbers match in any
+/// notation. A text may be marked by a quote, to distinguish it from a number.
 fn is_text_of(text: &str, column: &Column, value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -69,7 +68,7 @@ fn is_text_of(text: &str, column: &Column, value: &Value) -> bool {
     }
 }
 
-/// One text for all that the column's collation takes for equal.
+/// Returns the same text for all values that are equal under the column's collation.
 fn folded(column: &Column, text: &str) -> String {
     if column.constraints.contains("NOCASE") {
         return text.to_ascii_lowercase();

@@ -1,23 +1,23 @@
-//! SQLite's own word on the rows that change, held against what the library recorded of them.
+//! Compares SQLite's own reports of changed rows with the library's records of them.
 //!
 //! With the feature `pre-update-hook` SQLite reports every row of the library's database that is
-//! inserted, updated or deleted, before and after, while statements run. Judged is
+//! inserted, updated or deleted, before and after, while statements run. The checks are:
 //!
-//! - of a statement that was refused, or reads, that nothing was reported;
-//! - of a statement that ran, that only rows of the tables of the set were;
-//! - of a local transaction that has committed, that its undo log, played forward over the rows as
-//!   they were first reported, meets its before images on the way and ends with the rows as they
-//!   were last reported, column by column, and that it names no row that was not reported;
-//! - of each row reported, also one that ends as it began, that it is locked exclusively under a
-//!   key that means it;
-//! - of a global that has committed, that phase two changed no row of the tables.
+//! - a statement that was refused, or only reads, reports no change;
+//! - a statement that ran reports only rows of the tables of the set;
+//! - the undo log of a committed local transaction, played forward from the rows as they were first
+//!   reported, matches its before images on the way and ends with the rows as they were last
+//!   reported, column by column; and it names no row that was not reported;
+//! - each reported row, even one that ends as it began, is locked exclusively under a key that
+//!   denotes it;
+//! - phase two of a committed global changes no row of the tables.
 //!
-//! The hook is silent when a savepoint or a failed statement is rolled back; what was reported
-//! since is forgotten here, and a row that is then not as it was last shown is a finding. Not
-//! judged: computed columns, which the undo log does not hold, and locks of rows that were not
-//! reported, which reads for update and rows that were met and left alone explain.
+//! The hook does not report the rollback of a savepoint or of a failed statement. The reports since
+//! then are forgotten here, and a row that differs from its last report is a finding. Two things
+//! are not checked: computed columns, which the undo log does not hold, and locks of rows that were
+//! not reported, which reads for update and unchanged matches explain.
 //!
-//! Without the feature nothing is reported, and nothing is judged.
+//! Without the feature there are no reports and no checks.
 
 #![cfg_attr(
     not(feature = "pre-update-hook"),
@@ -46,38 +46,38 @@ use crate::finding::Finding;
 use crate::scene::Scene;
 use crate::schema::Schema;
 
-/// What the connections of one database report.
+/// The reports of the connections of one database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witness {
     reported: Arc<Mutex<Vec<Change>>>,
 }
 
-/// One local transaction as it is reported. SQLite has one writer, so that whatever is reported
-/// while it is open is its own.
+/// The reports of one local transaction. SQLite has one writer, so all changes reported while the
+/// transaction is open belong to it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     witness: Witness,
-    /// How much was reported before each savepoint that is set.
+    /// The number of reports before each savepoint.
     savepoints: Vec<(&'static str, usize)>,
 }
 
-/// A place in what was reported.
+/// A position in the reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark(usize);
 
-/// What was judged.
+/// Counts of the checked reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Judged {
-    /// Changes of rows that were reported and not rolled back within their local transaction.
+    /// Reported changes of rows that were not rolled back within their local transaction.
     pub(crate) changes: usize,
-    /// Rows that they were made to, one count a local transaction.
+    /// The rows that were changed, counted per local transaction.
     pub(crate) rows: usize,
-    /// Undo items that explain them.
+    /// The undo items that explain the changes.
     pub(crate) items: usize,
 }
 
 impl Witness {
-    /// Has every connection of a pool report its changes.
+    /// Makes every connection of a pool report its changes.
     #[cfg(feature = "pre-update-hook")]
     pub(crate) fn listen(&self, options: SqlitePoolOptions) -> SqlitePoolOptions {
         hook::listen(self.clone(), options)
@@ -99,7 +99,7 @@ impl Witness {
         Watch { witness: self.clone(), savepoints: Vec::new() }
     }
 
-    /// Nothing was written since [`forget`](Self::forget) but the client's own tables.
+    /// Checks that only the client's own tables were written since [`forget`](Self::forget).
     pub(crate) fn expect_own_tables_only(&self, schema: &Schema) -> Result<(), Finding> {
         let reported = self.reported();
         let of_the_set = reported.iter().find(|change| rows::table(schema, change).is_ok());
@@ -109,13 +109,13 @@ impl Witness {
         }
     }
 
-    /// Forgets what was reported.
+    /// Forgets all reports.
     pub(crate) fn forget(&self) {
         self.reported().clear();
     }
 
     fn reported(&self) -> MutexGuard<'_, Vec<Change>> {
-        self.reported.lock().expect("whoever holds it does not panic")
+        self.reported.lock().expect("no holder of the lock panics")
     }
 }
 
@@ -124,12 +124,12 @@ impl Watch {
         Mark(self.witness.reported().len())
     }
 
-    /// What was reported since was rolled back.
+    /// Forgets the reports since a mark, which were rolled back.
     pub(crate) fn forget_since(&mut self, mark: Mark) {
         self.witness.reported().truncate(mark.0);
     }
 
-    /// Nothing was changed since.
+    /// Checks that no change was reported since a mark.
     pub(crate) fn expect_nothing_since(
         &self,
         mark: Mark,
@@ -162,12 +162,13 @@ impl Watch {
         at.expect("a script names savepoints that are set")
     }
 
-    /// What was done to rows, which is known for certain only before the COMMIT lets others write.
+    /// Returns the changes of rows. They are certain only before COMMIT, which allows others to
+    /// write.
     pub(crate) fn rows(&self, schema: &Schema) -> Result<Rows, Finding> {
         Rows::of(schema, &self.witness.reported())
     }
 
-    /// Holds the undo log and the locks of the committed local transaction against its rows.
+    /// Compares the undo log and the locks of the committed local transaction with its rows.
     pub(crate) async fn judge<DB: Twin>(
         self,
         scene: &Scene<DB>,

@@ -1,5 +1,5 @@
-//! What a local transaction did to each row: all that was reported of a row folds into how it was
-//! first and how it was last.
+//! The changes of each row by a local transaction: all reports of a row are folded into its first
+//! and its last state.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::table::{Column, Role, Table};
 /// The rows that a local transaction has touched.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    stories: BTreeMap<RowName, Story>,
+    stories: BTreeMap<RowName, FirstAndLast>,
     changes: usize,
 }
 
-/// A row's table, by its place in the schema, and the exact values of its key.
+/// A row's table, by its index in the schema, and the exact values of its key.
 pub(super) type RowName = (usize, String);
 
 /// A row's values by column; `None` for computed columns.
 pub(super) type Row = Vec<Option<Value>>;
 
-/// How a row was before its first change and is after its last.
+/// The state of a row before its first change and after its last.
 #[derive(Clone, Debug)]
-pub(super) struct Story {
+pub(super) struct FirstAndLast {
     pub(super) first: Option<Row>,
     pub(super) last: Option<Row>,
 }
@@ -50,11 +50,12 @@ impl Rows {
         self.stories.len()
     }
 
-    pub(super) fn stories(&self) -> impl Iterator<Item = (&RowName, &Story)> {
+    pub(super) fn stories(&self) -> impl Iterator<Item = (&RowName, &FirstAndLast)> {
         self.stories.iter()
     }
 
-    /// An update is a removal and an addition, so that it may also give a row another key.
+    /// Folds one change. An update is treated as a removal and an addition, since it may also
+    /// change the key.
     fn fold(&mut self, schema: &Schema, change: &Change) -> Result<(), Finding> {
         self.changes += 1;
         let (place, table) = table(schema, change)?;
@@ -68,7 +69,7 @@ impl Rows {
     }
 
     fn remove(&mut self, place: usize, table: &Table, old: Row) -> Result<(), Finding> {
-        let fresh = || Story { first: Some(old.clone()), last: Some(old.clone()) };
+        let fresh = || FirstAndLast { first: Some(old.clone()), last: Some(old.clone()) };
         let story = self.stories.entry((place, name(table, &old))).or_insert_with(fresh);
         if story.last.as_ref() != Some(&old) {
             return Err(broken(table, story, &old));
@@ -78,7 +79,7 @@ impl Rows {
     }
 
     fn add(&mut self, place: usize, table: &Table, new: Row) -> Result<(), Finding> {
-        let fresh = || Story { first: None, last: None };
+        let fresh = || FirstAndLast { first: None, last: None };
         let story = self.stories.entry((place, name(table, &new))).or_insert_with(fresh);
         if story.last.is_some() {
             return Err(broken(table, story, &new));
@@ -88,7 +89,7 @@ impl Rows {
     }
 }
 
-/// The table of the schema that a change is made to.
+/// Returns the table of the schema that a change concerns.
 pub(super) fn table<'s>(
     schema: &'s Schema,
     change: &Change,
@@ -98,7 +99,7 @@ pub(super) fn table<'s>(
     found.ok_or_else(|| Finding::new("a row of a table that no statement names changes", change))
 }
 
-/// The exact name of a row within its table.
+/// Returns the exact name of a row within its table.
 pub(super) fn name(table: &Table, row: &Row) -> String {
     let parts: Vec<&Option<Value>> = table.key.iter().map(|place| &row[*place]).collect();
     format!("{parts:?}")
@@ -116,8 +117,8 @@ fn row(table: &Table, cells: &[Cell]) -> Result<Row, Finding> {
     values.collect()
 }
 
-/// A value as a statement would read it. SQLite stores whole numbers of a REAL column as integers,
-/// which have no negative zero, and the hook shows some of them on their way.
+/// Returns a value as a statement would read it. SQLite stores whole numbers of a REAL column as
+/// integers, which have no negative zero, and the hook shows some of them in that form.
 fn as_read(column: &Column, value: &Value) -> Value {
     match value {
         #[expect(clippy::cast_precision_loss, reason = "as SQLite reads it")]
@@ -129,14 +130,14 @@ fn as_read(column: &Column, value: &Value) -> Value {
     }
 }
 
-/// Whether a column has the affinity REAL, by SQLite's rules in their order.
+/// Returns whether a column has the affinity REAL, by SQLite's rules in their order.
 fn is_real(column: &Column) -> bool {
     let declared = column.type_text.to_ascii_uppercase();
     let says = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
     !says(&["INT", "CHAR", "CLOB", "TEXT", "BLOB"]) && says(&["REAL", "FLOA", "DOUB"])
 }
 
-fn broken(table: &Table, story: &Story, row: &Row) -> Finding {
+fn broken(table: &Table, story: &FirstAndLast, row: &Row) -> Finding {
     let details = format!("{}: last {:?}, then {row:?}", table.name, story.last);
     Finding::new("a row is not as it was last reported", details)
 }

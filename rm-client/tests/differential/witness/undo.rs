@@ -1,4 +1,4 @@
-//! The undo log as it was written, played forward over the rows that were reported.
+//! Plays the written undo log forward over the reported rows.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::finding::Finding;
 use crate::schema::Schema;
 use crate::table::Table;
 
-/// The places of columns in `undo_log`.
+/// The indexes of columns in `undo_log`.
 const XID: usize = 1;
 const LOG: usize = 3;
 
-/// What one local transaction recorded; nothing if it changed nothing.
+/// The undo log of one local transaction, empty if it changed no row.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct UndoLog {
     items: Vec<Item>,
@@ -45,11 +45,11 @@ struct ItemColumn {
     name: String,
 }
 
-/// The rows as the log has them while it is played.
+/// The state of the rows while the log is played.
 type State = BTreeMap<RowName, Option<Row>>;
 
 impl UndoLog {
-    /// The log that was put into `undo_log` for a branch of a global.
+    /// Returns the log that was inserted into `undo_log` for a branch of a global.
     pub(super) fn reported(changes: &[Change], xid: &Xid) -> Result<Self, Finding> {
         let xid = Ok(Value::Text(xid.to_string()));
         let rows = changes.iter().filter(|change| change.table == "undo_log");
@@ -68,7 +68,7 @@ impl UndoLog {
         self.items.len()
     }
 
-    /// Played forward, the items lead from each row as it was first to the row as it was last.
+    /// Checks that the items, played forward, lead from the first state of each row to its last.
     pub(super) fn explains(&self, schema: &Schema, rows: &Rows) -> Result<(), Finding> {
         let first = rows.stories().map(|(name, story)| (name.clone(), story.first.clone()));
         let mut state: State = first.collect();
@@ -137,12 +137,12 @@ impl Item {
         Ok(())
     }
 
-    /// Whether the values that an image holds are the row's.
+    /// Returns whether the values of an image equal those of the row.
     fn covers(&self, image: &Row, row: &Row) -> bool {
         image.iter().zip(row).all(|(image, value)| image.is_none() || image == value)
     }
 
-    /// The values in their table's order; `None` where the item has none.
+    /// Returns the values in the table's order, `None` if the item has no value.
     fn row(&self, table: &Table, values: &[Json]) -> Result<Row, Finding> {
         let mut row: Row = vec![None; table.columns.len()];
         for (column, value) in self.columns.iter().zip(values) {
@@ -160,7 +160,7 @@ impl Item {
     }
 }
 
-/// A value of the undo log; its forms are told in `at/value.rs`.
+/// Decodes a value of the undo log. `at/value.rs` describes the forms.
 fn decoded(json: &Json) -> Option<Value> {
     match json {
         Json::Null => Some(Value::Null),

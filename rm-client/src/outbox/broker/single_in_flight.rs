@@ -1,44 +1,45 @@
-//! A subscription that lets one message be out at a time, over whatever the broker calls a message.
+//! A subscription with one message in flight at a time, for any type of message.
 
 use std::future::Future;
 
 use super::Delivery;
 use crate::outbox::error::OutboxError;
 
-/// Messages of one topic, as a broker hands them out.
+/// A broker's source of messages of one topic.
 pub(super) trait Messages: Send {
-    /// One of them, until it is settled.
+    /// A message that is not settled.
     type Message: Send + Sync;
 
-    /// Waits for the next one.
+    /// Waits for the next message.
     fn pull(&mut self) -> impl Future<Output = Result<Self::Message, OutboxError>> + Send;
 
-    /// The event in it.
+    /// Returns the event in a message.
     fn delivery(&self, message: &Self::Message) -> Result<Delivery, OutboxError>;
 
-    /// Tells the broker that it is done with, and waits until the broker knows.
+    /// Acknowledges a message to the broker, and waits until the broker has confirmed that.
     fn settle(message: &Self::Message) -> impl Future<Output = Result<(), OutboxError>> + Send;
 }
 
-/// The message that is out, if one is.
+/// A subscription, and its message in flight, if there is one.
 #[derive(Debug)]
-pub(super) struct OneOut<M: Messages> {
+pub(super) struct SingleInFlight<M: Messages> {
     pub(super) messages: M,
-    out: Option<(String, M::Message)>,
+    in_flight: Option<(String, M::Message)>,
 }
 
-impl<M: Messages> OneOut<M> {
+impl<M: Messages> SingleInFlight<M> {
     pub(super) fn new(messages: M) -> Self {
-        Self { messages, out: None }
+        Self { messages, in_flight: None }
     }
 
-    /// The next event. What holds none is nobody's, now or later, and is settled at once.
+    /// Returns the next event. A message without an event cannot be used by any consumer, at any
+    /// time, so it is settled at once.
     pub(super) async fn next(&mut self) -> Result<Delivery, OutboxError> {
         loop {
             let message = self.messages.pull().await?;
             match self.messages.delivery(&message) {
                 Ok(delivery) => {
-                    self.out = Some((delivery.tag.clone(), message));
+                    self.in_flight = Some((delivery.tag.clone(), message));
                     return Ok(delivery);
                 }
                 Err(error) => {
@@ -49,9 +50,9 @@ impl<M: Messages> OneOut<M> {
         }
     }
 
-    /// Settles the message of this delivery, the last one.
+    /// Settles the message of a delivery, which must be the last one.
     pub(super) async fn acknowledge(&mut self, delivery: &Delivery) -> Result<(), OutboxError> {
-        match self.out.take_if(|(tag, _)| *tag == delivery.tag) {
+        match self.in_flight.take_if(|(tag, _)| *tag == delivery.tag) {
             Some((_, message)) => M::settle(&message).await,
             None => {
                 let reason = format!("delivery {} is not the last one", delivery.tag);

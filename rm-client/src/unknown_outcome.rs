@@ -1,20 +1,20 @@
-//! A branch whose phase one may be cut off by a dropped future.
+//! Reports a branch whose phase one is cut off by a dropped future.
 
 use handfast_proto::v1::PhaseOneOutcome;
 
 use crate::coordinator::Coordinator;
 use crate::xid::Xid;
 
-/// Reports a branch unless its phase one is settled before this is dropped. The report is under way
-/// before anything that the caller asks for afterwards, such as the end of the global.
+/// Reports the outcome of a branch when it is dropped, unless it was disarmed before. The report is
+/// queued before any later request of the caller, such as the end of the global.
 #[derive(Debug)]
-pub(crate) struct InDoubt {
+pub(crate) struct UnknownOutcomeGuard {
     pending: Option<(Coordinator, Xid, u64)>,
     outcome: PhaseOneOutcome,
 }
 
-impl InDoubt {
-    /// What phase one has come to if it is cut off from here on.
+impl UnknownOutcomeGuard {
+    /// Arms the guard with the outcome to report if phase one is cut off from here on.
     pub(crate) fn new(
         coordinator: &Coordinator,
         xid: &Xid,
@@ -24,18 +24,18 @@ impl InDoubt {
         Self { pending: Some((coordinator.clone(), xid.clone(), branch)), outcome }
     }
 
-    /// From here on it comes to something else.
-    pub(crate) fn becomes(&mut self, outcome: PhaseOneOutcome) {
+    /// Changes the outcome to report.
+    pub(crate) fn set_outcome(&mut self, outcome: PhaseOneOutcome) {
         self.outcome = outcome;
     }
 
-    /// There is nothing to report any more.
-    pub(crate) fn settled(&mut self) {
+    /// Disarms the guard: phase one has ended, and there is nothing to report.
+    pub(crate) fn disarm(&mut self) {
         self.pending = None;
     }
 }
 
-impl Drop for InDoubt {
+impl Drop for UnknownOutcomeGuard {
     fn drop(&mut self) {
         let Some((coordinator, xid, branch)) = self.pending.take() else { return };
         if let Err(error) = coordinator.tell_outcome(&xid, branch, self.outcome) {

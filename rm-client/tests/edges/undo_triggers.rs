@@ -1,4 +1,4 @@
-//! Triggers that no statement fires, but the statement that undoes it.
+//! Triggers that fire when a statement is undone.
 
 use handfast::AtResource;
 use sqlx::{MySql, Sqlite};
@@ -9,10 +9,10 @@ on_every_database!(
     a_delete_is_not_undone_past_an_insert_trigger,
     an_insert_is_not_undone_past_a_delete_trigger,
     an_upsert_is_not_undone_past_a_delete_trigger,
-    a_vouched_trigger_of_the_undo_may_fire,
+    a_trusted_trigger_may_fire_on_undo,
 );
 
-/// Two rows, and a trigger on one event that notes each row in another table.
+/// Two rows, and a trigger on one event that records each row in another table.
 async fn audited<DB: TestDatabase>(event: &str) -> Stage<DB> {
     let stage = Stage::<DB>::new(&[
         "CREATE TABLE note (id INTEGER NOT NULL PRIMARY KEY, v INTEGER)",
@@ -38,7 +38,8 @@ async fn audited<DB: TestDatabase>(event: &str) -> Stage<DB> {
     stage
 }
 
-/// The statement is refused with a text that says why, and the table and the log stay as they are.
+/// Checks that a statement is refused with the reason, and that the table and the log are
+/// unchanged.
 async fn refuse<DB: TestDatabase>(stage: &Stage<DB>, sql: &str) {
     let before = stage.dump("note", &["id", "v"]).await;
     let global = stage.begin().await;
@@ -53,7 +54,8 @@ async fn refuse<DB: TestDatabase>(stage: &Stage<DB>, sql: &str) {
     assert!(text.contains("trigger hears would fire when the statement is undone"), "{text}");
 }
 
-/// The undo of the DELETE was an INSERT, and the audit had a row more after the rollback.
+/// The undo of the DELETE was an INSERT, and the audit table had an additional row after the
+/// rollback.
 async fn a_delete_is_not_undone_past_an_insert_trigger<DB: TestDatabase>() {
     let stage = audited::<DB>("INSERT").await;
     refuse(&stage, "DELETE FROM note WHERE id = 1").await;
@@ -77,12 +79,12 @@ async fn an_upsert_is_not_undone_past_a_delete_trigger<DB: TestDatabase>() {
     }
 }
 
-async fn a_vouched_trigger_of_the_undo_may_fire<DB: TestDatabase>() {
+async fn a_trusted_trigger_may_fire_on_undo<DB: TestDatabase>() {
     let stage = audited::<DB>("INSERT").await;
-    let vouched = stage.handfast.at(stage.pool.clone()).trust_trigger("hears").await.unwrap();
+    let trusted = stage.handfast.at(stage.pool.clone()).trust_trigger("hears").await.unwrap();
     let before = stage.dump("note", &["id", "v"]).await;
     let global = stage.begin().await;
-    delete(&vouched, &global).await;
+    delete(&trusted, &global).await;
     stage.roll_back(global).await;
     assert_eq!(stage.dump("note", &["id", "v"]).await, before);
 }
@@ -92,9 +94,9 @@ async fn delete<DB: TestDatabase>(resource: &AtResource<DB>, global: &handfast::
     assert_eq!(global.scope(deleted).await.unwrap(), 1);
 }
 
-/// The row came back as (1, 999).
+/// The undo restored the row as (1, 999).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_does_not_come_back_as_a_trigger_makes_it() {
+async fn an_undo_past_a_changing_trigger_is_refused() {
     let stage = Stage::<MySql>::new(&[
         "CREATE TABLE note (id INTEGER NOT NULL PRIMARY KEY, v INTEGER)",
         "CREATE TABLE heard (n INTEGER)",
@@ -105,7 +107,7 @@ async fn a_row_does_not_come_back_as_a_trigger_makes_it() {
     refuse(&stage, "DELETE FROM note WHERE id = 1").await;
 }
 
-/// A trigger of a DELETE and an INSERT, which is what a REPLACE is undone by.
+/// A REPLACE is undone by a DELETE and an INSERT, whose triggers would fire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replace_is_not_undone_past_a_trigger() {
     for event in ["INSERT", "UPDATE", "DELETE"] {
@@ -114,5 +116,40 @@ async fn a_replace_is_not_undone_past_a_trigger() {
         let written = stage.try_branch(&global, &["REPLACE INTO note VALUES (1, 5)"]).await;
         stage.roll_back(global).await;
         assert_eq!(code(&written.unwrap_err()), "HF-AT-TRIGGER", "{event}");
+    }
+}
+
+/// RETURNING shows a row as it was before its AFTER triggers ran: the undo took their changes for a
+/// dirty write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_after_trigger_is_no_dirty_write() {
+    let stage = Stage::<Sqlite>::new(&[
+        "CREATE TABLE seat (id INTEGER PRIMARY KEY, n INTEGER, stamp INTEGER)",
+        "CREATE TRIGGER on_insert AFTER INSERT ON seat BEGIN \
+         UPDATE seat SET stamp = NEW.n * 7 WHERE id = NEW.id; END",
+        "CREATE TRIGGER on_update AFTER UPDATE OF n ON seat BEGIN \
+         UPDATE seat SET stamp = NEW.n * 7 WHERE id = NEW.id; END",
+        "INSERT INTO seat (id, n) VALUES (1, 1), (2, 2)",
+    ])
+    .await;
+    let resource = stage.handfast.at(stage.pool.clone());
+    let resource = resource.trust_trigger("on_insert").trust_trigger("on_update").await.unwrap();
+    let columns = ["id", "n", "stamp"];
+    let before = stage.dump("seat", &columns).await;
+    for sql in [
+        "INSERT INTO seat (n) VALUES (5)",
+        "UPDATE seat SET n = n + 1",
+        "INSERT INTO seat (id, n) VALUES (1, 5), (9, 5) ON CONFLICT (id) DO UPDATE SET n = 8",
+        "REPLACE INTO seat (id, n) VALUES (1, 5), (9, 5)",
+    ] {
+        let global = stage.begin().await;
+        let branch = async {
+            let mut local = resource.begin().await?;
+            Sqlite::run(&mut local, sql).await?;
+            local.commit().await
+        };
+        global.scope(branch).await.unwrap();
+        stage.roll_back(global).await;
+        assert_eq!(stage.dump("seat", &columns).await, before, "{sql}");
     }
 }
