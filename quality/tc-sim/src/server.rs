@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::Timestamp;
 use handfast_server::clock::Clock;
-use handfast_server::dispatch::{self, Dispatcher, PhaseTwo};
+use handfast_server::dispatch::{self, Dispatcher, EffectSink};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
 use handfast_server::grpc::{Bounds, Front};
 use handfast_server::over_http::Caller;
@@ -112,7 +112,7 @@ impl Server {
         world.spawn(self.owner(), timer);
         let (world, disk) = (Arc::clone(world), Arc::clone(&self.disk));
         let store: Arc<dyn Store> = Arc::new(SimStore::new(world, disk, self.index));
-        let phase_two: Arc<dyn PhaseTwo> = Arc::new(dispatcher.clone());
+        let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
         let (bounds, nobody) = (Bounds::default(), Caller::nobody());

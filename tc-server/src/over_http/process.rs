@@ -8,7 +8,8 @@ use super::answered::Answered;
 use super::caller::Caller;
 use super::operation::Request;
 use crate::dispatch::{
-    Answer, Call, CallBatch, CallSink, Claim, Dispatcher, NewProcess, ResourceKey, Seat,
+    Answer, Call, CallBatch, CallSink, Dispatcher, NewProcess, ProcessRegistration, ResourceKey,
+    ResourceMatcher,
 };
 use crate::engine::EngineHandle;
 
@@ -28,7 +29,11 @@ struct Process {
 impl Caller {
     /// Takes the calls of the participants over, until the seats are dropped.
     #[must_use]
-    pub fn connect(&self, dispatcher: &Dispatcher, engine: &EngineHandle) -> Vec<Seat> {
+    pub fn connect(
+        &self,
+        dispatcher: &Dispatcher,
+        engine: &EngineHandle,
+    ) -> Vec<ProcessRegistration> {
         let participants = self.participants().enumerate();
         let connect = |(place, participant): (usize, &super::Participant)| {
             let prefix = participant.prefix.as_str();
@@ -49,7 +54,7 @@ impl Caller {
     }
 }
 
-impl Claim for Process {
+impl ResourceMatcher for Process {
     fn calls_max(&self, resource: &ResourceKey) -> Option<usize> {
         let has_operations = matches!(resource.mode, Mode::Tcc | Mode::Saga);
         let serves = has_operations && self.caller.serves(self.place, &resource.id);

@@ -39,7 +39,7 @@ use super::phase_two::Sink;
 use super::request::{Step, ended, step_of};
 use super::undo_logs::Listed;
 use super::{Front, SERVER_VERSION};
-use crate::dispatch::{CallSink, Seat};
+use crate::dispatch::{CallSink, ProcessRegistration};
 use crate::presence::Present;
 use crate::turned_away::{PortName, Why, note};
 
@@ -99,7 +99,7 @@ struct Connection {
     peer: SocketAddr,
     outbox: Outbox,
     client: Arc<Mutex<Arc<Client>>>,
-    seat: Option<(Seat, Listed)>,
+    seat: Option<(ProcessRegistration, Listed)>,
     pending: Pending,
     /// What has a task of its own. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,

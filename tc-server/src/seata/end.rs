@@ -18,7 +18,7 @@ use super::request::{
     SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, standing, status_of_end,
 };
 use super::status;
-use crate::dispatch::PhaseTwo as _;
+use crate::dispatch::EffectSink as _;
 use crate::engine::EngineError;
 
 impl Desk {

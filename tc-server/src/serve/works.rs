@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::dispatch::{self, Dispatcher, PhaseTwo, Seat};
+use crate::dispatch::{self, Dispatcher, PhaseTwo, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure};
 use crate::over_http::Caller;
 use crate::seata::Uncalled;
@@ -27,7 +27,7 @@ pub(crate) struct Works {
     /// Calls participants over HTTP.
     pub(crate) over_http: Caller,
     /// Where it takes its calls.
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<ProcessRegistration>,
 }
 
 impl Works {
@@ -41,7 +41,7 @@ impl Works {
     ) -> Result<Self, EngineFailure> {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
         let uncalled = Arc::new(Uncalled::before(dispatcher.clone()));
-        let phase_two: Arc<dyn PhaseTwo> = Arc::<Uncalled>::clone(&uncalled);
+        let phase_two: Arc<dyn EffectSink> = Arc::<Uncalled>::clone(&uncalled);
         let engine = Engine::start(Arc::clone(&store), clock, settings, phase_two).await?;
         let handle = engine.handle.clone();
         let background = tokio::spawn(async move {

@@ -10,7 +10,7 @@ use handfast_core::{
     Reply, ReplyWhen, RollbackReason, Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
-use handfast_server::dispatch::PhaseTwo;
+use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{
     Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
 };
@@ -60,7 +60,7 @@ struct Noted {
     cleared: Notify,
 }
 
-impl PhaseTwo for Noted {
+impl EffectSink for Noted {
     fn take(&self, effects: Vec<Effect>) {
         self.effects.lock().unwrap().extend(effects);
     }
@@ -92,7 +92,7 @@ impl Mailbox for Letters {
 
 async fn start(store: Arc<dyn Store>, settings: Settings) -> (Engine, Arc<Noted>) {
     let noted = Arc::new(Noted::default());
-    let phase_two: Arc<dyn PhaseTwo> = Arc::<Noted>::clone(&noted);
+    let phase_two: Arc<dyn EffectSink> = Arc::<Noted>::clone(&noted);
     let clock = Arc::new(WallClock::start());
     (Engine::start(store, clock, settings, phase_two).await.unwrap(), noted)
 }
