@@ -7,7 +7,7 @@ use super::caller::Viewer;
 use super::model::{ClientProcess, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
 use crate::dispatch::{ProcessView, RegisteredResource, ResourceLoad};
-use crate::moment;
+use crate::time_format;
 
 /// Shown of what is connected (BOUNDED).
 const ITEMS_SHOWN_MAX: usize = 1_000;
@@ -66,7 +66,7 @@ fn shown(connected: ProcessView) -> ClientProcess {
         application: process.application.to_string(),
         agent: process.agent.to_string(),
         peer: process.peer.to_string(),
-        connected_at: moment::rfc3339(since),
+        connected_at: time_format::rfc3339(since),
         asked_branches: in_flight,
         resources: resources.iter().filter_map(listed).collect(),
         resource_count,
@@ -95,7 +95,7 @@ pub(super) async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: about.store.to_owned(),
         advertised_address: about.advertised_address.clone(),
-        started_at: moment::rfc3339(about.started_at),
+        started_at: time_format::rfc3339(about.started_at),
         uptime_ms: state.now().0.saturating_sub(about.started_at.0),
         active: counts.active,
         committing: counts.committing,

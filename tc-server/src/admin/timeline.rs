@@ -3,7 +3,7 @@
 use handfast_core::{BranchRecord, BranchState, GlobalPart, GlobalState, Timestamp};
 
 use super::model::TimelineEntry;
-use crate::moment;
+use crate::time_format;
 
 /// What happened to the branches of a part and, with the first part, to the global: oldest first;
 /// what happened in one millisecond stays in the order of cause.
@@ -32,7 +32,7 @@ pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> 
     happened.extend(ended(global.state).filter(|_| is_first));
     // Stable: the order above is that of cause.
     happened.sort_by_key(|(at, _)| *at);
-    let entry = |(at, what)| TimelineEntry { at: moment::rfc3339(at), what };
+    let entry = |(at, what)| TimelineEntry { at: time_format::rfc3339(at), what };
     happened.into_iter().map(entry).collect()
 }
 

@@ -8,7 +8,7 @@ use super::caller::Viewer;
 use super::model::{BranchQuery, Problem, TransactionDetail, TransactionPage, TransactionQuery};
 use super::read::{self, Path, Query};
 use super::{AdminState, ApiError, list, view};
-use crate::moment;
+use crate::time_format;
 
 /// Branches of one answer, unless another number is asked for, and at most.
 const BRANCHES_SHOWN: usize = 100;
@@ -82,7 +82,7 @@ pub(super) async fn show(
 }
 
 fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {
-    let older_than = query.older_than.as_deref().map(moment::parse_duration).transpose();
+    let older_than = query.older_than.as_deref().map(time_format::parse_duration).transpose();
     let older_than = older_than.map_err(ApiError::BadRequest)?;
     Ok(GlobalFilter {
         status: query.status.map(view::status_kind),

@@ -11,7 +11,7 @@ use handfast_core::{
 
 use super::model;
 use super::timeline::timeline;
-use crate::moment::rfc3339;
+use crate::time_format::rfc3339;
 
 pub(super) fn detail(
     part: &GlobalPart,

@@ -5,7 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use crate::admin::model::{
     ActionReply, ClientProcess, Processes, Resources, RollbackReason, ServerStatus, Status,
 };
-use crate::moment;
+use crate::time_format;
 
 mod lock;
 mod named_lock;
@@ -36,7 +36,7 @@ pub(super) fn render_status(status: &ServerStatus, style: Style) -> String {
     let rows = [
         ("address", status.advertised_address.clone()),
         ("store", status.store.clone()),
-        ("up for", moment::duration(status.uptime_ms)),
+        ("up for", time_format::duration(status.uptime_ms)),
         ("active", status.active.to_string()),
         ("committing", status.committing.to_string()),
         ("rolling back", status.rolling_back.to_string()),
