@@ -31,7 +31,7 @@ use crate::descriptors;
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{Bounds, Front};
-use crate::over_http::{self, Caller, CallerError};
+use crate::over_http::{self, HttpCaller, HttpCallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
 use crate::serve::runtime::{self, Runtime, open_directory};
@@ -61,7 +61,7 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// Participants cannot be called over HTTP.
     #[error(transparent)]
-    Http(#[from] CallerError),
+    Http(#[from] HttpCallerError),
     /// This build's own API description is unreadable.
     #[error(transparent)]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -193,7 +193,7 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
-        let over_http = Caller::new(self.over_http)?;
+        let over_http = HttpCaller::new(self.over_http)?;
         let runtime = Runtime::start(store, clock, settings, self.dispatch, over_http).await?;
         let Engine { handle, standing, .. } = &runtime.engine;
         let dispatcher = runtime.dispatcher.clone();

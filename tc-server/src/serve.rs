@@ -28,7 +28,7 @@ use crate::dispatch::Seat;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
-use crate::over_http::{self, Caller, Participant, Prefix, Secret};
+use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
 use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
@@ -275,7 +275,7 @@ async fn start_runtime(
     Ok(Runtime::start(store, Arc::clone(clock), settings, dispatch, over_http).await?)
 }
 
-fn open_caller(config: &Config) -> Result<Caller, StartError> {
+fn open_caller(config: &Config) -> Result<HttpCaller, StartError> {
     let wrong = |error: &dyn std::error::Error| StartError::Http(error.to_string());
     let participants = config.http.participants.iter().map(|it| {
         let prefix = Prefix::parse(&it.prefix).map_err(|error| wrong(&error))?;
@@ -288,7 +288,7 @@ fn open_caller(config: &Config) -> Result<Caller, StartError> {
         response_bytes_max: config.http.response_bytes_max,
         calls_max: config.http.calls_max,
     };
-    Caller::new(settings).map_err(|error| wrong(&error))
+    HttpCaller::new(settings).map_err(|error| wrong(&error))
 }
 
 /// Starts serving the ports.

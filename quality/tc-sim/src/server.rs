@@ -15,7 +15,7 @@ use handfast_server::clock::Clock;
 use handfast_server::dispatch::{self, Dispatcher, EffectSink};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
 use handfast_server::grpc::{Bounds, Front};
-use handfast_server::over_http::Caller;
+use handfast_server::over_http::HttpCaller;
 use handfast_server::store::Store;
 
 use crate::network::Network;
@@ -115,7 +115,7 @@ impl Server {
         let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
-        let (bounds, nobody) = (Bounds::default(), Caller::nobody());
+        let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
         let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(Process { front, engine });

@@ -1,4 +1,4 @@
-//! Named locks, from the core's values to the API's messages. Pure.
+//! Translates named locks from the core's values to the API's messages. Pure.
 
 use handfast_core::{LeaseRecord, LockShare, NamedLockView, NamedLockWaiter, Timestamp, Xid};
 

@@ -1,4 +1,4 @@
-//! Who is connected, what they serve, and how the coordinator stands.
+//! Views of connected processes, their resources, and the coordinator's status.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,9 +9,9 @@ use super::{AdminState, ApiError, view};
 use crate::dispatch::{ProcessView, RegisteredResource, ResourceLoad};
 use crate::time_format;
 
-/// Shown of what is connected (BOUNDED).
+/// The most resources or processes in one answer (BOUNDED).
 const ITEMS_SHOWN_MAX: usize = 1_000;
-/// Shown of the resources of one process.
+/// The most resources of one process in an answer.
 const RESOURCES_SHOWN_MAX: usize = 100;
 
 /// Lists the resources that connected processes serve.
@@ -27,7 +27,7 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
     let resource = |load: ResourceLoad| {
         let label = dispatcher.label(&load.resource);
         let (waiting_branches, asked_branches) = (load.due + load.delayed, load.in_flight);
-        // Of what nobody is to see unless it is used.
+        // A resource without a label may contain a password, so it is listed only if it is in use.
         let is_listed = label.is_some() || waiting_branches + asked_branches > 0;
         is_listed.then(|| Resource {
             id: load.resource.id.to_string(),
@@ -77,7 +77,7 @@ fn listed(served: &RegisteredResource) -> Option<String> {
     served.label.as_ref().map(|_| served.key.id.to_string())
 }
 
-/// Shows how the coordinator stands.
+/// Shows the status of the coordinator.
 #[utoipa::path(
     get,
     path = "/api/v1/status",

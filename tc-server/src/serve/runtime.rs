@@ -9,7 +9,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::clock::Clock;
 use crate::dispatch::{self, Dispatcher, PhaseTwo, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure};
-use crate::over_http::Caller;
+use crate::over_http::HttpCaller;
 use crate::seata::NoOpBranches;
 use crate::store::{EmbeddedStore, Store, StoreError};
 
@@ -24,7 +24,7 @@ pub(crate) struct Runtime {
     /// wait for the disk, on a thread that serves clients and signals.
     pub(crate) store: Arc<dyn Store>,
     /// The client that calls participants over HTTP.
-    pub(crate) over_http: Caller,
+    pub(crate) over_http: HttpCaller,
     /// The registrations under which that client gets its calls.
     pub(crate) registrations: Vec<ProcessRegistration>,
 }
@@ -36,7 +36,7 @@ impl Runtime {
         clock: Arc<dyn Clock>,
         settings: engine::Settings,
         dispatch: dispatch::Settings,
-        over_http: Caller,
+        over_http: HttpCaller,
     ) -> Result<Self, EngineFailure> {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
         let no_op_branches = Arc::new(NoOpBranches::new(dispatcher.clone()));

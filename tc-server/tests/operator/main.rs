@@ -14,6 +14,8 @@ mod config;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod csrf;
+#[cfg(test)]
 mod descriptors;
 #[cfg(test)]
 mod dirty_write;
@@ -21,8 +23,6 @@ mod dirty_write;
 mod documents;
 #[cfg(test)]
 mod faults;
-#[cfg(test)]
-mod foreign;
 #[cfg(test)]
 mod hanging;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use handfast_server::over_http::{Secret, Signed};
+use handfast_server::over_http::{Secret, SignedRequest};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -78,7 +78,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> StatusCo
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 16).await.unwrap();
     let text = |name| head.headers[name].to_str().unwrap();
-    let signed = Signed {
+    let signed = SignedRequest {
         method: "POST",
         path: head.uri.path(),
         xid: text("handfast-xid"),

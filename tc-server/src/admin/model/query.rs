@@ -1,4 +1,4 @@
-//! What the queries of the admin API may hold.
+//! The query parameters of the admin API.
 
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
@@ -10,7 +10,7 @@ use super::Status;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TransactionQuery {
-    /// Only those that stand so.
+    /// Only those with this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub status: Option<Status>,
@@ -39,7 +39,7 @@ pub struct BranchQuery {
     /// Where the branches before ended: their `next`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// The most branches shown: 100 unless told, at most 1,000.
+    /// The most branches shown: by default 100, at most 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
