@@ -1,10 +1,10 @@
-//! Locks for people.
+//! Locks as text.
 
 use super::{Style, add_row, more, more_of, printable, table, text, word};
 use crate::admin::model::{Lock, LockHolder, LockPage, LockWaiter};
 use crate::time_format;
 
-/// One line a locked row.
+/// Renders one line per locked row.
 #[must_use]
 pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// One row with its holders and its queue.
+/// Renders one row with its holders and its queue.
 #[must_use]
 pub fn render_lock(lock: &Lock, style: Style) -> String {
     let title = printable(&format!("{} {} {}", lock.resource, lock.table, lock.key));
@@ -55,7 +55,7 @@ fn waiting(lock: &Lock) -> String {
     }
 }
 
-/// How many more there are than are shown.
+/// Returns how many holders are not shown, if any.
 fn hidden(count: usize, shown: usize) -> String {
     if count > shown { format!(" +{}", count - shown) } else { String::new() }
 }

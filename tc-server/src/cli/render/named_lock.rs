@@ -1,10 +1,10 @@
-//! Named locks for people.
+//! Named locks as text.
 
 use super::{Style, add_row, more, more_of, printable, table, text};
 use crate::admin::model::{Lease, NamedLock, NamedLockPage, NamedLockWaiter, ReleaseReply};
 use crate::time_format;
 
-/// One line a lease; a lock that is only waited for has one too.
+/// Renders one line per lease, and one for each lock that is only waited for.
 #[must_use]
 pub(crate) fn render_named_locks(page: &NamedLockPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn render_named_locks(page: &NamedLockPage, style: Style) -> String {
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// One lock with its leases and its queue.
+/// Renders one lock with its leases and its queue.
 #[must_use]
 pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
     let header = ["", "WHO", "TOKEN", "SHARE", "FENCE", "XID", "FOR", "LEFT"];
@@ -45,7 +45,7 @@ pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
     format!("{}\n\n{}{rest}", printable(&lock.name), text(&table))
 }
 
-/// What an operator has done.
+/// Renders the result of ending leases.
 #[must_use]
 pub(crate) fn render_release(reply: &ReleaseReply, _style: Style) -> String {
     match reply.leases {

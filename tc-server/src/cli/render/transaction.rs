@@ -1,4 +1,4 @@
-//! Transactions for people; what to type where one needs a person.
+//! Transactions as text, with the commands for those that need an operator.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{Style, add_row, more, printable, status_words, table, text, word};
 use crate::admin::model::{Branch, Transaction, TransactionDetail, TransactionPage};
 use crate::time_format;
 
-/// One line a transaction.
+/// Renders one line per transaction.
 #[must_use]
 pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// A transaction with its branches, its timeline and the rows that need a decision.
+/// Renders a transaction with its branches, its timeline and the rows that need a decision.
 #[must_use]
 pub fn render_transaction(detail: &TransactionDetail, style: Style) -> String {
     let transaction = &detail.transaction;
