@@ -138,7 +138,7 @@ fn meaning(name: &str) -> (MessageKind, i32, Message) {
             (Request, 5, Message::GlobalCommit(end))
         }
         "global_committed" => {
-            (Answer, 5, Message::GlobalCommitResult(GlobalStanding { result: Ok(()), status }))
+            (Answer, 5, Message::GlobalCommitResult(GlobalStatusAnswer { result: Ok(()), status }))
         }
         "merged" => {
             let merged = MergedWarp { parts: merged_parts(), ids: vec![7, 8] };

@@ -89,7 +89,7 @@ fn global(values: Values) -> BoxedStrategy<Message> {
     let end = || (text(), text()).prop_map(|(xid, extra_data)| GlobalEnd { xid, extra_data });
     let standing = move || {
         (result(values), global_status(values))
-            .prop_map(|(result, status)| GlobalStanding { result, status })
+            .prop_map(|(result, status)| GlobalStatusAnswer { result, status })
     };
     // Protobuf has no form for a report without a status.
     let status = match values {

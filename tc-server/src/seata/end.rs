@@ -10,12 +10,12 @@ use handfast_core::{
     ReplyWhen, What, Xid,
 };
 use handfast_seata_wire::Dialect;
-use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding, Message};
+use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStatusAnswer, Message};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
 
 use super::request::{
-    SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, standing, status_of_end,
+    SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, status_answer, status_of_end,
 };
 use super::request_handler::{RequestHandler, WaitPolicy};
 use super::status;
@@ -43,16 +43,16 @@ impl RequestHandler {
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
         self.frontend.shared.engine.tell(vec![ending]).await.ok()?;
-        self.standing_of(xid).await.filter(|status| *status != Status::Active)
+        self.status_of(xid).await.filter(|status| *status != Status::Active)
     }
 
-    pub(super) async fn status(&self, it: &GlobalEnd) -> GlobalStanding {
-        let Some(xid) = parse(&it.xid) else { return standing(Word::Finished) };
-        let status = self.standing_of(xid).await;
-        status.map_or_else(unknown, |status| standing(status::standing(status)))
+    pub(super) async fn status(&self, it: &GlobalEnd) -> GlobalStatusAnswer {
+        let Some(xid) = parse(&it.xid) else { return status_answer(Word::Finished) };
+        let status = self.status_of(xid).await;
+        status.map_or_else(unknown, |status| status_answer(status::status_word(status)))
     }
 
-    async fn standing_of(&self, xid: Xid) -> Option<Status> {
+    async fn status_of(&self, xid: Xid) -> Option<Status> {
         match self.ask_until_accepted(What::GetStatus { xid }).await {
             Ok(Reply::Status(status)) => Some(status),
             _ => None,
@@ -60,16 +60,16 @@ impl RequestHandler {
     }
 
     /// Handles the report of a saga's state machine.
-    pub(super) async fn report_saga(&self, it: &GlobalReport) -> GlobalStanding {
+    pub(super) async fn report_saga(&self, it: &GlobalReport) -> GlobalStatusAnswer {
         self.end_saga(it).await.unwrap_or_else(unknown)
     }
 
     /// Handles the report that a saga's state machine has ended or cannot go on by itself. Once it
     /// has ended, its branch has nothing left to do, even if the opposite decision was taken; then
     /// that decision is the answer. A report about another kind of transaction changes nothing.
-    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
+    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStatusAnswer> {
         let word = it.status.unwrap_or(Word::UnKnown);
-        let Some(xid) = parse(&it.xid) else { return Some(standing(word)) };
+        let Some(xid) = parse(&it.xid) else { return Some(status_answer(word)) };
         let (decision, ended) = match word {
             Word::Committed => (Decision::Commit, true),
             Word::CommitRetrying => (Decision::Commit, false),
@@ -90,7 +90,7 @@ impl RequestHandler {
             | Word::RollbackRetryTimeout
             | Word::Deleting
             | Word::StopCommitOrCommitRetry
-            | Word::StopRollbackOrRollbackRetry => return Some(standing(word)),
+            | Word::StopRollbackOrRollbackRetry => return Some(status_answer(word)),
         };
         if self.is_saga(xid).await? {
             if ended {
@@ -103,10 +103,10 @@ impl RequestHandler {
                 status = self.finish_machine(xid, status).await?;
             }
             if status::decision(status).is_some_and(|decided| decided != decision) {
-                return Some(standing(status::standing(status)));
+                return Some(status_answer(status::status_word(status)));
             }
         }
-        Some(standing(word))
+        Some(status_answer(word))
     }
 
     /// Completes the branch of a machine that ended after the decision was taken, so that it is no
@@ -122,7 +122,7 @@ impl RequestHandler {
         let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
         let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
         self.frontend.shared.engine.tell(vec![finish]).await.ok()?;
-        let status = self.standing_of(xid).await?;
+        let status = self.status_of(xid).await?;
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
         self.frontend.shared.dispatcher.take(vec![hold]);
         Some(status)
@@ -165,7 +165,7 @@ impl RequestHandler {
 }
 
 /// Returns the answer for a global whose status is unknown. It is not used to answer a decision.
-fn unknown() -> GlobalStanding {
+fn unknown() -> GlobalStatusAnswer {
     let why = failed(&"the coordinator cannot say: ask again", ExceptionCode::Unknown);
-    GlobalStanding { result: Err(why), status: Word::UnKnown }
+    GlobalStatusAnswer { result: Err(why), status: Word::UnKnown }
 }

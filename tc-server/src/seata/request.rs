@@ -12,7 +12,7 @@ use handfast_core::{
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
     BranchRegister, BranchRegistered, BranchReport, BranchReported, Failure, GlobalBegin,
-    GlobalBegun, GlobalEnd, GlobalStanding, Message, TxResult,
+    GlobalBegun, GlobalEnd, GlobalStatusAnswer, Message, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
 
@@ -265,7 +265,7 @@ fn phase_one_outcome(status: BranchStatus) -> Option<PhaseOneOutcome> {
 
 fn end(it: &GlobalEnd, decision: Decision) -> RequestPlan {
     let Some(xid) = parse(&it.xid) else {
-        return RequestPlan::Answered(standing_after(decision, Word::Finished));
+        return RequestPlan::Answered(answer_after(decision, Word::Finished));
     };
     RequestPlan::Single(
         ending(xid, decision, reply_when(decision)),
@@ -306,18 +306,18 @@ pub(super) fn ended(decision: Decision, status: Status, dialect: &Dialect) -> Me
         Decision::Commit => status::of_commit(status, dialect),
         Decision::RollBack => status::of_rollback(status),
     };
-    standing_after(decision, word)
+    answer_after(decision, word)
 }
 
-fn standing_after(decision: Decision, word: Word) -> Message {
+fn answer_after(decision: Decision, word: Word) -> Message {
     match decision {
-        Decision::Commit => Message::GlobalCommitResult(standing(word)),
-        Decision::RollBack => Message::GlobalRollbackResult(standing(word)),
+        Decision::Commit => Message::GlobalCommitResult(status_answer(word)),
+        Decision::RollBack => Message::GlobalRollbackResult(status_answer(word)),
     }
 }
 
-pub(super) fn standing(status: Word) -> GlobalStanding {
-    GlobalStanding { result: Ok(()), status }
+pub(super) fn status_answer(status: Word) -> GlobalStatusAnswer {
+    GlobalStatusAnswer { result: Ok(()), status }
 }
 
 pub(super) fn parse(xid: &str) -> Option<Xid> {

@@ -21,7 +21,7 @@ pub(super) fn decision(status: Status) -> Option<Decision> {
 }
 
 /// Returns the answer to a query of the status.
-pub(super) fn standing(status: Status) -> Word {
+pub(super) fn status_word(status: Status) -> Word {
     match status {
         Status::Unknown => Word::Finished,
         Status::Active => Word::Begin,
@@ -63,7 +63,7 @@ pub(super) fn of_rollback(status: Status) -> Word {
         | Status::Committing
         | Status::Committed
         | Status::RolledBack(_)
-        | Status::NeedsOperator(_) => standing(status),
+        | Status::NeedsOperator(_) => status_word(status),
     }
 }
 

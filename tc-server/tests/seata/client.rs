@@ -9,7 +9,7 @@ use handfast_core::Limits;
 use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
     BranchEnd, BranchEnded, BranchRegister, BranchRegistered, BranchReport, GlobalBegin,
-    GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding, Message, Register, RegisterResources,
+    GlobalBegun, GlobalEnd, GlobalReport, GlobalStatusAnswer, Message, Register, RegisterResources,
     Registered, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
@@ -346,10 +346,10 @@ fn ended(end: &BranchEnd, status: BranchStatus) -> BranchEnded {
 }
 
 fn standing(answer: Message) -> GlobalStatus {
-    let (Message::GlobalCommitResult(GlobalStanding { status, .. })
-    | Message::GlobalRollbackResult(GlobalStanding { status, .. })
-    | Message::GlobalStatusResult(GlobalStanding { status, .. })
-    | Message::GlobalReportResult(GlobalStanding { status, .. })) = answer
+    let (Message::GlobalCommitResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalRollbackResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalStatusResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalReportResult(GlobalStatusAnswer { status, .. })) = answer
     else {
         panic!("another answer")
     };

@@ -11,7 +11,7 @@ use handfast_core::{
     BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, What, Xid, XidText,
 };
 use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{GlobalReport, GlobalStanding, MergedWarp, Message};
+use handfast_seata_wire::message::{GlobalReport, GlobalStatusAnswer, MergedWarp, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
@@ -117,7 +117,7 @@ fn registration(xid: &str) -> What {
     What::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }
 }
 
-fn standing(answer: Message) -> GlobalStanding {
+fn standing(answer: Message) -> GlobalStatusAnswer {
     let (Message::GlobalCommitResult(standing)
     | Message::GlobalRollbackResult(standing)
     | Message::GlobalStatusResult(standing)
