@@ -24,7 +24,7 @@ use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
-use crate::dispatch::Seat;
+use crate::dispatch::ProcessRegistration;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
@@ -66,7 +66,7 @@ pub struct RunningServer {
     seata: Option<Port>,
     background: Vec<JoinHandle<()>>,
     /// The registrations of participants over HTTP, which are called for as long as these live.
-    _registrations: Vec<Seat>,
+    _registrations: Vec<ProcessRegistration>,
     shutdown_limit: Duration,
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::request::SAGA;
 use super::resource::JDBC;
-use crate::dispatch::{Dispatcher, PhaseTwo};
+use crate::dispatch::{Dispatcher, EffectSink};
 use crate::engine::EngineHandle;
 
 type NoOpBranch = (Xid, BranchId, Decision);
@@ -48,7 +48,7 @@ impl NoOpBranches {
     }
 }
 
-impl PhaseTwo for NoOpBranches {
+impl EffectSink for NoOpBranches {
     fn take(&self, mut effects: Vec<Effect>) {
         let ended: Vec<_> = effects.iter().filter_map(no_op_branch).collect();
         if !ended.is_empty() {
@@ -72,7 +72,7 @@ fn no_op_branch(effect: &Effect) -> Option<NoOpBranch> {
         // The calls of the coordinator's own sagas have a step. All other branches of this mode are
         // of Seata clients.
         Mode::Saga => {
-            call.plan.is_none() && call.branch != SAGA && call.decision == Decision::Commit
+            call.step.is_none() && call.branch != SAGA && call.decision == Decision::Commit
         }
         // A native client never names a database like this. It must be called: it deletes its undo
         // log in this case.

@@ -39,11 +39,11 @@ pub(super) const NO_APPLICATION: &str = "the client has not said of which applic
 #[derive(Debug)]
 pub(super) enum RequestPlan {
     /// By one call to the engine.
-    Ask(What, ReplyContext),
+    Single(What, ReplyContext),
     /// By an answer that needs no call.
-    Say(Message),
+    Answered(Message),
     /// By several calls, or not at all if it is no request.
-    Course(Message),
+    MultiStep(Message),
 }
 
 /// The parts of a request on which the form of its answer depends.

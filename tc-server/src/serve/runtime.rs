@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::dispatch::{self, Dispatcher, PhaseTwo, ProcessRegistration};
+use crate::dispatch::{self, Dispatcher, EffectSink, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure};
 use crate::over_http::HttpCaller;
 use crate::seata::NoOpBranches;
