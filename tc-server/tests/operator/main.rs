@@ -28,6 +28,8 @@ mod hanging;
 #[cfg(test)]
 mod named_locks;
 #[cfg(test)]
+mod operator_log;
+#[cfg(test)]
 mod port;
 #[cfg(test)]
 mod render;
@@ -45,8 +47,6 @@ mod stuck;
 mod tls;
 #[cfg(test)]
 mod tokens;
-#[cfg(test)]
-mod told;
 #[cfg(test)]
 mod turned_away;
 #[cfg(test)]
