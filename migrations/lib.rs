@@ -2,8 +2,8 @@
 //!
 //! The `.sql` files beside this one are embedded unchanged, so that an administrator can apply them
 //! by hand and the client library can apply them on its own. This crate knows no driver. The client
-//! library executes the statements, records the applied steps, and excludes a second runner. The SQL
-//! that it needs for that (the history table, the locks) is here too, because it differs per
+//! library executes the statements, records the applied steps, and excludes a second runner. The
+//! SQL that it needs for that (the history table, the locks) is here too, because it differs per
 //! database.
 
 use sha2::{Digest, Sha256};
@@ -19,8 +19,8 @@ pub enum Database {
     Sqlite,
 }
 
-/// One numbered step of the client tables. A published step never changes, not even in a comment: the
-/// history table keeps a checksum of its text. Corrections are further steps.
+/// One numbered step of the client tables. A published step never changes, not even in a comment:
+/// the history table keeps a checksum of its text. Corrections are further steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
     /// Its number, from 1 without gaps.
@@ -155,8 +155,8 @@ pub fn exclusion(database: Database) -> Exclusion {
 }
 
 impl Migration {
-    /// Returns the statements of the step, in order, without comments and final semicolons. Each can
-    /// be repeated without harm.
+    /// Returns the statements of the step, in order, without comments and final semicolons. Each
+    /// can be repeated without harm.
     pub fn statements(&self) -> impl Iterator<Item = &'static str> + use<> {
         split_statements(self.text)
     }

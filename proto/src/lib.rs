@@ -1,8 +1,8 @@
 //! The native gRPC API of Handfast: generated messages, client and server traits.
 //!
-//! The messages are documented in `proto/handfast/v1/coordinator.proto`. One of them, the definition
-//! of a saga, has a JSON form too. This crate decides nothing and knows no other crate of the
-//! workspace.
+//! The messages are documented in `proto/handfast/v1/coordinator.proto`. One of them, the
+//! definition of a saga, has a JSON form too. This crate decides nothing and knows no other crate
+//! of the workspace.
 
 pub mod saga_json;
 pub mod saga_names;
@@ -19,5 +19,6 @@ pub mod v1 {
         include_bytes!(concat!(env!("OUT_DIR"), "/handfast.v1.bin"));
 }
 
-/// The HTTP header and gRPC metadata key that carries the XID between services, the same as Seata's.
+/// The HTTP header and gRPC metadata key that carries the XID between services, the same as
+/// Seata's.
 pub const XID_HEADER: &str = "tx_xid";

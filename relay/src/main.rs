@@ -1,7 +1,7 @@
 //! The program that relays events from a database to a broker, and the tool for its outbox.
 //!
-//! The library `handfast::outbox` does the work; this program has only the command line. It does not
-//! know the coordinator.
+//! The library `handfast::outbox` does the work; this program has only the command line. It does
+//! not know the coordinator.
 
 mod arguments;
 mod command;

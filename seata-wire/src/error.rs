@@ -62,7 +62,7 @@ pub enum WireError {
     /// The body is not a protobuf message.
     #[error("protobuf: {what}")]
     Protobuf {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// The serializer is not supported.
@@ -86,7 +86,7 @@ pub enum WireError {
     Compressed {
         /// The compressor.
         name: &'static str,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// The chosen serializer has no form for the message or value.

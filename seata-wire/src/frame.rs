@@ -132,9 +132,10 @@ pub fn split<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Piece<'a>, WireErro
     let head_length = usize::from(u16::from_be_bytes([h0, h1]));
     if kind == MessageKind::Answer {
         // Its lengths must not be trusted: a large one would make it seem incomplete, and it would
-        // swallow the frames that follow. The next bytes are the magic of another frame. They cannot
-        // be part of this one: an answer always has a body, and neither a head map nor a body begins
-        // with these bytes, since they would be a negative key length or an unknown message type.
+        // swallow the frames that follow. The next bytes are the magic of another frame. They
+        // cannot be part of this one: an answer always has a body, and neither a head map nor a
+        // body begins with these bytes, since they would be a negative key length or an unknown
+        // message type.
         if whole <= HEADER_BYTES || rest.starts_with(&MAGIC) {
             return Ok(Piece::HeaderOnly(header.id));
         }

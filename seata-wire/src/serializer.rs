@@ -20,8 +20,8 @@ pub enum Serializer {
     Protobuf(Package),
 }
 
-/// The package of the protobuf messages. A peer finds a message only by its full name, so it must be
-/// answered in its own package.
+/// The package of the protobuf messages. A peer finds a message only by its full name, so it must
+/// be answered in its own package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Package {
     /// Up to 2.0.

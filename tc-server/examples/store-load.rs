@@ -4,9 +4,9 @@
 //!
 //! One writer writes one batch at a time and syncs it before the next, like the engine's group
 //! commit. The changes are cyclic: a global and its branch are put, then the global and branch put
-//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run alternately, each on an empty directory, so that
-//! a busy moment of the machine does not affect only one of them. The store is called in the way of
-//! the coordinator's engine, including its thread.
+//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run alternately, each on an empty directory, so
+//! that a busy moment of the machine does not affect only one of them. The store is called in the
+//! way of the coordinator's engine, including its thread.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

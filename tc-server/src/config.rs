@@ -103,8 +103,8 @@ pub struct GrpcConfig {
     /// Too many: the number of file descriptors limits them instead.
     pub connections_max: usize,
     /// How long a client may take for the TLS handshake, and again for the HTTP/2 preface, in
-    /// milliseconds; then it is disconnected. Too short: clients over a slow network cannot connect.
-    /// Too long: silent clients occupy connections.
+    /// milliseconds; then it is disconnected. Too short: clients over a slow network cannot
+    /// connect. Too long: silent clients occupy connections.
     pub silence_timeout_ms: u64,
 }
 
@@ -124,8 +124,8 @@ pub struct AdminConfig {
     /// request delays the engine while it is answered.
     pub page_items_max: usize,
     /// Lists and views of one transaction or lock that run at a time; a further one is refused. Too
-    /// few: operators and dashboards must try again. Too many: their answers, up to a megabyte each,
-    /// fill the memory.
+    /// few: operators and dashboards must try again. Too many: their answers, up to a megabyte
+    /// each, fill the memory.
     pub views_max: usize,
     /// Records that one request for a page examines. Then it is answered with the items found,
     /// perhaps none, and a cursor. Too few: scripts need many requests for rare items. Too many:
@@ -153,7 +153,8 @@ pub struct DispatchConfig {
     /// How long a call waits for its answer before another process is asked, in milliseconds. Too
     /// short: slow rollbacks are done twice, harmlessly. Too long: a stuck process delays them.
     pub answer_timeout_ms: u64,
-    /// The most branches in one call. Too small: one message per branch. Too large: one late answer.
+    /// The most branches in one call. Too small: one message per branch. Too large: one late
+    /// answer.
     pub batch_branches_max: usize,
     /// The most application data in one call, in bytes. Too small: as above. Too large: calls over
     /// the message limit of clients.
@@ -186,8 +187,8 @@ pub struct HttpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpParticipant {
-    /// The beginning of its URLs, up to a slash. A short prefix covers URLs that were not meant to be
-    /// called.
+    /// The beginning of its URLs, up to a slash. A short prefix covers URLs that were not meant to
+    /// be called.
     pub prefix: String,
     /// A file with at least 32 bytes. Participants that share one can call each other in the
     /// coordinator's name.
@@ -198,8 +199,8 @@ pub struct HttpParticipant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Requests that may wait for the engine. Too small: clients get `HF-TC-BUSY` in bursts that the
-    /// engine would have managed. Too large: latency grows unnoticed.
+    /// Requests that may wait for the engine. Too small: clients get `HF-TC-BUSY` in bursts that
+    /// the engine would have managed. Too large: latency grows unnoticed.
     pub queue_max: usize,
     /// Requests decided into one batch. Too small: more syncs than needed. Too large: the first
     /// requests of a batch wait for the last.
@@ -230,8 +231,8 @@ pub struct SecurityConfig {
     /// every client that reaches a port may do everything on it.
     #[serde(with = "unset_is_empty")]
     pub tokens: Option<PathBuf>,
-    /// The file that records operators' actions. Unset: `audit.jsonl` in the data directory with the
-    /// embedded store, the log with the memory store.
+    /// The file that records operators' actions. Unset: `audit.jsonl` in the data directory with
+    /// the embedded store, the log with the memory store.
     #[serde(with = "unset_is_empty")]
     pub audit_log: Option<PathBuf>,
     /// Allows addresses that other machines reach without TLS or without tokens. Every client that
@@ -366,8 +367,8 @@ impl Default for LogConfig {
 }
 
 impl Config {
-    /// Returns a configuration for tests: nothing on disk, free ports, and limits so small that they
-    /// are reached.
+    /// Returns a configuration for tests: nothing on disk, free ports, and limits so small that
+    /// they are reached.
     #[must_use]
     pub fn tiny() -> Self {
         let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

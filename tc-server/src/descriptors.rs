@@ -1,8 +1,8 @@
 //! File descriptors: the limit of the process, and the connections that fit into it.
 //!
-//! Each connection takes one descriptor, and so does each file that the store opens. A store without
-//! a descriptor cannot carry its journal over, which ends the process. So the descriptors of the
-//! store and the process itself are reserved, and connections share the rest (BOUNDED).
+//! Each connection takes one descriptor, and so does each file that the store opens. A store
+//! without a descriptor cannot carry its journal over, which ends the process. So the descriptors
+//! of the store and the process itself are reserved, and connections share the rest (BOUNDED).
 
 use std::io;
 
@@ -11,9 +11,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Descriptors reserved for other uses than connections: 64 for standard streams, listening sockets,
-/// the runtime, logs and files that are read again, and 128 for the store, whose first start on a
-/// directory of an earlier version reads the many files of that version's engine.
+/// Descriptors reserved for other uses than connections: 64 for standard streams, listening
+/// sockets, the runtime, logs and files that are read again, and 128 for the store, whose first
+/// start on a directory of an earlier version reads the many files of that version's engine.
 pub(crate) const RESERVE: usize = 192;
 
 /// The connections that each port keeps, however many the others are configured for: operators must

@@ -50,7 +50,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: String,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// The store cannot be led, or failed.

@@ -85,8 +85,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain([turned_away::METRIC])
 }
 
-/// Returns the process's recorder, which the first call creates. Several coordinators in one process
-/// share it.
+/// Returns the process's recorder, which the first call creates. Several coordinators in one
+/// process share it.
 pub fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(install)

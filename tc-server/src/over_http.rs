@@ -5,8 +5,8 @@
 //! dispatcher each prefix is one more process, which claims its resources instead of registering
 //! them. Order, pauses and restarts are the same as for connected processes.
 //!
-//! No redirect is followed and no proxy is used. Times and sizes are limited (BOUNDED). Each call is
-//! signed with the secret of its prefix.
+//! No redirect is followed and no proxy is used. Times and sizes are limited (BOUNDED). Each call
+//! is signed with the secret of its prefix.
 
 mod client;
 

@@ -9,6 +9,7 @@ mod client;
 mod closing;
 mod connection;
 mod end;
+mod merged;
 
 mod no_op_branches;
 mod pending_requests;
@@ -144,7 +145,9 @@ impl SeataFrontend {
             tokio::select! {
                 never = &mut deleting => match never {},
                 (io, peer) = acceptor.accept() => {
-                    connections.spawn(connection::serve_connection(self.clone(), io, peer, stop.clone()));
+                    let frontend = self.clone();
+                    let serving = connection::serve_connection(frontend, io, peer, stop.clone());
+                    connections.spawn(serving);
                 }
                 // Removes the task of an ended connection from the set.
                 Some(_) = connections.join_next() => {}

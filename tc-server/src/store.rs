@@ -76,7 +76,7 @@ pub enum StoreError {
     Write {
         /// The directory.
         directory: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// A stored value cannot be read: a later version wrote it, or it is damaged.
@@ -84,7 +84,7 @@ pub enum StoreError {
     Damaged {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: codec::CodecError,
     },
     /// The parts of the directory are damaged or were not saved at the same moment: one lacks a
@@ -97,7 +97,7 @@ pub enum StoreError {
     Journal {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The data directory cannot be opened or read.
@@ -105,7 +105,7 @@ pub enum StoreError {
     Open {
         /// The directory.
         directory: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
 }

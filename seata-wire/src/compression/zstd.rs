@@ -1,5 +1,5 @@
-//! Zstandard frames. Java queries the size of a frame's content before reading it, so written frames
-//! must contain the size.
+//! Zstandard frames. Java queries the size of a frame's content before reading it, so written
+//! frames must contain the size.
 
 use std::io;
 

@@ -36,8 +36,8 @@ impl RegisterResources {
 pub struct Registered {
     /// The reason of a refusal. Version 1 does not carry it, so it is empty at the client then.
     pub outcome: Result<(), String>,
-    /// The server's version. Clients up to 2.6.0 only show it, so in version 1 it carries the reason
-    /// of a refusal.
+    /// The server's version. Clients up to 2.6.0 only show it, so in version 1 it carries the
+    /// reason of a refusal.
     pub version: String,
 }
 

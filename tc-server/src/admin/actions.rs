@@ -56,7 +56,8 @@ macro_rules! action {
             Path(xid): Path<String>,
             Reason(request): Reason,
         ) -> Result<Json<ActionReply>, ApiError> {
-            let request = operator_request(&operator, stringify!($name), &xid, $operation, &request)?;
+            let name = stringify!($name);
+            let request = operator_request(&operator, name, &xid, $operation, &request)?;
             execute(state, request).await
         }
     };

@@ -143,8 +143,8 @@ struct LoggedIn {
     success: bool,
 }
 
-/// Logs a Seata client in. A Seata client has a name and a password; the password is a token of this
-/// port.
+/// Logs a Seata client in. A Seata client has a name and a password; the password is a token of
+/// this port.
 async fn login(
     State(state): State<AdminState>,
     Json(login): Json<Login>,

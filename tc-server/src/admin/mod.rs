@@ -1,8 +1,8 @@
 //! The admin API: REST under `/api/v1`, health, metrics, and discovery for clients of Seata, all on
 //! one port.
 //!
-//! It views the coordinator's state through the engine and translates it to [`model`]'s messages. It
-//! decides nothing. The OpenAPI document is generated from the same routes.
+//! It views the coordinator's state through the engine and translates it to [`model`]'s messages.
+//! It decides nothing. The OpenAPI document is generated from the same routes.
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;

@@ -165,7 +165,7 @@ pub struct Branch {
     pub state: BranchState,
     /// The rows whose global locks it holds, at most 100.
     pub rows: Vec<Row>,
-    /// How many they are.
+    /// The number of these rows.
     #[serde(default)]
     pub row_count: usize,
     /// When it was registered.
@@ -311,7 +311,7 @@ pub struct ClientProcess {
     pub asked_branches: usize,
     /// The resources for which it can execute phase two, at most 100.
     pub resources: Vec<String>,
-    /// How many it has registered.
+    /// The number of its resources.
     #[serde(default)]
     pub resource_count: usize,
 }
@@ -321,7 +321,7 @@ pub struct ClientProcess {
 pub struct Resources {
     /// In the order of their ids; at most 1,000.
     pub items: Vec<Resource>,
-    /// How many the coordinator knows.
+    /// The number of known resources.
     #[serde(default)]
     pub count: usize,
 }
@@ -331,7 +331,7 @@ pub struct Resources {
 pub struct Processes {
     /// The longest connected first; at most 1,000.
     pub items: Vec<ClientProcess>,
-    /// How many are connected.
+    /// The number of connected processes.
     #[serde(default)]
     pub count: usize,
 }
@@ -341,7 +341,7 @@ pub struct Processes {
 pub struct ServerStatus {
     /// The server's version.
     pub version: String,
-    /// Which store keeps the records.
+    /// The store that keeps the records.
     pub store: String,
     /// The address in the text form of XIDs.
     pub advertised_address: String,

@@ -79,8 +79,8 @@ pub(super) async fn one(
     Ok(Json(named_lock(&found, state.now())))
 }
 
-/// Ends all leases of a named lock, or one of them. Waiting requests are granted then. The client of
-/// an ended lease learns of it at its next renewal; until then only the fencing token stops it.
+/// Ends all leases of a named lock, or one of them. Waiting requests are granted then. The client
+/// of an ended lease learns of it at its next renewal; until then only the fencing token stops it.
 #[utoipa::path(
     post,
     path = "/api/v1/named-locks/release",

@@ -10,7 +10,8 @@ use super::failure::causes;
 use super::{CliFailure, Exit, Remote};
 use crate::admin::model::Problem;
 
-/// The time limit of a request. Longer than the server's own limit, so that the server answers first.
+/// The time limit of a request. Longer than the server's own limit, so that the server answers
+/// first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one coordinator's admin API.

@@ -63,11 +63,12 @@ enum Command {
     /// Creates tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Sends the events of a service's outbox to a broker: `handfast-relay run`, a program installed
-    /// beside this one.
+    /// Sends the events of a service's outbox to a broker: `handfast-relay run`, a program
+    /// installed beside this one.
     #[command(disable_help_flag = true)]
     Relay(ForwardedArguments),
-    /// Shows the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and `lag` of
+    /// Shows the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and `lag`
+    /// of
     /// `handfast-relay`, a program installed beside this one.
     #[command(disable_help_flag = true)]
     Outbox(ForwardedArguments),

@@ -181,8 +181,8 @@ fn get<Answer: DeserializeOwned>(
     block_on(client.get(path, query))?
 }
 
-/// Returns the path of a transaction. An XID is one path segment: an address, which may be IPv6, and
-/// a number.
+/// Returns the path of a transaction. An XID is one path segment: an address, which may be IPv6,
+/// and a number.
 fn transaction_path(xid: &str) -> Result<String, CliFailure> {
     let xid = segment(xid, "an xid is `address:number` or a number")?;
     Ok(format!("/transactions/{xid}"))

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::turned_away::{PortName, Why, note};
 
-/// Where a process receives its calls, such as the outgoing queue of its connection.
+/// Receives the calls for a process, such as the send queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
     /// Takes calls, and must return at once. An undelivered call shows as the end of the connection
     /// or as a missing answer.

@@ -1,4 +1,4 @@
-//! Which process a call is for, and which due calls of a resource are sent next.
+//! Chooses the process of a call, and the due calls of a resource that are sent next.
 
 use super::call::{ProcessId, ResourceKey};
 use super::pending::Addressee;

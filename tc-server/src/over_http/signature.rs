@@ -1,8 +1,9 @@
 //! The signature by which a participant verifies that the coordinator is calling.
 //!
-//! It is an HMAC-SHA256 over everything that gives the call its meaning, so that changing or forging
-//! any part requires the secret. It does not prevent a replay of an old call: that is the purpose of
-//! the fence, which each participant needs anyway. The timestamp allows refusing very old calls.
+//! It is an HMAC-SHA256 over everything that gives the call its meaning, so that changing or
+//! forging any part requires the secret. It does not prevent a replay of an old call: that is the
+//! purpose of the fence, which each participant needs anyway. The timestamp allows refusing very
+//! old calls.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -116,8 +116,8 @@ impl Client {
     }
 
     /// Returns the name that is stored with the client's branches, by which it is later found as
-    /// their owner. `None` if the client has not registered, or if the name is too long to be stored
-    /// with each branch.
+    /// their owner. `None` if the client has not registered, or if the name is too long to be
+    /// stored with each branch.
     pub(super) fn registers_as(&self) -> Option<Arc<str>> {
         let is_kept = self.is_registered && self.id.len() <= NAME_BYTES_MAX;
         is_kept.then(|| Arc::clone(&self.id))

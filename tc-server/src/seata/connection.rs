@@ -2,9 +2,9 @@
 //!
 //! Requests are handled concurrently, since a request that waits for a lock must not delay others.
 //! Requests that are one call to the engine are submitted together. Other requests, and those whose
-//! answers go in one frame, have a task. Registrations, heartbeats and phase-two answers are handled
-//! in order. BOUNDED: if too many requests are in progress, the next one is completed before
-//! anything else is read, and does not wait for anything that is still to be read.
+//! answers go in one frame, have a task. Registrations, heartbeats and phase-two answers are
+//! handled in order. BOUNDED: if too many requests are in progress, the next one is completed
+//! before anything else is read, and does not wait for anything that is still to be read.
 
 use std::convert::Infallible;
 use std::future;
@@ -18,8 +18,7 @@ use handfast_seata_wire::frame::{
     FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split, v0,
 };
 use handfast_seata_wire::message::{
-    BranchEnded, MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources,
-    Registered,
+    BranchEnded, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
 };
 use handfast_seata_wire::{
     ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, refuse,
@@ -31,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
 use super::closing::ConnectionEnd;
+use super::merged::merge_or_split;
 use super::pending_requests::{PendingRequests, UnansweredDecision};
 use super::phase_two::ClientCallSink;
 use super::request::{RequestPlan, ended, plan_of};
@@ -460,18 +460,6 @@ impl Connection {
     fn addressee(&self, id: i32, encoding: Encoding) -> ReplyAddress {
         ReplyAddress { id, encoding, dialect: lock(&self.client).dialect }
     }
-}
-
-/// Merges the answers to the parts of a merged request into one frame. If one answer is missing,
-/// the client would assign the others to the wrong parts. Then each answer gets a frame of its own,
-/// which clients of all versions read. Very old clients send no ids and get no answer then.
-fn merge_or_split(id: i32, ids: &[i32], answers: Vec<Option<Message>>) -> Vec<(i32, Message)> {
-    if answers.iter().all(Option::is_some) {
-        let parts = answers.into_iter().flatten().collect();
-        return vec![(id, Message::MergeResult(MergeResult { parts }))];
-    }
-    let apart = ids.iter().zip(answers);
-    apart.filter_map(|(&id, answer)| answer.map(|answer| (id, answer))).collect()
 }
 
 /// Reads until the protocol is known, and returns the version to answer in.

@@ -38,8 +38,8 @@ impl RequestHandler {
         Some(ended(decision, status?, dialect))
     }
 
-    /// Decides, unless that is done, and does not wait for what follows. Returns `None` for a global
-    /// whose votes are still missing: its status says nothing yet.
+    /// Decides, unless that is done, and does not wait for what follows. Returns `None` for a
+    /// global whose votes are still missing: its status says nothing yet.
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
         self.frontend.shared.engine.tell(vec![ending]).await.ok()?;

@@ -66,7 +66,8 @@ impl ClientCallSink {
         }
     }
 
-    /// Answers a call in place of the client. In a task, because the dispatcher's lock is held here.
+    /// Answers a call in place of the client. In a task, because the dispatcher's lock is held
+    /// here.
     fn answer_without_client(&self, client: &Client, owed: SeataCall) {
         let (frontend, by) = (self.frontend.clone(), Arc::clone(&client.id));
         let Call { xid, branch, ask, .. } = owed.call;

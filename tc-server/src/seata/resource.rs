@@ -64,7 +64,8 @@ pub(super) fn is_database(resource: &str) -> bool {
         || is_masked && is_go_address(of_user)
 }
 
-/// Returns the length of the leading `scheme://`, if there is one. A password may contain `://` too.
+/// Returns the length of the leading `scheme://`, if there is one. A password may contain `://`
+/// too.
 fn scheme_bytes(resource: &str) -> usize {
     let own = resource.strip_prefix(JDBC);
     let is_of_scheme =

@@ -89,7 +89,8 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
             ExceptionCode::LockKeyConflict
         }
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
-        // Rejections about native sagas and named locks do not occur: Seata clients cannot use them.
+        // Rejections about native sagas and named locks do not occur: Seata clients cannot use
+        // them.
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
         | Rejection::SagaInvalid { .. }

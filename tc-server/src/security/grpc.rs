@@ -1,8 +1,8 @@
 //! The token check of each gRPC call, as a `tower` layer.
 //!
 //! A call may wait for an hour, for rows that other globals hold. While it waits, it is checked
-//! again when a token is shut out. Dropping the call has the effect of a cancellation by its client.
-//! Streams are ended by the front end, since their calls are over once they are open.
+//! again when a token is shut out. Dropping the call has the effect of a cancellation by its
+//! client. Streams are ended by the front end, since their calls are over once they are open.
 //!
 //! The health service needs no token: orchestrators probe it without one, and it reveals nothing
 //! else.

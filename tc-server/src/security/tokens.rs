@@ -77,7 +77,7 @@ pub enum TokensError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
 }

@@ -101,7 +101,9 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
             tokio::select! {
                 (io, peer) = listener.accept() => {
                     let router = router.clone();
-                    connections.spawn(serve_connection(io, peer, router, silence_limit, stopped.clone()));
+                    let serving =
+                        serve_connection(io, peer, router, silence_limit, stopped.clone());
+                    connections.spawn(serving);
                 }
                 // Removes the task of an ended connection from the set.
                 Some(_) = connections.join_next() => {}

@@ -50,7 +50,7 @@ pub enum CodecError {
     Field {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: i64,
     },
 }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A start carries over the batches that the journal has and the records lack. All writes run on
-//! the store's own threads, so that no asynchronous task waits for the disk. Why there are a journal
-//! and records: `docs/decisions/0007-journal.md`.
+//! the store's own threads, so that no asynchronous task waits for the disk. Why there are a
+//! journal and records: `docs/decisions/0007-journal.md`.
 
 use std::fmt;
 use std::io;
@@ -65,8 +65,8 @@ impl EmbeddedStore {
         Self::open_with(directory, SEGMENT_BYTES)
     }
 
-    /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. Small segments are
-    /// carried over often. Large ones take disk space, and a start takes longer.
+    /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. Small segments
+    /// are carried over often. Large ones take disk space, and a start takes longer.
     ///
     /// # Errors
     ///

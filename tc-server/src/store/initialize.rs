@@ -17,7 +17,7 @@ use super::records::{self, create_file, open_error};
 use super::write_failure_marker::{SOUND, SUSPECT};
 use super::{StoreError, disk, migration};
 
-/// What an interrupted first start of an earlier version may have left.
+/// A directory that an interrupted first start of an earlier version may have left.
 const FORMERLY_MAKING: &str = "records.making";
 
 /// Makes sure that the file of the records exists: keeps it, migrates it from an earlier version,

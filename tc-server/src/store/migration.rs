@@ -32,8 +32,8 @@ const LOG: &str = "jnl";
 /// The keys of the store's own values. No record key begins like one of them.
 const EPOCH_KEY: &[u8] = b"epoch";
 const MARK_KEY: &[u8] = b"journal";
-/// The last byte of a mark of a journal whose frames begin with a magic derived from the seed. Marks
-/// of earlier journals end without it.
+/// The last byte of a mark of a journal whose frames begin with a magic derived from the seed.
+/// Marks of earlier journals end without it.
 const MARK_FORMAT: u8 = 2;
 
 /// Returns whether the directory of the records is the old engine's, and complete.

@@ -116,7 +116,7 @@ impl Records {
         self.own(EPOCH, |bytes| Some(Epoch(u64::from_be_bytes(bytes.try_into().ok()?))))
     }
 
-    /// How far the journal is carried over.
+    /// Returns the mark of the journal.
     pub(super) fn mark(&self) -> io::Result<Mark> {
         self.own(MARK, |bytes| {
             let (applied, rest) = bytes.split_first_chunk()?;

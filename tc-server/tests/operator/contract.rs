@@ -1,4 +1,5 @@
-//! The OpenAPI document against the routes: every route is listed, and every route requires a token.
+//! The OpenAPI document against the routes: every route is listed, and every route requires a
+//! token.
 
 use handfast_server::admin::openapi;
 use handfast_server::serve::Server;

@@ -146,8 +146,8 @@ async fn an_excess_connection_is_closed_until_there_is_room() {
 
 #[test]
 fn an_unreachable_coordinator_has_its_own_exit_code() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = format!("http://{nobody}");
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = format!("http://{unused}");
     for command in ["status", "tx ls", "tx show 7", "tx commit 7", "lock ls", "processes"] {
         let mut asked = handfast(&command.split(' ').collect::<Vec<_>>());
         let output = asked.args(["--server", &server]).output().unwrap();

@@ -169,12 +169,12 @@ fn a_malformed_file_is_refused_with_its_position() {
     expect![[r#"
         error[HF-SAGA-JSON]: FILE: unknown field `resorce`, expected one of `name`, `kind`, `resource`, `action`, `input`, `takes`, `retry`, `timeout_ms`, `saga` at line 1 column 64
     "#]].assert_eq(&refused(unknown, 2));
-    let nobody = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x",
+    let invalid = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x",
         "takes": ["b"]}]"#;
     expect![[r#"
         error[HF-SAGA-JSON]: FILE: step a takes from b, which is none
     "#]]
-    .assert_eq(&refused(nobody, 2));
+    .assert_eq(&refused(invalid, 2));
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Store for HeldStore {
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
         async move {
-            let _open = self.open.acquire().await.expect("nobody closes it");
+            let _open = self.open.acquire().await.expect("the semaphore is never closed");
             self.memory.commit(epoch, batch).await
         }
         .boxed()
@@ -260,8 +260,8 @@ async fn an_answer_is_read_behind_an_excess_request() {
     }
 }
 
-/// The commit behind the first request releases the lock that it waits for. A request that needs the
-/// lock meanwhile is refused at once.
+/// The commit behind the first request releases the lock that it waits for. A request that needs
+/// the lock meanwhile is refused at once.
 #[tokio::test]
 async fn a_commit_is_read_behind_a_registration_that_waits_for_it() {
     let server = start_with(|seata| (seata.requests_max, seata.lock_wait_ms) = (1, 600_000));

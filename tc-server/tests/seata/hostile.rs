@@ -169,8 +169,8 @@ async fn oversized_frames_are_not_read() {
     assert_eq!(good.ask(Message::Ping).await, Message::Pong);
 }
 
-/// Eight kilobytes on the wire are eight million rows. They are not even read: the malformed part at
-/// the end would be noticed otherwise.
+/// Eight kilobytes on the wire are eight million rows. They are not even read: the malformed part
+/// at the end would be noticed otherwise.
 #[tokio::test]
 async fn a_lock_key_of_millions_of_rows_is_not_read() {
     let server = start().await;

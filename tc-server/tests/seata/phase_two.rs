@@ -184,8 +184,8 @@ async fn a_cut_password_in_a_name_is_masked() {
     }
 }
 
-/// Masking a part that looks like a password would give two actions the same name, and the wrong one
-/// could be called.
+/// Masking a part that looks like a password would give two actions the same name, and the wrong
+/// one could be called.
 #[tokio::test]
 async fn an_action_named_like_a_password_keeps_its_name() {
     let server = start().await;

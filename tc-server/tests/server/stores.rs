@@ -1,5 +1,5 @@
-//! Stores: acknowledged batches are found again, even after `kill -9`; one process at a time may use
-//! a directory; a failed write is an error with a code.
+//! Stores: acknowledged batches are found again, even after `kill -9`; one process at a time may
+//! use a directory; a failed write is an error with a code.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

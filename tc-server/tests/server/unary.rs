@@ -55,8 +55,8 @@ async fn a_global_runs_over_unary_calls_and_a_subscription() {
         outcome: Some(common::done(&call)),
         client_id: client_id.to_owned(),
     };
-    let nobody = client.finish_phase_two(answer("")).await.unwrap_err();
-    assert_eq!(code(&nobody), "HF-TC-BAD-REQUEST");
+    let unnamed = client.finish_phase_two(answer("")).await.unwrap_err();
+    assert_eq!(code(&unnamed), "HF-TC-BAD-REQUEST");
     // The answer of a process that cannot have executed the call must not count, or the undo of a
     // branch would be lost.
     let _other = client.subscribe(hello("b", &["sqlite:stock"])).await.unwrap();

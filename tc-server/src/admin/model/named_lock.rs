@@ -48,7 +48,7 @@ pub struct NamedLockWaiter {
     pub token: String,
     /// The client's name for itself.
     pub label: String,
-    /// How much it asks for.
+    /// The requested part of the lock.
     pub share: String,
     /// Since when.
     pub since: String,
@@ -88,12 +88,12 @@ pub struct ReleaseReply {
     pub leases: usize,
 }
 
-/// Which named locks to list.
+/// Selects the named locks to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NamedLockQuery {
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.

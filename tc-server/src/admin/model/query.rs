@@ -5,7 +5,7 @@ use utoipa::IntoParams;
 
 use super::Status;
 
-/// Which transactions to list.
+/// Selects the transactions to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -23,7 +23,7 @@ pub struct TransactionQuery {
     /// Only those begun longer ago, such as `30s`, `5m` or `2h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<String>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.
@@ -31,12 +31,12 @@ pub struct TransactionQuery {
     pub limit: Option<usize>,
 }
 
-/// Which branches of a transaction to show.
+/// Selects the branches of a transaction to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct BranchQuery {
-    /// Where the branches before ended: their `next`.
+    /// The `next` of the previous branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most branches shown: by default 100, at most 1,000.
@@ -44,7 +44,7 @@ pub struct BranchQuery {
     pub limit: Option<usize>,
 }
 
-/// Which locks to list.
+/// Selects the locks to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -61,7 +61,7 @@ pub struct LockQuery {
     /// Only rows that this transaction holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.

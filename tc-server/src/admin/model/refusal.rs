@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 pub struct Refusal {
     /// The error of the process that refused.
     pub error: String,
-    /// The rows that the branch has written, dirty rows first, up to a limit. Empty if the branch has
-    /// no row images.
+    /// The rows that the branch has written, dirty rows first, up to a limit. Empty if the branch
+    /// has no row images.
     pub rows: Vec<DirtyRow>,
     /// How many rows the branch has written, listed or not.
     #[serde(default)]
@@ -17,8 +17,8 @@ pub struct Refusal {
     /// How many of them are dirty.
     #[serde(default)]
     pub rows_dirty: u64,
-    /// The events of the branch's outbox; missing if the branch can have none, or if the client that
-    /// refused it does not count them.
+    /// The events of the branch's outbox; missing if the branch can have none, or if the client
+    /// that refused it does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<HeldEvents>,
 }
@@ -26,13 +26,13 @@ pub struct Refusal {
 /// The events that a refused branch holds, and the effect of each resolution on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldEvents {
-    /// How many are held.
+    /// The number of held events.
     pub held: u64,
-    /// What `restore_clean` does to them.
+    /// The effect of `restore_clean` on them.
     pub on_restore_clean: EventFate,
-    /// What `accept_current` does to them.
+    /// The effect of `accept_current` on them.
     pub on_accept_current: EventFate,
-    /// What `force_before` does to them.
+    /// The effect of `force_before` on them.
     pub on_force_before: EventFate,
 }
 
@@ -59,13 +59,13 @@ pub struct DirtyRow {
     /// How it compares with its images.
     #[serde(default)]
     pub standing: RowStanding,
-    /// What `restore_clean` would do to it; `null` if the client has not said.
+    /// The effect of `restore_clean` on it; `null` if the client did not report it.
     #[serde(default)]
     pub on_restore_clean: Option<RowChange>,
-    /// What `accept_current` would do to it.
+    /// The effect of `accept_current` on it.
     #[serde(default)]
     pub on_accept_current: RowChange,
-    /// What `force_before` would do to it; `null` if the client has not said.
+    /// The effect of `force_before` on it; `null` if the client did not report it.
     #[serde(default)]
     pub on_force_before: Option<RowChange>,
 }
@@ -103,9 +103,9 @@ pub enum RowChange {
 pub struct DirtyColumn {
     /// The column.
     pub name: String,
-    /// What the transaction found.
+    /// The value that the transaction found.
     pub before: Option<String>,
-    /// What the transaction wrote.
+    /// The value that the transaction wrote.
     pub after: Option<String>,
     /// The current value.
     pub current: Option<String>,

@@ -69,7 +69,8 @@ fn row(saga: &SagaDefinition, part: SagaPart, number: String) -> Row {
     }
 }
 
-/// Describes a step: its action and resource, its inputs, and the settings that are not the default.
+/// Describes a step: its action and resource, its inputs, and the settings that are not the
+/// default.
 fn what(saga: &SagaDefinition, step: &StepDefinition) -> String {
     let mut parts = Vec::new();
     if step.kind != StepKind::Signal {

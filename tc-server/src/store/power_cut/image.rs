@@ -13,7 +13,7 @@ use super::super::disk::call_log::{Call, LoggedCall};
 /// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// Which of the unsynced calls are lost.
+/// The unsynced calls that are lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Loss {
     /// None: the process was killed, and the machine goes on.
