@@ -131,11 +131,11 @@ pub fn split<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Piece<'a>, WireErro
     let whole = u32::from_be_bytes([f0, f1, f2, f3]) as usize;
     let head_length = usize::from(u16::from_be_bytes([h0, h1]));
     if kind == MessageKind::Answer {
-        // Its lengths must not be trusted: a large one would make it seem incomplete, and it would
-        // swallow the frames that follow. The next bytes are the magic of another frame. They
-        // cannot be part of this one: an answer always has a body, and neither a head map nor a
-        // body begins with these bytes, since they would be a negative key length or an unknown
-        // message type.
+        // A header without a body, or directly before the magic of another frame, was left by a
+        // failed write. Its lengths must not be trusted: a large one would make it seem incomplete,
+        // and it would swallow the frames that follow. A whole answer does not look like this: it
+        // always has a body, and neither a head map nor a body begins with the magic, which would
+        // be a negative key length or an unknown message type.
         if whole <= HEADER_BYTES || rest.starts_with(&MAGIC) {
             return Ok(Piece::HeaderOnly(header.id));
         }

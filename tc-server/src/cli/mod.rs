@@ -68,8 +68,7 @@ enum Command {
     #[command(disable_help_flag = true)]
     Relay(ForwardedArguments),
     /// Shows the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and `lag`
-    /// of
-    /// `handfast-relay`, a program installed beside this one.
+    /// of `handfast-relay`, a program installed beside this one.
     #[command(disable_help_flag = true)]
     Outbox(ForwardedArguments),
 }
