@@ -1,10 +1,10 @@
 //! Numbered SQL for the client tables of Handfast, per database.
 //!
-//! The `.sql` files beside this one are embedded as they are, so that a person can apply them by
-//! hand and the client library can apply them on its own. This crate knows no driver: whoever
-//! executes the statements, remembers what was applied and guards against a second runner is the
-//! client library. What it needs for that (the history table, the locks) is here too, because it is
-//! SQL per database.
+//! The `.sql` files beside this one are embedded unchanged, so that an administrator can apply them
+//! by hand and the client library can apply them on its own. This crate knows no driver. The client
+//! library executes the statements, records the applied steps, and excludes a second runner. The
+//! SQL that it needs for that (the history table, the locks) is here too, because it differs per
+//! database.
 
 use sha2::{Digest, Sha256};
 
@@ -19,19 +19,19 @@ pub enum Database {
     Sqlite,
 }
 
-/// One numbered step of the client tables. A published step never changes; corrections are further
-/// steps.
+/// One numbered step of the client tables. A published step never changes, not even in a comment:
+/// the history table keeps a checksum of its text. Corrections are further steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// Its place in the order, from 1 without gaps.
+    /// Its number, from 1 without gaps.
     pub number: u32,
-    /// What it makes, as in the file name.
+    /// Its name, as in the file name.
     pub name: &'static str,
     /// The file's text, comments included.
     pub text: &'static str,
 }
 
-/// How a runner keeps others away while it works: the statements before and after.
+/// The statements by which a runner excludes others while it works.
 ///
 /// `acquire` comes first on the run's connection and must have answered before anything else is
 /// sent; `release` or `abandon` comes last.
@@ -40,9 +40,9 @@ pub struct Exclusion {
     /// Waits for other runners. MySQL answers its one statement with 1, or with 0 after a minute of
     /// waiting: then the run must not begin.
     pub acquire: &'static [&'static str],
-    /// Lets the next one in, and makes this run's work durable where it is one transaction.
+    /// Admits the next runner, and commits this run's work if it is one transaction.
     pub release: &'static str,
-    /// Gives up: undoes this run's work where it is one transaction.
+    /// Abandons the run, and rolls its work back if it is one transaction.
     pub abandon: &'static str,
 }
 
@@ -70,7 +70,7 @@ const SQLITE: &[Migration] = &[
     Migration { number: 5, name: "lock_share", text: include_str!("sqlite/0005_lock_share.sql") },
 ];
 
-/// The steps that make the client tables, in the order in which they are applied.
+/// Returns the steps that create the client tables, in the order in which they are applied.
 ///
 /// ```
 /// use handfast_migrations::{Database, client_migrations};
@@ -88,25 +88,25 @@ pub fn client_migrations(database: Database) -> &'static [Migration] {
     }
 }
 
-/// The tables that must be there before a database can take part in global transactions in AT mode.
+/// Returns the tables that a database needs to take part in global transactions in AT mode.
 #[must_use]
 pub fn client_tables() -> &'static [&'static str] {
     &["undo_log", "handfast_identity"]
 }
 
-/// The table that must be there before a database can take part in the other modes.
+/// The table that a database needs to take part in the other modes.
 pub const FENCE_TABLE: &str = "branch_fence";
 
-/// The tables that must be there before a database can send and receive events.
+/// The tables that a database needs to send and receive events.
 pub const EVENT_TABLES: &[&str] = &["event_outbox", "event_lane", "event_relay", "event_inbox"];
 
-/// The tables that must be there before a database can keep distributed locks; the last one alone
-/// before it can be protected by locks that are kept elsewhere.
+/// The tables that a database needs to keep distributed locks. It needs only the last one to be
+/// protected by locks that are kept elsewhere.
 pub const LOCK_TABLES: [&str; 4] =
     ["distributed_lock", "distributed_lock_waiter", "distributed_lock_share", "lock_claim"];
 
-/// Makes the table that remembers which steps were applied, if it is missing. Its columns are
-/// `number`, `name`, `checksum` and `applied_at`; the last one fills itself.
+/// Returns the statement that creates the history table of applied steps, if it is missing. Its
+/// columns are `number`, `name`, `checksum` and `applied_at`; the last one has a default.
 #[must_use]
 pub fn history_table(database: Database) -> &'static str {
     match database {
@@ -130,10 +130,10 @@ pub fn history_table(database: Database) -> &'static str {
     }
 }
 
-/// How a run is guarded. All statements go over one connection.
+/// Returns the statements that exclude other runners. All statements of a run use one connection.
 ///
 /// On PostgreSQL and SQLite a run is one transaction, which `acquire` opens. MySQL commits every
-/// DDL statement by itself, so there the guard belongs to the connection and a broken run is
+/// DDL statement by itself, so there the lock belongs to the connection, and an interrupted run is
 /// repeated, which the idempotent statements allow.
 #[must_use]
 pub fn exclusion(database: Database) -> Exclusion {
@@ -155,26 +155,26 @@ pub fn exclusion(database: Database) -> Exclusion {
 }
 
 impl Migration {
-    /// The statements of the step, in order, comments and final semicolons left out. Each can be
-    /// repeated without harm.
+    /// Returns the statements of the step, in order, without comments and final semicolons. Each
+    /// can be repeated without harm.
     pub fn statements(&self) -> impl Iterator<Item = &'static str> + use<> {
         split_statements(self.text)
     }
 
-    /// SHA-256 of the text in lower-case hex: what the history table remembers, so that a changed
-    /// step is noticed.
+    /// Returns the SHA-256 of the text in lower-case hex. The history table keeps it, so that a
+    /// changed step is noticed.
     #[must_use]
     pub fn checksum(&self) -> String {
         Sha256::digest(self.text).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Splits at semicolons that end a line. Our files hold no literal or comment that has one there.
+/// Splits at semicolons that end a line. No literal or comment in the files has one there.
 fn split_statements(text: &str) -> impl Iterator<Item = &str> {
     text.split(";\n").map(skip_comments).filter(|statement| !statement.is_empty())
 }
 
-/// Leaves out the comment lines and blank lines before a statement.
+/// Skips the comment lines and blank lines before a statement.
 fn skip_comments(statement: &str) -> &str {
     let mut rest = statement.trim();
     while rest.starts_with("--") {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_client_table_is_made_on_every_database() {
+    fn every_client_table_is_created_on_every_database() {
         for database in DATABASES {
             let events = EVENT_TABLES.iter();
             for table in

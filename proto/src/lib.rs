@@ -1,6 +1,6 @@
 //! The native gRPC API of Handfast: generated messages, client and server traits.
 //!
-//! The messages are documented in `proto/handfast/v1/coordinator.proto`; one of them, the
+//! The messages are documented in `proto/handfast/v1/coordinator.proto`. One of them, the
 //! definition of a saga, has a JSON form too. This crate decides nothing and knows no other crate
 //! of the workspace.
 
@@ -19,5 +19,6 @@ pub mod v1 {
         include_bytes!(concat!(env!("OUT_DIR"), "/handfast.v1.bin"));
 }
 
-/// HTTP header and gRPC metadata key that carries the XID between services, as Seata's does.
+/// The HTTP header and gRPC metadata key that carries the XID between services, the same as
+/// Seata's.
 pub const XID_HEADER: &str = "tx_xid";

@@ -1,7 +1,7 @@
-//! The JSON form of a saga's definition, which the client library and the command line read alike.
+//! The JSON form of a saga's definition, read by the client library and the command line.
 //! `docs/saga.md` describes it.
 //!
-//! It reads and checks nothing: what makes a saga impossible is the coordinator's to refuse.
+//! It only parses. The coordinator checks the definition and refuses an impossible saga.
 
 use std::fmt;
 
@@ -15,27 +15,27 @@ use crate::v1;
 /// The stable code of [`SagaJsonError`], listed in `docs/errors.md`.
 pub const CODE: &str = "HF-SAGA-JSON";
 
-/// Why a text is no saga.
+/// Why a text is not the definition of a saga.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SagaJsonError {
-    /// It is not JSON, or not of this form; the message says where.
+    /// The text is not JSON, or not of this form. The message says where.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
-    /// An output is taken of what is no step.
+    /// A step takes the output of an unknown step.
     #[error("step {step} takes from {taken}, which is none")]
     TakesFromNone {
-        /// Which step takes it.
+        /// The step that takes it.
         step: String,
-        /// What it names.
+        /// The unknown name.
         taken: String,
     },
-    /// A saga's output is of what is no step of it.
+    /// A saga's output is that of an unknown step.
     #[error("saga {saga} gives the output of {output}, which is none of its steps")]
     GivesFromNone {
-        /// Which saga.
+        /// The saga.
         saga: String,
-        /// What it names.
+        /// The unknown name.
         output: String,
     },
 }
@@ -49,7 +49,7 @@ struct Saga {
     output: Option<String>,
 }
 
-/// One step, or several that run beside each other.
+/// One step, or several that run concurrently.
 struct Group(Vec<Step>);
 
 #[derive(Deserialize)]
@@ -92,14 +92,14 @@ struct Retry {
 /// Reads a saga's definition.
 ///
 /// # Errors
-/// What is wrong with the text, with line and column.
+/// The problem of the text, with line and column.
 pub fn definition(json: &str) -> Result<v1::SagaDefinition, SagaJsonError> {
     let saga: Saga = serde_json::from_str(json)?;
     saga.into_wire(&[])
 }
 
 impl Saga {
-    /// `outer` are the names of what a child takes.
+    /// Converts to the message. `outer` are the names of the outputs that a child takes.
     fn into_wire(self, outer: &[String]) -> Result<v1::SagaDefinition, SagaJsonError> {
         let all = self.steps.iter().flat_map(|group| &group.0);
         let names: Vec<String> = all.map(|step| step.name.clone()).collect();

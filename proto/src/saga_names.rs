@@ -1,20 +1,19 @@
-//! Names of a saga's steps as places, which is how the messages refer to them. Both forms in which
-//! people write a saga, the builder's and JSON, name what a step takes.
+//! Translates names of a saga's steps to indexes, which the messages use. Both forms of writing a
+//! saga, the builder and JSON, name the outputs that a step takes.
 
-/// What a step takes, by place.
+/// The outputs that a step takes, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Among the steps of its own saga: `SagaStep.takes`.
+    /// Indexes among the steps of its own saga: `SagaStep.takes`.
     pub own: Vec<u32>,
-    /// Among what the child takes that it is in: `SagaStep.takes_outer`.
+    /// Indexes among the outputs that its child saga takes: `SagaStep.takes_outer`.
     pub outer: Vec<u32>,
-    /// The names of all of them, in the order in which steps of a child refer to what it takes.
+    /// The names of all of them, in the order in which steps of a child refer to its inputs.
     pub names: Vec<String>,
 }
 
 impl Taken {
-    /// Finds names among those of a saga's own steps and, if they are none of these, among what is
-    /// there from outside of it.
+    /// Finds names among a saga's own steps, or else among the outputs from outside the saga.
     ///
     /// ```
     /// use handfast_proto::saga_names::Taken;
@@ -28,7 +27,7 @@ impl Taken {
     /// ```
     ///
     /// # Errors
-    /// The first name that is none of them.
+    /// The first unknown name.
     pub fn find(names: Vec<String>, own: &[String], outer: &[String]) -> Result<Self, String> {
         let (mut taken, mut outer_names) = (Self::default(), Vec::new());
         for name in names {
@@ -47,7 +46,7 @@ impl Taken {
     }
 }
 
-/// The place of a name, from 0.
+/// Returns the index of a name.
 #[must_use]
 pub fn place_of(name: &str, names: &[String]) -> Option<u32> {
     (0..).zip(names).find(|(_, known)| *known == name).map(|(place, _)| place)

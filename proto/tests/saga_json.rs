@@ -1,4 +1,4 @@
-//! Sagas as JSON: the manual's example, and what is refused.
+//! Sagas as JSON: the manual's example, and texts that are refused.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -34,7 +34,7 @@ fn refused(steps: &str) -> String {
 }
 
 #[test]
-fn what_is_no_saga_is_refused_with_its_place() {
+fn an_invalid_saga_is_refused_with_its_position() {
     let unknown_field = r#"[{"name": "a", "kind": "pivot", "resorce": "r"}]"#;
     assert!(refused(unknown_field).contains("unknown field `resorce`"));
     let unknown_kind = r#"[{"name": "a", "kind": "pivotal"}]"#;

@@ -1,11 +1,11 @@
-//! The words of the command line.
+//! The command line's arguments.
 
 use std::net::SocketAddr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use handfast::outbox::{EventId, EventState};
 
-/// Takes events from an outbox to a broker, and operates the outbox.
+/// Sends events from an outbox to a broker, and operates the outbox.
 #[derive(Debug, Parser)]
 #[command(name = "handfast-relay", version)]
 pub(crate) struct Arguments {
@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Relay events until Ctrl-C or SIGTERM. Several may run beside each other.
+    /// Relay events until Ctrl-C or SIGTERM. Several relays may run concurrently.
     Run {
         #[command(flatten)]
         database: DatabaseUrl,
@@ -29,13 +29,13 @@ pub(crate) enum Command {
         /// How often an event may be refused before it is parked.
         #[arg(long, default_value_t = 10)]
         attempts_max: u32,
-        /// How long the keys of a relay that dies wait for another one, in seconds.
+        /// How long the keys of a relay that has died wait for another relay, in seconds.
         #[arg(long, default_value_t = 15)]
         lease_seconds: u64,
         /// How long finished events are kept, in days.
         #[arg(long, default_value_t = 7)]
         retention_days: u64,
-        /// Serves how far the relays are behind, for Prometheus, at /metrics of this address.
+        /// Serves the lag of the relays, for Prometheus, at /metrics of this address.
         #[arg(long, value_name = "ADDRESS")]
         metrics: Option<SocketAddr>,
     },
@@ -46,22 +46,22 @@ pub(crate) enum Command {
         /// Only those in this state.
         #[arg(long)]
         state: Option<State>,
-        /// At most so many.
+        /// The most events to list.
         #[arg(long, default_value_t = 50)]
         limit: u32,
-        /// For programs.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Publish a parked event after all; its key goes on behind it.
+    /// Publish a parked event again; later events of its key follow it.
     Requeue(OneEvent),
-    /// Give up a parked event; its key goes on without it.
+    /// Give up a parked event; later events of its key continue without it.
     Skip(OneEvent),
-    /// Say how far the relays are behind.
+    /// Show the lag of the relays.
     Lag {
         #[command(flatten)]
         database: DatabaseUrl,
-        /// For programs.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
@@ -82,7 +82,7 @@ pub(crate) struct DatabaseUrl {
     pub(crate) url: String,
 }
 
-/// How an event stands.
+/// The state of an event.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum State {
     Held,
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_agree_with_each_other() {
+    fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
     }
 }

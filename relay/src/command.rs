@@ -1,4 +1,4 @@
-//! What the commands do.
+//! The implementation of the commands.
 
 use std::io::{Write, stdout};
 use std::time::Duration;
@@ -20,7 +20,7 @@ enum Outbox {
     Sqlite(Pool<Sqlite>),
 }
 
-/// The same call for whichever database it is.
+/// Makes the same call for each kind of database.
 macro_rules! on_pool {
     ($outbox:expr, $pool:ident => $call:expr) => {
         match $outbox {
@@ -40,7 +40,7 @@ impl Outbox {
             "sqlite" => SqlitePool::connect(url).await.map(Self::Sqlite),
             other => bail!("no database is called `{other}`: postgres, mysql or sqlite"),
         };
-        // Without the URL, which may hold a password.
+        // The message leaves out the URL, which may contain a password.
         opened.with_context(|| format!("cannot open the {scheme} database"))
     }
 }
@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
                     .lease(Duration::from_secs(lease_seconds))
                     .retention(Duration::from_secs(retention_days.saturating_mul(86_400)));
                 tracing::info!("relaying");
-                relay.run(asked_to_stop()?).await?;
+                relay.run(stop_signal()?).await?;
             });
         }
         Command::Ls { database, state, limit, json } => {
@@ -102,8 +102,8 @@ async fn connect(broker: &str) -> Result<Box<dyn Broker>> {
     })
 }
 
-/// Ready at Ctrl-C or SIGTERM.
-fn asked_to_stop() -> Result<impl Future<Output = ()>> {
+/// Returns a future that completes at Ctrl-C or SIGTERM.
+fn stop_signal() -> Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {

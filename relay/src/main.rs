@@ -1,7 +1,7 @@
 //! The program that relays events from a database to a broker, and the tool for its outbox.
 //!
-//! Everything it does the library `handfast::outbox` does; here are the words of the command line.
-//! It does not know the coordinator.
+//! The library `handfast::outbox` does the work; this program has only the command line. It does
+//! not know the coordinator.
 
 mod arguments;
 mod command;
@@ -22,7 +22,7 @@ async fn main() -> ExitCode {
     match command::run(Arguments::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If this cannot be written, the exit code still says it.
+            // If this cannot be written, the exit code still reports the failure.
             drop(writeln!(stderr(), "error: {error:#}"));
             ExitCode::FAILURE
         }

@@ -1,7 +1,7 @@
-//! How far the relays are behind, for Prometheus.
+//! Metrics of the relays' lag, for Prometheus.
 //!
-//! Read from the database at each scrape: what is told is so, whichever relays run, and a relay
-//! that does nothing counts nothing.
+//! They are read from the database at each scrape, so they are correct whichever relays run, and a
+//! relay keeps no counters.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ fn text_of(lag: Lag) -> String {
     }
     put("# HELP handfast_outbox_oldest_new_seconds How long the oldest event waits.".to_owned());
     put("# TYPE handfast_outbox_oldest_new_seconds gauge".to_owned());
-    // A clock that was set back gives an age below nothing.
+    // A clock that was set back gives a negative age.
     let age_ms = lag.oldest_new_ms.max(0);
     let (seconds, rest_ms) = (age_ms / 1_000, age_ms % 1_000);
     put(format!("handfast_outbox_oldest_new_seconds {seconds}.{rest_ms:03}"));

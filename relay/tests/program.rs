@@ -1,4 +1,4 @@
-//! The program itself, on a SQLite outbox and a real Redis.
+//! The program itself, on a SQLite outbox and real brokers.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -78,21 +78,21 @@ async fn events_are_listed_requeued_and_skipped() {
 }
 
 #[tokio::test]
-async fn it_relays_to_redis_until_it_is_told_to_stop() {
-    relays_until_it_is_told_to_stop(&server("HANDFAST_TEST_REDIS"), &fresh_topic()).await;
+async fn events_are_relayed_to_redis_until_a_signal() {
+    check_relay_until_signal(&server("HANDFAST_TEST_REDIS"), &fresh_topic()).await;
 }
 
 #[tokio::test]
-async fn it_relays_to_nats_until_it_is_told_to_stop() {
-    relays_until_it_is_told_to_stop(&server("HANDFAST_TEST_NATS"), &fresh_topic()).await;
+async fn events_are_relayed_to_nats_until_a_signal() {
+    check_relay_until_signal(&server("HANDFAST_TEST_NATS"), &fresh_topic()).await;
 }
 
 #[tokio::test]
-async fn it_relays_to_rabbit_mq_until_it_is_told_to_stop() {
+async fn events_are_relayed_to_rabbit_mq_until_a_signal() {
     let (url, topic) = (server("HANDFAST_TEST_RABBITMQ"), fresh_topic());
     let rabbit = RabbitMq::connect(&url).await.unwrap();
     let _group = rabbit.subscribe(&topic, "payments").await.unwrap();
-    relays_until_it_is_told_to_stop(&url, &topic).await;
+    check_relay_until_signal(&url, &topic).await;
 }
 
 fn server(variable: &str) -> String {
@@ -104,7 +104,7 @@ fn fresh_topic() -> String {
     format!("test-{}", Event::unordered("any").id())
 }
 
-async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
+async fn check_relay_until_signal(broker: &str, topic: &str) {
     let outbox = Outbox::new().await;
     outbox.emit(&Event::new(topic, "7").payload("placed")).await;
     let mut program = Command::new(PROGRAM);
@@ -114,8 +114,8 @@ async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
     let mut relay = program.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while outbox.json("ls")[0]["state"] != "published" {
-        assert!(began.elapsed() < Duration::from_secs(60), "it gets there");
-        assert!(relay.try_wait().unwrap().is_none(), "it runs");
+        assert!(began.elapsed() < Duration::from_secs(60), "the event is published in time");
+        assert!(relay.try_wait().unwrap().is_none(), "the relay runs");
     }
     assert_eq!(outbox.json("lag")["relays"], 1);
     let scraped = scrape(&metrics);
@@ -125,7 +125,7 @@ async fn relays_until_it_is_told_to_stop(broker: &str, topic: &str) {
     let pid = relay.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().unwrap().success());
     assert!(relay.wait().unwrap().success());
-    assert_eq!(outbox.json("lag")["relays"], 0, "it has let go of its lanes");
+    assert_eq!(outbox.json("lag")["relays"], 0, "the relay has released its lanes");
 }
 
 fn free_address() -> String {

@@ -64,19 +64,20 @@ impl<'a> Reader<'a> {
         self.array(field).map(i64::from_be_bytes)
     }
 
-    /// A text whose length is a byte: seata-go's failure messages.
+    /// Reads a text whose length has 8 bits, as seata-go writes failure messages.
     pub(crate) fn tiny_text(&mut self, field: &'static str) -> Result<String, WireError> {
         let length = usize::from(self.u8(field)?);
         self.text(length, field)
     }
 
-    /// A text whose length has 16 bits. Null and empty are one: a length of 0 or less.
+    /// Reads a text whose length has 16 bits. A length of 0 or less is null or empty, which are not
+    /// distinguished.
     pub(crate) fn short_text(&mut self, field: &'static str) -> Result<String, WireError> {
         let length = usize::try_from(self.i16(field)?).unwrap_or(0);
         self.text(length, field)
     }
 
-    /// A text whose length has 32 bits.
+    /// Reads a text whose length has 32 bits.
     pub(crate) fn long_text(&mut self, field: &'static str) -> Result<String, WireError> {
         let length = usize::try_from(self.i32(field)?).unwrap_or(0);
         self.text(length, field)
@@ -96,7 +97,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// With room for a body of ordinary size: most are written without growing.
+    /// Creates a writer with room for a body of ordinary size, so that most bodies need no growth.
     pub(crate) fn with_room() -> Self {
         Self { bytes: Vec::with_capacity(ORDINARY_BODY_BYTES) }
     }
@@ -129,14 +130,14 @@ impl Writer {
         self.put(&value.to_be_bytes());
     }
 
-    /// A number of things as 16 bits.
+    /// Writes a count as 16 bits.
     pub(crate) fn count16(&mut self, count: usize, what: &'static str) -> Result<(), WireError> {
         let number = i16::try_from(count).map_err(|_| too_large(what, count, i16::MAX as usize))?;
         self.i16(number);
         Ok(())
     }
 
-    /// A number of things as 32 bits.
+    /// Writes a count as 32 bits.
     pub(crate) fn count32(&mut self, count: usize, what: &'static str) -> Result<(), WireError> {
         let number = i32::try_from(count).map_err(|_| too_large(what, count, i32::MAX as usize))?;
         self.i32(number);
@@ -155,19 +156,20 @@ impl Writer {
         Ok(())
     }
 
-    /// A message for people: cut by bytes, since Java cuts by characters and overflows.
+    /// Writes a message for display, cut by bytes. Java cuts by characters and overflows.
     pub(crate) fn cut_text(&mut self, text: &str) {
         let cut = cut(text, SHORT_TEXT_BYTES_MAX);
-        self.short_text(cut, "msg").expect("BOUNDED: the text is cut to what the length can say");
+        self.short_text(cut, "msg")
+            .expect("BOUNDED: the text is cut to what the length can express");
     }
 
-    /// Overwrites what stands at `at`.
+    /// Overwrites the bytes at `at`.
     pub(crate) fn patch(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 
-/// The longest start of the text that has at most `bytes_max` bytes.
+/// Returns the longest prefix of the text that has at most `bytes_max` bytes.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_and_empty_texts_are_one() {
+    fn null_and_empty_texts_are_not_distinguished() {
         for bytes in [[0, 0], [0xFF, 0xFF]] {
             assert_eq!(Reader::new(&bytes).short_text("xid"), Ok(String::new()));
         }
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_no_length_can_say_is_refused() {
+    fn a_text_too_long_for_its_length_is_refused() {
         let long = "x".repeat(SHORT_TEXT_BYTES_MAX + 1);
         let refused = Writer::default().short_text(&long, "xid");
         assert_eq!(refused, Err(too_large("xid", 32_768, 32_767)));

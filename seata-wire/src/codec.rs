@@ -1,4 +1,4 @@
-//! From a frame to its message and back.
+//! Decodes a frame to its message, and encodes a message to a frame.
 
 use crate::compression::Compression;
 use crate::error::WireError;
@@ -8,7 +8,7 @@ use crate::message::{Message, Registered};
 use crate::serializer::Serializer;
 use crate::version::{Dialect, FrameVersion};
 
-/// How a body is written: what a request came in, its answer goes out in.
+/// The encoding of a body. An answer has the encoding of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Encoding {
     /// The serializer.
@@ -17,25 +17,25 @@ pub struct Encoding {
     pub compression: Compression,
 }
 
-/// A message out of a frame.
+/// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The frame's header.
     pub header: Header,
     /// The message.
     pub message: Message,
-    /// What its answer is to be written in.
+    /// The encoding for its answer.
     pub encoding: Encoding,
 }
 
 impl TryFrom<v0::Frame> for Received {
     type Error = WireError;
 
-    /// The message of a frame of version 0.
+    /// Converts a frame of version 0.
     ///
     /// # Errors
     ///
-    /// An id above 31 bits, which clients of that time never reached.
+    /// The id has more than 31 bits, which clients of that version never reached.
     fn try_from(frame: v0::Frame) -> Result<Self, WireError> {
         let kind = match (&frame.message, frame.is_request) {
             (Message::Ping, _) => MessageKind::Ping,
@@ -56,7 +56,7 @@ impl TryFrom<v0::Frame> for Received {
 ///
 /// # Errors
 ///
-/// The frame's bounds are known, so that the stream can go on; what its body says is not.
+/// The body cannot be decoded. The frame's bounds are known, so the stream can continue.
 pub fn decode(
     frame: &Frame<'_>,
     dialect: &Dialect,
@@ -77,12 +77,11 @@ pub fn decode(
     Ok(Received { header, message, encoding: Encoding { serializer, compression } })
 }
 
-/// Appends the frame of a message. Heartbeats get their own kind, whatever `kind` says.
+/// Appends the frame of a message. Heartbeats get their own kind instead of `kind`.
 ///
 /// # Errors
 ///
-/// The message has no form in this encoding, or is larger than a frame may be. Nothing is appended
-/// then.
+/// The message has no form in this encoding, or is too large for a frame. Nothing is appended then.
 ///
 /// # Example
 ///
@@ -145,13 +144,13 @@ fn encode_v0(
     v0::write(&v0::Frame { is_request, id, message: message.clone() }, out)
 }
 
-/// Appends the answer to a frame whose body cannot be read, in a form that its client shows: that
-/// of a refused registration, which is the first thing that a client waits for. It is written with
-/// the `seata` serializer, which every Java client has.
+/// Appends the answer to a frame whose body cannot be read, in a form that its client shows: as a
+/// refused registration, which is the first answer that a client waits for. It is written with the
+/// `seata` serializer, which every Java client has.
 ///
 /// # Errors
 ///
-/// None for a reason of ordinary length.
+/// The reason is too long for a frame.
 pub fn refuse(
     frame: &Frame<'_>,
     server_version: &str,
@@ -160,7 +159,8 @@ pub fn refuse(
     out: &mut Vec<u8>,
 ) -> Result<(), WireError> {
     let refused = Registered::refused(server_version, reason);
-    // A Java object's bytes hold the name of its class, unless its serializer numbers classes.
+    // The bytes of a Java object contain the name of its class, unless the serializer numbers
+    // classes.
     let is_resource = frame.body.windows(10).any(|name| name == b"RegisterRM");
     let message = match is_resource {
         true => Message::RegisterRmResult(refused),

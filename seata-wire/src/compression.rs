@@ -1,7 +1,7 @@
 //! Compressors of bodies. Reading stops at a limit, so that few bytes cannot take much memory.
 //!
 //! There is no threshold: a client with a compressor compresses every body. bzip2 is read and not
-//! written: a reader goes by the frame's own compressor, so that an answer may be uncompressed.
+//! written. A reader uses the compressor named in the frame, so an answer may be uncompressed.
 //! Sources: `core/.../compressor/CompressorType.java`, `compressor/seata-compressor-*`.
 
 use std::borrow::Cow;
@@ -18,10 +18,10 @@ mod lz4;
 mod zip;
 mod zstd;
 
-/// A compressor, and the form in which a body was.
+/// A compressor, with the form of its output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// As it is.
+    /// Uncompressed.
     #[default]
     None,
     /// RFC 1952.
@@ -30,7 +30,7 @@ pub enum Compression {
     Zip,
     /// Without its leading `BZ`, as Apache Ant's streams are.
     Bzip2,
-    /// One of two forms.
+    /// LZ4, in one of two forms.
     Lz4(Lz4Form),
     /// RFC 1950.
     Deflater,
@@ -48,7 +48,7 @@ pub enum Lz4Form {
 }
 
 impl Compression {
-    /// Its number in a frame.
+    /// Returns its number in a frame.
     #[must_use]
     pub fn id(self) -> u8 {
         match self {
@@ -74,7 +74,7 @@ impl Compression {
         }
     }
 
-    /// The compressor of this number, for this body: LZ4's form shows at its start.
+    /// Returns the compressor with this number, for this body: the form of LZ4 shows at its start.
     fn of(id: u8, body: &[u8]) -> Result<Self, WireError> {
         match id {
             0 => Ok(Self::None),
@@ -89,7 +89,7 @@ impl Compression {
         }
     }
 
-    /// What a body that answers one in this is written in.
+    /// Returns the compressor for an answer to a body in this one.
     #[must_use]
     pub fn writing(self) -> Self {
         match self {
@@ -100,8 +100,7 @@ impl Compression {
         }
     }
 
-    /// Decompresses a body with the compressor of this number. One that is not compressed is not
-    /// copied.
+    /// Decompresses a body with the compressor of this number. An uncompressed body is not copied.
     pub(crate) fn decompress(
         id: u8,
         body: &[u8],
@@ -144,7 +143,7 @@ fn damaged(compression: Compression, error: &io::Error) -> WireError {
     WireError::Compressed { name: compression.name(), what: error.to_string() }
 }
 
-/// Reads to the end, or to one byte more than is allowed.
+/// Reads to the end, or to one byte more than the limit.
 fn within(body: Cow<'_, [u8]>, bytes_max: usize) -> Result<Cow<'_, [u8]>, WireError> {
     match body.len() > bytes_max {
         true => Err(too_large("decompressed bytes", body.len(), bytes_max)),
@@ -187,7 +186,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_written_is_read() {
+    fn compressed_bodies_are_read_back() {
         for body in [Vec::new(), b"aa".to_vec(), b"seata".repeat(10_000)] {
             for compression in WRITTEN {
                 let written = compression.compress(body.clone()).unwrap();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn a_truncated_body_is_refused() {
         for compression in WRITTEN.into_iter().skip(1) {
             let written = compression.compress((0..=255).collect()).unwrap();
             let half = &written[..written.len() / 2];

@@ -1,14 +1,14 @@
-//! What can be wrong with bytes, or with a message that is to become bytes.
+//! Errors of decoding bytes and of encoding messages.
 
 use thiserror::Error;
 
-/// Why bytes are no message, or a message cannot be written.
+/// Why bytes cannot be decoded, or a message cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The lengths in a frame contradict each other: where the next frame begins is not known.
     #[error("damaged frame: {what}")]
     DamagedFrame {
-        /// What contradicts what.
+        /// The contradiction.
         what: &'static str,
     },
     /// A length or count above its limit.
@@ -16,7 +16,7 @@ pub enum WireError {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// How large it is, as far as it was read.
+        /// Its size, as far as it was read.
         actual: usize,
         /// The limit.
         max: usize,
@@ -27,7 +27,7 @@ pub enum WireError {
         /// The field.
         field: &'static str,
     },
-    /// A field holds a value that means nothing.
+    /// A field has a value without a meaning.
     #[error("{field} cannot be {value}")]
     BadValue {
         /// The field.
@@ -35,7 +35,7 @@ pub enum WireError {
         /// The value.
         value: i64,
     },
-    /// A field is no UTF-8 text.
+    /// A field is not UTF-8 text.
     #[error("{field} is not UTF-8")]
     NotText {
         /// The field.
@@ -47,25 +47,25 @@ pub enum WireError {
         /// The field.
         field: &'static str,
     },
-    /// A type of message that there is not, or not at that place.
+    /// The type of message is unknown, or not allowed at that place.
     #[error("message type {code} cannot stand there")]
     UnknownMessage {
         /// Its number.
         code: i64,
     },
-    /// A protobuf message whose name is in no table.
+    /// The name of the protobuf message is unknown.
     #[error("protobuf message `{name}` is not known")]
     UnknownName {
         /// Its full name, cut short.
         name: String,
     },
-    /// A protobuf body that is none.
+    /// The body is not a protobuf message.
     #[error("protobuf: {what}")]
     Protobuf {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// A serializer that is not served.
+    /// The serializer is not supported.
     #[error("serializer {id} ({name}) is not supported")]
     Serializer {
         /// Its number.
@@ -73,7 +73,7 @@ pub enum WireError {
         /// Its name.
         name: &'static str,
     },
-    /// A compressor that is not served.
+    /// The compressor is not supported.
     #[error("compressor {id} ({name}) is not supported")]
     Compressor {
         /// Its number.
@@ -81,15 +81,15 @@ pub enum WireError {
         /// Its name.
         name: &'static str,
     },
-    /// A body that its compressor did not write.
+    /// The body cannot be decompressed.
     #[error("{name} body cannot be read: {what}")]
     Compressed {
         /// The compressor.
         name: &'static str,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// A message or value that the chosen serializer has no form for.
+    /// The chosen serializer has no form for the message or value.
     #[error("{what} cannot be written with {serializer}")]
     NoForm {
         /// The message or value.
@@ -100,7 +100,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The code that does not change.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,13 +1,13 @@
-//! Frames of version 1 and 2: where one ends in a stream, and what stands before its body.
+//! Frames of versions 1 and 2: their boundaries in a stream, and their headers.
 //!
 //! ```text
 //!  0       2         3        7      9      10           11           12   16
 //!  │ DA DA │ version │ length │ head │ kind │ serializer │ compressor │ id │ head map │ body
 //!
-//! length: of the whole frame.   head: of what stands before the body.
+//! length: of the whole frame.   head: of the part before the body.
 //! ```
 //!
-//! This module does not look into bodies. Source: `core/.../rpc/netty/v1/ProtocolDecoderV1.java`,
+//! This module does not decode bodies. Source: `core/.../rpc/netty/v1/ProtocolDecoderV1.java`,
 //! `ProtocolEncoderV1.java`, `core/.../protocol/ProtocolConstants.java`.
 
 use crate::bytes::too_large;
@@ -20,13 +20,14 @@ pub mod v0;
 
 pub use first::{FirstBytes, first_bytes};
 
-/// What every frame begins with.
+/// The first bytes of every frame.
 pub const MAGIC: [u8; 2] = [0xDA, 0xDA];
 
 /// The bytes before the head map.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a frame is for. An answer is due by the type of the message, never by this.
+/// The purpose of a frame. Whether an answer is due depends on the type of the message, never on
+/// this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum MessageKind {
@@ -43,7 +44,7 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// Its byte in a frame.
+    /// Returns its byte in a frame.
     #[must_use]
     pub fn byte(self) -> u8 {
         self as u8
@@ -56,12 +57,12 @@ impl MessageKind {
     }
 }
 
-/// What stands before the head map, the lengths aside.
+/// The fields before the head map, without the lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The version byte. It counts in a connection's first frame only.
     pub version: u8,
-    /// What the frame is for.
+    /// The purpose of the frame.
     pub kind: MessageKind,
     /// The number of the serializer.
     pub serializer: u8,
@@ -71,21 +72,21 @@ pub struct Header {
     pub id: i32,
 }
 
-/// A whole frame within a stream's bytes.
+/// A complete frame, borrowed from a stream's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Its header.
     pub header: Header,
     /// Its head map; see [`head_map`].
     pub head_map: &'a [u8],
-    /// Its body, as its compressor left it.
+    /// Its body, still compressed.
     pub body: &'a [u8],
 }
 
-/// What a stream's next bytes are.
+/// The next piece of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Not all of the next frame yet.
+    /// The next frame is incomplete.
     Incomplete,
     /// A frame that takes this many bytes.
     Frame(Frame<'a>, usize),
@@ -97,13 +98,12 @@ pub enum Piece<'a> {
 /// The bytes that a [`Piece::HeaderOnly`] takes.
 pub const HEADER_ONLY_BYTES: usize = HEADER_BYTES;
 
-/// Cuts the next frame off a stream.
+/// Returns the next piece of a stream.
 ///
 /// # Errors
 ///
-/// The stream is lost, since where the next frame begins is not known: lengths that contradict each
-/// other or are above a limit, a wrong magic, a kind that there is not. The connection must be
-/// closed.
+/// The stream is unusable, since the start of the next frame is not known: contradicting lengths, a
+/// length above a limit, a wrong magic, or an unknown kind. The connection must be closed.
 ///
 /// # Example
 ///
@@ -131,10 +131,11 @@ pub fn split<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Piece<'a>, WireErro
     let whole = u32::from_be_bytes([f0, f1, f2, f3]) as usize;
     let head_length = usize::from(u16::from_be_bytes([h0, h1]));
     if kind == MessageKind::Answer {
-        // Its lengths must not be believed yet: a large one makes it seem incomplete, so that it
-        // swallows what follows. There is no answer without a body, and neither a head map nor a
-        // body begins with these bytes: a key of that length is negative, and there is no such type
-        // of message.
+        // A header without a body, or directly before the magic of another frame, was left by a
+        // failed write. Its lengths must not be trusted: a large one would make it seem incomplete,
+        // and it would swallow the frames that follow. A whole answer does not look like this: it
+        // always has a body, and neither a head map nor a body begins with the magic, which would
+        // be a negative key length or an unknown message type.
         if whole <= HEADER_BYTES || rest.starts_with(&MAGIC) {
             return Ok(Piece::HeaderOnly(header.id));
         }
@@ -165,11 +166,11 @@ fn check_lengths(whole: usize, head: usize, limits: &Limits) -> Result<(), WireE
     Ok(())
 }
 
-/// Appends a frame without a head map: none is sent, since seata-go misreads some.
+/// Appends a frame without a head map. None is sent, since seata-go misreads some.
 ///
 /// # Errors
 ///
-/// A body that makes the frame longer than a Java peer reads.
+/// The body makes the frame longer than a Java peer reads.
 pub fn write(header: &Header, body: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     let whole = HEADER_BYTES + body.len();
     let length = u32::try_from(whole).ok().filter(|_| whole <= crate::limits::FRAME_BYTES_MAX);
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::HeaderOnly(2)));
         bytes[9] = 0;
         assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::Incomplete), "a request is none");
-        // Lengths of a heartbeat, and of nothing: there is no body to wait for.
+        // The lengths of a heartbeat, and zero lengths: there is no body to wait for.
         for (whole, head) in [(16, 16), (0, 0)] {
             let bytes = header(1, whole, head);
             assert_eq!(split(&bytes, &Limits::default()), Ok(Piece::HeaderOnly(2)));

@@ -6,17 +6,17 @@
 //!   stream ◀───────────────────────── encode ◀────────────────┘
 //! ```
 //!
-//! [`frame`] cuts a stream of bytes into frames of version 1 and 2, and [`frame::v0`] does so for
-//! those from before, which are messages already; [`decode`] decompresses and reads a body;
-//! [`encode`] does all of that the other way. What differs between the versions of clients is in
+//! [`frame`] splits a stream of bytes into frames of versions 1 and 2. [`frame::v0`] does so for
+//! the frames of earlier clients, which are decoded at the same time. [`decode`] decompresses and
+//! decodes a body, and [`encode`] does the reverse. The differences between client versions are in
 //! [`Dialect`].
 //!
-//! This crate knows no sockets, no clock and no coordinator: what a message means is decided
-//! elsewhere. Any bytes lead to a message or a [`WireError`], never to a panic, and what they can
-//! make it allocate is bounded by [`Limits`].
+//! This crate knows no sockets, no clock and no coordinator: the meaning of a message is decided
+//! elsewhere. Any bytes give a message or a [`WireError`], never a panic, and [`Limits`] bounds the
+//! memory they can make it allocate.
 //!
-//! The protocol has no specification. What is written here follows the sources of Apache Seata;
-//! each module names the file that it follows.
+//! The protocol has no specification. This crate follows the sources of Apache Seata, and each
+//! module names the file that it follows.
 #![warn(missing_docs)]
 
 mod bytes;

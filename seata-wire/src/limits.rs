@@ -1,13 +1,13 @@
-//! How much a peer may send (BOUNDED).
+//! Limits of what a peer may send (BOUNDED).
 
-/// The limits of what is read.
+/// The limits of reading.
 ///
-/// Writing keeps to the limits of the protocol itself alone, which each field's function knows.
+/// Writing is limited only by the protocol itself, in the function of each field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest frame. Java's own limit is 8 MiB; smaller ones refuse what large lock keys need.
+    /// The longest frame. Java's own limit is 8 MiB. A smaller one refuses large lock keys.
     pub frame_bytes_max: usize,
-    /// The longest body after decompression. Larger ones let few bytes take much memory.
+    /// The longest body after decompression. With a larger limit a few bytes can take much memory.
     pub body_bytes_max: usize,
     /// The most messages in a merged one.
     pub parts_max: usize,

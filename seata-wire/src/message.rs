@@ -1,6 +1,6 @@
-//! Every message of the protocol, apart from how it is written.
+//! Every message of the protocol, independent of its encoding.
 //!
-//! Null and empty texts are one: the `seata` serializer cannot tell them apart. Sources:
+//! Null and empty texts are the same: the `seata` serializer cannot distinguish them. Sources:
 //! `core/.../protocol/MessageType.java`, `core/.../protocol/transaction/*.java`.
 
 use crate::error::WireError;
@@ -15,7 +15,7 @@ mod registration;
 pub use branch::{
     BranchRegister, BranchRegistered, BranchReport, BranchReported, GlobalLockQueried,
 };
-pub use global::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding};
+pub use global::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStatusAnswer};
 pub use merged::{BatchResult, MergeResult, MergedWarp};
 pub use phase_two::{BranchEnd, BranchEnded, UndoLogDelete};
 pub use registration::{Register, RegisterResources, Registered};
@@ -42,11 +42,11 @@ pub enum Message {
     /// TM: commit a global.
     GlobalCommit(GlobalEnd),
     /// Its answer.
-    GlobalCommitResult(GlobalStanding),
+    GlobalCommitResult(GlobalStatusAnswer),
     /// TM: roll a global back.
     GlobalRollback(GlobalEnd),
     /// Its answer.
-    GlobalRollbackResult(GlobalStanding),
+    GlobalRollbackResult(GlobalStatusAnswer),
     /// RM: register a branch.
     BranchRegister(BranchRegister),
     /// Its answer.
@@ -55,15 +55,15 @@ pub enum Message {
     BranchReport(BranchReport),
     /// Its answer.
     BranchReportResult(BranchReported),
-    /// TM: how does a global stand?
+    /// TM: query the status of a global.
     GlobalStatus(GlobalEnd),
     /// Its answer.
-    GlobalStatusResult(GlobalStanding),
-    /// TM of a Saga: how its state machine ended.
+    GlobalStatusResult(GlobalStatusAnswer),
+    /// TM of a Saga: report how its state machine ended.
     GlobalReport(GlobalReport),
     /// Its answer.
-    GlobalReportResult(GlobalStanding),
-    /// RM: could this global lock these rows?
+    GlobalReportResult(GlobalStatusAnswer),
+    /// RM: query whether this global could lock these rows.
     GlobalLockQuery(BranchRegister),
     /// Its answer.
     GlobalLockQueryResult(GlobalLockQueried),
@@ -71,15 +71,15 @@ pub enum Message {
     MergedWarp(MergedWarp),
     /// Their answers, by position.
     MergeResult(MergeResult),
-    /// A TM introduces itself.
+    /// A TM registers.
     RegisterTm(Register),
     /// The answer.
     RegisterTmResult(Registered),
-    /// An RM introduces itself and its resources.
+    /// An RM registers itself and its resources.
     RegisterRm(RegisterResources),
     /// The answer.
     RegisterRmResult(Registered),
-    /// An RM gives resources up.
+    /// An RM unregisters resources.
     UnregisterRm(RegisterResources),
     /// The answer.
     UnregisterRmResult(Registered),
@@ -92,13 +92,13 @@ pub enum Message {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For people.
+    /// The message for display.
     pub message: String,
-    /// For the client.
+    /// The code for the client.
     pub code: ExceptionCode,
 }
 
-/// How a request of a transaction ended. A failed one has every other field all the same.
+/// The result of a request about a transaction. A failed answer has all other fields too.
 pub type TxResult = Result<(), Failure>;
 
 /// The type of a message that has a body.
@@ -140,7 +140,7 @@ pub enum MessageType {
 
 use MessageType as Type;
 
-/// Each type with its name in protobuf, without package and the ending `Proto`.
+/// Each type with its name in protobuf, without the package and the suffix `Proto`.
 const TYPES: [(Type, &str); 30] = [
     (Type::GlobalBegin, "GlobalBeginRequest"),
     (Type::GlobalBeginResult, "GlobalBeginResponse"),
@@ -180,7 +180,7 @@ impl MessageType {
         TYPES.iter().map(|&(kind, _)| kind)
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn code(self) -> i16 {
         self as i16
@@ -200,14 +200,14 @@ impl MessageType {
         TYPES.iter().find(|(_, it)| *it == name).map(|&(kind, _)| kind)
     }
 
-    /// Whether it carries others, and so cannot be a part itself.
+    /// Returns whether it carries other messages, and so cannot be a part itself.
     pub(crate) fn is_merged(self) -> bool {
         matches!(self, Type::MergedWarp | Type::MergeResult | Type::BatchResult)
     }
 }
 
 impl Message {
-    /// Its type; `None` for heartbeats, which have no body.
+    /// Returns its type, or `None` for heartbeats, which have no body.
     #[must_use]
     pub fn kind(&self) -> Option<MessageType> {
         Some(match self {

@@ -1,8 +1,8 @@
 //! The `protobuf` serializer: the message's full name, then the message.
 //!
-//! Java maps most values by their names, so that a value without a name there cannot be sent at
-//! all: XA branches, and every status and exception code that came later. Those with a neighbour
-//! become it; the others are an error. Source:
+//! Java maps most values by their names, so a value without a name in protobuf cannot be sent: XA
+//! branches, and every status and exception code that was added later. A value with a near
+//! equivalent is sent as that; the others are an error. Source:
 //! `serializer/seata-serializer-protobuf/.../*.proto` and the `convertor` classes beside them.
 
 use prost::Message as _;
@@ -25,7 +25,7 @@ use MessageType as Type;
 /// The longest name that is read.
 const NAME_BYTES_MAX: usize = 256;
 
-/// Reads a body, and tells the package of its name.
+/// Reads a body. Also returns the package of its name.
 pub(crate) fn read(body: &[u8], limits: &Limits) -> Result<(Message, Package), WireError> {
     let mut reader = Reader::new(body);
     let length = reader.i32("name length")?;
@@ -71,19 +71,19 @@ fn read_content(kind: MessageType, from: &[u8], limits: &Limits) -> Result<Messa
         Type::GlobalBeginResult => Message::GlobalBeginResult(parse::<global::Begun>(from)?.into()),
         Type::GlobalCommit => Message::GlobalCommit(parse::<global::End>(from)?.into()),
         Type::GlobalCommitResult => {
-            Message::GlobalCommitResult(parse::<global::Standing>(from)?.try_into()?)
+            Message::GlobalCommitResult(parse::<global::StatusAnswer>(from)?.try_into()?)
         }
         Type::GlobalRollback => Message::GlobalRollback(parse::<global::End>(from)?.into()),
         Type::GlobalRollbackResult => {
-            Message::GlobalRollbackResult(parse::<global::Standing>(from)?.try_into()?)
+            Message::GlobalRollbackResult(parse::<global::StatusAnswer>(from)?.try_into()?)
         }
         Type::GlobalStatus => Message::GlobalStatus(parse::<global::End>(from)?.into()),
         Type::GlobalStatusResult => {
-            Message::GlobalStatusResult(parse::<global::Standing>(from)?.try_into()?)
+            Message::GlobalStatusResult(parse::<global::StatusAnswer>(from)?.try_into()?)
         }
         Type::GlobalReport => Message::GlobalReport(parse::<global::Report>(from)?.try_into()?),
         Type::GlobalReportResult => {
-            Message::GlobalReportResult(parse::<global::Standing>(from)?.try_into()?)
+            Message::GlobalReportResult(parse::<global::StatusAnswer>(from)?.try_into()?)
         }
         Type::BranchRegister => {
             Message::BranchRegister(parse::<branch::Register>(from)?.try_into()?)
@@ -144,7 +144,7 @@ fn write_content(message: &Message, package: Package) -> Result<Vec<u8>, WireErr
         Message::GlobalCommitResult(it)
         | Message::GlobalRollbackResult(it)
         | Message::GlobalStatusResult(it)
-        | Message::GlobalReportResult(it) => global::Standing::of(it, code).encode_to_vec(),
+        | Message::GlobalReportResult(it) => global::StatusAnswer::of(it, code).encode_to_vec(),
         Message::GlobalReport(it) => global::Report::of(it, code).encode_to_vec(),
         Message::BranchRegister(it) => branch::Register::of(it, code)?.encode_to_vec(),
         Message::BranchRegisterResult(it) => branch::Registered::of(it, code).encode_to_vec(),

@@ -1,7 +1,7 @@
 //! The `seata` serializer: the fields of each message one after the other, without tags.
 //!
-//! One module for each family of messages, reading beside writing. A body may be longer than its
-//! message, as it is from a later version with more fields. Source:
+//! There is one module per family of messages, with reading beside writing. A body may be longer
+//! than its message: a later version may have more fields. Source:
 //! `serializer/seata-serializer-seata/.../protocol/**/*Codec.java`.
 
 use crate::bytes::{Reader, Writer};
@@ -52,15 +52,21 @@ pub(crate) fn read_fields(
         Type::GlobalBegin => Message::GlobalBegin(global::read_begin(from)?),
         Type::GlobalBeginResult => Message::GlobalBeginResult(global::read_begun(from, to)?),
         Type::GlobalCommit => Message::GlobalCommit(global::read_end(from)?),
-        Type::GlobalCommitResult => Message::GlobalCommitResult(global::read_standing(from, to)?),
+        Type::GlobalCommitResult => {
+            Message::GlobalCommitResult(global::read_status_answer(from, to)?)
+        }
         Type::GlobalRollback => Message::GlobalRollback(global::read_end(from)?),
         Type::GlobalRollbackResult => {
-            Message::GlobalRollbackResult(global::read_standing(from, to)?)
+            Message::GlobalRollbackResult(global::read_status_answer(from, to)?)
         }
         Type::GlobalStatus => Message::GlobalStatus(global::read_end(from)?),
-        Type::GlobalStatusResult => Message::GlobalStatusResult(global::read_standing(from, to)?),
+        Type::GlobalStatusResult => {
+            Message::GlobalStatusResult(global::read_status_answer(from, to)?)
+        }
         Type::GlobalReport => Message::GlobalReport(global::read_report(from)?),
-        Type::GlobalReportResult => Message::GlobalReportResult(global::read_standing(from, to)?),
+        Type::GlobalReportResult => {
+            Message::GlobalReportResult(global::read_status_answer(from, to)?)
+        }
         Type::BranchRegister => Message::BranchRegister(branch::read_register(from)?),
         Type::BranchRegisterResult => {
             Message::BranchRegisterResult(branch::read_registered(from, to)?)
@@ -115,7 +121,7 @@ pub(crate) fn write_fields(
         | Message::GlobalRollbackResult(it)
         | Message::GlobalStatusResult(it)
         | Message::GlobalReportResult(it) => {
-            global::write_standing(it, writer, dialect);
+            global::write_status_answer(it, writer, dialect);
             Ok(())
         }
         Message::GlobalReport(it) => global::write_report(it, writer, dialect),

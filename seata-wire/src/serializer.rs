@@ -1,6 +1,7 @@
-//! Serializers: which there are, and bodies read and written by the one that a frame names.
+//! Serializers: reads and writes bodies with the serializer that a frame names.
 //!
-//! Nothing is negotiated: a client picks one and names it in each frame, and is answered in it.
+//! Nothing is negotiated: a client chooses a serializer, names it in each frame, and gets its
+//! answers in it.
 //! Source: `core/.../serializer/SerializerType.java`.
 
 use crate::error::WireError;
@@ -9,7 +10,7 @@ use crate::message::Message;
 use crate::version::Dialect;
 use crate::{protobuf, seata};
 
-/// A serializer that is served.
+/// A supported serializer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Serializer {
     /// The default of every client.
@@ -19,8 +20,8 @@ pub enum Serializer {
     Protobuf(Package),
 }
 
-/// The package of the protobuf messages. A peer finds a message by its full name alone, so that it
-/// must be answered in its own.
+/// The package of the protobuf messages. A peer finds a message only by its full name, so it must
+/// be answered in its own package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Package {
     /// Up to 2.0.
@@ -32,7 +33,7 @@ pub enum Package {
 const SEATA: u8 = 1;
 const PROTOBUF: u8 = 2;
 
-/// Those that are not served: most write Java's objects.
+/// The serializers that are not supported. Most write Java objects.
 const REFUSED: [(u8, &str); 8] = [
     (4, "KRYO"),
     (8, "FST"),
@@ -45,7 +46,7 @@ const REFUSED: [(u8, &str); 8] = [
 ];
 
 impl Serializer {
-    /// Its number in a frame.
+    /// Returns its number in a frame.
     #[must_use]
     pub fn id(self) -> u8 {
         match self {
@@ -54,7 +55,7 @@ impl Serializer {
         }
     }
 
-    /// Reads a body with the serializer of this number, and tells which one exactly that was.
+    /// Reads a body with the serializer of this number. Also returns the exact serializer.
     pub(crate) fn read(
         id: u8,
         body: &[u8],

@@ -1,8 +1,8 @@
-//! The enumerations, and their numbers for peers of each version.
+//! The protocol's enumerations, and their numbers for peers of each version.
 //!
-//! A Java client that does not know a number cannot decode the whole frame, and its caller waits
+//! A Java client that meets an unknown number cannot decode the whole frame, and its caller waits
 //! until the request times out. So a value that a client does not know is written as the nearest
-//! one that it does.
+//! one that it knows.
 //!
 //! Sources: `core/.../model/GlobalStatus.java`, `BranchStatus.java`, `BranchType.java`,
 //! `core/.../exception/TransactionExceptionCode.java`.
@@ -14,7 +14,7 @@ mod exception;
 
 pub use exception::ExceptionCode;
 
-/// How a global stands.
+/// The status of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 #[repr(u8)]
@@ -77,7 +77,7 @@ impl GlobalStatus {
         self as u8
     }
 
-    /// This status, or the nearest that the client knows.
+    /// Returns this status, or the nearest one that the client knows.
     #[must_use]
     pub fn known_to(self, dialect: &Dialect) -> Self {
         let is_known = match self.number() {
@@ -88,7 +88,7 @@ impl GlobalStatus {
         if is_known { self } else { self.before_1_5() }
     }
 
-    /// The nearest of the first sixteen, which are also all that protobuf has.
+    /// Returns the nearest of the first sixteen statuses, the only ones that protobuf has.
     pub(crate) fn before_1_5(self) -> Self {
         match self {
             Self::CommitRetryTimeout => Self::CommitFailed,
@@ -117,7 +117,7 @@ impl GlobalStatus {
     }
 }
 
-/// How a branch stands.
+/// The status of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 #[repr(u8)]
@@ -204,7 +204,7 @@ mod tests {
     use crate::version::ClientVersion;
 
     #[test]
-    fn every_value_stands_at_its_number() {
+    fn every_value_is_at_the_index_of_its_number() {
         for (at, status) in GlobalStatus::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(status.number()), at);
         }

@@ -1,6 +1,6 @@
-//! What a peer's version changes: the layout of two messages, and the numbers of some values.
+//! Versions of peers, which change the layout of two messages and the numbers of some values.
 
-/// The version of a client, as its registration tells it.
+/// The version of a client, from its registration.
 ///
 /// # Example
 ///
@@ -15,16 +15,16 @@
 pub struct ClientVersion([u32; 4]);
 
 impl ClientVersion {
-    /// What a client is taken for whose version cannot be read.
+    /// The version assumed for a client whose version cannot be read.
     pub const OLDEST: Self = Self([0; 4]);
 
-    /// A version of three numbers.
+    /// Creates a version of three numbers.
     #[must_use]
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self([major, minor, patch, 0])
     }
 
-    /// Up to four numbers between dots; what follows a `-` within one does not count.
+    /// Parses up to four numbers between dots. Text after a `-` within one is ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self::parse_strictly(text).unwrap_or(Self::OLDEST)
@@ -43,23 +43,23 @@ impl ClientVersion {
 /// The layout of frames and of the two registration answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameVersion {
-    /// Clients before 0.7, in frames that are told apart by their first bytes.
+    /// Clients before 0.7, whose frames differ in their first bytes.
     V0,
     /// Every client from 0.7 to 2.6.0, and seata-go.
     V1,
-    /// From 2.7 on: a refused registration says why.
+    /// From 2.7 on: a refused registration has a reason.
     V2,
 }
 
 impl FrameVersion {
-    /// The version in which to answer a connection whose first frame had this one: later versions
-    /// are answered in the latest that is known here.
+    /// Returns the version in which to answer a connection whose first frame had this one. Later
+    /// versions are answered in the latest known one.
     #[must_use]
     pub fn answering(byte: u8) -> Self {
         if byte <= 1 { Self::V1 } else { Self::V2 }
     }
 
-    /// Its byte in a frame.
+    /// Returns its byte in a frame.
     #[must_use]
     pub fn byte(self) -> u8 {
         match self {
@@ -70,28 +70,28 @@ impl FrameVersion {
     }
 }
 
-/// Which implementation a peer is, as far as that changes bytes.
+/// The implementation of a peer, as far as it changes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Apache Seata's own client.
     Java,
-    /// seata-go, which has exception codes of its own.
+    /// seata-go, which has its own exception codes.
     Go,
 }
 
-/// How to speak to one peer.
+/// The variant of the protocol for one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dialect {
     /// The layout of frames.
     pub frame: FrameVersion,
-    /// The client's version: its own at the client's end, the registered one at the server's.
+    /// The client's version: its own at the client, the registered one at the server.
     pub client: ClientVersion,
     /// The client's implementation.
     pub family: Family,
 }
 
 impl Dialect {
-    /// A Java client of this version, in v1 frames.
+    /// Returns the dialect of a Java client of this version, in v1 frames.
     #[must_use]
     pub const fn java(client: ClientVersion) -> Self {
         Self { frame: FrameVersion::V1, client, family: Family::Java }
@@ -103,7 +103,7 @@ impl Dialect {
 }
 
 impl Default for Dialect {
-    /// A peer of which nothing is known yet.
+    /// Returns the dialect of a peer that has not registered.
     fn default() -> Self {
         Self::java(ClientVersion::OLDEST)
     }

@@ -1,4 +1,4 @@
-//! Bodies that the libraries of Java clients compressed.
+//! Bodies compressed by the libraries of Java clients.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test they are the report")]
 
 mod support;
@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use crate::support::{vector, vectors};
 
-/// A body is not seen from outside of a message. One whose first two bytes are no message's type is
-/// refused by that number, so that what was decompressed shows in the refusal.
+/// Decompresses a body, which is not visible outside a message. A body whose first two bytes are no
+/// message type is refused with that number, so the refusal shows the decompressed bytes.
 fn decompress(name: &str, body: &[u8], limits: &Limits) -> WireError {
     let compressor = match name.split('_').next().unwrap() {
         "gzip" => 1,
@@ -26,7 +26,7 @@ fn decompress(name: &str, body: &[u8], limits: &Limits) -> WireError {
     decode(&Frame { header, head_map: &[], body }, &Dialect::default(), limits).unwrap_err()
 }
 
-/// How long a vector's content is.
+/// Returns the length of a vector's content.
 fn length(name: &str) -> usize {
     match name {
         "bzip2_blocks" => 300_000,
@@ -36,7 +36,7 @@ fn length(name: &str) -> usize {
 }
 
 #[test]
-fn bodies_are_read_whole() {
+fn bodies_are_read_completely() {
     for (name, body) in vectors("compressed.hex") {
         let code = if length(&name) == 2 { 0x6161 } else { 0x7365 };
         let exact = Limits { body_bytes_max: length(&name), ..Limits::default() };
@@ -51,9 +51,9 @@ fn bodies_are_read_whole() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// However a body is damaged, it is refused or read as something else.
+    /// A damaged body is refused or read as another message.
     #[test]
-    fn damaged_bodies_do_no_harm(
+    fn damaged_bodies_never_panic(
         which in 0_usize..64,
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_behind_a_compressor_is_refused() {
+fn an_empty_compressed_body_is_refused() {
     let body = vector("compressed.hex", "gzip");
     for name in ["gzip", "zip", "bzip2", "lz4", "deflater", "zstd"] {
         decompress(name, b"", &Limits::default());

@@ -1,5 +1,5 @@
-//! What is written is read, for every message, serializer, compressor and version; and no bytes do
-//! harm.
+//! Written messages are read back, for every message, serializer, compressor and version, and no
+//! bytes cause a panic.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test they are the report")]
 
 mod arbitrary;
@@ -26,7 +26,7 @@ fn compression() -> impl Strategy<Value = Compression> {
     ])
 }
 
-/// The newest client, which knows every value.
+/// Returns the dialect of the newest client, which knows every value.
 fn dialect() -> impl Strategy<Value = Dialect> {
     prop::sample::select(vec![FrameVersion::V1, FrameVersion::V2]).prop_map(|frame| Dialect {
         frame,
@@ -47,7 +47,7 @@ fn round_trip(message: &Message, id: i32, encoding: Encoding, dialect: &Dialect)
     assert_eq!(received.encoding, encoding);
 }
 
-/// The reason of a refused registration is not in every layout.
+/// Reads a message back. The reason of a refused registration is not in every layout.
 fn read_back(message: &Message, encoding: Encoding, dialect: &Dialect) -> Message {
     let mut message = message.clone();
     let forget = |parts: &mut Vec<Message>| {
@@ -107,9 +107,9 @@ proptest! {
         round_trip(&message, id, Encoding { serializer, compression }, &dialect);
     }
 
-    /// A frame is incomplete until its last byte, and what follows is left alone.
+    /// A frame is incomplete until its last byte, and the bytes behind it are not touched.
     #[test]
-    fn a_frame_ends_where_it_says(message in message(Values::All), at in any::<prop::sample::Index>()) {
+    fn a_frame_ends_at_its_length(message in message(Values::All), at in any::<prop::sample::Index>()) {
         let (dialect, limits) = (Dialect::default(), Limits::default());
         let mut bytes = Vec::new();
         encode(&message, MessageKind::Request, 1, Encoding::default(), &dialect, &mut bytes).unwrap();
@@ -131,9 +131,9 @@ proptest! {
         prop_assert_eq!(v0::split(&bytes, &Limits::default()), Ok(Some((frame, length))));
     }
 
-    /// Every combination of type, serializer and damage is answered, and no panic.
+    /// Every combination of type, serializer and damage gives a result, and no panic.
     #[test]
-    fn no_bytes_do_harm(
+    fn arbitrary_bytes_never_panic(
         start in prop::sample::select(vec![&b""[..], b"\xDA\xDA\x01", b"\xDA\xDA\x00\x90\x00"]),
         bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {
@@ -144,9 +144,9 @@ proptest! {
         read_all(&bytes, &limits);
     }
 
-    /// Frames with right lengths and a wrong rest.
+    /// Frames with correct lengths and damaged content.
     #[test]
-    fn damaged_frames_do_no_harm(
+    fn damaged_frames_never_panic(
         message in message(Values::OfProtobuf),
         serializer in prop::sample::select(vec![
             Serializer::Seata,
@@ -178,7 +178,7 @@ fn read_all(bytes: &[u8], limits: &Limits) {
 }
 
 #[test]
-fn every_type_can_come_about() {
+fn every_type_is_generated() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..2_000 {

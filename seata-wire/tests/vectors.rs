@@ -1,5 +1,5 @@
-//! Bytes that Apache Seata's own classes wrote: they are read as what they mean, and what they mean
-//! is written as these bytes. The files are kept for ever.
+//! Bytes written by Apache Seata's own classes: they are read as the expected messages, and the
+//! messages are written as these bytes. The files are kept forever.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "in a test they are the report")]
 
 mod support;
@@ -89,7 +89,7 @@ fn merged_answers() -> Vec<Message> {
     ]
 }
 
-/// What the frame of each name means.
+/// Returns the message of each named frame.
 fn meaning(name: &str) -> (MessageKind, i32, Message) {
     use MessageKind::{Answer, OneWay, Ping, Pong, Request};
     let refusal = Err("TM checkAuth fail");
@@ -138,7 +138,7 @@ fn meaning(name: &str) -> (MessageKind, i32, Message) {
             (Request, 5, Message::GlobalCommit(end))
         }
         "global_committed" => {
-            (Answer, 5, Message::GlobalCommitResult(GlobalStanding { result: Ok(()), status }))
+            (Answer, 5, Message::GlobalCommitResult(GlobalStatusAnswer { result: Ok(()), status }))
         }
         "merged" => {
             let merged = MergedWarp { parts: merged_parts(), ids: vec![7, 8] };
@@ -175,7 +175,7 @@ fn read(name: &str, bytes: &[u8]) -> Received {
 }
 
 #[test]
-fn frames_are_read_as_what_they_mean() {
+fn frames_are_read_with_their_meaning() {
     for (name, bytes) in vectors("frames.hex") {
         let received = read(&name, &bytes);
         let header = received.header;
@@ -204,7 +204,7 @@ fn a_head_map_is_read() {
     assert_eq!(entries, [(Some("k".to_owned()), Some("v".to_owned()))]);
 }
 
-/// What the protobuf body of each name means.
+/// Returns the message of each named protobuf body.
 fn protobuf_meaning(name: &str) -> Message {
     match name {
         "global_begin" => begin(),

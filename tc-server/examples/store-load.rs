@@ -1,12 +1,12 @@
-//! Compares the embedded store, and key-value engines by themselves, under the coordinator's load.
+//! Compares the embedded store, and key-value engines alone, under the coordinator's load.
 //!
 //! `cargo run --release -p handfast-server --example store-load -- [seconds] [directory]`
 //!
-//! One writer, one batch at a time, each synced before the next, as the engine's group commit does
-//! it. The changes go round: a global and its branch are put, then a global and its branch put
-//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run one after the other, each on an empty
-//! directory, in turns, so that a busy moment of the machine does not fall on one of them alone.
-//! The store is asked as the engine of the coordinator asks it, its thread included.
+//! One writer writes one batch at a time and syncs it before the next, like the engine's group
+//! commit. The changes are cyclic: a global and its branch are put, then the global and branch put
+//! [`LIVE_PAIRS`] pairs ago are deleted. Engines run alternately, each on an empty directory, so
+//! that a busy moment of the machine does not affect only one of them. The store is called in the
+//! way of the coordinator's engine, including its thread.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use handfast_server::store::codec::encode_change;
 use handfast_server::store::{EmbeddedStore, Store as _};
 use redb::{Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
-/// Pairs that are there before the oldest is deleted.
+/// Pairs that exist before the oldest is deleted.
 const LIVE_PAIRS: u64 = 10_000;
 /// Records in the recovery measurement.
 const RECOVERED: u64 = 100_000;
@@ -35,7 +35,7 @@ trait Engine: Sized {
     fn open(directory: &Path) -> Result<Self>;
     /// Makes the batch durable, atomically.
     fn commit(&mut self, batch: Vec<Change>) -> Result<()>;
-    /// Reads every record, as at start.
+    /// Reads every record, as a start does.
     fn count(&self) -> Result<usize>;
 }
 
@@ -135,7 +135,7 @@ impl Engine for Redb {
     }
 }
 
-/// Makes batches of the coordinator's shape.
+/// Builds batches of the coordinator's shape.
 #[derive(Default)]
 struct Load {
     pair: u64,
@@ -172,7 +172,7 @@ fn branch_id(pair: u64) -> BranchId {
     BranchId(pair.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// About 100 bytes.
+/// Returns a record of about 100 bytes.
 fn global(pair: u64) -> Record {
     Record::Global(GlobalRecord {
         xid: xid(pair),
@@ -189,7 +189,7 @@ fn global(pair: u64) -> Record {
     })
 }
 
-/// About 190 bytes.
+/// Returns a record of about 190 bytes.
 fn branch(pair: u64) -> Record {
     let row = |table: &str, number: u64| RowLock {
         table: table.into(),
@@ -280,7 +280,7 @@ fn bytes(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes that this process has had written, as Linux counts them; 0 elsewhere.
+/// Returns the bytes that this process has written, as counted by Linux, and 0 elsewhere.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let bytes = io.lines().find_map(|line| line.strip_prefix("wchar: "));

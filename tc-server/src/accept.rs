@@ -1,8 +1,8 @@
-//! Accepting connections: a bounded number at a time, and never in a spin.
+//! Accepts connections: a bounded number at a time, and without spinning on failures.
 //!
-//! A connection past the bound is closed at once, so that its client learns of it and tries
-//! elsewhere or later; in the system's queue it would only hang. What a connection may cost beyond
-//! its place is the business of whoever serves it.
+//! A connection beyond the bound is closed at once, so that its client notices it and tries
+//! elsewhere or later. In the operating system's queue it would only hang. The front ends limit the
+//! other costs of a connection.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -19,10 +19,11 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 use crate::descriptors;
 use crate::turned_away::{PortName, Why, note};
 
-/// Without file descriptors the next attempt would fail at once, and so would the one after.
+/// The pause after a failed accept. Without file descriptors every further attempt would fail at
+/// once.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
 
-/// A listening socket that lets in so many connections at a time (BOUNDED).
+/// A listening socket that accepts a limited number of connections at a time (BOUNDED).
 #[derive(Debug)]
 pub struct Acceptor {
     tcp: TcpListener,
@@ -30,7 +31,7 @@ pub struct Acceptor {
     port: PortName,
 }
 
-/// A connection and its place among those that are let in.
+/// An accepted connection, which counts towards the limit until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     tcp: TcpStream,
@@ -38,24 +39,24 @@ pub struct Connection {
 }
 
 impl Acceptor {
-    /// Accepts on a bound socket; `port` is what the log calls it.
+    /// Accepts on a bound socket. `port` is its name in logs and metrics.
     #[must_use]
     pub fn new(tcp: TcpListener, connections_max: usize, port: PortName) -> Self {
         let places = connections_max.min(Semaphore::MAX_PERMITS);
         Self { tcp, room: Arc::new(Semaphore::new(places)), port }
     }
 
-    /// What the log calls it.
+    /// Returns its name in logs and metrics.
     pub(crate) fn port(&self) -> PortName {
         self.port
     }
 
-    /// Waits for a connection that there is room for.
+    /// Waits for a connection for which there is room.
     pub async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
             match self.tcp.accept().await {
                 Ok((tcp, address)) => {
-                    if let Some(connection) = self.let_in(tcp, address) {
+                    if let Some(connection) = self.admit(tcp, address) {
                         return (connection, address);
                     }
                 }
@@ -70,7 +71,7 @@ impl Acceptor {
         }
     }
 
-    fn let_in(&mut self, tcp: TcpStream, address: SocketAddr) -> Option<Connection> {
+    fn admit(&mut self, tcp: TcpStream, address: SocketAddr) -> Option<Connection> {
         let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
             note(self.port, Why::NoRoom, Some(&address), &"too many connections: closed at once");
             return None;
@@ -83,7 +84,7 @@ impl Acceptor {
     }
 }
 
-/// The client's fault or wish, which says nothing about the next connection.
+/// Returns whether the error concerns only this connection, and not the next one.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

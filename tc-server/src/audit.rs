@@ -1,8 +1,8 @@
-//! The append-only record of operators' actions: JSON lines, synced one by one.
+//! The append-only record of operators' actions: JSON lines, each synced.
 //!
-//! An action is recorded as asked before it is carried out and as answered before its answer
-//! leaves. Where the first cannot be written the action is not carried out, so that no action is
-//! without its line.
+//! An action is recorded as asked before it is executed, and as answered before its answer is sent.
+//! If the first line cannot be written, the action is not executed, so that no action lacks its
+//! line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::moment;
+use crate::time_format;
 
-/// Where actions are recorded.
+/// The audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     sink: Sink,
@@ -23,25 +23,25 @@ pub struct AuditLog {
 #[derive(Clone, Debug)]
 enum Sink {
     File(Arc<Mutex<Appender>>),
-    /// The memory store has no directory of its own: the log keeps the record.
+    /// The process's log, for the memory store, which has no directory.
     Log,
 }
 
-/// The file, and whether its last line is whole.
+/// The file, and whether its last line is incomplete.
 #[derive(Debug)]
 struct Appender {
     file: File,
     torn: bool,
 }
 
-/// What an operator asked for.
+/// An operator's action.
 #[derive(Clone, Debug, Serialize)]
 pub struct Action {
     /// Ties the two lines of one action together.
     pub id: String,
     /// The operator's name, from the token.
     pub operator: String,
-    /// What was asked, such as `rollback`.
+    /// The name of the action, such as `rollback`.
     pub action: &'static str,
     /// The global, for actions on one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,13 +55,13 @@ pub struct Action {
     /// The token of the lease, for actions on one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// Further words of the action: a resolution, or the operator's reason.
+    /// Details of the action: a resolution, or the operator's reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 impl Action {
-    /// An action on nothing yet, with an id that no other one has.
+    /// Returns an action with a random id and no target yet.
     #[must_use]
     pub fn new(operator: &str, action: &'static str) -> Self {
         Self {
@@ -80,9 +80,9 @@ impl Action {
 /// A stage of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage<'a> {
-    /// It is about to be carried out.
+    /// It is about to be executed.
     Asked,
-    /// It was carried out (`done`), or refused with the code given.
+    /// It was executed (`done`), or refused with this code.
     Answered(&'a str),
 }
 
@@ -107,13 +107,13 @@ pub struct AuditError {
 }
 
 impl AuditLog {
-    /// Records in the log only.
+    /// Records in the process's log only.
     #[must_use]
     pub fn to_log() -> Self {
         Self { sink: Sink::Log }
     }
 
-    /// Records at the end of a file, which is made if it is missing.
+    /// Records at the end of a file, which is created if it is missing.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl AuditLog {
         Ok(Self { sink: Sink::File(Arc::new(Mutex::new(appender))) })
     }
 
-    /// Records one stage of an action; on return it is on the disk.
+    /// Records one stage of an action durably.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl AuditLog {
         line.push('\n');
         let appender = Arc::clone(appender);
         let written = tokio::task::spawn_blocking(move || {
-            // A panic between write and sync leaves nothing that the next line could spoil.
+            // A poisoned lock is used on: after a panic the next line begins on a line of its own.
             appender.lock().unwrap_or_else(PoisonError::into_inner).append(&line)
         });
         written.await.map_err(io::Error::other)?
@@ -148,7 +148,7 @@ fn line(action: &Action, stage: Stage<'_>) -> io::Result<String> {
         Stage::Asked => ("asked", None),
         Stage::Answered(outcome) => ("answered", Some(outcome)),
     };
-    let at = moment::rfc3339(moment::now());
+    let at = time_format::rfc3339(time_format::now());
     Ok(serde_json::to_string(&Line { at, stage, action, outcome })?)
 }
 
@@ -160,7 +160,7 @@ impl Appender {
         Ok(Self { file, torn })
     }
 
-    /// After a failed write the next line begins on a line of its own.
+    /// Appends a line. After a failed write it first ends the incomplete line.
     fn append(&mut self, line: &str) -> io::Result<()> {
         if self.torn {
             self.file.write_all(b"\n")?;

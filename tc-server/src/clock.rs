@@ -1,6 +1,7 @@
-//! Where the shell takes time from.
+//! The clock of the server.
 //!
-//! The core is told the time (PURE); this is who tells it. A simulator brings its own clock.
+//! The core reads no clock (PURE); the server passes it the time of this one. The simulator has its
+//! own implementation.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,18 +12,19 @@ use handfast_core::Timestamp;
 
 /// A source of time that never goes back.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The point in time that it is.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// Ends when that time has come. A waker that comes early does no harm: who waits looks again.
+    /// Completes when the time is reached. Completing early does no harm: callers check the time
+    /// again.
     fn reach(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let wait_ms = at.0.saturating_sub(self.now().0);
         tokio::time::sleep(Duration::from_millis(wait_ms)).boxed()
     }
 }
 
-/// The machine's wall clock as it stood at the start, carried on by the monotonic clock: setting
-/// the machine's clock moves no deadline, and time never goes back.
+/// The machine's wall clock at the start, advanced by the monotonic clock. Setting the machine's
+/// clock moves no deadline, and time never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
     started: Instant,
@@ -30,7 +32,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// Takes the wall clock's word for what time it is; a clock before 1970 counts as 1970.
+    /// Reads the wall clock. A time before 1970 counts as 1970.
     #[must_use]
     pub fn start() -> Self {
         Self { started: Instant::now(), started_at: of_machine() }
@@ -43,14 +45,14 @@ impl Clock for WallClock {
     }
 }
 
-/// What the machine's clock says, which may jump either way from one look to the next.
+/// Returns the time of the machine's clock, which may jump forwards or backwards between calls.
 pub(crate) fn of_machine() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(millis(since_epoch).saturating_add_signed(stepped_ms()))
 }
 
-/// By how much a test has set the clock: what the file says, at each look, that the environment
-/// variable `TC_CLOCK_FILE` names.
+/// Returns by how much a test has moved the clock. Reads the file named by the environment variable
+/// `TC_CLOCK_FILE` at each call.
 #[cfg(feature = "crash-points")]
 fn stepped_ms() -> i64 {
     let file = std::env::var_os("TC_CLOCK_FILE");
@@ -58,13 +60,13 @@ fn stepped_ms() -> i64 {
     text.map_or(0, |text| text.trim().parse().expect("a step of the clock is a number"))
 }
 
-/// Does nothing: the feature `crash-points` is off.
+/// Returns zero: the feature `crash-points` is off.
 #[cfg(not(feature = "crash-points"))]
 fn stepped_ms() -> i64 {
     0
 }
 
-/// Whole milliseconds, at most the largest representable number.
+/// Returns whole milliseconds, saturating at the largest number.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

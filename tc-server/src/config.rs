@@ -1,9 +1,9 @@
-//! What can be configured, with its defaults.
+//! The configuration and its defaults.
 //!
-//! One struct per component; every field says what goes wrong at either extreme. Reading the file,
-//! the environment and the flags is `layers`' business, judging the result `validate`'s. The
-//! configuration names files that hold secrets and never holds a secret itself, so that it can be
-//! printed as it is.
+//! There is one struct per component, and every field documents what goes wrong at either extreme.
+//! Module `layers` reads the file, the environment and the flags, and `validate` checks the result.
+//! The configuration names files with secrets and never contains a secret itself, so that it can be
+//! printed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -27,22 +27,22 @@ pub use seata::SeataConfig;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The address in the text form of XIDs, `host:port`. Unset: the address that gRPC listens on.
-    /// It need not be reachable; two coordinators that share a database must differ in it, or their
-    /// undo logs take each other's names.
+    /// It need not be reachable. Two coordinators that share a database must have different
+    /// addresses, or the names of their undo logs collide.
     #[serde(with = "unset_is_empty")]
     pub advertised_address: Option<String>,
-    /// Where the embedded store and the audit log live. On a volatile file system a restart forgets
-    /// undecided and unfinished globals.
+    /// The directory of the embedded store and the audit log. On a volatile file system a restart
+    /// forgets undecided and unfinished globals.
     pub data_dir: PathBuf,
-    /// Which store keeps the records.
+    /// The store that keeps the records.
     pub store: StoreKind,
     /// The size of each of the two files of the embedded store's journal, in bytes. Too small: the
-    /// store is busy with carrying them over, and batches wait for it. Too large: they take up
-    /// disk, and a start takes longer.
+    /// store is busy with carrying them over, and batches wait for it. Too large: they take disk
+    /// space, and a start takes longer.
     pub journal_segment_bytes: u64,
-    /// How long a shutdown waits for requests under way and for clients to let go, in milliseconds.
-    /// Too short: clients see broken streams and ask again after the restart. Too long: a dead
-    /// client delays the restart.
+    /// How long a shutdown waits for requests in progress and for clients to disconnect, in
+    /// milliseconds. Too short: clients see broken streams and repeat requests after the restart.
+    /// Too long: a dead client delays the restart.
     pub shutdown_limit_ms: u64,
     /// The native API.
     pub grpc: GrpcConfig,
@@ -50,34 +50,34 @@ pub struct Config {
     pub admin: AdminConfig,
     /// The port for clients of Apache Seata.
     pub seata: SeataConfig,
-    /// The loop that decides.
+    /// The engine, the loop that decides.
     pub engine: EngineConfig,
-    /// What the coordinator allows clients.
+    /// The limits for clients.
     pub limits: Limits,
-    /// How phase two is carried out.
+    /// Pauses and limits of phase two.
     pub dispatch: DispatchConfig,
     /// Participants that are called over HTTP.
     pub http: HttpConfig,
     /// Encryption.
     pub tls: TlsConfig,
-    /// Who may do what.
+    /// Tokens and the audit log.
     pub security: SecurityConfig,
-    /// What is logged, and how.
+    /// The log's content and format.
     pub log: LogConfig,
 }
 
-/// Which store keeps the records.
+/// The kinds of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
-    /// Nothing survives the process: for tests and benchmarks.
+    /// In memory, for tests and benchmarks: nothing survives the process.
     Memory,
     /// A key-value engine in the data directory; each batch is synced before it is acknowledged.
     Embedded,
 }
 
 impl StoreKind {
-    /// The word in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -91,20 +91,20 @@ impl StoreKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpcConfig {
-    /// Where it listens. Port 0 takes a free one.
+    /// The address to listen on. Port 0 takes a free port.
     pub listen: SocketAddr,
     /// The largest message that is read. Too small: registrations of branches with many rows are
-    /// refused. Too large: a few bad clients fill the memory.
+    /// refused. Too large: a few faulty clients fill the memory.
     pub message_bytes_max: usize,
     /// Replies and phase-two calls queued for one connection. Too small: a client that is slow for
-    /// a moment is cut off. Too large: one that stopped reading fills the memory.
+    /// a moment is disconnected. Too large: a client that has stopped reading fills the memory.
     pub queue_messages_max: usize,
     /// Connections at a time; a further one is closed at once. Too few: processes cannot connect.
-    /// Too many: as many as there are file descriptors for are let in.
+    /// Too many: the number of file descriptors limits them instead.
     pub connections_max: usize,
-    /// How long a client may take to shake hands, and then again to begin to speak HTTP/2, in
-    /// milliseconds; then it is let go. Too short: clients over a slow network cannot connect. Too
-    /// long: clients that say nothing keep the others out.
+    /// How long a client may take for the TLS handshake, and again for the HTTP/2 preface, in
+    /// milliseconds; then it is disconnected. Too short: clients over a slow network cannot
+    /// connect. Too long: silent clients occupy connections.
     pub silence_timeout_ms: u64,
 }
 
@@ -112,35 +112,35 @@ pub struct GrpcConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Where it listens. Port 0 takes a free one.
+    /// The address to listen on. Port 0 takes a free port.
     pub listen: SocketAddr,
     /// How long a request may take, in milliseconds. Too short: actions are answered as unknown
     /// although they happen. Too long: clients of a stuck store hang.
     pub request_timeout_ms: u64,
     /// The largest body that is read. Too small: actions with a long reason are refused. Too large:
-    /// a few bad clients fill the memory.
+    /// a few faulty clients fill the memory.
     pub body_bytes_max: usize,
-    /// The most items on one page of a list. Too small: scripts ask often. Too large: one request
-    /// holds up the engine while it is answered.
+    /// The most items on one page of a list. Too small: scripts need many requests. Too large: one
+    /// request delays the engine while it is answered.
     pub page_items_max: usize,
-    /// Lists and views of one transaction or lock that run at a time; a further one is refused.
-    /// Too few: people and dashboards are told to try again. Too many: their answers, up to a
-    /// megabyte each, fill the memory.
+    /// Lists and views of one transaction or lock that run at a time; a further one is refused. Too
+    /// few: operators and dashboards must try again. Too many: their answers, up to a megabyte
+    /// each, fill the memory.
     pub views_max: usize,
-    /// Records that one request for a page looks at; then it is answered with what it has found,
-    /// perhaps nothing, and a cursor. Too few: scripts ask often for what is rare. Too many: such
-    /// requests keep others waiting.
+    /// Records that one request for a page examines. Then it is answered with the items found,
+    /// perhaps none, and a cursor. Too few: scripts need many requests for rare items. Too many:
+    /// such requests delay others.
     pub scan_records_max: usize,
-    /// Connections at a time; a further one is closed at once. Too few: one script keeps others
-    /// out. Too many: as many as there are file descriptors for are let in.
+    /// Connections at a time; a further one is closed at once. Too few: one script can occupy them
+    /// all. Too many: the number of file descriptors limits them instead.
     pub connections_max: usize,
     /// How long a client may be silent before the header of a request is complete, and how long it
-    /// may read nothing of an answer, in milliseconds; then it is let go. Too short: pooled
-    /// connections break between requests. Too long: clients that say nothing keep the others out.
+    /// may read nothing of an answer, in milliseconds; then it is disconnected. Too short: pooled
+    /// connections break between requests. Too long: silent clients occupy connections.
     pub silence_timeout_ms: u64,
 }
 
-/// How phase two is carried out.
+/// Pauses and limits of phase two.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DispatchConfig {
@@ -153,7 +153,8 @@ pub struct DispatchConfig {
     /// How long a call waits for its answer before another process is asked, in milliseconds. Too
     /// short: slow rollbacks are done twice, harmlessly. Too long: a stuck process delays them.
     pub answer_timeout_ms: u64,
-    /// The most branches in one call. Too small: one message a branch. Too large: one answer late.
+    /// The most branches in one call. Too small: one message per branch. Too large: one late
+    /// answer.
     pub batch_branches_max: usize,
     /// The most application data in one call, in bytes. Too small: as above. Too large: calls over
     /// the message limit of clients.
@@ -169,16 +170,16 @@ pub struct DispatchConfig {
 pub struct HttpConfig {
     /// How long one call may take, in milliseconds, from its connection to the end of its answer.
     /// Too short: slow operations are called again while they run. Too long: a dead participant is
-    /// asked rarely.
+    /// retried rarely.
     pub timeout_ms: u64,
-    /// The most that is read of an answer, in bytes. Too small: outputs of saga steps are lost. Too
-    /// large: a bad participant fills the memory.
+    /// The longest answer that is read, in bytes. Too small: outputs of saga steps are lost. Too
+    /// large: a faulty participant fills the memory.
     pub response_bytes_max: usize,
-    /// Calls of one participant at a time. Too few: they wait for each other. Too many: it is
-    /// overrun after an outage.
+    /// Calls to one participant at a time. Too few: they wait for each other. Too many: the
+    /// participant is overrun after an outage.
     pub calls_max: usize,
-    /// Who may be called: what the URLs begin with, and the file with the secret that the calls are
-    /// signed with. Nobody else is ever called.
+    /// The participants that may be called: the beginning of their URLs, and the file with the
+    /// secret that signs the calls. No other URL is ever called.
     pub participants: Vec<HttpParticipant>,
 }
 
@@ -186,26 +187,27 @@ pub struct HttpConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpParticipant {
-    /// What its URLs begin with, up to a slash. A short one covers what nobody meant to be called.
+    /// The beginning of its URLs, up to a slash. A short prefix covers URLs that were not meant to
+    /// be called.
     pub prefix: String,
     /// A file with at least 32 bytes. Participants that share one can call each other in the
     /// coordinator's name.
     pub secret_file: PathBuf,
 }
 
-/// The loop that decides.
+/// The engine, the loop that decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineConfig {
-    /// Requests that may wait before the engine. Too small: clients are told `HF-TC-BUSY` in bursts
-    /// that the engine would have managed. Too large: latency grows without anyone being told.
+    /// Requests that may wait for the engine. Too small: clients get `HF-TC-BUSY` in bursts that
+    /// the engine would have managed. Too large: latency grows unnoticed.
     pub queue_max: usize,
     /// Requests decided into one batch. Too small: more syncs than needed. Too large: the first
     /// requests of a batch wait for the last.
     pub batch_max: usize,
 }
 
-/// Encryption. Certificate and key go together; without them both ports speak plain text.
+/// Encryption. Certificate and key are set together. Without them both ports speak plain text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
@@ -215,38 +217,38 @@ pub struct TlsConfig {
     /// The certificate's private key, PEM.
     #[serde(with = "unset_is_empty")]
     pub private_key: Option<PathBuf>,
-    /// Certificates of those who sign client certificates, PEM. When set, a gRPC client without a
-    /// certificate signed by one of them is turned away in the handshake.
+    /// Certificates of the authorities that sign client certificates, PEM. If set, a gRPC client
+    /// without a certificate signed by one of them is refused in the handshake.
     #[serde(with = "unset_is_empty")]
     pub client_authority: Option<PathBuf>,
 }
 
-/// Who may do what.
+/// Tokens and the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SecurityConfig {
-    /// The file with the tokens' hashes, a line each as `handfast token new` prints it. Unset:
-    /// everyone who reaches a port may do everything on it.
+    /// The file with the tokens' hashes, one line each as `handfast token new` prints it. Unset:
+    /// every client that reaches a port may do everything on it.
     #[serde(with = "unset_is_empty")]
     pub tokens: Option<PathBuf>,
-    /// Where operators' actions are recorded. Unset: `audit.jsonl` in the data directory with the
-    /// embedded store, the log with the memory store.
+    /// The file that records operators' actions. Unset: `audit.jsonl` in the data directory with
+    /// the embedded store, the log with the memory store.
     #[serde(with = "unset_is_empty")]
     pub audit_log: Option<PathBuf>,
-    /// Allows addresses that other machines reach without TLS or without tokens. Whoever reaches
-    /// them can then end transactions and read what is in dirty rows.
+    /// Allows addresses that other machines reach without TLS or without tokens. Every client that
+    /// reaches them can then end transactions and read the content of dirty rows.
     pub insecure_allow_plaintext_and_anonymous_on_non_loopback: bool,
 }
 
-/// What is logged, and how.
+/// The log's content and format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// One line of text, or one JSON object, per event; on standard error.
+    /// One line of text or one JSON object per event, on standard error.
     pub format: LogFormat,
-    /// What is logged: a level, or `tracing` directives such as `info,handfast_server=debug`. At
-    /// `trace` the log costs more than the work; at `off` nobody learns of a transaction that
-    /// needs a person.
+    /// The events that are logged: a level, or `tracing` directives such as
+    /// `info,handfast_server=debug`. At `trace` the log costs more than the work. At `off` a
+    /// transaction that needs an operator goes unnoticed.
     pub filter: String,
 }
 
@@ -254,9 +256,9 @@ pub struct LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Lines of text, for reading.
     Text,
-    /// For collectors.
+    /// JSON objects, for log collectors.
     Json,
 }
 
@@ -365,7 +367,8 @@ impl Default for LogConfig {
 }
 
 impl Config {
-    /// For tests: nothing on disk, free ports, and limits so small that they are hit.
+    /// Returns a configuration for tests: nothing on disk, free ports, and limits so small that
+    /// they are reached.
     #[must_use]
     pub fn tiny() -> Self {
         let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -393,7 +396,7 @@ impl Config {
         }
     }
 
-    /// The configuration as the TOML text that would produce it.
+    /// Returns the TOML text that would produce this configuration.
     ///
     /// # Panics
     ///
@@ -404,8 +407,7 @@ impl Config {
     }
 }
 
-/// An unset value is written as the empty string, so that the printed configuration names every
-/// key.
+/// Writes an unset value as the empty string, so that the printed configuration names every key.
 mod unset_is_empty {
     use serde::{Deserialize, Deserializer, Serializer};
 

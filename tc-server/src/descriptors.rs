@@ -1,8 +1,8 @@
-//! File descriptors: how many the process may have, and how many connections fit among them.
+//! File descriptors: the limit of the process, and the connections that fit into it.
 //!
-//! Each connection takes one, and so does each file that the store opens. A store that gets none
-//! cannot carry its journal over, which ends the process: so what the store and the process itself
-//! need is set aside, and connections share what is left (BOUNDED).
+//! Each connection takes one descriptor, and so does each file that the store opens. A store
+//! without a descriptor cannot carry its journal over, which ends the process. So the descriptors
+//! of the store and the process itself are reserved, and connections share the rest (BOUNDED).
 
 use std::io;
 
@@ -11,15 +11,16 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 
-/// Set aside for what is no connection: 64 for standard streams, listening sockets, the runtime,
-/// logs and files that are read again, and 128 for the store, whose first start on a directory of
-/// an earlier version reads the many files of that version's engine.
+/// Descriptors reserved for other uses than connections: 64 for standard streams, listening
+/// sockets, the runtime, logs and files that are read again, and 128 for the store, whose first
+/// start on a directory of an earlier version reads the many files of that version's engine.
 pub(crate) const RESERVE: usize = 192;
 
-/// What a port keeps of its places, however many the others ask for: operators must get in.
+/// The connections that each port keeps, however many the others are configured for: operators must
+/// be able to connect.
 const PORT_MIN: usize = 32;
 
-/// Descriptors that one call over HTTP takes: tries and calls of phase two are counted apart.
+/// Descriptors per call over HTTP: tries and phase-two calls have separate limits.
 const PER_CALL: usize = 2;
 
 /// The limit of file descriptors leaves no room for connections.
@@ -46,13 +47,13 @@ pub fn raise_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts the bounds of a configuration down to what the process may have, and logs what they are.
+/// Lowers the connection limits of a configuration to fit the process, and logs them.
 pub(crate) fn fit(config: Config) -> Result<Config, TooFewDescriptors> {
-    let asked = Places::asked(&config);
-    let places = asked.within(limit())?;
-    let Places { grpc, admin, seata, http } = places;
+    let asked = ConnectionLimits::configured(&config);
+    let limits = asked.within(limit())?;
+    let ConnectionLimits { grpc, admin, seata, http } = limits;
     let (limit, reserve) = (limit(), RESERVE);
-    if places == asked {
+    if limits == asked {
         tracing::info!(limit, reserve, grpc, admin, seata, http, "file descriptors");
     } else {
         tracing::warn!(
@@ -65,39 +66,39 @@ pub(crate) fn fit(config: Config) -> Result<Config, TooFewDescriptors> {
             "file descriptors: fewer connections than configured"
         );
     }
-    Ok(places.applied_to(config))
+    Ok(limits.applied_to(config))
 }
 
-/// The most connections beside a process that has descriptors of its own to open: half of what is
-/// left beside the reserve.
+/// Returns the most connections for a coordinator that shares the process with other code: half of
+/// the descriptors beside the reserve.
 pub(crate) fn connections_beside(asked: usize) -> usize {
     asked.min(limit().saturating_sub(RESERVE) / 2).max(PORT_MIN)
 }
 
-/// Whether the process, or the machine, has no file descriptor left: that passes, and says nothing
-/// about a disk or a socket.
+/// Returns whether the error means that the process or the machine has no file descriptor left.
+/// That is temporary, and says nothing about a disk or a socket.
 pub(crate) fn are_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::EMFILE, Errno::ENFILE].map(|errno| errno as i32);
     error.raw_os_error().is_some_and(|code| exhausted.contains(&code))
 }
 
-/// What the process may have; no limit where the system does not tell.
+/// Returns the limit of the process, or the largest number if the system does not report one.
 fn limit() -> usize {
     let soft = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
     usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
-/// Connections at a time, and connections of calls over HTTP.
+/// The limits of connections at a time, per port and for calls over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Places {
+struct ConnectionLimits {
     grpc: usize,
     admin: usize,
     seata: usize,
     http: usize,
 }
 
-impl Places {
-    fn asked(config: &Config) -> Self {
+impl ConnectionLimits {
+    fn configured(config: &Config) -> Self {
         let calls = config.http.participants.len().saturating_mul(config.http.calls_max);
         Self {
             grpc: config.grpc.connections_max,
@@ -107,7 +108,8 @@ impl Places {
         }
     }
 
-    /// What is left beside the reserve, shared out: to each its least, and the rest in proportion.
+    /// Shares the descriptors beside the reserve: each gets its minimum, and the rest is shared in
+    /// proportion.
     fn within(self, limit: usize) -> Result<Self, TooFewDescriptors> {
         let room = limit.saturating_sub(RESERVE);
         let asked = self.each();
@@ -148,30 +150,30 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn places(grpc: usize, admin: usize, seata: usize, http: usize) -> Places {
-        Places { grpc, admin, seata, http }
+    fn limits(grpc: usize, admin: usize, seata: usize, http: usize) -> ConnectionLimits {
+        ConnectionLimits { grpc, admin, seata, http }
     }
 
     #[test]
-    fn what_fits_stays_and_what_does_not_is_shared_out() {
+    fn limits_that_do_not_fit_are_shared_out() {
         let cases = [
-            (places(8_192, 256, 0, 0), 20_000, places(8_192, 256, 0, 0)),
-            (places(8_192, 256, 0, 0), 1_024, places(779, 52, 0, 0)),
-            (places(8_192, 256, 8_192, 128), 1_024, places(377, 41, 377, 36)),
-            (places(8_192, 8, 0, 0), 1_024, places(824, 8, 0, 0)),
-            (places(8_192, 256, 0, 0), 256, places(32, 32, 0, 0)),
-            (places(usize::MAX, usize::MAX, 0, 0), 1_024, places(416, 416, 0, 0)),
+            (limits(8_192, 256, 0, 0), 20_000, limits(8_192, 256, 0, 0)),
+            (limits(8_192, 256, 0, 0), 1_024, limits(779, 52, 0, 0)),
+            (limits(8_192, 256, 8_192, 128), 1_024, limits(377, 41, 377, 36)),
+            (limits(8_192, 8, 0, 0), 1_024, limits(824, 8, 0, 0)),
+            (limits(8_192, 256, 0, 0), 256, limits(32, 32, 0, 0)),
+            (limits(usize::MAX, usize::MAX, 0, 0), 1_024, limits(416, 416, 0, 0)),
         ];
         for (asked, limit, shared) in cases {
             assert_eq!(asked.within(limit), Ok(shared), "{asked:?} of {limit}");
         }
     }
 
-    /// More connections than descriptors, and the store would be left without.
+    /// With more connections than descriptors the store would have none.
     #[test]
-    fn the_reserve_stays_free_whatever_is_asked_for() {
+    fn the_reserve_stays_free_for_any_configuration() {
         for limit in 330..3_000 {
-            let shared = places(8_192, 256, 4_096, 640).within(limit).expect("there is room");
+            let shared = limits(8_192, 256, 4_096, 640).within(limit).expect("there is room");
             let taken: usize = shared.each().iter().sum();
             assert!(taken + RESERVE <= limit, "{taken} of {limit}");
             assert!(shared.each().iter().all(|it| *it >= PORT_MIN), "{shared:?} of {limit}");
@@ -180,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_limit_without_room_for_connections_is_refused() {
-        let refused = places(8_192, 256, 0, 0).within(200).expect_err("there is no room");
+        let refused = limits(8_192, 256, 0, 0).within(200).expect_err("there is no room");
         assert_eq!(refused, TooFewDescriptors { limit: 200, least: 64 });
         assert!(refused.to_string().contains("LimitNOFILE"), "{refused}");
     }

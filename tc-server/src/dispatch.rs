@@ -1,19 +1,19 @@
 //! Phase-two dispatch: carries the core's phase-two calls, and its questions before a commit, to
-//! live processes.
+//! connected processes.
 //!
-//! [`Queue`] decides what goes where and when, without a clock or a task; [`Dispatcher`] is its
-//! shell. Both may lose everything at any moment: the core's `owed` tells it again
-//! (EFFECTS-REPEAT). BOUNDED: there is at most one entry a branch of a decided global, and the
-//! core bounds those; calls in flight are bounded per process.
+//! [`Queue`] decides which call goes to which process and when, without a clock or a task.
+//! [`Dispatcher`] drives it. Both may lose their state at any moment: the core's `owed` rebuilds it
+//! (EFFECTS-REPEAT). BOUNDED: there is at most one entry per branch of a decided global, and the
+//! core bounds those globals; calls in flight are bounded per process.
 
 mod backoff;
 mod call;
-mod lane;
-mod owner;
+mod driver;
 mod pending;
 mod pick;
+mod process_names;
 mod queue;
-mod shell;
+mod resource_queue;
 
 use std::fmt;
 
@@ -21,11 +21,14 @@ use handfast_core::Effect;
 
 pub use backoff::Backoff;
 pub use call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
-pub use lane::ResourceLoad;
+pub use driver::{
+    CallSink, Dispatcher, NewProcess, ProcessRegistration, ProcessView, RegisteredResource,
+    ResourceMatcher,
+};
 pub use queue::Queue;
-pub use shell::{CallSink, Claim, Dispatcher, NewProcess, ProcessView, RegisteredResource, Seat};
+pub use resource_queue::ResourceLoad;
 
-/// How phase two is carried out.
+/// The limits and pauses of phase two.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The first pause after a failed attempt; it doubles with each further one. Too short: a
@@ -36,7 +39,7 @@ pub struct Settings {
     /// How long a call waits for its answer before another process is asked. Too short: slow
     /// rollbacks are done twice, harmlessly. Too long: a stuck process delays them.
     pub answer_timeout_ms: u64,
-    /// Branches in one call. Too small: one message a branch. Too large: one late answer.
+    /// Branches in one call. Too small: one message per branch. Too large: one late answer.
     pub batch_branches_max: usize,
     /// Application data in one call, in bytes; keeps a call under the clients' message limit.
     pub batch_bytes_max: usize,
@@ -58,12 +61,12 @@ impl Default for Settings {
     }
 }
 
-/// Takes the phase-two effects that the engine lets out.
-pub trait PhaseTwo: fmt::Debug + Send + Sync + 'static {
-    /// Takes `PhaseTwo`, `Vote` and `Hold` effects, in order. Runs on the engine's task: returns at
-    /// once.
+/// Takes the phase-two effects that the engine releases once they are durable.
+pub trait EffectSink: fmt::Debug + Send + Sync + 'static {
+    /// Takes `PhaseTwo`, `Vote` and `Hold` effects, in order. Runs on the engine's task, so it
+    /// must return at once.
     fn take(&self, effects: Vec<Effect>);
 
-    /// Drops every call: the state that owed them is dropped.
+    /// Drops every call. The engine uses it when it drops the state that owed them.
     fn clear(&self);
 }

@@ -1,8 +1,8 @@
 //! A coordinator inside another process: for tests, examples, and applications of one machine.
 //!
-//! The same parts as [`serve`](crate::serve) starts, on a store and a clock that are given, with
-//! the native API alone: no configuration, no admin port, nothing that is shared with other servers
-//! of the process.
+//! It has the same parts as one that [`serve`](crate::serve) starts, on a given store and clock,
+//! and serves only the native API. It has no configuration and no admin port, and shares nothing
+//! with other servers of the process.
 //!
 //! ```
 //! use handfast_server::embedded::Server;
@@ -31,14 +31,14 @@ use crate::descriptors;
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{Bounds, Front};
-use crate::over_http::{self, Caller, CallerError};
+use crate::over_http::{self, HttpCaller, HttpCallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
-use crate::serve::works::{self, Works, open_directory};
+use crate::serve::runtime::{self, Runtime, open_directory};
 use crate::store::{MemoryStore, SEGMENT_BYTES, Store, StoreError};
 use crate::turned_away::PortName;
 
-/// Whoever embeds a coordinator connects to it from one machine.
+/// The limit of connections. Clients of an embedded coordinator are on one machine.
 const CONNECTIONS_MAX: usize = 8_192;
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -48,9 +48,9 @@ pub enum StartError {
     /// The port is taken, or the address is not one of this machine.
     #[error("listening on {address} failed")]
     Listen {
-        /// Where it was to listen.
+        /// The address.
         address: String,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// The store cannot be led, or failed.
@@ -61,7 +61,7 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// Participants cannot be called over HTTP.
     #[error(transparent)]
-    Http(#[from] CallerError),
+    Http(#[from] HttpCallerError),
     /// This build's own API description is unreadable.
     #[error(transparent)]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -71,7 +71,7 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug)]
 pub struct Server;
 
-/// What to start.
+/// Builds an embedded coordinator.
 #[derive(Debug)]
 pub struct Builder {
     store: StoreChoice,
@@ -91,7 +91,7 @@ enum StoreChoice {
 }
 
 impl Server {
-    /// A coordinator on the memory store that listens on a free loopback port.
+    /// Returns a builder for a coordinator on the memory store, on a free loopback port.
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
@@ -114,7 +114,7 @@ impl Builder {
         self.store(Arc::new(MemoryStore::new()))
     }
 
-    /// Keeps the records in a directory, which this process alone may use.
+    /// Keeps the records in a directory, which only this process may use.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.store = StoreChoice::Directory(directory.into());
@@ -128,60 +128,60 @@ impl Builder {
         self
     }
 
-    /// Where to listen; port 0 takes a free one.
+    /// Sets the address to listen on. Port 0 takes a free port.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
     }
 
-    /// The address part of XIDs; the address listened on, if not given.
+    /// Sets the address part of XIDs. The default is the address listened on.
     #[must_use]
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
         self
     }
 
-    /// The core's limits.
+    /// Sets the core's limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Bounds of messages and connections.
+    /// Sets the bounds of messages and connections.
     #[must_use]
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// How phase two is carried out.
+    /// Sets the limits and pauses of phase two.
     #[must_use]
     pub fn dispatch(mut self, settings: dispatch::Settings) -> Self {
         self.dispatch = settings;
         self
     }
 
-    /// Which participants are called over HTTP, and how.
+    /// Sets the participants that are called over HTTP.
     #[must_use]
     pub fn over_http(mut self, settings: over_http::Settings) -> Self {
         self.over_http = settings;
         self
     }
 
-    /// Where time comes from.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Starts the coordinator; it answers when this returns.
+    /// Starts the coordinator. It answers when this returns.
     ///
     /// # Errors
     ///
-    /// When the port or the store is not to be had.
+    /// When the port cannot be bound or the store cannot be opened.
     pub async fn start(self) -> Result<RunningServer, StartError> {
         let failed = |source| StartError::Listen { address: self.listen.clone(), source };
         let listener = TcpListener::bind(&self.listen).await.map_err(failed)?;
@@ -193,17 +193,17 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(WallClock::start()));
         let mut settings = engine::Settings::new(self.advertise.unwrap_or(address.to_string()));
         settings.limits = self.limits;
-        let over_http = Caller::new(self.over_http)?;
-        let works = Works::start(store, clock, settings, self.dispatch, over_http).await?;
-        let Engine { handle, standing, .. } = &works.engine;
-        let dispatcher = works.dispatcher.clone();
-        let over_http = works.over_http.clone();
+        let over_http = HttpCaller::new(self.over_http)?;
+        let runtime = Runtime::start(store, clock, settings, self.dispatch, over_http).await?;
+        let Engine { handle, standing, .. } = &runtime.engine;
+        let dispatcher = runtime.dispatcher.clone();
+        let over_http = runtime.over_http.clone();
         let front =
             Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
-        let port = open_port(&front, acceptor).inspect_err(|_| works.abort())?;
-        Ok(RunningServer { address, works, front, port })
+        let port = open_port(&front, acceptor).inspect_err(|_| runtime.abort())?;
+        Ok(RunningServer { address, runtime, front, port })
     }
 }
 
@@ -212,75 +212,76 @@ fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
     Ok(serve_grpc(listener, front.routes()?, Access::Open, SILENCE_LIMIT))
 }
 
-/// A started coordinator. Dropping it is as hard as a crash: clients see broken streams, and what
-/// was not durable is lost.
+/// A started coordinator. Dropping it has the effect of a crash: clients see broken streams, and
+/// changes that were not durable are lost.
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,
-    works: Works,
+    runtime: Runtime,
     front: Front,
     port: Port,
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The door to its engine.
+    /// Returns the handle of its engine.
     #[must_use]
     pub fn engine(&self) -> &EngineHandle {
-        &self.works.engine.handle
+        &self.runtime.engine.handle
     }
 
-    /// Who is connected and what phase two is owed.
+    /// Returns the dispatcher, which knows the connected processes and the owed calls.
     #[must_use]
     pub fn dispatcher(&self) -> &Dispatcher {
-        &self.works.dispatcher
+        &self.runtime.dispatcher
     }
 
-    /// Waits for the engine to end; an error says why without having been asked to.
+    /// Waits for the engine to end. An error is the reason for which it ended on its own.
     ///
     /// # Errors
     ///
-    /// The store failed, or an invariant is broken: nothing is answered any more.
+    /// The store failed, or an invariant is broken. Nothing more is answered.
     pub async fn ended(mut self) -> Result<(), EngineFailure> {
         self.engine_ended().await
     }
 
-    /// Ends as hard as a crash: clients see broken streams, and what was not durable is lost.
-    /// Returns when the store is let go, so that another server can start from it.
+    /// Ends with the effect of a crash: clients see broken streams, and changes that were not
+    /// durable are lost. Returns when the store is released, so that another server can start from
+    /// it.
     pub async fn crash(mut self) {
-        self.works.abort();
-        // However it ended: a crash reports nothing.
+        self.runtime.abort();
+        // The result is dropped, because a crash reports nothing.
         drop(self.engine_ended().await);
     }
 
-    /// Tells the clients, takes no further work, answers what was taken in, and ends.
+    /// Notifies the clients, accepts no more work, answers the accepted requests, and ends.
     ///
     /// # Errors
     ///
     /// When the coordinator had failed before.
     pub async fn stop(mut self) -> Result<(), StartError> {
         self.front.go_away("the coordinator is shutting down").await;
-        self.works.engine.handle.stop();
+        self.runtime.engine.handle.stop();
         let ended = self.engine_ended().await;
         self.front.close_all().await;
         self.port.close_all().await;
         Ok(ended?)
     }
 
-    /// To be waited for once.
+    /// Waits for the engine. Must be called only once.
     async fn engine_ended(&mut self) -> Result<(), EngineFailure> {
-        works::ended((&mut self.works.engine.ended).await)
+        runtime::ended((&mut self.runtime.engine.ended).await)
     }
 }
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        self.works.abort();
+        self.runtime.abort();
         self.front.close();
         self.port.abort();
     }

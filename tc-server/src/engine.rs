@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
-use crate::dispatch::PhaseTwo;
+use crate::dispatch::EffectSink;
 use crate::store::{Store, StoreError};
 use alarm::Alarm;
 use desk::Desk;
@@ -133,7 +133,7 @@ impl Engine {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: Settings,
-        phase_two: Arc<dyn PhaseTwo>,
+        phase_two: Arc<dyn EffectSink>,
     ) -> Result<Self, EngineFailure> {
         let prepared = Self::prepare(store, clock, settings, phase_two).await?;
         let Prepared { handle, standing, run } = prepared;
@@ -150,7 +150,7 @@ impl Engine {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: Settings,
-        phase_two: Arc<dyn PhaseTwo>,
+        phase_two: Arc<dyn EffectSink>,
     ) -> Result<Prepared<impl Future<Output = Result<(), EngineFailure>> + Send>, EngineFailure>
     {
         let inbox = Arc::new(Inbox::new(settings.queue_max));

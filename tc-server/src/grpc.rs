@@ -32,7 +32,7 @@ use tonic_health::ServingStatus;
 
 use crate::dispatch::Dispatcher;
 use crate::engine::{EngineError, EngineHandle, Standing};
-use crate::over_http::Caller;
+use crate::over_http::HttpCaller;
 use crate::presence::Presence;
 use outbox::Outbox;
 
@@ -59,7 +59,7 @@ struct Shared {
     dispatcher: Dispatcher,
     standing: watch::Receiver<Standing>,
     bounds: Bounds,
-    over_http: Caller,
+    over_http: HttpCaller,
     presence: Presence,
     outboxes: Mutex<Vec<Weak<Outbox>>>,
     going_away: AtomicBool,
@@ -77,7 +77,7 @@ impl Front {
         standing: watch::Receiver<Standing>,
         dispatcher: Dispatcher,
         bounds: Bounds,
-        over_http: Caller,
+        over_http: HttpCaller,
     ) -> Self {
         let shared = Shared {
             presence: Presence::new(engine.clone()),

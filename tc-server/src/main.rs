@@ -1,12 +1,12 @@
-//! The binary: everything is in the library.
+//! The binary `handfast`. All code is in the library.
 
 use std::io::{stderr, stdout};
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// Requests, replies and records are many small pieces of memory: the system's allocator took a
-/// fifth of the server's time.
+/// Requests, replies and records are many small allocations. The system's allocator took a fifth of
+/// the server's time.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus: names, buckets and the process's one recorder.
 //!
-//! Histograms are recorded where the work is done; gauges are read from the coordinator when they
-//! are asked for, so that they can never drift from it.
+//! Histograms are recorded where the work is done. Gauges are read from the coordinator when they
+//! are requested, so that they cannot drift from it.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::turned_away;
 
-/// From the reply of a healthy disk to a request that somebody notices.
+/// From the reply of a healthy disk to a delay that users notice.
 const LATENCY_BUCKETS: [f64; 14] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
 ];
-/// Phase two and lock waits also last as long as a service is down.
+/// Phase two and lock waits can also last as long as a service is down.
 const LONG_BUCKETS: [f64; 12] =
     [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
 const COUNT_BUCKETS: [f64; 11] =
@@ -79,19 +79,20 @@ const GAUGES: [(&str, &str); 8] = [
     ("handfast_pending_branches", "branches whose phase two is decided and not carried out"),
 ];
 
-/// Every metric's name, for the documentation's check.
+/// Returns the name of every metric, for the check of the documentation.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let histograms = HISTOGRAMS.iter().map(|histogram| histogram.0);
     histograms.chain(GAUGES.iter().map(|(name, _)| *name)).chain([turned_away::METRIC])
 }
 
-/// The process's recorder; made by the first call. Several coordinators in one process share it.
+/// Returns the process's recorder, which the first call creates. Several coordinators in one
+/// process share it.
 pub fn recorder() -> &'static PrometheusHandle {
     static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
     RECORDER.get_or_init(install)
 }
 
-/// Shows how the coordinator stands.
+/// Sets the gauges to the coordinator's counts.
 pub fn set_gauges(counts: &Counts) {
     let states = [
         ("active", counts.active),
@@ -111,13 +112,13 @@ pub fn set_gauges(counts: &Counts) {
     metrics::gauge!("handfast_pending_branches").set(as_gauge(counts.pending_branches));
 }
 
-/// Shows that there is nobody to ask.
+/// Sets the gauges of a process that does not lead.
 pub fn set_not_leading() {
     metrics::gauge!("handfast_leading").set(0.0);
     metrics::gauge!("handfast_answering").set(0.0);
 }
 
-/// Shows that there is no answer in good time.
+/// Sets the gauge of an engine that does not answer in time.
 pub fn set_stuck() {
     metrics::gauge!("handfast_answering").set(0.0);
 }
@@ -127,7 +128,7 @@ fn as_gauge(count: usize) -> f64 {
     count as f64
 }
 
-/// Keeps the histograms' buffers small while nobody asks for them.
+/// Keeps the histograms' buffers small while no metrics are requested.
 pub async fn keep_up(handle: &PrometheusHandle) {
     let mut interval = tokio::time::interval(Duration::from_secs(5));
     loop {

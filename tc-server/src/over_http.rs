@@ -1,52 +1,53 @@
-//! Participants without a library: their operations are URLs, and the coordinator calls them.
+//! Participants without the client library: their operations are URLs, which the coordinator calls.
 //!
-//! The resource id of such a branch is a URL. Only URLs under a configured prefix are ever called:
-//! a client that registers any other waits for a process to register it, like every resource. To
-//! the dispatcher each prefix is one more process, which claims its resources instead of
-//! registering them: order, pauses and restarts are as for connected processes.
+//! The resource id of such a branch is a URL. Only URLs under a configured prefix are ever called.
+//! A branch on any other URL waits for a process that registers it, like every resource. To the
+//! dispatcher each prefix is one more process, which claims its resources instead of registering
+//! them. Order, pauses and restarts are the same as for connected processes.
 //!
-//! No redirect is followed and no proxy used; times and sizes are bounded (BOUNDED); each call is
-//! signed with the secret of its prefix.
+//! No redirect is followed and no proxy is used. Times and sizes are limited (BOUNDED). Each call
+//! is signed with the secret of its prefix.
 
-mod answered;
-mod caller;
+mod client;
+
 mod operation;
+mod outcome;
 mod prefix;
 mod process;
 mod signature;
 
 use std::time::Duration;
 
-pub use answered::Answered;
-pub use caller::{Caller, CallerError};
+pub use client::{HttpCaller, HttpCallerError};
+pub use outcome::CallOutcome;
 pub use prefix::{Prefix, PrefixError};
-pub use signature::{Secret, SecretError, Signed};
+pub use signature::{Secret, SecretError, SignedRequest};
 
-pub(crate) use caller::NotNow;
-pub(crate) use operation::Request;
+pub(crate) use client::TryRefusal;
+pub(crate) use operation::OperationRequest;
 
-/// Whom to call, and how.
+/// The participants, and the limits of calls to them.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who may be called. Nobody: nothing is called.
+    /// The participants that may be called. If empty, nothing is called.
     pub participants: Vec<Participant>,
     /// How long one call may take, from its connection to the end of its answer. Too short: slow
-    /// operations are called again while they run. Too long: a dead participant is asked rarely.
+    /// operations are called again while they run. Too long: a dead participant is retried rarely.
     pub timeout: Duration,
-    /// The most that is read of an answer, in bytes. Too small: outputs of saga steps are lost.
-    /// Too large: a bad participant fills the memory.
+    /// The longest answer that is read, in bytes. Too small: outputs of saga steps are lost. Too
+    /// large: a faulty participant fills the memory.
     pub response_bytes_max: usize,
-    /// Calls of one participant at a time. Too few: they wait for each other. Too many: it is
-    /// overrun after an outage.
+    /// Calls to one participant at a time. Too few: they wait for each other. Too many: the
+    /// participant is overrun after an outage.
     pub calls_max: usize,
 }
 
-/// Somebody who may be called.
+/// A participant that may be called.
 #[derive(Clone, Debug)]
 pub struct Participant {
-    /// What its URLs begin with.
+    /// The beginning of its URLs.
     pub prefix: Prefix,
-    /// What its calls are signed with.
+    /// The secret with which calls to it are signed.
     pub secret: Secret,
 }
 

@@ -1,7 +1,7 @@
-//! Which clients are there. A process has gone when its last connection has; the engine is told,
-//! and lets it come back for a while.
+//! Tracks which clients are connected. A client has gone when its last connection has ended. The
+//! engine is notified, and gives the client some time to come back.
 //!
-//! Each front end has a table of its own: they name their clients in different ways.
+//! Each front end has its own table, because each names its clients in its own way.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
@@ -11,14 +11,14 @@ use hashbrown::HashMap;
 
 use crate::engine::EngineHandle;
 
-/// The clients that have a connection, each with how many. BOUNDED by the connections.
+/// The connected clients, with the number of their connections. BOUNDED by the connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     engine: EngineHandle,
     connections: Arc<Mutex<HashMap<ClientId, usize>>>,
 }
 
-/// A connection of a client, until it is dropped.
+/// Counts a connection of a client until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Present {
     presence: Presence,
@@ -36,7 +36,8 @@ impl Presence {
         Present { presence: self.clone(), client }
     }
 
-    /// The engine is told under the lock, so that it hears of coming and going in their order.
+    /// Changes the count of a client. Notifies the engine under the lock, so that it sees arrivals
+    /// and departures in their order.
     fn change(&self, client: ClientId, change: impl FnOnce(&mut usize)) {
         let mut connections = self.connections.lock().expect("no holder of this lock panics");
         let count = connections.entry(client).or_default();
@@ -59,8 +60,8 @@ impl Drop for Present {
     }
 }
 
-/// The number of a client that is called so in one of the protocols. Two with the same number would
-/// share what is one's.
+/// Returns the id of the client with this name in a protocol, as a hash. Two clients with the same
+/// hash would share one client's limits.
 pub(crate) fn client_of(protocol: &str, name: &str) -> ClientId {
     let mut hasher = DefaultHasher::new();
     (protocol, name).hash(&mut hasher);

@@ -1,23 +1,27 @@
-//! The front end for clients of Apache Seata: its messages to requests, replies to its answers.
+//! The front end for clients of Apache Seata. It translates their messages to requests, and replies
+//! to their answers.
 //!
-//! A Seata client is a TM and RM like any other, in the same core. What the protocol's bytes mean
-//! is the business of `handfast-seata-wire`; nothing here decides anything about a global. The
-//! protocol knows neither encryption nor tokens, so that everyone who reaches the port is let in.
+//! A Seata client is a TM and RM like any other, in the same core. The format of the messages is in
+//! `handfast-seata-wire`. Nothing here decides anything about a global. The protocol has neither
+//! encryption nor tokens, so every client that reaches the port is served.
 
-mod answer;
-mod calls;
 mod client;
 mod closing;
 mod connection;
 mod end;
-mod outbox;
-mod pending;
+mod merged;
+
+mod no_op_branches;
+mod pending_requests;
 mod phase_two;
 mod request;
+mod request_handler;
 mod resource;
 mod rows;
+mod send_queue;
+mod sent_calls;
 mod status;
-mod uncalled;
+
 mod undo_logs;
 mod unknown;
 
@@ -32,48 +36,50 @@ use crate::accept::Acceptor;
 use crate::dispatch::Dispatcher;
 use crate::engine::EngineHandle;
 use crate::presence::Presence;
-use calls::Calls;
-pub(crate) use uncalled::Uncalled;
+pub(crate) use no_op_branches::NoOpBranches;
+use sent_calls::SentCalls;
 use undo_logs::Clients;
-use unknown::Unknown;
+use unknown::UnknownXaBranches;
 
-/// What the server says its version is. Clients show it; from 2.6.0 on they would give resources up
-/// in a way that is not served.
+/// The version that the server announces. Clients show it. At 2.6.0 or later they would unregister
+/// resources in a way that is not served.
 pub(crate) const SERVER_VERSION: &str = "2.5.0";
 
-/// How clients are served.
+/// The limits and times for clients.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What a client may send.
+    /// Limits of the messages that a client may send.
     pub limits: handfast_seata_wire::Limits,
     /// How long a client may take from one frame to the next.
     pub silence_limit: Duration,
-    /// Requests of one connection that may be under way; the next one then waits for nothing.
+    /// Requests of one connection that may be in progress. A request beyond them does not wait for
+    /// locks or phase two.
     pub requests_max: usize,
-    /// Frames queued for one connection; then it is cut off.
+    /// Frames queued for one connection. A connection that exceeds them is closed.
     pub queue_frames_max: usize,
     /// Resources that one connection may register.
     pub resources_max: usize,
     /// Rows that one lock key may name.
     pub rows_max: usize,
-    /// How long a request that meets a lock waits in the queue before it is told of a conflict.
+    /// How long a request that meets a lock waits in the queue before it is answered with a
+    /// conflict.
     pub lock_wait: Duration,
     /// How long the answer to a decision waits for phase two.
     pub phase_two_wait: Duration,
-    /// How long, at least, an XA branch that no database knows is asked for again.
+    /// How long, at least, phase two of an XA branch that no database knows is retried.
     pub xa_unknown_wait: Duration,
     /// When old undo logs are deleted.
     pub undo_logs: UndoLogs,
 }
 
-/// When undo logs that no client has deleted are.
+/// When the coordinator has undo logs deleted that their clients left behind.
 #[derive(Clone, Debug)]
 pub struct UndoLogs {
-    /// How old they are then, in days.
+    /// The age from which they are deleted, in days.
     pub save_days: u16,
-    /// How long after the start for the first time.
+    /// The time from the start to the first deletion.
     pub delay: Duration,
-    /// How long from one time to the next; never if it is zero.
+    /// The time between deletions; zero disables them.
     pub period: Duration,
 }
 
@@ -100,7 +106,7 @@ impl Default for Settings {
 
 /// The front end. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Front {
+pub struct SeataFrontend {
     shared: Arc<Shared>,
 }
 
@@ -109,16 +115,16 @@ struct Shared {
     presence: Presence,
     engine: EngineHandle,
     dispatcher: Dispatcher,
-    calls: Calls,
-    unknown: Unknown,
+    calls: SentCalls,
+    unknown: UnknownXaBranches,
     clients: Clients,
     settings: Settings,
-    /// Since when clients can register.
+    /// When clients could first register.
     since: Timestamp,
 }
 
-impl Front {
-    /// A front end before this engine and dispatcher, without connections.
+impl SeataFrontend {
+    /// Creates a front end for this engine and dispatcher, without connections.
     #[must_use]
     pub fn new(engine: EngineHandle, dispatcher: Dispatcher, settings: Settings) -> Self {
         let since = dispatcher.now();
@@ -129,8 +135,8 @@ impl Front {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Serves what the acceptor lets in, until it is told to stop; then ends when every connection
-    /// has written what is queued for it.
+    /// Serves the connections of the acceptor until `stop` is cancelled. Then completes when every
+    /// connection has written the frames queued for it.
     pub async fn serve(self, mut acceptor: Acceptor, stop: CancellationToken) {
         let mut connections = JoinSet::new();
         let deleting = self.delete_undo_logs();
@@ -139,9 +145,11 @@ impl Front {
             tokio::select! {
                 never = &mut deleting => match never {},
                 (io, peer) = acceptor.accept() => {
-                    connections.spawn(connection::converse(self.clone(), io, peer, stop.clone()));
+                    let frontend = self.clone();
+                    let serving = connection::serve_connection(frontend, io, peer, stop.clone());
+                    connections.spawn(serving);
                 }
-                // An ended connection leaves nothing behind; its task is only taken off the list.
+                // Removes the task of an ended connection from the set.
                 Some(_) = connections.join_next() => {}
                 () = stop.cancelled() => break,
             }

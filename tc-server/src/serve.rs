@@ -1,13 +1,13 @@
-//! A coordinator from its configuration to its end: the parts started in order, and stopped in the
-//! reverse.
+//! Runs a coordinator from its configuration to its end: starts the parts in order, and stops them
+//! in reverse order.
 //!
-//! The binary and tests use the same door: [`Server::start`] gives a [`RunningServer`] with the
-//! addresses that it listens on.
+//! The binary and the tests use the same entry point: [`Server::start`] returns a [`RunningServer`]
+//! with the addresses that it listens on.
 
-mod attended;
 pub(crate) mod ports;
-mod prompt;
-pub(crate) mod works;
+mod preface_timeout;
+pub(crate) mod runtime;
+mod write_timeout;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use crate::audit::{AuditError, AuditLog};
 use crate::clock::{Clock, WallClock};
 use crate::config::{Config, ConfigError, SeataConfig, StoreKind};
 use crate::descriptors::{self, TooFewDescriptors};
-use crate::dispatch::Seat;
+use crate::dispatch::ProcessRegistration;
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
 use crate::grpc::{self, Front};
 use crate::metrics;
-use crate::over_http::{self, Caller, Participant, Prefix, Secret};
+use crate::over_http::{self, HttpCaller, Participant, Prefix, Secret};
 use crate::seata;
 use crate::security::{
     Access, Listener, Reloaded, TlsError, Tokens, TokensError, admin_acceptor, grpc_acceptor,
@@ -36,27 +36,27 @@ use crate::security::{
 use crate::store::{self, MemoryStore, Store, StoreError};
 use crate::turned_away::{self, PortName};
 use ports::{Port, serve_admin, serve_grpc, serve_seata};
-use works::{Works, open_directory};
+use runtime::{Runtime, open_directory};
 
 /// A coordinator that has not been started.
 #[derive(Debug)]
 pub struct Server;
 
-/// A coordinator that listens on both ports. Dropping it is as hard as a crash; to stop it call
+/// A coordinator that listens on its ports. Dropping it has the effect of a crash; to stop it call
 /// [`shutdown`](Self::shutdown).
 #[derive(Debug)]
 #[must_use]
 pub struct RunningServer {
-    /// Where the native API listens.
+    /// The address of the native API.
     pub grpc_address: SocketAddr,
-    /// Where REST, health and metrics listen.
+    /// The address of REST, health and metrics.
     pub admin_address: SocketAddr,
-    /// Where clients of Seata are served, if they are.
+    /// The address for clients of Seata, if that port is enabled.
     pub seata_address: Option<SocketAddr>,
     engine: EngineHandle,
-    /// Until it has been waited for.
+    /// `None` once it has been awaited.
     engine_ended: Option<JoinHandle<Result<(), EngineFailure>>>,
-    /// Until it is closed.
+    /// `None` once it is closed.
     store: Option<Arc<dyn Store>>,
     front: Front,
     readiness: Readiness,
@@ -65,17 +65,17 @@ pub struct RunningServer {
     admin: Port,
     seata: Option<Port>,
     background: Vec<JoinHandle<()>>,
-    /// Of participants over HTTP, which are called for as long as the seats are held.
-    _seats: Vec<Seat>,
+    /// The registrations of participants over HTTP, which are called for as long as these live.
+    _registrations: Vec<ProcessRegistration>,
     shutdown_limit: Duration,
 }
 
-/// How a shutdown went. Either way nothing that was acknowledged is lost.
+/// How a shutdown ended. In either case no acknowledged change is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Everything taken in was answered.
+    /// Every accepted request was answered.
     Drained,
-    /// The limit passed with connections or requests still open.
+    /// The time limit passed with connections or requests still open.
     CutShort,
 }
 
@@ -97,12 +97,12 @@ pub enum StartError {
     /// The audit log cannot be opened.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// The data directory cannot be made.
+    /// The data directory cannot be created.
     #[error("data directory {directory}: {source}")]
     DataDir {
         /// The directory.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// An address cannot be listened on.
@@ -110,7 +110,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The gRPC server cannot be set up.
@@ -125,7 +125,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -152,35 +152,35 @@ impl From<StoreError> for StartError {
 impl Server {
     /// Starts a coordinator on the current runtime.
     ///
-    /// The ports are bound first, so that the XIDs of a free port carry the port that was found,
-    /// and taken into service last, when the engine answers.
+    /// The ports are bound first, so that XIDs carry the actual port where port 0 was configured.
+    /// They are served last, when the engine answers.
     ///
     /// # Errors
     ///
-    /// Says which part did not start; nothing is left running.
+    /// The error names the part that did not start. Nothing is left running.
     pub async fn start(config: Config) -> Result<RunningServer, StartError> {
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(ConfigError { problems }.into());
         }
         let config = descriptors::fit(config)?;
-        let doors = Doors::open(&config).await?;
+        let listeners = Listeners::open(&config).await?;
         let advertised = config.advertised_address.clone();
-        let advertised = advertised.unwrap_or_else(|| doors.grpc_address.to_string());
+        let advertised = advertised.unwrap_or_else(|| listeners.grpc_address.to_string());
         let clock: Arc<dyn Clock> = Arc::new(WallClock::start());
-        // Before the works, which look up what they measure when they start.
+        // Before the runtime, whose parts look up their metrics when they start.
         metrics::recorder();
-        let works = start_works(&config, &clock, &advertised).await?;
+        let runtime = start_runtime(&config, &clock, &advertised).await?;
         let store = config.store.name();
-        let seata = doors.seata_address(&advertised);
+        let seata = listeners.seata_address(&advertised);
         let started_at = clock.now();
         let about = About { store, advertised_address: advertised, started_at, seata };
-        serve(works, doors, &config, clock, about)
+        serve(runtime, listeners, &config, clock, about)
     }
 }
 
-/// What callers meet: bound sockets, and who may pass.
-struct Doors {
+/// The bound sockets, and the rules of access.
+struct Listeners {
     access: Access,
     audit: AuditLog,
     grpc: Listener,
@@ -190,7 +190,7 @@ struct Doors {
     seata: Option<(Acceptor, SocketAddr)>,
 }
 
-impl Doors {
+impl Listeners {
     async fn open(config: &Config) -> Result<Self, StartError> {
         let (grpc, grpc_address) = listen(config.grpc.listen).await?;
         let (admin, admin_address) = listen(config.admin.listen).await?;
@@ -210,8 +210,8 @@ impl Doors {
         })
     }
 
-    /// Clients of Seata find the coordinator at the host of its advertised address; without one
-    /// that names a host, where it listens.
+    /// Returns the address that clients of Seata discover: the host of the advertised address, or
+    /// the listening address if that names no host.
     fn seata_address(&self, advertised: &str) -> Option<SeataAddress> {
         let (_, address) = self.seata.as_ref()?;
         let host = advertised.rsplit_once(':').map(|(host, _)| host.to_owned());
@@ -258,11 +258,11 @@ fn make_data_dir(directory: &Path) -> Result<(), StartError> {
         .map_err(|source| StartError::DataDir { directory: directory.to_owned(), source })
 }
 
-async fn start_works(
+async fn start_runtime(
     config: &Config,
     clock: &Arc<dyn Clock>,
     advertised_address: &str,
-) -> Result<Works, StartError> {
+) -> Result<Runtime, StartError> {
     let store = open_store(config).await?;
     let settings = engine::Settings {
         limits: config.limits.clone(),
@@ -272,10 +272,10 @@ async fn start_works(
     };
     let dispatch = (&config.dispatch).into();
     let over_http = open_caller(config)?;
-    Ok(Works::start(store, Arc::clone(clock), settings, dispatch, over_http).await?)
+    Ok(Runtime::start(store, Arc::clone(clock), settings, dispatch, over_http).await?)
 }
 
-fn open_caller(config: &Config) -> Result<Caller, StartError> {
+fn open_caller(config: &Config) -> Result<HttpCaller, StartError> {
     let wrong = |error: &dyn std::error::Error| StartError::Http(error.to_string());
     let participants = config.http.participants.iter().map(|it| {
         let prefix = Prefix::parse(&it.prefix).map_err(|error| wrong(&error))?;
@@ -288,21 +288,21 @@ fn open_caller(config: &Config) -> Result<Caller, StartError> {
         response_bytes_max: config.http.response_bytes_max,
         calls_max: config.http.calls_max,
     };
-    Caller::new(settings).map_err(|error| wrong(&error))
+    HttpCaller::new(settings).map_err(|error| wrong(&error))
 }
 
-/// Takes the ports into service.
+/// Starts serving the ports.
 fn serve(
-    works: Works,
-    doors: Doors,
+    runtime: Runtime,
+    listeners: Listeners,
     config: &Config,
     clock: Arc<dyn Clock>,
     about: About,
 ) -> Result<RunningServer, StartError> {
-    let Doors { access, audit, grpc, grpc_address, admin, admin_address, seata } = doors;
+    let Listeners { access, audit, grpc, grpc_address, admin, admin_address, seata } = listeners;
     let seata_address = seata.as_ref().map(|(_, address)| *address);
     tracing::info!(%grpc_address, %admin_address, ?seata_address, store = about.store, "listening");
-    let Works { dispatcher, background, engine, store, over_http, seats } = works;
+    let Runtime { dispatcher, background, engine, store, over_http, registrations } = runtime;
     let Engine { handle, standing, ended } = engine;
     let readiness = Readiness::new(standing.clone());
     let bounds = bounds(config);
@@ -317,7 +317,10 @@ fn serve(
             rows_max: config.limits.rows_per_request_max,
             ..(&config.seata).into()
         };
-        serve_seata(acceptor, seata::Front::new(handle.clone(), dispatcher.clone(), settings))
+        serve_seata(
+            acceptor,
+            seata::SeataFrontend::new(handle.clone(), dispatcher.clone(), settings),
+        )
     });
     let grpc_silence_limit = Duration::from_millis(config.grpc.silence_timeout_ms);
     let admin_silence_limit = Duration::from_millis(config.admin.silence_timeout_ms);
@@ -343,11 +346,11 @@ fn serve(
         admin: serve_admin(admin, admin::router(state), admin_silence_limit),
         seata,
         access,
-        _seats: seats,
+        _registrations: registrations,
         background: vec![
             background,
             tokio::spawn(metrics::keep_up(metrics::recorder())),
-            tokio::spawn(turned_away::keep_telling()),
+            tokio::spawn(turned_away::log_periodically()),
         ],
         shutdown_limit: Duration::from_millis(config.shutdown_limit_ms),
     })
@@ -372,24 +375,23 @@ fn bounds(config: &Config) -> grpc::Bounds {
 }
 
 impl RunningServer {
-    /// Waits for the engine to end without having been asked to: the store failed. Whoever runs the
-    /// server must then shut it down and stop the process.
+    /// Waits for the engine to end on its own, because the store failed. The caller must then shut
+    /// the server down and stop the process.
     pub async fn failed(&mut self) -> EngineFailure {
         let ended = match &mut self.engine_ended {
             Some(engine) => engine.await,
             None => return std::future::pending().await,
         };
         self.engine_ended = None;
-        match works::ended(ended) {
+        match runtime::ended(ended) {
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
         }
     }
 
-    /// Reads the tokens file again; `None` where none is configured. Where that shuts out a token,
-    /// calls that wait and were made with it end, and every stream is ended, so that none goes on
-    /// that was opened with it: clients connect again by themselves, and send again what had no
-    /// answer.
+    /// Reads the tokens file again. Returns `None` if none is configured. If a token is no longer
+    /// valid, waiting calls made with it end, and every stream is ended, so that no stream opened
+    /// with it continues: clients reconnect on their own and repeat unanswered requests.
     ///
     /// # Errors
     ///
@@ -403,12 +405,12 @@ impl RunningServer {
         Some(reloaded)
     }
 
-    /// Stops: takes no more work, answers what it has taken in, lets go of the clients, and ends
-    /// within the configured limit.
+    /// Stops the server: accepts no more work, answers the accepted requests, disconnects the
+    /// clients, and ends within the configured limit.
     ///
     /// # Errors
     ///
-    /// The store failed on the way; what it did not take was not acknowledged to anyone.
+    /// The store failed meanwhile. Changes that it did not store were not acknowledged.
     pub async fn shutdown(mut self) -> Result<Ended, EngineFailure> {
         let limit = Instant::now() + self.shutdown_limit;
         tracing::info!(limit_ms = self.shutdown_limit.as_millis(), "shutting down");
@@ -416,7 +418,7 @@ impl RunningServer {
         self.front.go_away("the coordinator is shutting down").await;
         self.engine.stop();
         let drained = self.drain(limit).await;
-        let store = works::close(self.store.take());
+        let store = runtime::close(self.store.take());
         self.front.close_all().await;
         let grpc_closed = self.grpc.close(limit).await;
         let admin_closed = self.admin.close(limit).await;
@@ -431,12 +433,12 @@ impl RunningServer {
         Ok(ended)
     }
 
-    /// Whether the engine has answered everything within the limit. If not it is left as it is: to
-    /// drop it may mean to wait for a disk that hangs.
+    /// Returns whether the engine has answered everything within the limit. If not, the engine is
+    /// not dropped: that could wait for a disk that hangs.
     async fn drain(&mut self, limit: Instant) -> Result<bool, EngineFailure> {
         let Some(engine) = &mut self.engine_ended else { return Ok(true) };
         match timeout_at(limit, &mut *engine).await {
-            Ok(ended) => works::ended(ended).map(|()| true),
+            Ok(ended) => runtime::ended(ended).map(|()| true),
             Err(_elapsed) => Ok(false),
         }
     }

@@ -1,23 +1,23 @@
-//! Where the coordinator's records live, and who may write them.
+//! Storage of the coordinator's records, with one writer at a time.
 //!
-//! A store knows leadership and batches; it does not know what a record means. The engine is its
-//! only caller: one batch at a time, each after the one before it is durable or has failed.
+//! A store knows leadership and batches. It does not know what a record means. The engine is its
+//! only caller and commits one batch at a time, each after the one before is durable or has failed.
 
 mod checkpoint;
 pub mod codec;
 mod directory;
 mod disk;
 mod embedded;
+mod initialize;
 mod journal;
-mod making;
 mod memory;
 mod migration;
 #[cfg(test)]
 mod power_cut;
+mod preallocated;
 mod records;
-mod suspect;
 mod witness;
-mod zeroes;
+mod write_failure_marker;
 
 use std::fmt;
 use std::io;
@@ -33,24 +33,24 @@ pub use memory::MemoryStore;
 
 /// Durable records with one writer.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Becomes the one writer: fences every earlier one, makes an epoch durable that is later than
-    /// every earlier one and no earlier than `at_least`, then returns the records. A replicated
-    /// store waits here until leadership is gained.
+    /// Becomes the only writer: shuts out every earlier one, makes an epoch durable that is later
+    /// than every earlier one and no earlier than `at_least`, then returns the records. A
+    /// replicated store waits here until leadership is gained.
     fn lead(&self, at_least: Epoch) -> BoxFuture<'_, Result<(Epoch, Vec<Record>), StoreError>>;
 
-    /// Makes the batch durable, atomically, or reports why it may not be. After an error the caller
-    /// must drop what it has decided since `lead`.
+    /// Makes the batch durable, atomically, or reports why it may not be durable. After an error
+    /// the caller must drop everything it has decided since `lead`.
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Makes sure that nobody else leads: only then is an answer true that needs no write, such as
-    /// that a row is not locked. The default is for a store that has one leader for as long as its
-    /// process lives.
+    /// Confirms that no other process leads. An answer that needs no write, such as that a row is
+    /// not locked, is true only then. The default is for a store that has one leader for as long as
+    /// its process lives.
     fn confirm(&self, _epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
         ready(Ok(())).boxed()
     }
 
-    /// Ends when somebody else leads, so that a leader without writes notices too. The default is
-    /// as for [`Store::confirm`].
+    /// Completes when another process leads, so that a leader without writes notices it too. The
+    /// default is for the same store as that of [`Store::confirm`].
     fn lost(&self, _epoch: Epoch) -> BoxFuture<'_, ()> {
         pending().boxed()
     }
@@ -59,7 +59,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 /// Why a store cannot be led or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Someone else leads by now: lead again, or stop.
+    /// Another process leads: lead again, or stop.
     #[error("leadership was lost")]
     LostLeadership,
     /// The data directory belongs to another process.
@@ -67,16 +67,16 @@ pub enum StoreError {
     DirectoryLocked {
         /// The directory.
         directory: PathBuf,
-        /// `process 4711`, or `another process` when its lock file does not tell.
+        /// `process 4711`, or `another process` if the lock file names none.
         holder: String,
     },
-    /// A write or sync failed, also because the disk is full: what it was to store may be there or
+    /// A write or sync failed, for example because the disk is full. The data may be on the disk or
     /// not, so the process must stop and start again from the records.
     #[error("writing to {} failed", .directory.display())]
     Write {
         /// The directory.
         directory: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
     /// A stored value cannot be read: a later version wrote it, or it is damaged.
@@ -84,11 +84,11 @@ pub enum StoreError {
     Damaged {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: codec::CodecError,
     },
-    /// The parts of the directory are damaged, or not of one moment: a batch is missing of which
-    /// the others know. Going on would forget what was acknowledged.
+    /// The parts of the directory are damaged or were not saved at the same moment: one lacks a
+    /// batch that the others know of. Going on would forget acknowledged changes.
     #[error(
         "{} lacks what was acknowledged: {reason}; keep a copy of it and put all of it back from \
          one backup",
@@ -97,7 +97,7 @@ pub enum StoreError {
     Journal {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// The data directory cannot be opened or read.
@@ -105,13 +105,13 @@ pub enum StoreError {
     Open {
         /// The directory.
         directory: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl StoreError {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

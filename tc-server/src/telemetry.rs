@@ -7,12 +7,12 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Sends this process's events to standard error. For the binary; a process that embeds a
-/// coordinator has a log of its own.
+/// Sends this process's events to standard error. For the binary only: a process that embeds a
+/// coordinator configures its own log.
 ///
 /// # Errors
 ///
-/// The process has a log already.
+/// The process already has a log.
 pub fn start(config: &LogConfig) -> Result<(), TryInitError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(&config.filter))

@@ -1,9 +1,9 @@
-//! What is turned away at the ports: counted, and told to the log now and then.
+//! Counts the connections and requests that the ports turn away, and logs them at a limited rate.
 //!
-//! A client can send garbage as fast as the network carries it; a line of the log for each would
-//! fill the disk that the store needs. Of each kind the first is logged at once, and those that
-//! follow within an interval are logged as a number (BOUNDED). The log is the process's, and so is
-//! this count.
+//! A client can send garbage as fast as the network carries it. A log line for each would fill the
+//! disk that the store needs. So the first of each kind is logged at once, and those that follow
+//! within an interval are logged as a number (BOUNDED). The state is global, because the log is the
+//! process's too.
 
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard};
@@ -14,10 +14,10 @@ use metrics::Counter;
 /// The metric's name.
 pub(crate) const METRIC: &str = "handfast_turned_away_total";
 
-/// How long a kind stays silent after a line of the log.
+/// The shortest time between two log lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where a client is turned away.
+/// The port at which a client is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortName {
     /// The native API.
@@ -26,28 +26,28 @@ pub enum PortName {
     Admin,
     /// The port for clients of Seata.
     Seata,
-    /// Answers of phase two, on whichever port they come.
+    /// Phase-two answers, on any port.
     Answers,
 }
 
-/// Why it is turned away.
+/// The reason for turning a client away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// There are as many connections as there may be.
+    /// The limit of connections is reached.
     NoRoom,
-    /// The process has no file descriptor for it.
+    /// The process has no file descriptor left.
     NoDescriptor,
-    /// Hands could not be shaken over TLS.
+    /// The TLS handshake failed.
     Handshake,
-    /// It said nothing for too long.
+    /// The client sent nothing for too long.
     Silent,
-    /// What it sent means nothing.
+    /// The client's bytes cannot be understood.
     Malformed,
-    /// It has no token, or one that does not allow what it asks for.
+    /// The client has no token, or its token does not permit the request.
     Token,
-    /// It does not read what is sent to it.
+    /// The client does not read.
     SlowReader,
-    /// More asks at a time than may, or than can be answered.
+    /// There are more requests at a time than are allowed or can be answered.
     Busy,
     /// The coordinator failed to answer.
     Failed,
@@ -66,11 +66,11 @@ const REASONS: [Why; 9] = [
     Why::Failed,
 ];
 
-static PACES: [[Mutex<Pace>; REASONS.len()]; PORTS.len()] =
-    [const { [const { Mutex::new(Pace::new()) }; REASONS.len()] }; PORTS.len()];
+static THROTTLES: [[Mutex<LogThrottle>; REASONS.len()]; PORTS.len()] =
+    [const { [const { Mutex::new(LogThrottle::new()) }; REASONS.len()] }; PORTS.len()];
 
-/// Counts one, and logs it unless one of its kind has been logged a short while ago; then only
-/// where each is asked for.
+/// Counts a client turned away, and logs it as a warning, unless one of its kind was logged within
+/// the interval. Then it is logged only at the debug level.
 pub(crate) fn note(port: PortName, why: Why, peer: Option<&dyn Display>, what: &dyn Display) {
     count(port, why);
     let admitted = lock(port, why).admit(Instant::now());
@@ -82,28 +82,28 @@ pub(crate) fn note(port: PortName, why: Why, peer: Option<&dyn Display>, what: &
     }
 }
 
-/// Counts one that is nothing to tell of.
+/// Counts a client turned away that needs no log line.
 pub(crate) fn count(port: PortName, why: Why) {
     counter(port, why).increment(1);
 }
 
-/// Has the metrics show every kind from the start: what is missing cannot rise.
+/// Registers every counter at zero: a rise of a counter that is missing at first is not visible.
 pub(crate) fn register() {
     for port in PORTS {
         REASONS.into_iter().for_each(|why| counter(port, why).increment(0));
     }
 }
 
-/// Logs what has not been logged of each kind that is due, for as long as it is not dropped.
-pub(crate) async fn keep_telling() {
+/// Logs the unlogged number of each kind whose interval is over, until it is dropped.
+pub(crate) async fn log_periodically() {
     let mut interval = tokio::time::interval(INTERVAL);
     loop {
         interval.tick().await;
-        PORTS.into_iter().for_each(tell_rest);
+        PORTS.into_iter().for_each(log_rest);
     }
 }
 
-fn tell_rest(port: PortName) {
+fn log_rest(port: PortName) {
     for why in REASONS {
         let Some(unlogged) = lock(port, why).rest(Instant::now()) else { continue };
         tracing::warn!(port = port.word(), reason = why.word(), unlogged, "turned away");
@@ -114,8 +114,8 @@ fn counter(port: PortName, why: Why) -> Counter {
     metrics::counter!(METRIC, "port" => port.word(), "reason" => why.word())
 }
 
-fn lock(port: PortName, why: Why) -> MutexGuard<'static, Pace> {
-    PACES[port as usize][why as usize].lock().expect("no holder of a pace's lock panics")
+fn lock(port: PortName, why: Why) -> MutexGuard<'static, LogThrottle> {
+    THROTTLES[port as usize][why as usize].lock().expect("no holder of a throttle's lock panics")
 }
 
 impl PortName {
@@ -145,19 +145,19 @@ impl Why {
     }
 }
 
-/// When one kind was logged last, and how many have not been logged since.
+/// When one kind was last logged, and how many were not logged since.
 #[derive(Debug)]
-struct Pace {
+struct LogThrottle {
     logged_at: Option<Instant>,
     unlogged: u64,
 }
 
-impl Pace {
+impl LogThrottle {
     const fn new() -> Self {
         Self { logged_at: None, unlogged: 0 }
     }
 
-    /// How many were not logged before this one, if this one is to be.
+    /// Returns how many were not logged before this one, if this one is to be logged.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if !self.is_due(now) {
             self.unlogged += 1;
@@ -167,7 +167,7 @@ impl Pace {
         Some(std::mem::take(&mut self.unlogged))
     }
 
-    /// How many have not been logged, if it is time to say so.
+    /// Returns how many were not logged, if there are any and the interval is over.
     fn rest(&mut self, now: Instant) -> Option<u64> {
         if self.unlogged == 0 || !self.is_due(now) { None } else { self.admit(now) }
     }
@@ -182,21 +182,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_logged_at_once_and_those_that_follow_as_a_number() {
-        let (mut pace, start) = (Pace::new(), Instant::now());
+    fn the_first_is_logged_and_followers_are_counted() {
+        let (mut throttle, start) = (LogThrottle::new(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(pace.admit(start), Some(0));
-        assert!((0..100_000).all(|_| pace.admit(after(9_999)).is_none()));
-        assert_eq!(pace.rest(after(9_999)), None);
-        assert_eq!(pace.admit(after(10_000)), Some(100_000));
-        assert_eq!(pace.admit(after(10_001)), None);
-        assert_eq!(pace.rest(after(20_000)), Some(1));
-        assert_eq!(pace.rest(after(40_000)), None, "nothing is left to be told");
-        assert_eq!(pace.admit(after(40_000)), Some(0));
+        assert_eq!(throttle.admit(start), Some(0));
+        assert!((0..100_000).all(|_| throttle.admit(after(9_999)).is_none()));
+        assert_eq!(throttle.rest(after(9_999)), None);
+        assert_eq!(throttle.admit(after(10_000)), Some(100_000));
+        assert_eq!(throttle.admit(after(10_001)), None);
+        assert_eq!(throttle.rest(after(20_000)), Some(1));
+        assert_eq!(throttle.rest(after(40_000)), None, "nothing is left to log");
+        assert_eq!(throttle.admit(after(40_000)), Some(0));
     }
 
     #[test]
-    fn each_kind_has_a_place_of_its_own() {
+    fn each_kind_has_a_throttle_of_its_own() {
         assert!(PORTS.iter().enumerate().all(|(place, port)| *port as usize == place));
         assert!(REASONS.iter().enumerate().all(|(place, why)| *why as usize == place));
     }

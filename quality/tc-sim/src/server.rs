@@ -12,10 +12,10 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use handfast_core::Timestamp;
 use handfast_server::clock::Clock;
-use handfast_server::dispatch::{self, Dispatcher, PhaseTwo};
+use handfast_server::dispatch::{self, Dispatcher, EffectSink};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
 use handfast_server::grpc::{Bounds, Front};
-use handfast_server::over_http::Caller;
+use handfast_server::over_http::HttpCaller;
 use handfast_server::store::Store;
 
 use crate::network::Network;
@@ -112,10 +112,10 @@ impl Server {
         world.spawn(self.owner(), timer);
         let (world, disk) = (Arc::clone(world), Arc::clone(&self.disk));
         let store: Arc<dyn Store> = Arc::new(SimStore::new(world, disk, self.index));
-        let phase_two: Arc<dyn PhaseTwo> = Arc::new(dispatcher.clone());
+        let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
-        let (bounds, nobody) = (Bounds::default(), Caller::nobody());
+        let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
         let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(Process { front, engine });

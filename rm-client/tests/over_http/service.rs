@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use handfast_server::over_http::{Participant, Prefix, Secret, Settings, Signed};
+use handfast_server::over_http::{Participant, Prefix, Secret, Settings, SignedRequest};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -223,6 +223,6 @@ fn is_signed(method: &str, path: &str, headers: &HeaderMap, body: &[u8]) -> bool
     let Ok(branch) = text(headers, "handfast-branch").parse() else { return false };
     let Ok(timestamp_ms) = text(headers, "handfast-timestamp").parse() else { return false };
     let (xid, operation) = (&*xid, &*operation);
-    let signed = Signed { method, path, xid, branch, operation, timestamp_ms, body };
+    let signed = SignedRequest { method, path, xid, branch, operation, timestamp_ms, body };
     signed.by(&Secret::new(SECRET)) == text(headers, "handfast-signature")
 }

@@ -22,7 +22,7 @@ const COMPRESSED: u8 = 0x20;
 const CHECKSUM_SEED: u32 = 0x9747_B28C;
 /// lz4-java keeps 28 bits of the checksum.
 const CHECKSUM_BITS: u32 = 0x0FFF_FFFF;
-/// As Seata's clients cut them: level 0 in the token.
+/// The block size of Seata's clients, level 0 in the token.
 const BLOCK_BYTES: usize = 1_024;
 
 pub(super) fn form(body: &[u8]) -> Lz4Form {
@@ -40,7 +40,7 @@ pub(super) fn write_frame(body: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish().map_err(io::Error::other)
 }
 
-/// Stops behind the block that goes above the limit.
+/// Decompresses blocks, up to the one that exceeds the limit.
 pub(super) fn read_blocks(mut body: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     loop {
@@ -52,7 +52,7 @@ pub(super) fn read_blocks(mut body: &[u8], bytes_max: usize) -> io::Result<Vec<u
             return Ok(out);
         }
         if out.len().saturating_add(length as usize) > bytes_max {
-            // One byte more than is allowed says enough.
+            // One byte more than the limit is enough to detect the excess.
             out.resize(bytes_max + 1, 0);
             return Ok(out);
         }

@@ -1,8 +1,8 @@
-//! Archives in the streaming form that Java writes: one deflated entry, its sizes behind it.
+//! Archives in the streaming form that Java writes: one deflated entry, followed by its sizes.
 //!
-//! A reader goes through the entries' own headers, as Java's does, and puts their contents one
-//! behind the other. The directory at the end is written for other readers. Format: PKWARE's
-//! APPNOTE, sections 4.3.7 to 4.3.16.
+//! Reading follows the entries' local headers, as in Java, and concatenates their contents. The
+//! directory at the end is written for other readers. Format: PKWARE's APPNOTE, sections 4.3.7 to
+//! 4.3.16.
 
 use std::io::{self, Read};
 
@@ -19,7 +19,7 @@ const END: [u8; 4] = *b"PK\x05\x06";
 
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
-/// The flag for sizes that stand behind the content.
+/// The flag for sizes that follow the content.
 const SIZES_BEHIND: u16 = 0x08;
 const ENCRYPTED: u16 = 0x01;
 const VERSION: u16 = 20;
@@ -32,7 +32,7 @@ struct Entry {
     size: u32,
 }
 
-/// Stops behind the entry that goes above the limit.
+/// Decompresses entries, up to the one that exceeds the limit.
 pub(super) fn read(mut body: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     if !body.starts_with(&ENTRY) {

@@ -1,5 +1,5 @@
-//! Zstandard frames. Java asks a frame for the size of its content before it reads it, so that
-//! what is written must say it.
+//! Zstandard frames. Java queries the size of a frame's content before reading it, so written
+//! frames must contain the size.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::read_all;
 const HEADER_BYTES: usize = 6;
 /// In the descriptor: the size of the content has four bytes.
 const SIZE_OF_FOUR_BYTES: u8 = 0b1000_0000;
-/// Windows may be this long, however little they hold: the least that the format asks of a reader.
+/// The window size that is always allowed, the least that the format requires of a reader.
 const WINDOW_BYTES_MIN: u64 = 8 * 1_024 * 1_024;
 
 pub(super) fn read(body: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
@@ -25,7 +25,7 @@ pub(super) fn read(body: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
 pub(super) fn write(body: &[u8]) -> Vec<u8> {
     let mut frame = compress_to_vec(body, CompressionLevel::Fastest);
     let Ok(size) = u32::try_from(body.len()) else { return frame };
-    // The encoder leaves the size out, and writes exactly these six bytes in front of its blocks.
+    // The encoder omits the size, and writes exactly these six bytes before its blocks.
     let has_bare_header = frame.get(4).is_some_and(|descriptor| descriptor & 0b1110_0011 == 0);
     if has_bare_header && frame.len() > HEADER_BYTES {
         frame[4] |= SIZE_OF_FOUR_BYTES;

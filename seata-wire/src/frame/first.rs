@@ -1,4 +1,4 @@
-//! What the first bytes of a connection say about the protocol of the rest.
+//! Detects the protocol of a connection from its first bytes.
 //!
 //! Source: `server/.../rpc/netty/ProtocolDetectHandler.java` and the detectors beside it.
 
@@ -7,9 +7,9 @@ use super::MAGIC;
 /// The protocol that a connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstBytes {
-    /// Too few bytes to tell.
+    /// Too few bytes to decide.
     Undecided,
-    /// Seata's frames from before 0.7.
+    /// Seata's frames of versions before 0.7.
     SeataV0,
     /// Seata's frames with this version byte.
     Seata(u8),
@@ -17,7 +17,7 @@ pub enum FirstBytes {
     Http2,
     /// HTTP/1.1, which would be Seata's admin API.
     Http1,
-    /// None of them.
+    /// Another protocol.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HTTP1_METHODS: [&[u8]; 7] =
     [b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS ", b"PATCH "];
 
-/// Tells the protocol, or that more bytes are needed: 24 always suffice.
+/// Returns the protocol, or that more bytes are needed. 24 bytes always suffice.
 #[must_use]
 pub fn first_bytes(bytes: &[u8]) -> FirstBytes {
     match bytes {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_are_told_by_their_first_bytes() {
+    fn protocols_are_detected_by_their_first_bytes() {
         for (bytes, expected) in [
             (&b""[..], FirstBytes::Undecided),
             (b"\xDA", FirstBytes::Undecided),

@@ -1,11 +1,11 @@
-//! The head map of a frame: keys and values, of which clients send none in normal operation.
+//! The head map of a frame: keys and values. Clients send an empty one in normal operation.
 //!
 //! Source: `core/.../rpc/netty/v1/HeadMapSerializer.java`.
 
 use crate::bytes::{Reader, SHORT_TEXT_BYTES_MAX, too_large};
 use crate::error::WireError;
 
-/// A key and a value; the wire can say null for either.
+/// A key and a value. Either can be null on the wire.
 pub type Entry = (Option<String>, Option<String>);
 
 /// Reads a head map.
@@ -33,7 +33,7 @@ fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<Option<String>, 
 ///
 /// # Errors
 ///
-/// A text longer than the 16-bit length can say.
+/// A text is too long for a 16-bit length.
 pub fn write(entries: &[Entry]) -> Result<Vec<u8>, WireError> {
     let mut bytes = Vec::new();
     for text in entries.iter().flat_map(|(key, value)| [key, value]) {

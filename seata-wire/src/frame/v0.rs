@@ -5,8 +5,8 @@
 //!  │ DA DA │ flags │ type │ id  │ body, without its type and without a length
 //! ```
 //!
-//! A body ends where its last field ends, so that it must be decoded to find the next frame. Bodies
-//! that Java's Hessian wrote are refused. [`Received`](crate::Received) is made of a frame.
+//! A body ends with its last field, so it must be decoded to find the next frame. Bodies written by
+//! Java's Hessian are refused. A frame converts to [`Received`](crate::Received).
 //!
 //! Source: `core/.../rpc/netty/v0/ProtocolDecoderV0.java`.
 
@@ -24,14 +24,14 @@ const HEARTBEAT: u16 = 0x20;
 const SEATA_CODEC: u16 = 0x10;
 const HEADER_BYTES: usize = 14;
 
-/// The longest frame. Each attempt to find its end decodes all of it, so that one that comes byte
-/// by byte must not be long; Seata Server never reads more than its buffer has either.
+/// The longest frame. Each attempt to find its end decodes all of it, so a frame that arrives byte
+/// by byte must not be long. Seata Server never reads more than its buffer has either.
 const FRAME_BYTES_MAX: usize = 64 * 1_024;
 
 /// A frame of version 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whether an answer is expected, rather than given.
+    /// Whether the frame is a request, to which an answer is expected.
     pub is_request: bool,
     /// Chosen by the requester; the answer repeats it.
     pub id: u64,
@@ -39,13 +39,13 @@ pub struct Frame {
     pub message: Message,
 }
 
-/// Cuts the next frame off a stream, with the number of bytes that it takes; `None` while it is
-/// incomplete.
+/// Returns the next frame of a stream, with the number of bytes that it takes, or `None` while it
+/// is incomplete.
 ///
 /// # Errors
 ///
-/// The stream is lost: a wrong magic, a Hessian body, a message that there is not, or one that has
-/// not ended within the limit of a frame.
+/// The stream is unusable: a wrong magic, a Hessian body, an unknown message, or one that does not
+/// end within the limit of a frame.
 pub fn split(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, WireError> {
     let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let &[m0, m1, f0, f1, t0, t1, ref id @ ..] = head;
@@ -81,7 +81,7 @@ pub fn split(bytes: &[u8], limits: &Limits) -> Result<Option<(Frame, usize)>, Wi
 ///
 /// # Errors
 ///
-/// A message that the `seata` serializer has no form for.
+/// The `seata` serializer has no form for the message.
 pub fn write(frame: &Frame, out: &mut Vec<u8>) -> Result<(), WireError> {
     let direction = if frame.is_request { REQUEST } else { 0 };
     let (flags, code, body) = match frame.message.kind() {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_frame_has_an_end() {
-        // Many requests in one, of which more are announced than come.
+        // A merged request that announces more parts than it has.
         let mut bytes =
             vec![0xDA, 0xDA, 0, 0x90, 0, 59, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0xFF, 0xFF, 0xFF];
         bytes.resize(FRAME_BYTES_MAX, 0);

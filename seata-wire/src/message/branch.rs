@@ -1,4 +1,4 @@
-//! What an RM asks in phase one, and the answers.
+//! An RM's requests in phase one, and the answers.
 
 use crate::value::{BranchStatus, BranchType};
 
@@ -19,10 +19,10 @@ pub struct BranchRegister {
     pub application_data: String,
 }
 
-/// A branch is registered, or not.
+/// The answer to a registration of a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchRegistered {
-    /// Whether.
+    /// Whether it is registered.
     pub result: TxResult,
     /// Its id; 0 if it is not.
     pub branch_id: i64,
@@ -48,7 +48,7 @@ pub struct BranchReport {
 /// The answer to a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchReported {
-    /// Whether it was taken in.
+    /// Whether it was accepted.
     pub result: TxResult,
 }
 
@@ -57,6 +57,6 @@ pub struct BranchReported {
 pub struct GlobalLockQueried {
     /// Whether it was understood.
     pub result: TxResult,
-    /// Whether nobody else holds the rows.
+    /// Whether no other global holds the rows.
     pub lockable: bool,
 }

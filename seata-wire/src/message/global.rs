@@ -1,4 +1,4 @@
-//! What a TM asks about a global, and the answers.
+//! A TM's requests about a global, and the answers.
 
 use crate::value::GlobalStatus;
 
@@ -7,16 +7,16 @@ use super::TxResult;
 /// Begin a global.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalBegin {
-    /// After this long it is to be rolled back.
+    /// The time after which it is rolled back.
     pub timeout_ms: i32,
-    /// What the application calls it; the prefix `$Saga_` marks a saga.
+    /// The application's name for it. The prefix `$Saga_` marks a saga.
     pub name: String,
 }
 
-/// A global has begun, or not.
+/// The answer to a begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobalBegun {
-    /// Whether.
+    /// Whether it has begun.
     pub result: TxResult,
     /// Its XID; empty if it has not.
     pub xid: String,
@@ -24,7 +24,7 @@ pub struct GlobalBegun {
     pub extra_data: String,
 }
 
-/// Commit a global, roll it back, or say how it stands.
+/// Commit a global, roll it back, or query its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalEnd {
     /// The global.
@@ -44,11 +44,11 @@ pub struct GlobalReport {
     pub status: Option<GlobalStatus>,
 }
 
-/// How a global stands.
+/// The status of a global, as an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GlobalStanding {
+pub struct GlobalStatusAnswer {
     /// Whether the request succeeded. Clients ignore it after commits and rollbacks.
     pub result: TxResult,
-    /// What counts.
+    /// The status, which clients go by.
     pub status: GlobalStatus,
 }

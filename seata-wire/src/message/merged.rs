@@ -7,7 +7,7 @@ use super::Message;
 pub struct MergedWarp {
     /// The requests.
     pub parts: Vec<Message>,
-    /// Their ids in the client's own counting; as many, or none from very old peers.
+    /// The ids that the client gave the requests: one each, or none from very old peers.
     pub ids: Vec<i32>,
 }
 
@@ -23,6 +23,6 @@ pub struct MergeResult {
 pub struct BatchResult {
     /// The answers.
     pub parts: Vec<Message>,
-    /// The ids of the requests; as many.
+    /// The ids of the requests, one for each answer.
     pub ids: Vec<i32>,
 }

@@ -1,4 +1,4 @@
-//! What the TC asks of an RM, and the answers.
+//! The TC's requests to an RM, and the answers.
 
 use crate::value::{BranchStatus, BranchType};
 
@@ -16,24 +16,24 @@ pub struct BranchEnd {
     pub branch_type: BranchType,
     /// The resource.
     pub resource_id: String,
-    /// As registered or reported; for a saga the name of the global's status.
+    /// The application data as registered or reported. For a saga, the name of the global's status.
     pub application_data: String,
 }
 
 /// How phase two of a branch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchEnded {
-    /// Whether the RM could try.
+    /// Whether the RM could attempt it.
     pub result: TxResult,
     /// The global.
     pub xid: String,
     /// The branch.
     pub branch_id: i64,
-    /// What counts.
+    /// The status of the branch, which decides.
     pub status: BranchStatus,
 }
 
-/// Delete undo logs that are older than so many days.
+/// Delete undo logs that are older than a number of days.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UndoLogDelete {
     /// The mode.

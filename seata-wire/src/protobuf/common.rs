@@ -1,7 +1,7 @@
-//! What several messages begin with, and their values.
+//! Fields and values that several messages share.
 //!
-//! Each `Option` of a message is set when written: Java reads an unset one as its default, and so
-//! does this.
+//! Each `Option` of a message is set when it is written. An unset one is read as its default, as in
+//! Java.
 
 use prost::Message;
 
@@ -81,7 +81,7 @@ impl Response {
     }
 }
 
-/// Statuses from 16 on do not exist here.
+/// Returns the number of a status. Protobuf has no statuses from 16 on.
 pub(super) fn global_status_number(status: GlobalStatus) -> i32 {
     i32::from(status.before_1_5().number())
 }
@@ -90,7 +90,7 @@ pub(super) fn global_status(number: i32) -> Result<GlobalStatus, WireError> {
     GlobalStatus::from_number(i64::from(number))
 }
 
-/// Two statuses do not exist here, and one only from 2.4 on.
+/// Returns the number of a status. Protobuf lacks two statuses, and has one only from 2.4 on.
 pub(super) fn branch_status_number(status: BranchStatus) -> i32 {
     let known = match status {
         BranchStatus::PhaseTwoCommitFailedXaerNotaRetryable => {
@@ -120,7 +120,7 @@ pub(super) fn branch_status(number: i32) -> Result<BranchStatus, WireError> {
     BranchStatus::from_number(i64::from(number))
 }
 
-/// Only three modes exist here.
+/// Returns the number of a mode. Protobuf has only three modes.
 pub(super) fn branch_type_number(kind: BranchType) -> Result<i32, WireError> {
     let refused = |what| Err(WireError::NoForm { what, serializer: "protobuf" });
     match kind {

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use crate::error::WireError;
-use crate::message::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding};
+use crate::message::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStatusAnswer};
 
 use super::common::{Request, Response, global_status, global_status_number};
 
@@ -52,7 +52,7 @@ pub(super) struct Report {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct StandingBase {
+struct StatusAnswerBase {
     #[prost(message, optional, tag = "1")]
     base: Option<Response>,
     #[prost(int32, tag = "2")]
@@ -60,9 +60,9 @@ struct StandingBase {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Standing {
+pub(super) struct StatusAnswer {
     #[prost(message, optional, tag = "1")]
-    end: Option<StandingBase>,
+    end: Option<StatusAnswerBase>,
 }
 
 impl Begin {
@@ -112,7 +112,7 @@ impl From<End> for GlobalEnd {
 }
 
 impl Report {
-    /// There is no form for "none", which Java writes as unknown.
+    /// Writes a missing status as unknown, as Java does: there is no form for "none".
     pub(super) fn of(it: &GlobalReport, code: i16) -> Self {
         let status = it.status.map_or(0, global_status_number);
         Self { end: EndBase::of(&it.xid, &it.extra_data, code), status }
@@ -129,17 +129,17 @@ impl TryFrom<Report> for GlobalReport {
     }
 }
 
-impl Standing {
-    pub(super) fn of(it: &GlobalStanding, code: i16) -> Self {
+impl StatusAnswer {
+    pub(super) fn of(it: &GlobalStatusAnswer, code: i16) -> Self {
         let status = global_status_number(it.status);
-        Self { end: Some(StandingBase { base: Response::of(&it.result, code), status }) }
+        Self { end: Some(StatusAnswerBase { base: Response::of(&it.result, code), status }) }
     }
 }
 
-impl TryFrom<Standing> for GlobalStanding {
+impl TryFrom<StatusAnswer> for GlobalStatusAnswer {
     type Error = WireError;
 
-    fn try_from(it: Standing) -> Result<Self, WireError> {
+    fn try_from(it: StatusAnswer) -> Result<Self, WireError> {
         let end = it.end.unwrap_or_default();
         let status = global_status(end.status)?;
         Ok(Self { result: Response::into_result(end.base), status })

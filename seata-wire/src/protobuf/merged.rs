@@ -13,7 +13,7 @@ use crate::serializer::Package;
 use super::common::Typed;
 use super::{by_name, full_name, parse, read_content, write_content};
 
-/// What stands before a message's name in an `Any`.
+/// The prefix of a message's name in an `Any`.
 const URL_PREFIX: &str = "type.googleapis.com/";
 /// The field of the parts in all three messages.
 const PARTS_FIELD: u32 = 2;
@@ -86,8 +86,8 @@ fn read(content: &[u8], limits: &Limits) -> Result<(Vec<Message>, Vec<i32>), Wir
     Ok((parts?, merged.ids))
 }
 
-/// An empty part takes two bytes here and twenty times that in memory, so that they are counted
-/// before they are read.
+/// Counts the parts before they are read: an empty part takes two bytes here and twenty times that
+/// in memory.
 fn check_count(mut content: &[u8], limits: &Limits) -> Result<(), WireError> {
     let mut parts = 0;
     while !content.is_empty() {

@@ -1,4 +1,4 @@
-//! What the TC asks of an RM.
+//! The TC's requests to an RM, and the answers.
 
 use prost::Message;
 

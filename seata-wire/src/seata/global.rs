@@ -2,7 +2,7 @@
 
 use crate::bytes::{Reader, Writer};
 use crate::error::WireError;
-use crate::message::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding};
+use crate::message::{GlobalBegin, GlobalBegun, GlobalEnd, GlobalReport, GlobalStatusAnswer};
 use crate::value::GlobalStatus;
 use crate::version::Dialect;
 
@@ -74,16 +74,16 @@ pub(super) fn write_report(
     Ok(())
 }
 
-pub(super) fn read_standing(
+pub(super) fn read_status_answer(
     reader: &mut Reader<'_>,
     dialect: &Dialect,
-) -> Result<GlobalStanding, WireError> {
+) -> Result<GlobalStatusAnswer, WireError> {
     let result = result::read(reader, dialect)?;
     let status = GlobalStatus::from_number(i64::from(reader.u8("globalStatus")?))?;
-    Ok(GlobalStanding { result, status })
+    Ok(GlobalStatusAnswer { result, status })
 }
 
-pub(super) fn write_standing(it: &GlobalStanding, writer: &mut Writer, dialect: &Dialect) {
+pub(super) fn write_status_answer(it: &GlobalStatusAnswer, writer: &mut Writer, dialect: &Dialect) {
     result::write(&it.result, writer, dialect);
     writer.u8(it.status.known_to(dialect).number());
 }

@@ -1,4 +1,4 @@
-//! Several messages in one. The parts carry no lengths: the end of one is the start of the next.
+//! Several messages in one. The parts have no lengths: the end of one is the start of the next.
 //!
 //! Sources: `MergedWarpMessageCodec.java`, `MergeResultMessageCodec.java`,
 //! `BatchResultMessageCodec.java`.
@@ -68,7 +68,7 @@ pub(super) fn write_batch(
     write_content(&it.parts, &it.ids, writer, dialect)
 }
 
-/// The bytes that the length in front covers.
+/// Returns the bytes that the leading length covers.
 fn content<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, WireError> {
     let length = reader.i32("length")?;
     let bytes = usize::try_from(length)
@@ -135,7 +135,7 @@ fn write_content(
     Ok(())
 }
 
-/// A merged message cannot be a part, nor a heartbeat.
+/// Checks a part: neither a merged message nor a heartbeat can be one.
 pub(crate) fn check_part(part: &Message) -> Result<(), WireError> {
     match part.kind() {
         Some(kind) if kind.is_merged() => {

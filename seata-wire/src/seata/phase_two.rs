@@ -1,4 +1,4 @@
-//! What the TC asks of an RM.
+//! The TC's requests to an RM, and the answers.
 
 use crate::bytes::{Reader, Writer};
 use crate::error::WireError;
@@ -31,8 +31,8 @@ pub(super) fn write_end(it: &BranchEnd, writer: &mut Writer) -> Result<(), WireE
     writer.long_text(&it.application_data, "applicationData")
 }
 
-/// seata-go writes the message of a failure with a length of one byte. Its answers are tried with
-/// Java's first.
+/// Reads an answer. seata-go writes the message of a failure with a length of one byte; Java's form
+/// is tried first.
 pub(super) fn read_ended(
     reader: &mut Reader<'_>,
     dialect: &Dialect,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_java_would_stop_reading_at_is_not_written() {
+    fn empty_ids_that_java_cannot_read_are_not_written() {
         let end = BranchEnd {
             xid: String::new(),
             branch_id: 1,

@@ -1,4 +1,4 @@
-//! Registrations of TMs and RMs. The answers are the one thing that differs between v1 and v2.
+//! Registrations of TMs and RMs. Only their answers differ between v1 and v2.
 
 use crate::bytes::{Reader, Writer};
 use crate::error::WireError;
@@ -36,7 +36,7 @@ pub(super) fn write_resources(
     writer.long_text(&it.resource_list, "resourceIds")
 }
 
-/// Whoever is not identified is refused, whatever the result before it says.
+/// Reads an answer. A peer that is not identified is refused, whatever the result before it says.
 pub(super) fn read_registered(
     reader: &mut Reader<'_>,
     dialect: &Dialect,
@@ -61,7 +61,7 @@ pub(super) fn write_registered(
     write_unregistered(it, writer)
 }
 
-/// The answer to an unregistration has the layout of v1 in both versions.
+/// Reads the answer to an unregistration, which has the layout of v1 in both versions.
 pub(super) fn read_unregistered(reader: &mut Reader<'_>) -> Result<Registered, WireError> {
     read_identified(reader, String::new())
 }

@@ -1,4 +1,4 @@
-//! What every answer but those to registrations begins with.
+//! The beginning of every answer except those to registrations.
 //!
 //! Sources: `AbstractResultMessageCodec.java`, `AbstractTransactionResponseCodec.java`.
 
@@ -11,7 +11,7 @@ use crate::version::Dialect;
 const FAILED: u8 = 0;
 const SUCCESS: u8 = 1;
 
-/// How long the length of a failure's message is.
+/// The size of the length of a failure's message.
 #[derive(Clone, Copy)]
 pub(super) enum MessageLength {
     /// 16 bits, as Java writes it.
@@ -20,7 +20,7 @@ pub(super) enum MessageLength {
     Tiny,
 }
 
-/// Whether the request succeeded, with a message if not.
+/// Reads whether the request succeeded, with a message if not.
 pub(super) fn read_plain(
     reader: &mut Reader<'_>,
     length: MessageLength,
@@ -35,7 +35,7 @@ pub(super) fn read_plain(
     }
 }
 
-/// The message is absent, not empty, on success.
+/// Writes a result. On success the message is absent, not empty.
 pub(super) fn write_plain(result: Result<(), &str>, writer: &mut Writer) {
     match result {
         Ok(()) => writer.u8(SUCCESS),

@@ -48,7 +48,7 @@ const MOVED: [(Code, [Option<u8>; 5]); 5] = [
     (Code::Broken, [None, None, Some(22), Some(23), None]),
 ];
 
-/// The codes that never moved, by number.
+/// The codes whose numbers are the same in all versions, by number.
 const FIXED: [Code; 19] = [
     Code::Unknown,
     Code::BeginFailed,
@@ -71,8 +71,8 @@ const FIXED: [Code; 19] = [
     Code::FailedStore,
 ];
 
-/// The codes of protobuf, by number: without `BeginFailed`, so that each number is one lower. That
-/// of `FailedLockGlobalTransaction` is spelled otherwise there, and Java cannot read it by name.
+/// The codes of protobuf, by number. `BeginFailed` is missing, so each number is one lower.
+/// `FailedLockGlobalTransaction` is spelled differently there, and Java cannot read it by name.
 const PROTOBUF: [Code; 18] = [
     Code::Unknown,
     Code::LockKeyConflict,
@@ -106,8 +106,8 @@ impl ExceptionCode {
         all
     };
 
-    /// Its number for the peer. A code that the peer does not have becomes the nearest that it
-    /// does: a conflict stays a conflict, and the others are unknown.
+    /// Returns its number for the peer. A code that the peer does not have becomes the nearest one:
+    /// a conflict stays a conflict, and the others become unknown.
     #[must_use]
     pub fn number(self, dialect: &Dialect) -> u8 {
         if let Some(at) = FIXED.iter().position(|&code| code == self) {
@@ -118,7 +118,7 @@ impl ExceptionCode {
         number.unwrap_or_else(|| small_of(self.fallback(), &FIXED))
     }
 
-    /// The code that a number of the peer means; unknown for a number that it does not have.
+    /// Returns the code of a peer's number, or the unknown code for a number it does not have.
     #[must_use]
     pub fn from_number(number: u8, dialect: &Dialect) -> Self {
         let column = column(dialect);
@@ -127,13 +127,13 @@ impl ExceptionCode {
         fixed.or_else(|| moved().map(|&(code, _)| code)).unwrap_or(Self::Unknown)
     }
 
-    /// Its number in protobuf.
+    /// Returns its number in protobuf.
     pub(crate) fn protobuf_number(self) -> u8 {
         let has_name = self != Self::FailedLockGlobalTransaction && PROTOBUF.contains(&self);
         small_of(if has_name { self } else { self.fallback() }, &PROTOBUF)
     }
 
-    /// The code that a number in protobuf means.
+    /// Returns the code of a number in protobuf.
     pub(crate) fn from_protobuf_number(number: i32) -> Self {
         let at = usize::try_from(number).ok();
         at.and_then(|at| PROTOBUF.get(at).copied()).unwrap_or(Self::Unknown)
@@ -144,7 +144,7 @@ impl ExceptionCode {
     }
 }
 
-/// Which column of [`MOVED`] is the peer's.
+/// Returns the peer's column of [`MOVED`].
 fn column(dialect: &Dialect) -> usize {
     match dialect.family {
         Family::Go => 4,

@@ -1,4 +1,4 @@
-//! Messages at random.
+//! Random messages.
 
 use handfast_seata_wire::message::*;
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
@@ -6,13 +6,13 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Which values a message may hold, so that it is read back as it was.
+/// The values that a message may hold, so that it is read back unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
     All,
-    /// Those that protobuf has names for.
+    /// Those that have names in protobuf.
     OfProtobuf,
-    /// Those that a client from before 1.5 knows.
+    /// Those that a client before 1.5 knows.
     OldestClient,
 }
 
@@ -89,7 +89,7 @@ fn global(values: Values) -> BoxedStrategy<Message> {
     let end = || (text(), text()).prop_map(|(xid, extra_data)| GlobalEnd { xid, extra_data });
     let standing = move || {
         (result(values), global_status(values))
-            .prop_map(|(result, status)| GlobalStanding { result, status })
+            .prop_map(|(result, status)| GlobalStatusAnswer { result, status })
     };
     // Protobuf has no form for a report without a status.
     let status = match values {

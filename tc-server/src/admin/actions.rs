@@ -1,7 +1,7 @@
-//! Acting on transactions: recorded, carried out, recorded again, answered.
+//! Operators' actions on transactions. Each is recorded, executed, recorded again, and answered.
 //!
-//! An action runs on a task of its own, so that a caller who hangs up, or a request that takes too
-//! long, leaves no action without its outcome in the audit log.
+//! An action runs on a task of its own, so that its outcome is in the audit log even if the client
+//! disconnects or the request takes too long.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,31 +10,32 @@ use handfast_core::{
 };
 
 use super::caller::Operator;
+use super::extract::{self, Body, Path, Reason};
 use super::model::{ActionReply, ActionRequest, Problem, ResolveRequest};
-use super::read::{self, Body, Path, Reason};
 use super::{AdminState, ApiError, view};
 use crate::audit::{Action, Stage};
 use crate::engine::EngineError;
 
-/// Reasons are kept up to this length.
+/// The longest reason that is kept.
 const REASON_BYTES_MAX: usize = 1_024;
 
-/// What one request comes to.
-struct Order {
+/// An action, and the request to the engine that executes it.
+struct OperatorRequest {
     action: Action,
     what: What,
     xid: Xid,
 }
 
-/// What an operator wants of a whole transaction.
-enum Wanted {
+/// An operation on a whole transaction.
+enum Operation {
     Decision(Decision),
     Action(OperatorAction),
 }
 
-/// The routes of the actions on a whole transaction differ in nothing but name and meaning.
+/// Defines the route of an action on a whole transaction. The routes differ only in name and
+/// operation.
 macro_rules! action {
-    ($(#[$meaning:meta])* $name:ident at $path:literal is $wanted:expr) => {
+    ($(#[$meaning:meta])* $name:ident at $path:literal is $operation:expr) => {
         $(#[$meaning])*
         #[utoipa::path(
             post,
@@ -55,35 +56,36 @@ macro_rules! action {
             Path(xid): Path<String>,
             Reason(request): Reason,
         ) -> Result<Json<ActionReply>, ApiError> {
-            let order = order(&operator, stringify!($name), &xid, $wanted, &request)?;
-            carry_out(state, order).await
+            let name = stringify!($name);
+            let request = operator_request(&operator, name, &xid, $operation, &request)?;
+            execute(state, request).await
         }
     };
 }
 
 action! {
-    /// Decides an undecided transaction: everything happens.
-    commit at "/api/v1/transactions/{xid}/commit" is Wanted::Decision(Decision::Commit)
+    /// Commits an undecided transaction.
+    commit at "/api/v1/transactions/{xid}/commit" is Operation::Decision(Decision::Commit)
 }
 
 action! {
-    /// Decides an undecided transaction: nothing happens.
-    rollback at "/api/v1/transactions/{xid}/rollback" is Wanted::Decision(Decision::RollBack)
+    /// Rolls back an undecided transaction.
+    rollback at "/api/v1/transactions/{xid}/rollback" is Operation::Decision(Decision::RollBack)
 }
 
 action! {
-    /// Tries phase two of every unfinished branch at once.
-    retry at "/api/v1/transactions/{xid}/retry" is Wanted::Action(OperatorAction::Retry)
+    /// Retries phase two of every unfinished branch at once.
+    retry at "/api/v1/transactions/{xid}/retry" is Operation::Action(OperatorAction::Retry)
 }
 
 action! {
-    /// Stops trying phase two until resumed.
-    pause at "/api/v1/transactions/{xid}/pause" is Wanted::Action(OperatorAction::Pause)
+    /// Stops attempts of phase two until the transaction is resumed.
+    pause at "/api/v1/transactions/{xid}/pause" is Operation::Action(OperatorAction::Pause)
 }
 
 action! {
-    /// Tries phase two again after a pause.
-    resume at "/api/v1/transactions/{xid}/resume" is Wanted::Action(OperatorAction::Resume)
+    /// Resumes attempts of phase two after a pause.
+    resume at "/api/v1/transactions/{xid}/resume" is Operation::Action(OperatorAction::Resume)
 }
 
 /// Ends a branch whose rollback met a dirty write.
@@ -109,27 +111,28 @@ pub(super) async fn resolve(
     Path((xid, branch)): Path<(String, String)>,
     Body(request): Body<ResolveRequest>,
 ) -> Result<Json<ActionReply>, ApiError> {
-    let (branch, resolution) = (read::branch(&branch)?, view::resolution(request.resolution));
-    let wanted = Wanted::Action(OperatorAction::Resolve { branch, resolution });
-    let mut order = order(&operator, "resolve", &xid, wanted, &ActionRequest::default())?;
-    order.action.branch = Some(branch.to_string());
-    order.action.detail = Some(view::word(resolution).to_owned());
-    carry_out(state, order).await
+    let (branch, resolution) = (extract::branch(&branch)?, view::resolution(request.resolution));
+    let operation = Operation::Action(OperatorAction::Resolve { branch, resolution });
+    let mut request =
+        operator_request(&operator, "resolve", &xid, operation, &ActionRequest::default())?;
+    request.action.branch = Some(branch.to_string());
+    request.action.detail = Some(view::word(resolution).to_owned());
+    execute(state, request).await
 }
 
-fn order(
+fn operator_request(
     Operator(caller): &Operator,
     name: &'static str,
     xid: &str,
-    wanted: Wanted,
+    operation: Operation,
     request: &ActionRequest,
-) -> Result<Order, ApiError> {
-    let xid = read::xid(xid)?;
+) -> Result<OperatorRequest, ApiError> {
+    let xid = extract::xid(xid)?;
     let operator = caller.name();
     let action = action(&operator, name, xid, &request.reason);
-    let what = match wanted {
-        Wanted::Action(action) => What::Operate { xid, action, operator },
-        Wanted::Decision(decision) => What::End {
+    let what = match operation {
+        Operation::Action(action) => What::Operate { xid, action, operator },
+        Operation::Decision(decision) => What::End {
             xid,
             decision,
             rounds: Rounds::PrepareOnly,
@@ -138,10 +141,10 @@ fn order(
             reply_when: ReplyWhen::Decided,
         },
     };
-    Ok(Order { action, what, xid })
+    Ok(OperatorRequest { action, what, xid })
 }
 
-/// Who decided, and why if told.
+/// Returns the operator's name, with the reason if one is given.
 fn reason(operator: &str, given: &str) -> String {
     if given.is_empty() { operator.to_owned() } else { cut(&format!("{operator}: {given}")) }
 }
@@ -158,20 +161,26 @@ pub(super) fn cut(reason: &str) -> String {
     reason[..reason.floor_char_boundary(REASON_BYTES_MAX)].to_owned()
 }
 
-async fn carry_out(state: AdminState, order: Order) -> Result<Json<ActionReply>, ApiError> {
-    let finished = tokio::spawn(record_and_do(state, order)).await;
+async fn execute(
+    state: AdminState,
+    request: OperatorRequest,
+) -> Result<Json<ActionReply>, ApiError> {
+    let finished = tokio::spawn(record_and_execute(state, request)).await;
     finished.map_err(|error| ApiError::Unforeseen(error.to_string()))?.map(Json)
 }
 
-async fn record_and_do(state: AdminState, order: Order) -> Result<ActionReply, ApiError> {
-    let Order { action, what, xid } = order;
+async fn record_and_execute(
+    state: AdminState,
+    request: OperatorRequest,
+) -> Result<ActionReply, ApiError> {
+    let OperatorRequest { action, what, xid } = request;
     record_asked(&state, &action).await?;
     let done = ask(&state, what, xid).await;
     record_answered(&state, &action, &done).await?;
     done
 }
 
-/// What cannot be recorded is not carried out.
+/// Records that an action is about to be executed. If that fails, the action must not be executed.
 pub(super) async fn record_asked(state: &AdminState, action: &Action) -> Result<(), ApiError> {
     let asked = state.audit().record(action, Stage::Asked).await;
     asked.map_err(|error| ApiError::NotRecorded(error.to_string()))
@@ -190,8 +199,8 @@ pub(super) async fn record_answered<T>(
     })
 }
 
-/// Carries it out. From the engine's reply on it is carried out, whatever becomes of the
-/// coordinator and of the transaction: nothing that can fail is asked after it.
+/// Executes an action. It is done once the engine replies, so nothing that can fail follows the
+/// reply.
 async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, ApiError> {
     let name = name(state, xid).await?;
     match state.engine().call(what).await? {
@@ -213,7 +222,7 @@ async fn ask(state: &AdminState, what: What, xid: Xid) -> Result<ActionReply, Ap
     }
 }
 
-/// The transaction's XID as text, with the address under which it was begun.
+/// Returns the transaction's XID as text, with the address under which it was begun.
 async fn name(state: &AdminState, xid: Xid) -> Result<String, EngineError> {
     let look = move |coordinator: &Coordinator| coordinator.address(xid);
     let address = state.engine().view(look).await?;

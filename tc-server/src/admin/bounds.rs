@@ -1,4 +1,4 @@
-//! What one request may cost: the length of its URL and the time it takes.
+//! Limits the cost of one request: the length of its URL and the time it takes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{AdminState, ApiError};
 
 const URL_BYTES_MAX: usize = 8_192;
 
-pub(super) async fn keep(
+pub(super) async fn enforce(
     State(state): State<AdminState>,
     request: Request,
     next: Next,

@@ -1,4 +1,4 @@
-//! Handlers say in their arguments who may call them.
+//! Extractors by which a handler declares, in its arguments, the permission that it needs.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -7,11 +7,11 @@ use super::{AdminState, ApiError};
 use crate::security::{AccessError, Caller, Permission};
 use crate::turned_away::{PortName, Why, note};
 
-/// Whoever may read.
+/// A caller that may read.
 #[derive(Debug)]
 pub(super) struct Viewer;
 
-/// Whoever may act, by name.
+/// A caller that may act, with its name.
 #[derive(Debug)]
 pub(super) struct Operator(pub(super) Caller);
 

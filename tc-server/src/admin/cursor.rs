@@ -1,6 +1,5 @@
-//! Where a page of locks ended, as text without meaning to the client: letters, digits and dots,
-//! which need no quotes anywhere. The names of named locks are the clients' own, so that they are
-//! not shown as they are.
+//! Cursors of pages, as opaque text of letters, digits and dots, which needs no quoting. The names
+//! of named locks are chosen by clients, so they are encoded.
 
 use handfast_core::{LockCursor, Xid};
 
@@ -15,7 +14,8 @@ pub(super) fn read(text: &str) -> Result<LockCursor, ApiError> {
     parse(text).ok_or_else(|| no_cursor(text))
 }
 
-/// Begins with a letter, as the cursor of no other list does.
+/// Writes the cursor of a list by names. It begins with a letter, unlike the cursor of any other
+/// list.
 pub(super) fn write_name(name: &str) -> String {
     let digits = name.bytes().map(|byte| format!("{byte:02x}"));
     std::iter::once("n".to_owned()).chain(digits).collect()
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_gives_itself_back_and_other_text_is_refused() {
+    fn cursors_are_read_back_and_other_text_is_refused() {
         let cursor = LockCursor { holder: Xid(7), sequence: 2, rows: 30 };
         assert_eq!(parse(&write(cursor)), Some(cursor));
         for wrong in ["", "7", "7.2", "7.2.30.", "x.2.30", "7.-2.30", "7.2.3x"] {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_of_names_gives_the_name_back_and_other_text_is_refused() {
+    fn name_cursors_are_read_back_and_other_text_is_refused() {
         for name in ["", "pool", "-x", "a b", "\u{1b}[2J", "é\"'&#?%"] {
             let cursor = write_name(name);
             assert!(cursor.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{cursor}");

@@ -1,7 +1,7 @@
-//! Discovery for clients of Seata whose registry is `raft`: where the coordinator is, and when that
-//! changes. A coordinator on its own is a cluster of one that leads; its epoch is the term.
+//! Discovery for clients of Seata whose registry is `raft`: the address of the coordinator, and its
+//! changes. A single coordinator is a cluster of one node that leads. Its epoch is the term.
 //!
-//! The Java client refuses properties that it does not know. Sources:
+//! The Java client refuses unknown properties. Sources:
 //! `common/.../metadata/MetadataResponse.java`, `Node.java`,
 //! `discovery/.../raft/RaftRegistryServiceImpl.java`.
 
@@ -22,12 +22,12 @@ use crate::engine::Standing;
 use crate::seata::SERVER_VERSION;
 use crate::security::{AccessError, Permission};
 
-/// The one group that there is.
+/// The only group.
 const GROUP: &str = "default";
-/// How long a client's question waits unless it says so, and at most: it gives up after 30 seconds.
+/// How long a watch request waits by default and at most. The client gives up after 30 seconds.
 const WATCH_LIMIT: Duration = Duration::from_secs(28);
 
-/// The questions of the `raft` registry, beside the admin API.
+/// Returns the routes of the `raft` registry.
 pub(super) fn router() -> Router<AdminState> {
     Router::new()
         .route("/metadata/v1/cluster", routing::get(cluster))
@@ -35,7 +35,7 @@ pub(super) fn router() -> Router<AdminState> {
         .route("/api/v1/auth/login", routing::post(login))
 }
 
-/// Where the nodes are.
+/// The nodes and their addresses.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -49,7 +49,7 @@ struct Metadata {
 struct Node {
     control: Endpoint,
     transaction: Endpoint,
-    /// Between nodes; clients do not use it.
+    /// The endpoint between nodes, which clients do not use.
     internal: Endpoint,
     group: &'static str,
     role: &'static str,
@@ -95,7 +95,7 @@ struct Wait {
     timeout: Option<u64>,
 }
 
-/// Waits until there is a newer term than the client knows of a group: 200 then, 304 otherwise.
+/// Waits for a newer term than the client knows. Answers 200 if there is one, and 304 otherwise.
 async fn watch(
     _viewer: Viewer,
     State(state): State<AdminState>,
@@ -106,7 +106,7 @@ async fn watch(
         return Err(ApiError::NoRoute);
     }
     let known = known_term(&form)?;
-    // Answered before the port's own limit would.
+    // Shorter than the port's own limit, which would answer with an error.
     let port_limit = Duration::from_millis(state.config().request_timeout_ms) * 9 / 10;
     let asked = wait.timeout.map_or(WATCH_LIMIT, Duration::from_millis);
     let limit = asked.min(WATCH_LIMIT).min(port_limit);
@@ -114,12 +114,13 @@ async fn watch(
     let is_newer = |it: &Standing| matches!(it, Standing::Leading(epoch) if epoch.0 > known);
     Ok(match timeout(limit, standing.wait_for(is_newer)).await {
         Ok(Ok(_newer)) => StatusCode::OK,
-        // Also when the engine ends, which a shutdown begins with.
+        // The first error means that the engine has ended, as in a shutdown.
         Ok(Err(_)) | Err(_) => StatusCode::NOT_MODIFIED,
     })
 }
 
-/// The form names groups and their terms; a client that knows nothing says a negative one.
+/// Returns the newest term in a form of groups and terms. A client that knows no term sends a
+/// negative one.
 fn known_term(form: &str) -> Result<u64, ApiError> {
     let term = |pair: &str| pair.split_once('=').and_then(|(_, term)| term.parse::<i64>().ok());
     let terms: Option<Vec<i64>> = form.split('&').map(term).collect();
@@ -133,7 +134,7 @@ struct Login {
     password: String,
 }
 
-/// The answer that Seata's console gives; `data` is what a client sends as `Authorization`.
+/// The answer in the form of Seata's console. A client sends `data` as `Authorization`.
 #[derive(Debug, Serialize)]
 struct LoggedIn {
     code: &'static str,
@@ -142,7 +143,8 @@ struct LoggedIn {
     success: bool,
 }
 
-/// A Seata client knows a name and a password: the password is a token of this port.
+/// Logs a Seata client in. A Seata client has a name and a password; the password is a token of
+/// this port.
 async fn login(
     State(state): State<AdminState>,
     Json(login): Json<Login>,

@@ -10,15 +10,16 @@ use super::caller::Viewer;
 use crate::engine::EngineError;
 use crate::metrics;
 
-/// A healthy engine answers within milliseconds; Prometheus gives up after ten seconds.
+/// How long a metrics request waits for the engine. A healthy engine answers within milliseconds,
+/// and Prometheus gives up after ten seconds.
 const COUNTS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The process runs and its loop turns.
+/// Answers that the process runs and its async runtime makes progress.
 pub(super) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// The coordinator leads and takes requests.
+/// Answers whether the coordinator leads and accepts requests.
 pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'static str) {
     if state.readiness().is_ready() {
         (StatusCode::OK, "ok\n")
@@ -27,10 +28,11 @@ pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, &'sta
     }
 }
 
-/// The question of Seata Server's probes
+/// Answers the health probe of Seata Server
 ///
-/// Says `ok` when the coordinator leads and takes requests, and `not_ok` otherwise, with status 200
-/// in either case, as Seata Server does. Probes that go by the status ask `/livez` and `/readyz`.
+/// The body is `ok` if the coordinator leads and accepts requests, and `not_ok` otherwise, with
+/// status 200 in either case, as in Seata Server. Probes that check the status use `/livez` and
+/// `/readyz`.
 #[utoipa::path(
     get,
     path = "/health",
@@ -41,15 +43,15 @@ pub(super) async fn of_seata(State(state): State<AdminState>) -> &'static str {
     if state.readiness().is_ready() { "ok" } else { "not_ok" }
 }
 
-/// Metrics in Prometheus' text form. While the engine does not answer, because the store hangs or
-/// its queue is full, and while the coordinator does not lead, the gauges of what it holds stay as
-/// they were last seen.
+/// Returns the metrics in Prometheus' text format. While the engine does not answer, because the
+/// store hangs or its queue is full, and while the coordinator does not lead, the gauges of its
+/// state keep their last values.
 pub(super) async fn metrics(_viewer: Viewer, State(state): State<AdminState>) -> String {
     let counts = state.engine().view(|coordinator| coordinator.counts());
     match tokio::time::timeout(COUNTS_WITHIN, counts).await {
         Ok(Ok(counts)) => metrics::set_gauges(&counts),
         Ok(Err(EngineError::NotLeading | EngineError::Stopping)) => metrics::set_not_leading(),
-        // Too much to do is no loss of the lead.
+        // A full queue does not mean that the lead is lost.
         Ok(Err(EngineError::Busy)) | Err(_) => metrics::set_stuck(),
     }
     metrics::recorder().render()

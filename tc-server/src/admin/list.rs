@@ -1,4 +1,4 @@
-//! Lists, over as many turns of the engine as they take, within bounds.
+//! Lists, read in several turns of the engine, within bounds.
 
 use std::sync::Arc;
 
@@ -7,17 +7,16 @@ use handfast_core::{Coordinator, Page, PageBounds};
 use super::AdminState;
 use crate::engine::EngineError;
 
-/// What one turn of the engine looks at: some 0.3 ms of work. More would hold up the requests of
-/// clients.
+/// The bounds of one turn of the engine, about 0.3 ms of work. More would delay clients' requests.
 pub(super) const TURN: PageBounds = PageBounds { items_max: usize::MAX, scanned_max: 1_024 };
 
-/// What is shown on one page: items with their holders and waiters. More would be an answer of
-/// megabytes.
+/// The weight after which a page ends: items with their holders and waiters. More would make an
+/// answer of megabytes.
 const WEIGHT_MAX: usize = 4_096;
 
-/// A full page, or a part of one: the end of the list, or as far as one request goes; then it has
-/// a cursor, although it may be empty. What is rare is searched for turn by turn; clients are
-/// answered in between, and what they change meanwhile is seen or not.
+/// Returns a full page, or a shorter one at the end of the list or at the limit of one request. In
+/// the latter case the page has a cursor, even if it is empty. The search for rare items takes many
+/// turns. Clients are answered in between, and the list may or may not show their changes.
 pub(super) async fn page<T: Send + 'static, C: Clone + Send + 'static>(
     state: &AdminState,
     start: Option<C>,

@@ -1,4 +1,4 @@
-//! Looking at global locks.
+//! Views of global locks.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,9 +6,9 @@ use axum::response::Response;
 use handfast_core::{Coordinator, LockFilter, LockView};
 
 use super::caller::Viewer;
+use super::extract::{self, Query};
 use super::model::{Lock, LockPage, LockQuery, OneLockQuery, Problem};
-use super::read::{self, Query};
-use super::{AdminState, ApiError, cursor, key, list, view};
+use super::{AdminState, ApiError, cursor, list, row_key, view};
 
 /// Lists locked rows with their holders and queues.
 #[utoipa::path(
@@ -28,12 +28,12 @@ pub(super) async fn list(
     State(state): State<AdminState>,
     Query(query): Query<LockQuery>,
 ) -> Result<Response, ApiError> {
-    let viewing = state.begin_view()?;
+    let permit = state.begin_view()?;
     let filter = LockFilter {
         resource: query.resource,
         table: query.table,
-        key: query.key.as_deref().map(|typed| key::from_typed(typed).into()),
-        holder: query.holder.as_deref().map(read::xid).transpose()?,
+        key: query.key.as_deref().map(|typed| row_key::from_typed(typed).into()),
+        holder: query.holder.as_deref().map(extract::xid).transpose()?,
     };
     let after = query.cursor.as_deref().map(cursor::read).transpose()?;
     let look =
@@ -44,14 +44,14 @@ pub(super) async fn list(
         let items = page.items.iter().map(|lock| view::lock(lock, now)).collect();
         LockPage { items, next: page.next.map(cursor::write) }
     };
-    viewing.answer(make).await
+    permit.answer(make).await
 }
 
 fn weight(lock: &LockView) -> usize {
     1 + lock.holders.len() + lock.queue.len()
 }
 
-/// Shows who holds a row and who waits for it.
+/// Shows the holders of a row's lock and the requests that wait for it.
 #[utoipa::path(
     get,
     path = "/api/v1/locks/one",
@@ -69,12 +69,12 @@ pub(super) async fn one(
     State(state): State<AdminState>,
     Query(query): Query<OneLockQuery>,
 ) -> Result<Json<Lock>, ApiError> {
-    let _viewing = state.begin_view()?;
+    let _permit = state.begin_view()?;
     let OneLockQuery { resource, table, key } = query;
     let filter = LockFilter {
         resource: Some(resource.clone()),
         table: Some(table.clone()),
-        key: Some(key::from_typed(&key).into()),
+        key: Some(row_key::from_typed(&key).into()),
         holder: None,
     };
     let look = move |coordinator: &Coordinator| coordinator.locks(&filter, None, list::TURN);

@@ -1,8 +1,8 @@
-//! The admin API: REST under `/api/v1`, health, metrics, and where clients of Seata find the
-//! coordinator, all on one port.
+//! The admin API: REST under `/api/v1`, health, metrics, and discovery for clients of Seata, all on
+//! one port.
 //!
-//! It looks at the coordinator through the engine and turns what it sees into [`model`]'s messages;
-//! it decides nothing. The OpenAPI document is made from the same routes.
+//! It views the coordinator's state through the engine and translates it to [`model`]'s messages.
+//! It decides nothing. The OpenAPI document is generated from the same routes.
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
@@ -15,11 +15,11 @@ use utoipa_axum::routes;
 mod actions;
 mod bounds;
 mod caller;
+mod csrf;
 mod cursor;
 mod discovery;
-mod foreign;
+mod extract;
 mod health;
-mod key;
 mod list;
 mod locks;
 pub mod model;
@@ -27,12 +27,12 @@ mod named_lock_view;
 mod named_locks;
 mod overview;
 mod problem;
-mod read;
+mod row_key;
 mod state;
 mod timeline;
 mod transactions;
 mod view;
-mod viewing;
+mod view_permit;
 
 pub use problem::{ApiError, XID_FORM};
 pub use state::{About, AdminState, Readiness, SeataAddress};
@@ -45,7 +45,7 @@ pub use state::{About, AdminState, Readiness, SeataAddress};
 ))]
 struct ApiDocument;
 
-/// The OpenAPI document of the admin API.
+/// Returns the OpenAPI document of the admin API.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
@@ -53,7 +53,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// The whole admin port.
+/// Returns the router of the admin port.
 pub fn router(state: AdminState) -> Router {
     let (api, mut document) = routes().split_for_parts();
     let (probe, probe_document) = probes().split_for_parts();
@@ -65,18 +65,18 @@ pub fn router(state: AdminState) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics));
     api.route("/api/v1/openapi.json", get(async move |_viewer: caller::Viewer| document.clone()))
-        .route_layer(middleware::from_fn_with_state(state.clone(), foreign::keep_out))
+        .route_layer(middleware::from_fn_with_state(state.clone(), csrf::reject_cross_site))
         .merge(health)
         .merge(probe)
         .merge(discovery::router())
         .fallback(problem::no_route)
         .method_not_allowed_fallback(problem::no_method)
         .layer(DefaultBodyLimit::max(body_bytes_max))
-        .layer(middleware::from_fn_with_state(state.clone(), bounds::keep))
+        .layer(middleware::from_fn_with_state(state.clone(), bounds::enforce))
         .with_state(state)
 }
 
-/// What asks for no token, nor where it is asked from.
+/// Returns the routes that need no token and are not checked for cross-site requests.
 fn probes() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new().routes(routes!(health::of_seata))
 }

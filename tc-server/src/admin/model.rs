@@ -1,7 +1,7 @@
-//! The admin API's messages, as the server writes and the command line reads them.
+//! The admin API's messages, which the server writes and the command line reads.
 //!
-//! Ids are strings: a branch id has 63 bits, and many JSON readers keep 53. Points in time are RFC
-//! 3339 in UTC, durations are milliseconds.
+//! Ids are strings: a branch id has 63 bits, and many JSON readers keep only 53. Points in time are
+//! RFC 3339 in UTC. Durations are in milliseconds.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ pub use refusal::{
     RowStanding,
 };
 
-/// How a global stands.
+/// The status of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -35,7 +35,7 @@ pub enum Status {
     RollingBack,
     /// Finished.
     RolledBack,
-    /// Rolling back, and a branch refuses without a person.
+    /// Rolling back, and a branch refuses until an operator resolves it.
     NeedsOperator,
 }
 
@@ -62,14 +62,14 @@ pub struct Transaction {
     pub xid: String,
     /// The application that began it.
     pub application: String,
-    /// What the application calls this kind of transaction.
+    /// The application's name for this kind of transaction.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub status: Status,
-    /// Why, if it is or was rolled back.
+    /// The reason, if it is being or was rolled back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_reason: Option<RollbackReason>,
-    /// Phase two is held back by an operator.
+    /// An operator has paused phase two.
     pub paused: bool,
     /// A branch's unknown local outcome forbids a commit.
     pub rollback_only: bool,
@@ -89,14 +89,14 @@ pub struct Transaction {
 /// One page of transactions, youngest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransactionPage {
-    /// At most `limit`; perhaps none, although the list goes on.
+    /// At most `limit` items; perhaps none, although the list continues.
     pub items: Vec<Transaction>,
     /// The `cursor` of the following page, if there may be one: where a search takes long, or an
     /// item is large, a page is short.
     pub next: Option<String>,
 }
 
-/// A transaction with all that is known of it.
+/// A transaction in detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransactionDetail {
     /// The transaction.
@@ -104,24 +104,23 @@ pub struct TransactionDetail {
     pub transaction: Transaction,
     /// Its branches in the order of registration, as many as one answer shows.
     pub branches: Vec<Branch>,
-    /// What happened to these branches, and to the transaction where they are its first, oldest
-    /// first.
+    /// The events of these branches and, with the first branches, of the transaction, oldest first.
     pub timeline: Vec<TimelineEntry>,
     /// The `cursor` of its further branches, if there are any.
     #[serde(default)]
     pub next: Option<String>,
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
-    /// When.
+    /// When it happened.
     pub at: String,
-    /// What.
+    /// What happened.
     pub what: String,
 }
 
-/// How a branch takes part.
+/// The mode of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -137,7 +136,7 @@ pub enum Mode {
     TwoPhase,
 }
 
-/// Where a branch stands.
+/// The state of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BranchState {
@@ -145,11 +144,11 @@ pub enum BranchState {
     Registered,
     /// Phase one is reported done.
     PhaseOneDone,
-    /// Phase two is refused without a person.
+    /// Phase two is refused until an operator resolves it.
     Refused,
-    /// A person has said how phase two shall end.
+    /// An operator has chosen how phase two ends.
     Resolved,
-    /// Phase two is carried out.
+    /// Phase two is done.
     Finished,
 }
 
@@ -162,16 +161,16 @@ pub struct Branch {
     pub resource: String,
     /// Its mode.
     pub mode: Mode,
-    /// Where it stands.
+    /// Its state.
     pub state: BranchState,
-    /// The rows whose global locks it holds; at most 100 of them.
+    /// The rows whose global locks it holds, at most 100.
     pub rows: Vec<Row>,
-    /// How many they are.
+    /// The number of these rows.
     #[serde(default)]
     pub row_count: usize,
     /// When it was registered.
     pub registered_at: String,
-    /// When phase two was carried out.
+    /// When phase two was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
     /// Phase-two attempts that failed.
@@ -179,7 +178,7 @@ pub struct Branch {
     /// The last failed attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Failure>,
-    /// Why phase two is refused, with the rows in the way.
+    /// Why phase two is refused, with the dirty rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
     /// How an operator ended the refusal.
@@ -196,12 +195,12 @@ pub struct Failure {
     pub error: String,
 }
 
-/// A row's place in its table.
+/// A locked row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Row {
     /// The table, as the database's catalogue spells it.
     pub table: String,
-    /// The key, for people: its parts joined by a comma.
+    /// The key for display: its parts joined by a comma.
     pub key: String,
     /// The key as it is locked: `{length}:{text}` for each part.
     pub canonical_key: String,
@@ -230,24 +229,24 @@ pub struct Lock {
     pub key: String,
     /// The key as it is locked.
     pub canonical_key: String,
-    /// Who holds it: one exclusively, or several shared; at most 100 of them.
+    /// The holders: one exclusive, or several shared; at most 100.
     pub holders: Vec<LockHolder>,
     /// How many branches hold it.
     #[serde(default)]
     pub holding: usize,
-    /// Who waits, first come first; at most 100 of them.
+    /// The waiting requests in the order of arrival, at most 100.
     pub queue: Vec<LockWaiter>,
     /// How many requests wait.
     #[serde(default)]
     pub waiting: usize,
 }
 
-/// Who holds a lock.
+/// A holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockHolder {
     /// The transaction.
     pub xid: String,
-    /// How it holds it.
+    /// The mode of its lock.
     pub mode: LockMode,
     /// Since when.
     pub since: String,
@@ -255,12 +254,12 @@ pub struct LockHolder {
     pub age_ms: u64,
 }
 
-/// Who waits for a lock.
+/// A request that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LockWaiter {
     /// The transaction; none for a read outside one.
     pub xid: Option<String>,
-    /// How it wants it.
+    /// The mode it requests.
     pub mode: LockMode,
     /// Since when.
     pub since: String,
@@ -278,20 +277,20 @@ pub struct LockPage {
     pub next: Option<String>,
 }
 
-/// Something that branches run on: a connected process serves it, or phase two on it is owed.
+/// A resource on which branches run: a connected process serves it, or phase two on it is owed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Resource {
     /// Its id.
     pub id: String,
-    /// For people: product, host and database; empty while no process serves it.
+    /// Product, host and database, for display; empty while no process serves it.
     pub label: String,
     /// The mode it is used in.
     pub mode: Mode,
-    /// Connected processes that can carry out its phase two.
+    /// Connected processes that can execute its phase two.
     pub processes: usize,
     /// Branches whose phase two waits for a process or for its next attempt.
     pub waiting_branches: usize,
-    /// Branches that a process was asked to finish and has not answered for.
+    /// Branches for which a process was called and has not answered.
     pub asked_branches: usize,
 }
 
@@ -306,13 +305,13 @@ pub struct ClientProcess {
     pub agent: String,
     /// Its network address.
     pub peer: String,
-    /// Since when it is connected.
+    /// When it connected.
     pub connected_at: String,
-    /// Branches that it was asked to finish and has not answered for.
+    /// Branches for which it was called and has not answered.
     pub asked_branches: usize,
-    /// The resources that it can carry out phase two for; at most 100 of them.
+    /// The resources for which it can execute phase two, at most 100.
     pub resources: Vec<String>,
-    /// How many it has registered.
+    /// The number of its resources.
     #[serde(default)]
     pub resource_count: usize,
 }
@@ -322,7 +321,7 @@ pub struct ClientProcess {
 pub struct Resources {
     /// In the order of their ids; at most 1,000.
     pub items: Vec<Resource>,
-    /// How many the coordinator knows.
+    /// The number of known resources.
     #[serde(default)]
     pub count: usize,
 }
@@ -332,17 +331,17 @@ pub struct Resources {
 pub struct Processes {
     /// The longest connected first; at most 1,000.
     pub items: Vec<ClientProcess>,
-    /// How many are connected.
+    /// The number of connected processes.
     #[serde(default)]
     pub count: usize,
 }
 
-/// How the coordinator stands.
+/// The status of the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServerStatus {
     /// The server's version.
     pub version: String,
-    /// Which store keeps the records.
+    /// The store that keeps the records.
     pub store: String,
     /// The address in the text form of XIDs.
     pub advertised_address: String,
@@ -364,13 +363,13 @@ pub struct ServerStatus {
     pub locks: usize,
     /// Requests waiting for global locks.
     pub waiters: usize,
-    /// Branches whose phase two is decided and not carried out.
+    /// Branches whose phase two is decided and not done.
     pub pending_branches: usize,
     /// Connected processes.
     pub processes: usize,
 }
 
-/// Why an action is asked for.
+/// The reason for an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ActionRequest {
@@ -379,19 +378,19 @@ pub struct ActionRequest {
     pub reason: String,
 }
 
-/// An action was carried out.
+/// The answer to an action that was executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActionReply {
     /// The transaction.
     pub xid: String,
-    /// How it stands after the action.
+    /// Its status after the action.
     pub status: Status,
 }
 
-/// Why a request was not answered as asked.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// Stable; listed in docs/errors.md.
+    /// The stable code, listed in docs/errors.md.
     pub code: String,
     /// What happened and what to do.
     pub message: String,

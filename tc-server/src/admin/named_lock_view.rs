@@ -1,9 +1,9 @@
-//! Named locks, from the core's values to the API's messages. Pure.
+//! Translates named locks from the core's values to the API's messages. Pure.
 
 use handfast_core::{LeaseRecord, LockShare, NamedLockView, NamedLockWaiter, Timestamp, Xid};
 
 use super::model;
-use crate::moment::rfc3339;
+use crate::time_format::rfc3339;
 
 pub(super) fn named_lock(lock: &NamedLockView, now: Timestamp) -> model::NamedLock {
     model::NamedLock {

@@ -1,4 +1,4 @@
-//! Looking at named locks, and ending leases by an operator's word.
+//! Views of named locks, and the operator's action that ends leases.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use handfast_core::{Coordinator, LockToken, NamedLockView, Rejection, Reply, Wha
 
 use super::actions::{self, cut};
 use super::caller::{Operator, Viewer};
+use super::extract::{Body, Query};
 use super::model::{
     NamedLock, NamedLockPage, NamedLockQuery, OneNamedLockQuery, Problem, ReleaseReply,
     ReleaseRequest,
 };
 use super::named_lock_view::named_lock;
-use super::read::{Body, Query};
 use super::{AdminState, ApiError, cursor, list};
 use crate::audit::Action;
 
@@ -36,7 +36,7 @@ pub(super) async fn list(
     State(state): State<AdminState>,
     Query(query): Query<NamedLockQuery>,
 ) -> Result<Response, ApiError> {
-    let viewing = state.begin_view()?;
+    let permit = state.begin_view()?;
     let after = query.cursor.as_deref().map(cursor::read_name).transpose()?.map(Arc::from);
     let look = |coordinator: &Coordinator, after: Option<Arc<str>>, bounds| {
         coordinator.named_locks(after.as_deref(), bounds)
@@ -47,14 +47,14 @@ pub(super) async fn list(
         let items = page.items.iter().map(|lock| named_lock(lock, now)).collect();
         NamedLockPage { items, next: page.next.map(|name| cursor::write_name(&name)) }
     };
-    viewing.answer(make).await
+    permit.answer(make).await
 }
 
 fn weight(lock: &NamedLockView) -> usize {
     1 + lock.held.len() + lock.queue.len()
 }
 
-/// Shows who holds a named lock and who waits for it.
+/// Shows the holders of a named lock and the requests that wait for it.
 #[utoipa::path(
     get,
     path = "/api/v1/named-locks/one",
@@ -72,15 +72,15 @@ pub(super) async fn one(
     State(state): State<AdminState>,
     Query(query): Query<OneNamedLockQuery>,
 ) -> Result<Json<NamedLock>, ApiError> {
-    let _viewing = state.begin_view()?;
+    let _permit = state.begin_view()?;
     let name = query.name.clone();
     let found = state.engine().scan(move |coordinator| coordinator.named_lock(&name)).await?;
     let found = found.ok_or_else(|| Rejection::LockNotHeld { name: query.name.into() })?;
     Ok(Json(named_lock(&found, state.now())))
 }
 
-/// Ends the leases of a named lock, or one of them, whoever holds them: who waits goes on. Whoever
-/// held it hears of it at his next renewal; until then only the fence stops him.
+/// Ends all leases of a named lock, or one of them. Waiting requests are granted then. The client
+/// of an ended lease learns of it at its next renewal; until then only the fencing token stops it.
 #[utoipa::path(
     post,
     path = "/api/v1/named-locks/release",
@@ -140,7 +140,7 @@ async fn break_lock(state: &AdminState, what: What) -> Result<ReleaseReply, ApiE
     }
 }
 
-/// A token in text, as it is listed.
+/// Parses a token in the form in which it is listed.
 fn token(text: &str) -> Result<LockToken, ApiError> {
     let parsed = text.split_once('.').and_then(|(client, number)| {
         let client = u128::from_str_radix(client, 16).ok()?.to_be_bytes();

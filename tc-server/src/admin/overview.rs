@@ -1,4 +1,4 @@
-//! Who is connected, what they serve, and how the coordinator stands.
+//! Views of connected processes, their resources, and the coordinator's status.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,11 +7,11 @@ use super::caller::Viewer;
 use super::model::{ClientProcess, Processes, Resource, Resources, ServerStatus};
 use super::{AdminState, ApiError, view};
 use crate::dispatch::{ProcessView, RegisteredResource, ResourceLoad};
-use crate::moment;
+use crate::time_format;
 
-/// Shown of what is connected (BOUNDED).
+/// The most resources or processes in one answer (BOUNDED).
 const ITEMS_SHOWN_MAX: usize = 1_000;
-/// Shown of the resources of one process.
+/// The most resources of one process in an answer.
 const RESOURCES_SHOWN_MAX: usize = 100;
 
 /// Lists the resources that connected processes serve.
@@ -27,7 +27,7 @@ pub(super) async fn resources(_viewer: Viewer, State(state): State<AdminState>) 
     let resource = |load: ResourceLoad| {
         let label = dispatcher.label(&load.resource);
         let (waiting_branches, asked_branches) = (load.due + load.delayed, load.in_flight);
-        // Of what nobody is to see unless it is used.
+        // A resource without a label may contain a password, so it is listed only if it is in use.
         let is_listed = label.is_some() || waiting_branches + asked_branches > 0;
         is_listed.then(|| Resource {
             id: load.resource.id.to_string(),
@@ -66,7 +66,7 @@ fn shown(connected: ProcessView) -> ClientProcess {
         application: process.application.to_string(),
         agent: process.agent.to_string(),
         peer: process.peer.to_string(),
-        connected_at: moment::rfc3339(since),
+        connected_at: time_format::rfc3339(since),
         asked_branches: in_flight,
         resources: resources.iter().filter_map(listed).collect(),
         resource_count,
@@ -77,7 +77,7 @@ fn listed(served: &RegisteredResource) -> Option<String> {
     served.label.as_ref().map(|_| served.key.id.to_string())
 }
 
-/// Shows how the coordinator stands.
+/// Shows the status of the coordinator.
 #[utoipa::path(
     get,
     path = "/api/v1/status",
@@ -95,7 +95,7 @@ pub(super) async fn status(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: about.store.to_owned(),
         advertised_address: about.advertised_address.clone(),
-        started_at: moment::rfc3339(about.started_at),
+        started_at: time_format::rfc3339(about.started_at),
         uptime_ms: state.now().0.saturating_sub(about.started_at.0),
         active: counts.active,
         committing: counts.committing,

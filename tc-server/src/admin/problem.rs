@@ -1,4 +1,4 @@
-//! Why a request is not answered as asked: a status, a stable code and a message for people.
+//! Errors of the admin API: a status, a stable code and a message for display.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
@@ -12,25 +12,25 @@ use crate::engine::EngineError;
 use crate::security::AccessError;
 use crate::turned_away::{PortName, Why, note};
 
-/// How an XID is written.
+/// The description of an XID's form.
 pub const XID_FORM: &str = "an xid is `address:number`, or the number alone";
 
-/// A request that is not answered as asked.
+/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The caller may not.
+    /// The caller is not permitted.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// A web page of another site has a browser act.
+    /// A web page of another site makes a browser act.
     #[error("a web page of another site asks for this")]
     ForeignPage,
-    /// A web page that passes for one of this machine has a browser ask.
+    /// A web page that passes for one of this machine makes a browser send a request.
     #[error(
         "`{0}` is no name of this coordinator: ask under a loopback address or localhost, or set \
          `security.tokens`"
     )]
     ForeignHost(String),
-    /// The coordinator understood and refuses.
+    /// The coordinator refuses the request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// The coordinator does not answer.
@@ -52,39 +52,39 @@ pub enum ApiError {
         resource: String,
         /// The table.
         table: String,
-        /// The key, as it was asked for.
+        /// The key in the request.
         key: String,
     },
-    /// As many views run as may at a time.
+    /// The limit of concurrent views is reached.
     #[error("`admin.views_max` views are under way: try again shortly")]
     TooManyViews,
-    /// There is nothing under this path.
+    /// The path does not exist.
     #[error("there is no such path: see /api/v1/openapi.json")]
     NoRoute,
-    /// There is something under this path, for another method.
+    /// The path exists, for another method.
     #[error("this path does not take this method: see /api/v1/openapi.json")]
     NoMethod,
-    /// It took longer than allowed.
+    /// The request took longer than allowed.
     #[error("no answer within `admin.request_timeout_ms`: an action may still be carried out")]
     Timeout,
-    /// The action was not carried out, since it could not be recorded.
+    /// The action was not executed, because it could not be recorded.
     #[error("the audit log cannot be written, so the action is not carried out: {0}")]
     NotRecorded(String),
-    /// The action was carried out, and its outcome could not be recorded.
+    /// The action was executed, and its outcome could not be recorded.
     #[error("the action was carried out ({outcome}), but the audit log cannot be written: {error}")]
     OutcomeNotRecorded {
-        /// What came of the action.
+        /// The outcome of the action.
         outcome: String,
         /// Why it could not be recorded.
         error: String,
     },
-    /// The server contradicts itself.
+    /// An internal error of the server.
     #[error("unforeseen: {0}")]
     Unforeseen(String),
 }
 
 impl ApiError {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What the admin API's handlers share.
+//! The state that the admin API's handlers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use handfast_core::Timestamp;
 use tokio::sync::{Semaphore, watch};
 
 use super::ApiError;
-use super::viewing::Viewing;
+use super::view_permit::ViewPermit;
 use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::AdminConfig;
@@ -15,7 +15,7 @@ use crate::dispatch::Dispatcher;
 use crate::engine::{EngineHandle, Standing};
 use crate::security::Access;
 
-/// Everything that handlers need; cheap to clone.
+/// The shared state. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdminState {
     parts: Arc<Parts>,
@@ -34,7 +34,7 @@ struct Parts {
     views: Arc<Semaphore>,
 }
 
-/// What does not change while the server runs.
+/// Facts about the server that do not change while it runs.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The name of the store.
@@ -43,11 +43,11 @@ pub struct About {
     pub advertised_address: String,
     /// When the server started.
     pub started_at: Timestamp,
-    /// Where clients of Seata find it, if it serves them.
+    /// The address for clients of Seata, if that port is enabled.
     pub seata: Option<SeataAddress>,
 }
 
-/// Where clients of Seata find the coordinator.
+/// The address at which clients of Seata find the coordinator.
 #[derive(Clone, Debug)]
 pub struct SeataAddress {
     /// Its host.
@@ -58,7 +58,7 @@ pub struct SeataAddress {
     pub admin_port: u16,
 }
 
-/// Whether the server wants requests: it leads, and nobody has asked it to stop.
+/// Whether the server accepts requests: it leads, and is not shutting down.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     stopping: Arc<AtomicBool>,
@@ -66,13 +66,13 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Ready as long as the engine leads.
+    /// Creates a state that is ready for as long as the engine leads.
     #[must_use]
     pub fn new(standing: watch::Receiver<Standing>) -> Self {
         Self { stopping: Arc::default(), standing }
     }
 
-    /// The shutdown has begun.
+    /// Marks the beginning of a shutdown.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -82,14 +82,14 @@ impl Readiness {
             && matches!(*self.standing.borrow(), Standing::Leading(_))
     }
 
-    /// How the engine stands, from now on.
+    /// Returns a receiver of the engine's leadership.
     pub(super) fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 }
 
 impl AdminState {
-    /// Puts the parts together.
+    /// Creates the state from its parts.
     #[must_use]
     pub fn new(
         engine: EngineHandle,
@@ -110,10 +110,10 @@ impl AdminState {
         &self.parts.engine
     }
 
-    /// A place for a view, if one is free.
-    pub(super) fn begin_view(&self) -> Result<Viewing, ApiError> {
+    /// Returns a permit for a view, if one is free.
+    pub(super) fn begin_view(&self) -> Result<ViewPermit, ApiError> {
         let place = Arc::clone(&self.parts.views).try_acquire_owned();
-        place.map(Viewing::at).map_err(|_| ApiError::TooManyViews)
+        place.map(ViewPermit::new).map_err(|_| ApiError::TooManyViews)
     }
 
     pub(super) fn dispatcher(&self) -> &Dispatcher {
@@ -144,7 +144,7 @@ impl AdminState {
         &self.parts.about
     }
 
-    /// The page size asked for, within the limit.
+    /// Returns the requested page size, within the limit.
     pub(super) fn page_items(&self, asked: Option<usize>) -> usize {
         let max = self.config().page_items_max;
         asked.unwrap_or(100).clamp(1, max)

@@ -1,12 +1,12 @@
-//! A global's timeline: what its and its branches' records say, in the order of time.
+//! A global's timeline, from its record and its branches' records, in order of time.
 
 use handfast_core::{BranchRecord, BranchState, GlobalPart, GlobalState, Timestamp};
 
 use super::model::TimelineEntry;
-use crate::moment;
+use crate::time_format;
 
-/// What happened to the branches of a part and, with the first part, to the global: oldest first;
-/// what happened in one millisecond stays in the order of cause.
+/// Returns the events of a part's branches and, with the first part, of the global, oldest first.
+/// Events of one millisecond are in causal order.
 #[must_use]
 pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> {
     let GlobalPart { record: global, branches, .. } = part;
@@ -30,9 +30,9 @@ pub(super) fn timeline(part: &GlobalPart, is_first: bool) -> Vec<TimelineEntry> 
         happened.push((branch.finished_at, finished(branch.id.to_string(), branch.attempts)));
     }
     happened.extend(ended(global.state).filter(|_| is_first));
-    // Stable: the order above is that of cause.
+    // A stable sort, because the events were added in causal order.
     happened.sort_by_key(|(at, _)| *at);
-    let entry = |(at, what)| TimelineEntry { at: moment::rfc3339(at), what };
+    let entry = |(at, what)| TimelineEntry { at: time_format::rfc3339(at), what };
     happened.into_iter().map(entry).collect()
 }
 

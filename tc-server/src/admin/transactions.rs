@@ -1,16 +1,16 @@
-//! Looking at transactions.
+//! Views of transactions.
 
 use axum::extract::State;
 use axum::response::Response;
 use handfast_core::{Coordinator, GlobalFilter, PageBounds, Rejection, Timestamp};
 
 use super::caller::Viewer;
+use super::extract::{self, Path, Query};
 use super::model::{BranchQuery, Problem, TransactionDetail, TransactionPage, TransactionQuery};
-use super::read::{self, Path, Query};
 use super::{AdminState, ApiError, list, view};
-use crate::moment;
+use crate::time_format;
 
-/// Branches of one answer, unless another number is asked for, and at most.
+/// The number of branches in one answer, by default and at most.
 const BRANCHES_SHOWN: usize = 100;
 const BRANCHES_SHOWN_MAX: usize = 1_000;
 
@@ -32,10 +32,10 @@ pub(super) async fn list(
     State(state): State<AdminState>,
     Query(query): Query<TransactionQuery>,
 ) -> Result<Response, ApiError> {
-    let viewing = state.begin_view()?;
+    let permit = state.begin_view()?;
     let now = state.now();
     let filter = filter(&query, now)?;
-    let before = query.cursor.as_deref().map(read::xid).transpose()?;
+    let before = query.cursor.as_deref().map(extract::xid).transpose()?;
     let look = move |coordinator: &Coordinator, before, bounds| {
         coordinator.globals(&filter, before, bounds)
     };
@@ -44,7 +44,7 @@ pub(super) async fn list(
         let items = page.items.iter().map(|global| view::summary(global, now)).collect();
         TransactionPage { items, next: page.next.map(|xid| xid.to_string()) }
     };
-    viewing.answer(make).await
+    permit.answer(make).await
 }
 
 /// Shows a transaction with its branches, their dirty rows, and its timeline.
@@ -70,19 +70,19 @@ pub(super) async fn show(
     Path(xid): Path<String>,
     Query(query): Query<BranchQuery>,
 ) -> Result<Response, ApiError> {
-    let viewing = state.begin_view()?;
-    let xid = read::xid(&xid)?;
-    let from = query.cursor.as_deref().map(read::sequence).transpose()?.unwrap_or(0);
+    let permit = state.begin_view()?;
+    let xid = extract::xid(&xid)?;
+    let from = query.cursor.as_deref().map(extract::sequence).transpose()?.unwrap_or(0);
     let items_max = query.limit.unwrap_or(BRANCHES_SHOWN).clamp(1, BRANCHES_SHOWN_MAX);
     let bounds = PageBounds { items_max, ..list::TURN };
     let look = move |coordinator: &Coordinator| coordinator.global_part(xid, from, bounds);
     let global = state.engine().scan(look).await?.ok_or(Rejection::UnknownXid(xid))?;
     let now = state.now();
-    viewing.answer(move || view::detail(&global, from == 0, now)).await
+    permit.answer(move || view::detail(&global, from == 0, now)).await
 }
 
 fn filter(query: &TransactionQuery, now: Timestamp) -> Result<GlobalFilter, ApiError> {
-    let older_than = query.older_than.as_deref().map(moment::parse_duration).transpose();
+    let older_than = query.older_than.as_deref().map(time_format::parse_duration).transpose();
     let older_than = older_than.map_err(ApiError::BadRequest)?;
     Ok(GlobalFilter {
         status: query.status.map(view::status_kind),

@@ -1,4 +1,4 @@
-//! From the core's values to the API's messages and back. Pure.
+//! Translates the core's values to the API's messages and back. Pure.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use handfast_core::{
 
 use super::model;
 use super::timeline::timeline;
-use crate::moment::rfc3339;
+use crate::time_format::rfc3339;
 
 pub(super) fn detail(
     part: &GlobalPart,
@@ -166,7 +166,7 @@ fn refusal(error: &str, rows: &RefusedRows) -> model::Refusal {
         on_accept_current: model::RowChange::Left,
         on_force_before: row.on_force_before.map(row_change),
     };
-    // Records of earlier versions list dirty rows alone, and do not count them.
+    // Records of earlier versions list only dirty rows, and have no count.
     let dirty = rows.listed.iter().filter(|row| row.standing == RowStanding::Dirty).count();
     model::Refusal {
         error: error.to_owned(),
@@ -238,7 +238,7 @@ pub(super) fn resolution(resolution: model::Resolution) -> Resolution {
     }
 }
 
-/// The word that the API uses.
+/// Returns the API's name of a resolution.
 pub(super) fn word(resolution: Resolution) -> &'static str {
     match resolution {
         Resolution::RestoreClean => "restore_clean",
@@ -280,7 +280,8 @@ pub(super) fn lock(lock: &LockView, now: Timestamp) -> model::Lock {
     }
 }
 
-/// A check may name a global that has gone: its number is all that is known of it.
+/// Returns the waiter's XID as text. A check may name a global that has gone; then only its number
+/// is known.
 fn waiter_xid(waiter: &LockWaiter) -> Option<String> {
     let xid = waiter.xid?;
     let address = waiter.address.as_deref();

@@ -1,4 +1,4 @@
-//! The admin API as the command line uses it.
+//! The command line's client of the admin API.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use super::failure::causes;
 use super::{CliFailure, Exit, Remote};
 use crate::admin::model::Problem;
 
-/// Longer than the server's own limit, so that the server's word comes first.
+/// The time limit of a request. Longer than the server's own limit, so that the server answers
+/// first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one coordinator's admin API.
@@ -22,13 +23,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reads the certificate if one is named; connects with the first request.
+    /// Creates a client, and reads the certificate file if one is named. Connects with the first
+    /// request.
     ///
     /// # Errors
     ///
     /// The certificate cannot be used.
     pub fn new(remote: &Remote) -> Result<Self, CliFailure> {
-        // Fails only if a provider is installed, which serves as well.
+        // Fails only if a provider is already installed, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut http = reqwest::Client::builder().timeout(TIMEOUT).no_proxy();
         if let Some(path) = &remote.ca {
@@ -48,11 +50,11 @@ impl Client {
         Ok(Self { http, base, token: remote.token.clone() })
     }
 
-    /// Reads.
+    /// Sends a GET request.
     ///
     /// # Errors
     ///
-    /// The coordinator does not answer, or answers otherwise.
+    /// The coordinator does not answer, or answers with an error.
     pub async fn get<Answer: DeserializeOwned>(
         &self,
         path: &str,
@@ -61,11 +63,11 @@ impl Client {
         self.ask(self.request(Method::GET, path).query(query)).await
     }
 
-    /// Acts.
+    /// Sends a POST request.
     ///
     /// # Errors
     ///
-    /// The coordinator does not answer, or answers otherwise.
+    /// The coordinator does not answer, or answers with an error.
     pub async fn post<Answer: DeserializeOwned>(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! The flags that are configuration: the last layer over file and environment.
+//! The flags that set configuration keys, the last layer over file and environment.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,25 @@ use toml::Value;
 
 use crate::config::{Config, ConfigError, Given, Problem, Source};
 
-/// Flags of `serve` and `config`. Each stands for the key of the same name; `--set` reaches all
-/// keys.
+/// Flags of `serve` and `config`. Each sets the key of the same name; `--set` sets any key.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConfigFlags {
     /// The configuration file, TOML.
     #[arg(long, env = "HANDFAST_CONFIG")]
     config: Option<PathBuf>,
-    /// Where the native API listens.
+    /// The address of the native API.
     #[arg(long, value_name = "ADDRESS")]
     grpc_listen: Option<String>,
-    /// Where REST, health and metrics listen.
+    /// The address of REST, health and metrics.
     #[arg(long, value_name = "ADDRESS")]
     admin_listen: Option<String>,
     /// The address in the text form of XIDs.
     #[arg(long, value_name = "HOST:PORT")]
     advertised_address: Option<String>,
-    /// Where the embedded store and the audit log live.
+    /// The directory of the embedded store and the audit log.
     #[arg(long, value_name = "DIRECTORY")]
     data_dir: Option<String>,
-    /// Which store keeps the records: embedded or memory.
+    /// The store that keeps the records: embedded or memory.
     #[arg(long)]
     store: Option<String>,
     /// The server's certificate chain, PEM.
@@ -35,13 +34,13 @@ pub struct ConfigFlags {
     /// The certificate's private key, PEM.
     #[arg(long, value_name = "FILE")]
     tls_private_key: Option<String>,
-    /// Who signs the certificates that gRPC clients must show, PEM.
+    /// Certificates of the authorities that sign gRPC clients' certificates, PEM.
     #[arg(long, value_name = "FILE")]
     tls_client_authority: Option<String>,
     /// The file with the tokens' hashes.
     #[arg(long, value_name = "FILE")]
     tokens: Option<String>,
-    /// Where operators' actions are recorded.
+    /// The file that records operators' actions.
     #[arg(long, value_name = "FILE")]
     audit_log: Option<String>,
     /// Allows addresses that other machines reach without TLS or without tokens.
@@ -50,7 +49,7 @@ pub struct ConfigFlags {
     /// The form of log lines: text or json.
     #[arg(long)]
     log_format: Option<String>,
-    /// What is logged.
+    /// The events that are logged.
     #[arg(long, value_name = "DIRECTIVES")]
     log_filter: Option<String>,
     /// Any other key, such as `--set limits.globals_max=1000`.
@@ -59,11 +58,11 @@ pub struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// The effective configuration.
+    /// Returns the effective configuration.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it.
+    /// All its problems.
     pub fn load(
         self,
         environment: impl IntoIterator<Item = (String, String)>,

@@ -1,4 +1,4 @@
-//! How a command fails: a code, what happened, what to do, and the process's exit code.
+//! Failures of commands: a stable code, what happened, what to do, and the process's exit code.
 
 use std::io::{self, Write};
 
@@ -8,25 +8,25 @@ use crate::config::ConfigError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// It was done.
+    /// The command succeeded.
     Done = 0,
-    /// Something unforeseen: the message says what.
+    /// An unforeseen failure; the message describes it.
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
     /// There is no such transaction, branch or lock.
     NotFound = 3,
-    /// The coordinator understood and refuses.
+    /// The coordinator refuses the request.
     Refused = 4,
     /// The coordinator does not answer.
     Unreachable = 5,
-    /// No token, an unknown one, or one whose role does not allow it.
+    /// The token is missing or unknown, or its role does not allow the request.
     Unauthorised = 6,
     /// The configuration is wrong.
     Configuration = 7,
     /// The coordinator could not start, or stopped because its store failed.
     ServerFailed = 8,
-    /// The shutdown limit passed with requests still open; nothing that was acknowledged is lost.
+    /// The shutdown limit passed with requests still open. No acknowledged change is lost.
     CutShort = 9,
 }
 
@@ -36,27 +36,27 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Why a command was not done.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CliFailure {
-    /// Stable; listed in docs/errors.md.
+    /// The stable code, listed in docs/errors.md.
     pub code: String,
     /// What happened.
     pub message: String,
-    /// What to do, where the message does not say it.
+    /// What to do, if the message does not say it.
     pub advice: Option<&'static str>,
-    /// How the process exits.
+    /// The process's exit code.
     pub exit: Exit,
 }
 
 impl CliFailure {
-    /// A failure without further advice.
+    /// Creates a failure without advice.
     pub fn new(exit: Exit, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), advice: None, exit }
     }
 
-    /// Says what to do.
+    /// Adds advice.
     #[must_use]
     pub fn advise(mut self, advice: &'static str) -> Self {
         self.advice = Some(advice);
@@ -68,7 +68,7 @@ impl CliFailure {
             return;
         }
         let advice = self.advice.map(|advice| format!("\n  {advice}")).unwrap_or_default();
-        // When standard error is gone too, the exit code is all that is left to say.
+        // If standard error is closed too, only the exit code can report the failure.
         let _ = writeln!(errors, "error[{}]: {}{advice}", self.code, self.message);
     }
 }
@@ -80,8 +80,8 @@ impl From<ConfigError> for CliFailure {
 }
 
 impl From<io::Error> for CliFailure {
-    /// Output that cannot be written. A reader that has seen enough (`handfast tx ls | head`) is no
-    /// failure.
+    /// Converts a failure to write the output. A reader that has closed the pipe, as in
+    /// `handfast tx ls | head`, is no failure.
     fn from(error: io::Error) -> Self {
         let enough = error.kind() == io::ErrorKind::BrokenPipe;
         let exit = if enough { Exit::Done } else { Exit::Failed };
@@ -89,7 +89,7 @@ impl From<io::Error> for CliFailure {
     }
 }
 
-/// Help and version are asked for; everything else that clap reports is wrong usage.
+/// Prints clap's report. Help and version were requested; everything else is wrong usage.
 pub(super) fn report_usage(
     error: &clap::Error,
     output: &mut dyn Write,
@@ -103,7 +103,7 @@ pub(super) fn report_usage(
     }
 }
 
-/// The error with what caused it, where its own text does not say so already.
+/// Formats an error with its causes, except those that its own text already contains.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
 //! The command line: `handfast serve` runs a coordinator, the other commands are clients of its
 //! admin API.
 //!
-//! Results go to standard output, as tables or as JSON; everything else goes to standard error.
-//! Exit codes are [`Exit`]'s.
+//! Results go to standard output, as tables or as JSON. Everything else goes to standard error.
+//! [`Exit`] lists the exit codes.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -40,42 +40,42 @@ struct Cli {
 enum Command {
     /// Runs a coordinator until SIGTERM or SIGINT.
     Serve(ConfigFlags),
-    /// Prints the effective configuration as TOML, or everything that is wrong with it.
+    /// Prints the effective configuration as TOML, or all its problems.
     Config(ConfigFlags),
-    /// Looks at transactions and acts on them.
+    /// Shows transactions and acts on them.
     #[command(subcommand)]
     Tx(TransactionCommand),
-    /// Looks at global locks.
+    /// Shows global locks.
     #[command(subcommand)]
     Lock(LockCommand),
-    /// Looks at named locks and ends leases.
+    /// Shows named locks and ends leases.
     #[command(subcommand)]
     Lease(LeaseCommand),
-    /// Looks at sagas before they are started.
+    /// Explains sagas before they are started.
     #[command(subcommand)]
     Saga(SagaCommand),
     /// Lists the resources that connected processes serve.
     Resources(Remote),
     /// Lists the connected client processes.
     Processes(Remote),
-    /// Shows how the coordinator stands.
+    /// Shows the status of the coordinator.
     Status(Remote),
-    /// Makes tokens.
+    /// Creates tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Takes the events of a service's outbox to a broker: `handfast-relay run`, which is beside
-    /// this program.
+    /// Sends the events of a service's outbox to a broker: `handfast-relay run`, a program
+    /// installed beside this one.
     #[command(disable_help_flag = true)]
-    Relay(Handed),
-    /// Looks at the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and
-    /// `lag` of `handfast-relay`, which is beside this program.
+    Relay(ForwardedArguments),
+    /// Shows the events of a service's outbox and acts on them: `ls`, `requeue`, `skip` and `lag`
+    /// of `handfast-relay`, a program installed beside this one.
     #[command(disable_help_flag = true)]
-    Outbox(Handed),
+    Outbox(ForwardedArguments),
 }
 
-/// What another program is told.
+/// The arguments that are passed to another program.
 #[derive(Debug, Args)]
-struct Handed {
+struct ForwardedArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
@@ -84,7 +84,7 @@ struct Handed {
 enum TransactionCommand {
     /// Lists transactions, youngest first.
     Ls {
-        /// Only those that stand so.
+        /// Only those with this status.
         #[arg(long)]
         status: Option<Status>,
         /// Only those of this application.
@@ -103,15 +103,15 @@ enum TransactionCommand {
     },
     /// Shows a transaction: branches, timeline, and the rows that need a decision.
     Show(OneTransaction),
-    /// Decides an undecided transaction: everything happens.
+    /// Commits an undecided transaction.
     Commit(Act),
-    /// Decides an undecided transaction: nothing happens.
+    /// Rolls back an undecided transaction.
     Rollback(Act),
-    /// Tries phase two again at once.
+    /// Retries phase two at once.
     Retry(OneTransaction),
-    /// Stops trying phase two until resumed.
+    /// Stops attempts of phase two until the transaction is resumed.
     Pause(OneTransaction),
-    /// Tries phase two again after a pause.
+    /// Resumes attempts of phase two after a pause.
     Resume(OneTransaction),
     /// Ends a branch whose rollback met a dirty write.
     Resolve {
@@ -119,8 +119,8 @@ enum TransactionCommand {
         xid: String,
         /// The branch, as `handfast tx show` prints it.
         branch: String,
-        /// Put back what is clean and leave what is dirty, leave every row as it is, or write the
-        /// before image over every row.
+        /// Restore clean rows and leave dirty ones, leave every row as it is, or write the before
+        /// image over every row.
         #[arg(default_value = "restore_clean")]
         resolution: Resolution,
         #[command(flatten)]
@@ -149,7 +149,7 @@ enum LockCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Shows who holds a row and who waits for it.
+    /// Shows the holders of a row's lock and the requests that wait for it.
     Show {
         /// The resource that the row belongs to.
         resource: String,
@@ -171,22 +171,22 @@ enum LeaseCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Shows who holds a named lock and who waits for it.
+    /// Shows the holders of a named lock and the requests that wait for it.
     Show {
         /// The name.
         name: String,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Ends the leases of a named lock, whoever holds them. Until its holder hears of it, only the
-    /// fence stops him.
+    /// Ends all leases of a named lock, or one of them. Until the client of a lease learns of it,
+    /// only the fencing token stops it.
     Release {
         /// The name.
         name: String,
         /// Only the lease with this token, as `handfast lease show` prints it.
         #[arg(long)]
         only: Option<String>,
-        /// Why, for the audit log.
+        /// The reason, for the audit log.
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
@@ -210,10 +210,10 @@ enum SagaCommand {
 enum TokenCommand {
     /// Draws a token and prints it with the line for the coordinator's tokens file.
     New {
-        /// Whose it is, for the audit log.
+        /// The bearer's name, for the audit log.
         #[arg(long)]
         name: String,
-        /// What it is for.
+        /// The token's role.
         #[arg(long)]
         role: Role,
     },
@@ -231,7 +231,7 @@ struct OneTransaction {
 struct Act {
     /// The transaction, as `address:number` or as the number alone.
     xid: String,
-    /// Why, for the timeline and the audit log.
+    /// The reason, for the timeline and the audit log.
     #[arg(long, default_value = "")]
     reason: String,
     #[command(flatten)]
@@ -243,21 +243,21 @@ struct Page {
     /// The most items to list.
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// Where the list before ended.
+    /// The cursor at which the previous list ended.
     #[arg(long)]
     cursor: Option<String>,
 }
 
-/// Which coordinator to ask, and how to answer.
+/// The coordinator to use, and the form of the output.
 #[derive(Debug, Args)]
 pub struct Remote {
     /// The admin API's address.
     #[arg(long, env = "HANDFAST_SERVER", default_value = "http://127.0.0.1:7092")]
     pub server: String,
-    /// The token to show; better given as HANDFAST_TOKEN, which no process list shows.
+    /// The token. Better set HANDFAST_TOKEN, which no process list shows.
     #[arg(long, env = "HANDFAST_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// A file with the certificate that signed the server's, PEM; without it the system's.
+    /// A file with the certificates to trust, PEM. Default: the system's.
     #[arg(long, env = "HANDFAST_CA")]
     pub ca: Option<PathBuf>,
     /// Print JSON.
@@ -265,7 +265,7 @@ pub struct Remote {
     pub json: bool,
 }
 
-/// Runs one command line and says how the process should exit.
+/// Runs one command line and returns the exit code.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     output: &mut dyn Write,
@@ -297,7 +297,9 @@ fn execute(command: Command, output: &mut dyn Write) -> Result<(), CliFailure> {
         Command::Resources(remote) => remote::resources(&remote, output),
         Command::Processes(remote) => remote::processes(&remote, output),
         Command::Status(remote) => remote::status(&remote, output),
-        Command::Relay(Handed { arguments }) => Err(program::relay(Some("run"), arguments)),
-        Command::Outbox(Handed { arguments }) => Err(program::relay(None, arguments)),
+        Command::Relay(ForwardedArguments { arguments }) => {
+            Err(program::relay(Some("run"), arguments))
+        }
+        Command::Outbox(ForwardedArguments { arguments }) => Err(program::relay(None, arguments)),
     }
 }

@@ -1,4 +1,4 @@
-//! The commands that ask a running coordinator.
+//! The commands that send requests to a running coordinator.
 
 use std::io::{IsTerminal as _, Write};
 
@@ -15,7 +15,7 @@ use crate::admin::model::{
     ResolveRequest, Resources, ServerStatus, TransactionDetail, TransactionPage, TransactionQuery,
 };
 
-/// As many as the coordinator shows in one answer.
+/// The most branches that the coordinator shows in one answer.
 const BRANCHES_AT_A_TIME: usize = 1_000;
 
 pub(super) fn transactions(
@@ -33,7 +33,7 @@ pub(super) fn transactions(
                 cursor: None,
                 limit: None,
             };
-            let (items, next) = gather(page, |cursor, limit| {
+            let (items, next) = collect_pages(page, |cursor, limit| {
                 (query.cursor, query.limit) = (cursor, Some(limit));
                 let page: TransactionPage = get(&remote, "/transactions", &query)?;
                 Ok((page.items, page.next))
@@ -43,7 +43,7 @@ pub(super) fn transactions(
         }
         Tx::Show(one) => {
             let path = transaction_path(&one.xid)?;
-            let detail = whole_transaction(&one.remote, &path)?;
+            let detail = fetch_transaction(&one.remote, &path)?;
             show(&one.remote, output, &detail, render::render_transaction)
         }
         Tx::Commit(act) => end(&act.xid, "commit", act.reason, &act.remote, output),
@@ -63,7 +63,7 @@ pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), 
     match command {
         LockCommand::Ls { resource, table, key, holder, page, remote } => {
             let mut query = LockQuery { resource, table, key, holder, cursor: None, limit: None };
-            let (items, next) = gather(page, |cursor, limit| {
+            let (items, next) = collect_pages(page, |cursor, limit| {
                 (query.cursor, query.limit) = (cursor, Some(limit));
                 let page: LockPage = get(&remote, "/locks", &query)?;
                 Ok((page.items, page.next))
@@ -80,7 +80,7 @@ pub(super) fn locks(command: LockCommand, output: &mut dyn Write) -> Result<(), 
 pub(super) fn leases(command: LeaseCommand, output: &mut dyn Write) -> Result<(), CliFailure> {
     match command {
         LeaseCommand::Ls { page, remote } => {
-            let (items, next) = gather(page, |cursor, limit| {
+            let (items, next) = collect_pages(page, |cursor, limit| {
                 let query = NamedLockQuery { cursor, limit: Some(limit) };
                 let page: NamedLockPage = get(&remote, "/named-locks", &query)?;
                 Ok((page.items, page.next))
@@ -139,25 +139,25 @@ fn act(
     show(remote, output, &reply, render::render_action)
 }
 
-/// Follows a list to its end, or as far as it is wanted. One answer may hold less than was asked
-/// for, or nothing, although the list goes on.
-fn gather<Item>(
-    wanted: Page,
+/// Fetches pages of a list to its end, or to the limit. One page may have fewer items than
+/// requested, or none, although the list continues.
+fn collect_pages<Item>(
+    page: Page,
     mut ask: impl FnMut(Option<String>, usize) -> Result<(Vec<Item>, Option<String>), CliFailure>,
 ) -> Result<(Vec<Item>, Option<String>), CliFailure> {
-    let (mut items, mut cursor) = (Vec::new(), wanted.cursor);
+    let (mut items, mut cursor) = (Vec::new(), page.cursor);
     loop {
-        let (more, next) = ask(cursor, wanted.limit.saturating_sub(items.len()))?;
+        let (more, next) = ask(cursor, page.limit.saturating_sub(items.len()))?;
         items.extend(more);
-        if next.is_none() || items.len() >= wanted.limit {
+        if next.is_none() || items.len() >= page.limit {
             return Ok((items, next));
         }
         cursor = next;
     }
 }
 
-/// A transaction with all of its branches, which come some at a time.
-fn whole_transaction(remote: &Remote, path: &str) -> Result<TransactionDetail, CliFailure> {
+/// Fetches a transaction with all its branches, which come in several answers.
+fn fetch_transaction(remote: &Remote, path: &str) -> Result<TransactionDetail, CliFailure> {
     let mut query = BranchQuery { cursor: None, limit: Some(BRANCHES_AT_A_TIME) };
     let mut detail: TransactionDetail = get(remote, path, &query)?;
     while let Some(cursor) = detail.next.take() {
@@ -167,7 +167,7 @@ fn whole_transaction(remote: &Remote, path: &str) -> Result<TransactionDetail, C
         detail.timeline.extend(part.timeline);
         detail.next = part.next;
     }
-    // Points in time are written so that their order is that of the text.
+    // RFC 3339 texts sort like the points in time.
     detail.timeline.sort_by(|one, other| one.at.cmp(&other.at));
     Ok(detail)
 }
@@ -181,7 +181,8 @@ fn get<Answer: DeserializeOwned>(
     block_on(client.get(path, query))?
 }
 
-/// An XID is one path segment: an address, which may be an IPv6 one, and a number.
+/// Returns the path of a transaction. An XID is one path segment: an address, which may be IPv6,
+/// and a number.
 fn transaction_path(xid: &str) -> Result<String, CliFailure> {
     let xid = segment(xid, "an xid is `address:number` or a number")?;
     Ok(format!("/transactions/{xid}"))
@@ -196,7 +197,7 @@ fn segment<'a>(text: &'a str, wrong: &str) -> Result<&'a str, CliFailure> {
     Err(CliFailure::new(Exit::Usage, "HF-CLI-ARGUMENT", message))
 }
 
-/// Prints JSON for scripts, a table for people.
+/// Prints an answer, as JSON or as a table.
 fn show<Answer: Serialize>(
     remote: &Remote,
     output: &mut dyn Write,

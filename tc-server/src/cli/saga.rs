@@ -1,4 +1,4 @@
-//! `handfast saga explain`: what a saga's JSON file says, drawn for people. Asks no coordinator.
+//! `handfast saga explain`: draws the saga of a JSON file. Needs no coordinator.
 
 mod dot;
 mod text;
@@ -20,12 +20,12 @@ pub(super) fn draw(file: &Path, output: &mut dyn Write) -> Result<(), CliFailure
     Ok(output.write_all(text::drawn(&read(file)?).as_bytes())?)
 }
 
-/// Draws it for Graphviz.
+/// Draws the saga of a file for Graphviz.
 pub(super) fn draw_dot(file: &Path, output: &mut dyn Write) -> Result<(), CliFailure> {
     Ok(output.write_all(dot::drawn(&read(file)?).as_bytes())?)
 }
 
-/// The saga of a file, if a coordinator with the default limits would start it.
+/// Reads the saga of a file, and checks that a coordinator with the default limits would start it.
 fn read(file: &Path) -> Result<SagaDefinition, CliFailure> {
     let wrong = |exit, code: &str, why: &dyn fmt::Display| {
         CliFailure::new(exit, code, format!("{}: {why}", file.display()))

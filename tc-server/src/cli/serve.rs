@@ -1,4 +1,4 @@
-//! `handfast serve`: a coordinator until it is told to stop, or cannot go on.
+//! `handfast serve`: runs a coordinator until a signal stops it or its store fails.
 
 use std::future;
 use std::io;
@@ -14,8 +14,8 @@ use crate::security::Reloaded;
 use crate::serve::{Ended, RunningServer, Server, StartError};
 use crate::telemetry;
 
-/// Engine and gRPC share one thread: waking a task on another one costs more than most requests.
-/// The store's writer and the audit log have threads of their own.
+/// Runs a coordinator. Engine and gRPC share one thread, because waking a task on another thread
+/// costs more than most requests. The store's writer and the audit log have threads of their own.
 pub(super) fn run(flags: ConfigFlags) -> Result<(), CliFailure> {
     let config = flags.load(std::env::vars())?;
     let failed = |error: &dyn std::error::Error| {
@@ -30,8 +30,9 @@ pub(super) fn run(flags: ConfigFlags) -> Result<(), CliFailure> {
         .build()
         .map_err(|error| failed(&error))?;
     let ended = runtime.block_on(serve(config));
-    // Neither a thread that hangs in the store nor a task that would wait for it when it is dropped
-    // must hold up the end: what is not synced was not acknowledged (DURABLE-FIRST).
+    // The runtime is not dropped: a thread that hangs in the store, or a task that waits for it in
+    // its drop, must not delay the end. Changes that are not synced were not acknowledged
+    // (DURABLE-FIRST).
     std::mem::forget(runtime);
     ended
 }
@@ -50,7 +51,7 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
             failure = server.failed() => {
                 let error = causes(&failure);
                 tracing::error!(code = failure.code(), %error, "the engine stopped");
-                // The failure is the reason for the exit, whatever the shutdown meets on the way.
+                // The engine's failure is reported, whatever the result of the shutdown.
                 let _ = server.shutdown().await;
                 return Err(failure.into());
             }
@@ -60,8 +61,8 @@ async fn serve(config: Config) -> Result<(), CliFailure> {
     }
 }
 
-/// The started server, unless a signal comes first. The start is a task of its own, which is left
-/// as it is then: dropped half-way, it might wait for a disk that hangs.
+/// Starts the server, unless a signal comes first. The start is a task of its own, which is not
+/// dropped in that case: its drop could wait for a disk that hangs.
 async fn start(config: Config, stop: &mut StopSignal) -> Result<Option<RunningServer>, CliFailure> {
     tokio::select! {
         started = tokio::spawn(Server::start(config)) => match started {
@@ -92,7 +93,7 @@ fn reload_tokens(server: &RunningServer) {
     }
 }
 
-/// A second signal ends the wait.
+/// Shuts the server down. A second signal ends the wait.
 async fn shut_down(server: RunningServer, mut stop: StopSignal) -> Result<(), CliFailure> {
     let ended = tokio::select! {
         ended = server.shutdown() => ended?,
@@ -108,8 +109,8 @@ async fn shut_down(server: RunningServer, mut stop: StopSignal) -> Result<(), Cl
     }
 }
 
-/// SIGHUP, where there is something to read again. Elsewhere it ends the process, as a terminal
-/// that is closed expects.
+/// SIGHUP, if there are tokens to read again. Otherwise the signal keeps its default and ends the
+/// process, as expected when a terminal is closed.
 struct ReloadSignal(Option<Signal>);
 
 impl ReloadSignal {

@@ -1,7 +1,7 @@
-//! From file, environment and flags to one configuration.
+//! Merges file, environment and flags into one configuration.
 //!
-//! Each layer is read into [`Given`] values; later layers win. Every value is tried alone against
-//! the defaults first, so that all problems are reported at once and each with its source.
+//! Each layer is read into [`Given`] values, and later layers win. Every value is first tried alone
+//! on top of the defaults, so that all problems are reported at once, each with its source.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use super::Config;
 /// Environment variables with this prefix are configuration.
 pub const ENVIRONMENT_PREFIX: &str = "HANDFAST_";
 
-/// Variables with the prefix that are not configuration of the server: they belong to the command
-/// line.
+/// Variables with the prefix that belong to the command line, and are not configuration of the
+/// server.
 const COMMAND_LINE_VARIABLES: [&str; 4] =
     ["HANDFAST_CONFIG", "HANDFAST_SERVER", "HANDFAST_TOKEN", "HANDFAST_CA"];
 
-/// One value that somebody gave for a key.
+/// A value given for a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
     /// The dotted key, such as `grpc.listen`.
     pub key: String,
-    /// The value; text from environment and flags is read as the key's type asks.
+    /// The value. Text from environment and flags is parsed according to the key's type.
     pub value: Value,
-    /// Who gave it.
+    /// Where it was given.
     pub source: Source,
 }
 
@@ -43,12 +43,12 @@ pub enum Source {
     Whole,
 }
 
-/// One thing that is wrong.
+/// A problem of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Who gave the value.
+    /// Where the value was given.
     pub source: Source,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
@@ -61,7 +61,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         "HF-CFG-INVALID"
@@ -113,13 +113,13 @@ impl Config {
     }
 }
 
-/// Every key with its default, in the order of their names.
+/// Returns every key with its default, ordered by name.
 #[must_use]
 pub fn keys() -> Vec<(String, Value)> {
     flatten("", defaults())
 }
 
-/// The environment variable of a key.
+/// Returns the environment variable of a key.
 #[must_use]
 pub fn environment_name(key: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{}", key.replace('.', "_").to_uppercase())
@@ -174,11 +174,12 @@ fn read_environment(
     given
 }
 
-/// The defaults with everything given on top. What is wrong alone is reported and left out.
+/// Merges the given values into the defaults. Values that are invalid on their own are reported and
+/// skipped.
 fn merge(given: Vec<Given>, problems: &mut Vec<Problem>) -> Config {
     let mut merged = defaults();
     for Given { key, value, source } in given {
-        match read_as_asked(&key, value) {
+        match read_as_typed(&key, value) {
             Ok(value) => place(&mut merged, &key, value).expect("the key is known"),
             Err(message) => problems.push(Problem { source, message }),
         }
@@ -186,8 +187,8 @@ fn merge(given: Vec<Given>, problems: &mut Vec<Problem>) -> Config {
     Config::deserialize(merged).expect("each value fits its key and keys do not depend on another")
 }
 
-/// The value in the type that the key asks for: as it is, or read from text.
-fn read_as_asked(key: &str, value: Value) -> Result<Value, String> {
+/// Returns the value in the key's type: unchanged, or parsed from text.
+fn read_as_typed(key: &str, value: Value) -> Result<Value, String> {
     let error = match try_alone(key, value.clone()) {
         Ok(()) => return Ok(value),
         Err(error) => error,
@@ -205,7 +206,7 @@ fn try_alone(key: &str, value: Value) -> Result<(), String> {
     }
 }
 
-/// Puts a value in the place of a known key.
+/// Sets the value of a known key.
 fn place(table: &mut Table, key: &str, value: Value) -> Result<(), String> {
     let unknown = || format!("unknown setting `{key}`");
     let (sections, name) = key.rsplit_once('.').unwrap_or(("", key));

@@ -12,50 +12,51 @@ use crate::seata::{Settings, UndoLogs};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeataConfig {
-    /// Whether there is such a port.
+    /// Whether this port is served.
     pub enabled: bool,
-    /// Where it listens. Port 0 takes a free one. The protocol knows neither encryption nor tokens:
-    /// every program that reaches the port can begin and end transactions.
+    /// The address to listen on. Port 0 takes a free port. The protocol has neither encryption nor
+    /// tokens: every program that reaches the port can begin and end transactions.
     pub listen: SocketAddr,
     /// Connections at a time; a further one is closed at once. Too few: clients cannot connect. Too
-    /// many: as many as there are file descriptors for are let in.
+    /// many: the number of file descriptors limits them instead.
     pub connections_max: usize,
-    /// How long a client may take from one frame to the next, in milliseconds; then it is let go.
-    /// Under 15000: clients that have nothing to say are let go between their heartbeats. Too long:
-    /// dead ones keep their places.
+    /// How long a client may take from one frame to the next, in milliseconds; then it is
+    /// disconnected. Under 15000: idle clients are disconnected between their heartbeats. Too long:
+    /// dead clients occupy connections.
     pub silence_timeout_ms: u64,
     /// The longest frame, and the longest body after decompression. Too small: branches with many
-    /// rows cannot register. Too large: a few bad clients fill the memory.
+    /// rows cannot register. Too large: a few faulty clients fill the memory.
     pub frame_bytes_max: usize,
-    /// Requests of one connection that may be under way; the next one then waits neither for a lock
-    /// nor for phase two, and nothing else is read before it is answered. Too few: a busy client is
-    /// told of conflicts, and that phase two takes longer. Too many: a bad one fills the memory.
+    /// Requests of one connection that may be in progress. The next one then waits neither for a
+    /// lock nor for phase two, and nothing else is read before it is answered. Too few: a busy
+    /// client gets conflicts, and answers that phase two takes longer. Too many: a faulty client
+    /// fills the memory.
     pub requests_max: usize,
-    /// Frames queued for one connection. Too small: a client that is slow for a moment is cut off.
-    /// Too large: one that stopped reading fills the memory.
+    /// Frames queued for one connection. Too small: a client that is slow for a moment is
+    /// disconnected. Too large: a client that has stopped reading fills the memory.
     pub queue_frames_max: usize,
-    /// How long a request that meets a lock waits in the queue before it is told of a conflict, in
-    /// milliseconds. Too short: clients poll. Too long: they hold rows of their databases
-    /// meanwhile.
+    /// How long a request that meets a lock waits in the queue before it is answered with a
+    /// conflict, in milliseconds. Too short: clients poll. Too long: they hold rows of their
+    /// databases meanwhile.
     pub lock_wait_ms: u64,
-    /// How long the answer to a decision waits for phase two, in milliseconds. Too short: a
-    /// client that goes on after a commit may find branches of TCC and XA uncommitted. At 30000 and
-    /// more: clients do not wait for the answer.
+    /// How long the answer to a decision waits for phase two, in milliseconds. Too short: a client
+    /// that continues after a commit may find branches of TCC and XA uncommitted. From 30000 on:
+    /// clients do not wait for the answer.
     pub phase_two_wait_ms: u64,
-    /// How long, at least, an XA branch that no database knows is asked for again, past its
-    /// global's deadline and past the coordinator's start, and how long a process that registered
+    /// How long, at least, phase two of an XA branch that no database knows is retried, past its
+    /// global's deadline and past the coordinator's start, and how long the process that registered
     /// it must have been away, in milliseconds. Too short: a branch that is prepared late, or held
-    /// by a process that has lost the coordinator, stays prepared. Too long: the end of a global
-    /// with a branch that never was takes as long.
+    /// by a process that has lost the coordinator, stays prepared. Too long: a global with a branch
+    /// that was never prepared ends only after this time.
     pub xa_unknown_wait_ms: u64,
-    /// How old undo logs are, in days, when clients are asked to delete those that are left.
-    /// Too few: what a person would look at is gone. Too many: the tables grow.
+    /// The age, in days, from which clients are asked to delete leftover undo logs. Too few: undo
+    /// logs that an operator would examine are gone. Too many: the tables grow.
     pub undo_log_save_days: u16,
-    /// How long after its start the coordinator asks for that for the first time, in milliseconds.
-    /// Too short: no client is there yet. Too long: it never comes to it between two restarts.
+    /// The time from the coordinator's start to the first such request, in milliseconds. Too short:
+    /// no client is connected yet. Too long: no request is made between two restarts.
     pub undo_log_delay_ms: u64,
-    /// How long from one time to the next, in milliseconds; 0: never. Too short: the databases are
-    /// busy with it. Too long: the tables grow.
+    /// The time between such requests, in milliseconds; 0: never. Too short: the databases are busy
+    /// with deletions. Too long: the tables grow.
     pub undo_log_period_ms: u64,
 }
 

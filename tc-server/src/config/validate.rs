@@ -1,4 +1,4 @@
-//! What a configuration must be beyond the types of its fields.
+//! Checks of a configuration beyond the types of its fields.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,11 +9,11 @@ use tracing_subscriber::EnvFilter;
 use super::{Config, HttpParticipant, Problem, Source};
 use crate::over_http::{Prefix, Secret};
 
-/// Room for batches of usual size.
+/// The smallest segment, with room for batches of usual size.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 
 impl Config {
-    /// Everything that is wrong with the configuration as a whole.
+    /// Returns every problem of the configuration as a whole.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut messages = Vec::new();
@@ -115,11 +115,12 @@ impl Config {
     }
 
     fn check_http(&self, messages: &mut Vec<String>) {
-        let (timeout_ms, patience_ms) = (self.http.timeout_ms, self.dispatch.answer_timeout_ms);
-        if !self.http.participants.is_empty() && timeout_ms > patience_ms {
+        let (timeout_ms, answer_timeout_ms) =
+            (self.http.timeout_ms, self.dispatch.answer_timeout_ms);
+        if !self.http.participants.is_empty() && timeout_ms > answer_timeout_ms {
             messages.push(format!(
                 "`http.timeout_ms` ({timeout_ms}) is above `dispatch.answer_timeout_ms` \
-                 ({patience_ms})"
+                 ({answer_timeout_ms})"
             ));
         }
         let calls_most = Semaphore::MAX_PERMITS;
@@ -163,8 +164,8 @@ impl Config {
         }
     }
 
-    /// Without TLS and tokens only this machine may reach the coordinator, unless the flag that
-    /// says so is set.
+    /// Checks that, without TLS and tokens, only this machine can reach the coordinator, unless the
+    /// flag allows otherwise.
     fn check_exposure(&self, messages: &mut Vec<String>) {
         let flag = "insecure_allow_plaintext_and_anonymous_on_non_loopback";
         let allowed = self.security.insecure_allow_plaintext_and_anonymous_on_non_loopback;
@@ -191,7 +192,8 @@ impl Config {
         }));
     }
 
-    /// The address is part of every XID: one that all machines have tells no coordinators apart.
+    /// Checks that the address names a machine. It is part of every XID, and an unspecified address
+    /// would not distinguish coordinators.
     fn check_address(&self, messages: &mut Vec<String>) {
         let listen = self.grpc.listen;
         if listen.ip().is_unspecified() && self.advertised_address.is_none() {

@@ -16,20 +16,20 @@ impl Backoff {
         Self { delay_ms_min, delay_ms_max: delay_ms_max.max(delay_ms_min), random: seed }
     }
 
-    /// The pause after so many failures: between half of the full pause and all of it, so that
-    /// calls which failed together are not tried together.
+    /// Returns the pause after so many failures. It lies between half of the full pause and all of
+    /// it, so that calls that failed together are not retried together.
     pub fn delay_ms(&mut self, failures: u32) -> u64 {
         let factor = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
         self.jittered(self.delay_ms_min.saturating_mul(factor).min(self.delay_ms_max))
     }
 
-    /// Between half of a pause and all of it.
+    /// Returns a random pause between half of `full_ms` and all of it.
     pub fn jittered(&mut self, full_ms: u64) -> u64 {
         let half_ms = full_ms / 2;
         half_ms + self.draw() % (full_ms - half_ms).saturating_add(1)
     }
 
-    /// One step of the SplitMix64 sequence.
+    /// Returns the next value of the SplitMix64 sequence.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

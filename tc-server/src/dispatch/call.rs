@@ -1,4 +1,4 @@
-//! What is carried to a process, and what comes back.
+//! Calls to a process, and its answers.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use handfast_core::{
     VoteCall, What, Xid,
 };
 
-/// What a process registers, and what a call is for.
+/// The resource that a process registers and that a call is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResourceKey {
-    /// The resource's id.
+    /// Its id.
     pub id: Arc<str>,
     /// The mode of the branches.
     pub mode: Mode,
 }
 
-/// One connection of a process, from its arrival to its departure.
+/// Identifies one connection of a process, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessId(pub u64);
 
-/// What a process is asked.
+/// The question in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ask {
     /// A question before a commit.
     Vote(Question),
-    /// Phase two.
+    /// Phase two with this decision.
     Finish(Decision),
 }
 
-/// One branch to be asked about.
+/// A call about one branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The global.
@@ -38,19 +38,19 @@ pub struct Call {
     pub address: Arc<str>,
     /// The branch.
     pub branch: BranchId,
-    /// The resource that must answer.
+    /// The resource on which the branch runs.
     pub resource: ResourceKey,
-    /// What is asked.
+    /// The question.
     pub ask: Ask,
-    /// An operator's word on how a dirty write ends.
+    /// An operator's choice of how a dirty write ends.
     pub resolution: Option<Resolution>,
-    /// As registered.
+    /// The application data given at registration.
     pub application_data: Box<[u8]>,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// Of a step of a saga.
+    /// The step, if the branch is a step of a saga.
     pub step: Option<Arc<StepCall>>,
-    /// The process that registered the branch, where that is known: the one to ask first.
+    /// The process that registered the branch, if known. It is asked first.
     pub registered_by: Option<Arc<str>>,
 }
 
@@ -88,34 +88,34 @@ impl From<VoteCall> for Call {
     }
 }
 
-/// Calls of one resource, all asking the same, for one process.
+/// Calls to one process, all of one resource and with the same question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallBatch {
-    /// Who shall carry them out.
+    /// The process that executes them.
     pub process: ProcessId,
     /// The resource.
     pub resource: ResourceKey,
-    /// What is asked.
+    /// The question.
     pub ask: Ask,
-    /// The branches, by XID and branch id.
+    /// One call per branch, ordered by XID and branch id.
     pub calls: Vec<Call>,
 }
 
-/// What a process answered to a call.
+/// A process's answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The global.
     pub xid: Xid,
     /// The branch.
     pub branch: BranchId,
-    /// What the process was asked.
+    /// The question that it answers.
     pub ask: Ask,
-    /// How it ended.
+    /// The result.
     pub outcome: PhaseTwoOutcome,
 }
 
 impl Answer {
-    /// What the core is told.
+    /// Converts the answer to the core's request.
     #[must_use]
     pub fn into_what(self) -> What {
         let Self { xid, branch, ask, outcome } = self;

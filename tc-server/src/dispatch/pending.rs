@@ -1,65 +1,65 @@
-//! A call that is owed, and where it stands.
+//! A call that is owed, and its state.
 
 use std::sync::Arc;
 
 use handfast_core::Timestamp;
 
 use super::call::{Ask, Call, ProcessId, ResourceKey};
-use super::lane::Turn;
+use super::resource_queue::CallGroup;
 
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) call: Call,
-    pub(super) place: Place,
+    pub(super) state: CallState,
     pub(super) failures: u32,
     pub(super) since: Timestamp,
-    /// The process that failed the last attempt: another one is asked before it is again.
+    /// The process that failed the last attempt. Another process is asked before it is again.
     pub(super) failed_by: Option<ProcessId>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum CallState {
     Due { to: Addressee },
     Delayed { until: Timestamp },
-    InFlight { process: ProcessId, until: Timestamp, then: Then },
+    InFlight { process: ProcessId, until: Timestamp, on_failure: OnFailure },
 }
 
-/// Whom a due call is for.
+/// The process that a due call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Addressee {
     /// Any process of the resource.
     Any,
-    /// The same, for as long as the one that registered the branch is not there.
+    /// Any process of the resource, for as long as the owner is not connected.
     AnyMeanwhile,
-    /// The one that registered the branch.
+    /// The process that registered the branch.
     Owner(ProcessId),
 }
 
-/// What follows a failed attempt.
+/// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum OnFailure {
     BackOff,
-    /// The owner of the call is asked at once if it has come by then.
+    /// Ask the owner at once if it has connected in the meantime, else back off.
     AskOwner,
-    /// The call was changed while it was in flight: the answer is to the earlier one.
+    /// Ask again at once: the call was changed in flight, so the answer is to the earlier version.
     AskAgain,
 }
 
 impl Pending {
     pub(super) fn new(call: Call, now: Timestamp) -> Self {
         let failures = call.attempts;
-        let place = Place::Due { to: Addressee::Any };
-        Self { call, place, failures, since: now, failed_by: None }
+        let state = CallState::Due { to: Addressee::Any };
+        Self { call, state, failures, since: now, failed_by: None }
     }
 
-    /// The resource and the process that registered the branch, if that is known.
+    /// Returns the resource and the process that registered the branch, if it is known.
     pub(super) fn owner(&self) -> Option<(&ResourceKey, &Arc<str>)> {
         self.call.registered_by.as_ref().map(|owner| (&self.call.resource, owner))
     }
 
-    /// What it can go together with.
-    pub(super) fn turn(&self) -> Turn {
-        Turn { ask: self.call.ask, to: self.place.addressee().process() }
+    /// Returns the key of the batch in which the call can be sent.
+    pub(super) fn group(&self) -> CallGroup {
+        CallGroup { ask: self.call.ask, to: self.state.addressee().process() }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -68,7 +68,8 @@ impl Pending {
         self.call.application_data.len() + outputs.sum::<usize>()
     }
 
-    /// Whether a step of a saga is to be taken back that was to be done, or the other way round.
+    /// Returns whether `call` has the opposite decision: a saga's step is compensated instead of
+    /// executed, or the other way round.
     pub(super) fn is_reversed_by(&self, call: &Call) -> bool {
         match (self.call.ask, call.ask) {
             (Ask::Finish(earlier), Ask::Finish(now)) => earlier != now,
@@ -77,16 +78,19 @@ impl Pending {
     }
 }
 
-impl Place {
-    /// What follows a failure reported by this process, if the call is its own.
-    pub(super) fn answered_by(self, by: Option<ProcessId>) -> Option<Then> {
+impl CallState {
+    /// Returns what to do after a failure reported by process `by`, or `None` if the call is not in
+    /// flight with it.
+    pub(super) fn answered_by(self, by: Option<ProcessId>) -> Option<OnFailure> {
         match self {
-            Self::InFlight { process, then, .. } if by.is_none_or(|by| by == process) => Some(then),
+            Self::InFlight { process, on_failure, .. } if by.is_none_or(|by| by == process) => {
+                Some(on_failure)
+            }
             Self::InFlight { .. } | Self::Due { .. } | Self::Delayed { .. } => None,
         }
     }
 
-    /// Whom a due call is for; a call in another place is for no process in particular.
+    /// Returns the process that a due call is for. A call in another state is for any process.
     pub(super) fn addressee(self) -> Addressee {
         match self {
             Self::Due { to } => to,

@@ -1,22 +1,23 @@
-//! Whom a call is for, and which due calls of a resource go next, to which process.
+//! Chooses the process of a call, and the due calls of a resource that are sent next.
 
 use super::call::{ProcessId, ResourceKey};
-use super::lane::{CallKey, Lane, Turn};
 use super::pending::Addressee;
 use super::queue::{Process, Queue};
+use super::resource_queue::{CallGroup, CallKey, ResourceQueue};
 
-/// Calls that go next.
+/// The choice of the next batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Picked {
-    pub(super) turn: Turn,
+pub(super) struct NextBatch {
+    pub(super) group: CallGroup,
     pub(super) process: ProcessId,
-    /// How many of them it may have.
+    /// How many more calls the process may have.
     pub(super) room: usize,
 }
 
 impl Queue {
-    /// Whom a call is for: one of several that may be the owner after the one that failed it, and
-    /// an owner that is alone not again at once.
+    /// Returns which process a call is for. Among several processes that may be the owner, the one
+    /// after the process that failed the call is chosen. A single owner that has just failed the
+    /// call is not chosen again at once.
     pub(super) fn addressee(&self, key: CallKey) -> Addressee {
         let pending = self.calls.get(&key);
         let Some((pending, (resource, owner))) = pending.and_then(|it| Some((it, it.owner()?)))
@@ -43,47 +44,49 @@ impl Queue {
         self.processes.get(&id).is_some_and(|process| process.resources.contains(resource))
     }
 
-    /// Rollbacks before commits: their rows stay locked until they are done. What is decided before
-    /// what is not. What is for its owner waits until that has room, for no other may be able to do
-    /// it, and holds up nothing else.
-    pub(super) fn pick(&mut self, resource: &ResourceKey) -> Option<Picked> {
-        let lane = self.lanes.get(resource)?;
-        let (picked, next) = lane.due.keys().rev().find_map(|&turn| match turn.to {
+    /// Chooses the next batch. Rollbacks go before commits, because their rows stay locked until
+    /// the rollback is done. Decisions go before questions. A call for its owner waits until the
+    /// owner has room, since no other process may be able to execute it, and delays no other call.
+    pub(super) fn pick(&mut self, resource: &ResourceKey) -> Option<NextBatch> {
+        let queue = self.queues.get(resource)?;
+        let (batch, next) = queue.due.keys().rev().find_map(|&group| match group.to {
             Some(process) => {
                 let room = self.room(self.processes.get(&process)?)?;
-                Some((Picked { turn, process, room }, lane.next))
+                Some((NextBatch { group, process, room }, queue.next))
             }
-            None => self.in_turn(lane, turn),
+            None => self.next_in_round(queue, group),
         })?;
-        // Only what it is given may cost a process its turn.
-        self.lanes.get_mut(resource)?.next = next;
-        Some(picked)
+        // The round robin advances only when a process is given calls. Looking for a batch must not
+        // cost a process its turn.
+        self.queues.get_mut(resource)?.next = next;
+        Some(batch)
     }
 
-    /// The next process in turn that has room, and where the turn goes on; silent ones only where
-    /// all are silent, and the one that failed the first of the calls only where it is alone.
-    fn in_turn(&self, lane: &Lane, turn: Turn) -> Option<(Picked, usize)> {
-        let count = lane.processes.len();
-        let in_turn = (0..count).map(|step| (lane.next + step) % count);
-        let candidates: Vec<(usize, ProcessId, &Process)> = in_turn
+    /// Returns the next process in the round that has room, and the index at which the round
+    /// continues. A silent process is chosen only if all are silent. The process that failed the
+    /// first of the calls is chosen only if no other has room.
+    fn next_in_round(&self, queue: &ResourceQueue, group: CallGroup) -> Option<(NextBatch, usize)> {
+        let count = queue.processes.len();
+        let indices = (0..count).map(|step| (queue.next + step) % count);
+        let candidates: Vec<(usize, ProcessId, &Process)> = indices
             .filter_map(|at| {
-                let id = lane.processes[at];
+                let id = queue.processes[at];
                 self.processes.get(&id).map(|process| (at, id, process))
             })
             .collect();
         let all_silent = candidates.iter().all(|(_, _, process)| process.silent);
         let mut fit: Vec<_> =
             candidates.into_iter().filter(|(_, _, it)| all_silent || !it.silent).collect();
-        let first = lane.due.get(&turn).and_then(|keys| keys.first());
+        let first = queue.due.get(&group).and_then(|keys| keys.first());
         let failed_by = first.and_then(|key| self.calls.get(key)).and_then(|it| it.failed_by);
         fit.sort_by_key(|(_, id, _)| Some(*id) == failed_by);
         let with_room =
             fit.into_iter().find_map(|(at, id, it)| self.room(it).map(|room| (at, id, room)));
         let (at, process, room) = with_room?;
-        Some((Picked { turn, process, room }, (at + 1) % count))
+        Some((NextBatch { group, process, room }, (at + 1) % count))
     }
 
-    /// How many more calls a process may have, unless it is none.
+    /// Returns how many more calls the process may have, or `None` if it has no room.
     fn room(&self, process: &Process) -> Option<usize> {
         let max = process.calls_max.unwrap_or(self.settings.in_flight_max);
         Some(max.saturating_sub(process.in_flight.len())).filter(|room| *room > 0)

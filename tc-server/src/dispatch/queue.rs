@@ -1,13 +1,14 @@
-//! Which phase-two call goes to which process, and when. Pure: time and outcomes come in, batches
-//! of calls come out.
+//! Decides which phase-two call goes to which process, and when. Pure: time and outcomes come in,
+//! batches of calls come out.
 //!
-//! Each resource has a lane of its own, so a dead or slow service delays nobody else's calls. A
-//! call is due, delayed by back-off, or in flight with a process. Where no process has registered
-//! the resource its calls are parked: due, without a timer, until one registers.
+//! Each resource has a queue of its own, so a dead or slow service delays only its own calls. A
+//! call is due, delayed by back-off, or in flight with a process. While no process has registered
+//! the resource, its calls are parked: due, without a timer, until one registers.
 //!
-//! A call is for its owner, the process that registered the branch: on some databases no other can
-//! end a prepared branch. Another process is asked where the owner is not there, leaves a call
-//! unanswered, or has failed this one: then each of them is asked every other time.
+//! A call is for its owner, the process that registered the branch: on some databases no other
+//! process can end a prepared branch. Another process is asked if the owner is not connected,
+//! leaves a call unanswered, or has failed this call. In the last case the owner and the others are
+//! asked in alternation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,39 +16,39 @@ use std::sync::Arc;
 use handfast_core::{BranchId, Decision, Effect, PhaseTwoOutcome, Timestamp, Xid};
 
 use super::call::{Answer, Ask, Call, CallBatch, ProcessId, ResourceKey};
-use super::lane::{CallKey, Lane, ResourceLoad};
-use super::owner::{ByName, lasting};
-use super::pending::{Addressee, Pending, Place, Then};
-use super::pick::Picked;
+use super::pending::{Addressee, CallState, OnFailure, Pending};
+use super::pick::NextBatch;
+use super::process_names::{ProcessNames, without_port};
+use super::resource_queue::{CallKey, ResourceLoad, ResourceQueue};
 use super::{Backoff, Settings};
 
-/// All calls that are owed and all processes that could carry them out.
+/// All calls that are owed and all processes that can execute them.
 #[derive(Debug)]
 pub struct Queue {
     pub(super) settings: Settings,
     backoff: Backoff,
     pub(super) calls: BTreeMap<CallKey, Pending>,
-    pub(super) lanes: BTreeMap<ResourceKey, Lane>,
+    pub(super) queues: BTreeMap<ResourceKey, ResourceQueue>,
     pub(super) processes: BTreeMap<ProcessId, Process>,
-    pub(super) names: ByName,
+    pub(super) names: ProcessNames,
     /// When delayed calls become due and calls in flight count as unanswered.
     timers: BTreeSet<(Timestamp, CallKey)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// What owners of calls are found by.
+    /// The name under which calls find their owner.
     name: Option<Arc<str>>,
     pub(super) resources: BTreeSet<ResourceKey>,
     pub(super) in_flight: BTreeSet<CallKey>,
-    /// It left a call unanswered and has answered none since: others are preferred.
+    /// The process left a call unanswered and has answered none since. Others are preferred.
     pub(super) silent: bool,
-    /// How many calls it takes at a time, if fewer than others.
+    /// How many calls it takes at a time, if not the limit of the settings.
     pub(super) calls_max: Option<usize>,
 }
 
 impl Queue {
-    /// An empty queue; the seed feeds the jitter.
+    /// Creates an empty queue. The seed feeds the jitter.
     #[must_use]
     pub fn new(settings: Settings, seed: u64) -> Self {
         let backoff = Backoff::new(settings.retry_delay_ms_min, settings.retry_delay_ms_max, seed);
@@ -55,14 +56,14 @@ impl Queue {
             settings,
             backoff,
             calls: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             processes: BTreeMap::new(),
-            names: ByName::default(),
+            names: ProcessNames::default(),
             timers: BTreeSet::new(),
         }
     }
 
-    /// Takes an effect of the core.
+    /// Applies an effect of the core.
     pub fn take(&mut self, now: Timestamp, effect: Effect) {
         match effect {
             Effect::PhaseTwo(call) => self.call(now, call),
@@ -73,9 +74,10 @@ impl Queue {
         }
     }
 
-    /// A call is due at once. A call that is in flight stays there; if its content is another, it
-    /// is asked again after the answer to the earlier one. One with the other decision takes its
-    /// place: a step of a saga is taken back whether or not its action has been heard of.
+    /// Adds a call, due at once. If the same call is in flight, it stays there; if its content
+    /// differs, it is sent again after the answer to the earlier version. A call with the opposite
+    /// decision replaces the earlier one: a step of a saga is compensated whether or not its action
+    /// has been answered.
     pub fn call(&mut self, now: Timestamp, call: impl Into<Call>) {
         let call = call.into();
         let key = (call.xid, call.branch);
@@ -83,26 +85,28 @@ impl Queue {
             self.remove(key);
         }
         match self.calls.get_mut(&key) {
-            Some(Pending { call: earlier, place: Place::InFlight { then, .. }, .. }) => {
+            Some(Pending {
+                call: earlier, state: CallState::InFlight { on_failure, .. }, ..
+            }) => {
                 if (earlier.ask, earlier.resolution) != (call.ask, call.resolution) {
-                    *then = Then::AskAgain;
+                    *on_failure = OnFailure::AskAgain;
                 }
                 *earlier = call;
             }
             Some(_) => {
-                // Out of the place of the earlier one, which may be another.
-                self.leave(key);
+                // Detached before the content changes: the earlier content decides the index entry.
+                self.detach(key);
                 self.calls.entry(key).and_modify(|pending| pending.call = call);
-                self.enter_due(key);
+                self.make_due(key);
             }
             None => {
                 self.calls.insert(key, Pending::new(call, now));
-                self.enter_due(key);
+                self.make_due(key);
             }
         }
     }
 
-    /// Forgets the calls of a global until further ones come.
+    /// Forgets the calls of a global until the core sends further ones.
     pub fn hold(&mut self, xid: Xid) {
         let keys: Vec<CallKey> = self
             .calls
@@ -117,100 +121,100 @@ impl Queue {
         self.calls.clear();
         self.timers.clear();
         self.processes.values_mut().for_each(|process| process.in_flight.clear());
-        for lane in self.lanes.values_mut() {
-            lane.due.clear();
-            lane.ownerless.clear();
-            lane.delayed.clear();
-            lane.in_flight = 0;
+        for queue in self.queues.values_mut() {
+            queue.due.clear();
+            queue.ownerless.clear();
+            queue.delayed.clear();
+            queue.in_flight = 0;
         }
-        self.lanes.retain(|_, lane| !lane.is_idle());
+        self.queues.retain(|_, queue| !queue.is_idle());
         for process in self.processes.values_mut() {
-            process.resources.retain(|resource| self.lanes.contains_key(resource));
+            process.resources.retain(|resource| self.queues.contains_key(resource));
         }
     }
 
-    /// A process has connected, under the name that is stored with the branches it registers.
+    /// Adds a process under the name that is stored with the branches it registers.
     pub fn connected(&mut self, id: ProcessId, name: Arc<str>) {
         self.names.add(id, &name);
         self.processes.entry(id).or_default().name = Some(name);
     }
 
-    /// A process can do phase two of these resources: their delayed calls are due at once, and so
-    /// are those that a silent process has. Of those that wait for any process, because their owner
-    /// was not there, its own are for it.
+    /// Adds resources to a process. Their delayed calls become due at once, and so do those in
+    /// flight with a silent process. Calls that were for any process because this one, their owner,
+    /// was not connected become its own.
     pub fn registered(&mut self, id: ProcessId, resources: impl IntoIterator<Item = ResourceKey>) {
         let resources: BTreeSet<ResourceKey> = resources.into_iter().collect();
         for resource in &resources {
-            let lane = self.lanes.entry(resource.clone()).or_default();
-            if !lane.processes.contains(&id) {
-                lane.processes.push(id);
+            let queue = self.queues.entry(resource.clone()).or_default();
+            if !queue.processes.contains(&id) {
+                queue.processes.push(id);
             }
             self.processes.entry(id).or_default().resources.insert(resource.clone());
-            self.undelay(resource);
-            self.give_to_owner(resource, id);
+            self.cut_delays(resource);
+            self.readdress_to_owner(resource, id);
         }
-        self.take_from_silent(&resources, id);
+        self.requeue_from_silent(&resources, id);
     }
 
-    /// A process carries out what is owed of a resource, for as long as something is. It takes at
-    /// most so many calls at a time, of all resources.
+    /// Assigns a resource to a process for as long as the resource has calls. The process takes at
+    /// most `calls_max` calls at a time, over all its resources.
     pub fn claimed(&mut self, id: ProcessId, resource: &ResourceKey, calls_max: usize) {
-        let Some(lane) = self.lanes.get_mut(resource).filter(|it| !it.processes.contains(&id))
+        let Some(queue) = self.queues.get_mut(resource).filter(|it| !it.processes.contains(&id))
         else {
             return;
         };
-        lane.processes.push(id);
-        lane.claimed = true;
+        queue.processes.push(id);
+        queue.claimed = true;
         let process = self.processes.entry(id).or_default();
         process.resources.insert(resource.clone());
         process.calls_max = Some(calls_max);
     }
 
-    /// A process is no more: what it has not answered is due for others.
-    pub fn gone(&mut self, id: ProcessId) {
+    /// Removes a process. Its unanswered calls become due for others.
+    pub fn disconnected(&mut self, id: ProcessId) {
         let Some(process) = self.processes.remove(&id) else { return };
         process.name.into_iter().for_each(|name| self.names.remove(id, &name));
         for resource in &process.resources {
-            let Some(lane) = self.lanes.get_mut(resource) else { continue };
-            lane.processes.retain(|other| *other != id);
-            let due = lane.due_to(id);
-            if lane.processes.is_empty() {
-                self.undelay(resource);
+            let Some(queue) = self.queues.get_mut(resource) else { continue };
+            queue.processes.retain(|other| *other != id);
+            let due = queue.due_to(id);
+            if queue.processes.is_empty() {
+                self.cut_delays(resource);
             }
-            self.take_back(due);
+            self.requeue(due);
         }
-        self.take_back(process.in_flight);
-        self.lanes.retain(|_, lane| !lane.is_idle());
+        self.requeue(process.in_flight);
+        self.queues.retain(|_, queue| !queue.is_idle());
     }
 
-    /// A process is heard from on another connection, so that this one may be dead without notice:
-    /// what it has not answered is due, and others are preferred. It is not given up, for the other
-    /// connection may be the dead one, whose greeting was read late.
-    pub fn doubt(&mut self, id: ProcessId) {
+    /// Notes that a process was heard from on another connection, so that this one may be dead
+    /// without notice. Its unanswered calls become due, and others are preferred. It is not
+    /// removed: the other connection may be the dead one, whose greeting was read late.
+    pub fn distrust(&mut self, id: ProcessId) {
         self.silence(id);
         let in_flight = self.processes.get(&id).map(|process| process.in_flight.clone());
-        self.take_back(in_flight.into_iter().flatten());
+        self.requeue(in_flight.into_iter().flatten());
     }
 
-    /// The processes that have a resource and may have registered this branch of it: the one that
-    /// did if it is there, else those that may be it, and where that is not known, all. None: it is
-    /// gone.
+    /// Returns the processes that have the resource and may have registered the branch. That is the
+    /// registering process if it is connected, else the processes that may be it by name, and all
+    /// processes if no name was stored. An empty result means that it has gone.
     #[must_use]
     pub fn owners(&self, resource: &ResourceKey, registered_by: Option<&str>) -> Vec<ProcessId> {
         match registered_by {
             Some(owner) => self.names.owners(owner, |id| self.has(id, resource)).collect(),
-            None => self.lanes.get(resource).map_or_else(Vec::new, |it| it.processes.clone()),
+            None => self.queues.get(resource).map_or_else(Vec::new, |it| it.processes.clone()),
         }
     }
 
-    /// The resource of a call that is owed.
+    /// Returns the resource of the call that an answer is for, if the call is owed.
     #[must_use]
     pub fn resource_of(&self, answer: &Answer) -> Option<ResourceKey> {
         self.calls.get(&(answer.xid, answer.branch)).map(|pending| pending.call.resource.clone())
     }
 
-    /// A call was answered, by this process or, where it is not told, by the one that has it. Gives
-    /// back how long, in milliseconds, the call was owed when the answer ends it well. An answer to
+    /// Applies an answer of process `by`, or, without `by`, of the process that has the call.
+    /// Returns for how many milliseconds the call was owed if the answer completes it. An answer to
     /// another decision, or to a call that is not owed, changes nothing here; the core judges it.
     pub fn outcome(
         &mut self,
@@ -226,54 +230,56 @@ impl Queue {
         if pending.call.ask != answer.ask {
             return None;
         }
-        let (since, then) = (pending.since, pending.place.answered_by(by));
-        match (&answer.outcome, then) {
+        let (since, on_failure) = (pending.since, pending.state.answered_by(by));
+        match (&answer.outcome, on_failure) {
             (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
                 self.remove(key);
                 return Some(now.0.saturating_sub(since.0));
             }
             (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, None) => {}
-            (PhaseTwoOutcome::Refused { .. }, Some(Then::BackOff | Then::AskOwner))
+            (PhaseTwoOutcome::Refused { .. }, Some(OnFailure::BackOff | OnFailure::AskOwner))
                 if answer.ask != Ask::Finish(Decision::Commit) =>
             {
                 self.remove(key);
             }
-            // A commit cannot be refused, so it is asked for again.
-            (PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. }, Some(then)) => {
-                self.failed(now, key, then)
-            }
+            // A commit cannot be refused, so it is sent again.
+            (
+                PhaseTwoOutcome::Refused { .. } | PhaseTwoOutcome::Retryable { .. },
+                Some(on_failure),
+            ) => self.failed(now, key, on_failure),
         }
         None
     }
 
-    /// When time should be let pass next.
+    /// Returns when `tick` should run next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Lets time pass: delayed calls become due, unanswered ones go elsewhere.
+    /// Advances time: delayed calls become due, and unanswered calls go to another process.
     pub fn tick(&mut self, now: Timestamp) {
         while self.timers.first().is_some_and(|(at, _)| *at <= now) {
-            // Taken out before the call moves: a pause of nothing ends at the same instant.
+            // Removed before the call moves, because a pause of length zero inserts a timer for the
+            // same instant.
             let Some((_, key)) = self.timers.pop_first() else { return };
-            match self.calls.get(&key).map(|pending| pending.place) {
-                Some(Place::InFlight { process, .. }) => self.unanswered(now, key, process),
-                Some(Place::Delayed { .. } | Place::Due { .. }) | None => {
-                    self.leave(key);
-                    self.enter_due(key);
+            match self.calls.get(&key).map(|pending| pending.state) {
+                Some(CallState::InFlight { process, .. }) => self.unanswered(now, key, process),
+                Some(CallState::Delayed { .. } | CallState::Due { .. }) | None => {
+                    self.detach(key);
+                    self.make_due(key);
                 }
             }
         }
     }
 
-    /// What is to be sent, which from here on is in flight.
+    /// Returns the batches to send, and counts their calls as in flight.
     pub fn sends(&mut self, now: Timestamp) -> Vec<CallBatch> {
         let mut batches = Vec::new();
         let ready: Vec<ResourceKey> = self
-            .lanes
+            .queues
             .iter()
-            .filter(|(_, lane)| lane.has_due() && !lane.processes.is_empty())
+            .filter(|(_, queue)| queue.has_due() && !queue.processes.is_empty())
             .map(|(resource, _)| resource.clone())
             .collect();
         for resource in ready {
@@ -284,21 +290,21 @@ impl Queue {
         batches
     }
 
-    /// How much each resource has to do.
+    /// Returns the load of each resource.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
-        self.lanes.iter().map(|(resource, lane)| lane.load(resource)).collect()
+        self.queues.iter().map(|(resource, queue)| queue.load(resource)).collect()
     }
 
-    /// How many calls a process has and has not answered.
+    /// Returns the number of calls that a process has not answered.
     #[must_use]
     pub fn in_flight(&self, process: ProcessId) -> usize {
         self.processes.get(&process).map_or(0, |process| process.in_flight.len())
     }
 
     fn send(&mut self, now: Timestamp, resource: &ResourceKey) -> Option<CallBatch> {
-        let Picked { turn, process, room } = self.pick(resource)?;
-        let keys = self.lanes.get(resource)?.due.get(&turn)?;
+        let NextBatch { group, process, room } = self.pick(resource)?;
+        let keys = self.queues.get(resource)?.due.get(&group)?;
         let mut bytes = 0;
         let batch: Vec<CallKey> = keys
             .iter()
@@ -310,56 +316,56 @@ impl Queue {
                 first || bytes <= self.settings.batch_bytes_max
             })
             .collect();
-        let calls = batch.into_iter().map(|key| self.enter_flight(now, key, process)).collect();
-        Some(CallBatch { process, resource: resource.clone(), ask: turn.ask, calls })
+        let calls = batch.into_iter().map(|key| self.send_to(now, key, process)).collect();
+        Some(CallBatch { process, resource: resource.clone(), ask: group.ask, calls })
     }
 
     fn unanswered(&mut self, now: Timestamp, key: CallKey, process: ProcessId) {
         self.silence(process);
-        let elsewhere = self.lane_of(key).is_some_and(|lane| lane.processes.len() > 1);
+        let elsewhere = self.queue_of(key).is_some_and(|queue| queue.processes.len() > 1);
         if elsewhere {
-            self.leave(key);
-            self.enter_due(key);
+            self.detach(key);
+            self.make_due(key);
         } else {
             self.back_off(now, key);
         }
     }
 
-    /// Others are preferred to a process, also for what is due to it.
+    /// Marks a process as silent: other processes are preferred, also for the calls due to it.
     fn silence(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         if std::mem::replace(&mut process.silent, true) {
             return;
         }
-        let lanes = process.resources.iter().filter_map(|resource| self.lanes.get(resource));
-        let due: Vec<CallKey> = lanes.flat_map(|lane| lane.due_to(id)).collect();
-        self.take_back(due);
+        let queues = process.resources.iter().filter_map(|resource| self.queues.get(resource));
+        let due: Vec<CallKey> = queues.flat_map(|queue| queue.due_to(id)).collect();
+        self.requeue(due);
     }
 
-    /// After a failed attempt of the process that has the call.
-    fn failed(&mut self, now: Timestamp, key: CallKey, then: Then) {
+    /// Records a failed attempt of the process that has the call.
+    fn failed(&mut self, now: Timestamp, key: CallKey, on_failure: OnFailure) {
         let Some(pending) = self.calls.get_mut(&key) else { return };
-        if let (Place::InFlight { process, .. }, Then::BackOff | Then::AskOwner) =
-            (pending.place, then)
+        if let (CallState::InFlight { process, .. }, OnFailure::BackOff | OnFailure::AskOwner) =
+            (pending.state, on_failure)
         {
             pending.failed_by = Some(process);
         }
         let has_owner = matches!(self.addressee(key), Addressee::Owner(_));
-        match then {
-            Then::AskAgain => self.take_back([key]),
-            Then::AskOwner if has_owner => self.take_back([key]),
-            Then::AskOwner | Then::BackOff => self.back_off(now, key),
+        match on_failure {
+            OnFailure::AskAgain => self.requeue([key]),
+            OnFailure::AskOwner if has_owner => self.requeue([key]),
+            OnFailure::AskOwner | OnFailure::BackOff => self.back_off(now, key),
         }
     }
 
-    /// After a failed attempt: later, or parked where no process is left.
+    /// Delays a call after a failed attempt, or parks it if its resource has no process.
     fn back_off(&mut self, now: Timestamp, key: CallKey) {
-        self.leave(key);
-        let parked = self.lane_of(key).is_none_or(|lane| lane.processes.is_empty());
+        self.detach(key);
+        let parked = self.queue_of(key).is_none_or(|queue| queue.processes.is_empty());
         let Some(pending) = self.calls.get_mut(&key) else { return };
         pending.failures = pending.failures.saturating_add(1);
         if parked {
-            return self.enter_due(key);
+            return self.make_due(key);
         }
         let failures = pending.failures;
         let delay_ms = match &pending.call.step {
@@ -367,80 +373,81 @@ impl Queue {
             Some(step) => self.backoff.jittered(step.retry.pause_ms(failures)),
         };
         let until = now.after_ms(delay_ms);
-        pending.place = Place::Delayed { until };
+        pending.state = CallState::Delayed { until };
         let resource = pending.call.resource.clone();
-        self.lanes.entry(resource).or_default().delayed.insert(key);
+        self.queues.entry(resource).or_default().delayed.insert(key);
         self.timers.insert((until, key));
     }
 
-    fn take_back(&mut self, keys: impl IntoIterator<Item = CallKey>) {
+    fn requeue(&mut self, keys: impl IntoIterator<Item = CallKey>) {
         for key in keys {
-            self.leave(key);
-            self.enter_due(key);
+            self.detach(key);
+            self.make_due(key);
         }
     }
 
-    fn undelay(&mut self, resource: &ResourceKey) {
-        let Some(lane) = self.lanes.get(resource) else { return };
-        self.take_back(lane.delayed.clone());
+    fn cut_delays(&mut self, resource: &ResourceKey) {
+        let Some(queue) = self.queues.get(resource) else { return };
+        self.requeue(queue.delayed.clone());
     }
 
-    /// The due calls of an owner that has come are for it.
-    fn give_to_owner(&mut self, resource: &ResourceKey, id: ProcessId) {
+    /// Addresses the due calls of an owner that has connected to it.
+    fn readdress_to_owner(&mut self, resource: &ResourceKey, id: ProcessId) {
         let name = self.processes.get(&id).and_then(|process| process.name.as_deref());
-        let lane = self.lanes.get(resource);
-        let its = name.zip(lane).and_then(|(name, lane)| lane.ownerless.get(lasting(name)));
+        let queue = self.queues.get(resource);
+        let its = name.zip(queue).and_then(|(name, queue)| queue.ownerless.get(without_port(name)));
         let its = its.cloned().unwrap_or_default();
-        self.take_back(its);
+        self.requeue(its);
     }
 
-    /// Where all were silent a call is given to one of them for want of a better one.
-    fn take_from_silent(&mut self, resources: &BTreeSet<ResourceKey>, better: ProcessId) {
+    /// Requeues the calls of silent processes: while all processes were silent, they were sent to
+    /// one for want of a better.
+    fn requeue_from_silent(&mut self, resources: &BTreeSet<ResourceKey>, better: ProcessId) {
         let others = self.processes.iter().filter(|(id, _)| **id != better);
         let silent = others.map(|(_, process)| process).filter(|process| process.silent);
         let in_flight = silent.flat_map(|process| process.in_flight.iter().copied());
         let is_of_them = |key: &CallKey| {
-            self.lane_key(*key).is_some_and(|resource| resources.contains(resource))
+            self.resource_of_key(*key).is_some_and(|resource| resources.contains(resource))
         };
         let its: Vec<CallKey> = in_flight.filter(is_of_them).collect();
-        self.take_back(its);
+        self.requeue(its);
     }
 
-    fn enter_due(&mut self, key: CallKey) {
+    fn make_due(&mut self, key: CallKey) {
         let to = self.addressee(key);
         let Some(pending) = self.calls.get_mut(&key) else { return };
-        pending.place = Place::Due { to };
-        self.lanes.entry(pending.call.resource.clone()).or_default().add_due(key, pending);
+        pending.state = CallState::Due { to };
+        self.queues.entry(pending.call.resource.clone()).or_default().add_due(key, pending);
     }
 
-    fn enter_flight(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
-        self.leave(key);
+    fn send_to(&mut self, now: Timestamp, key: CallKey, process: ProcessId) -> Call {
+        self.detach(key);
         let until = now.after_ms(self.settings.answer_timeout_ms);
         let pending = self.calls.get_mut(&key).expect("a due call is among the calls");
-        let then = match pending.place.addressee() {
-            Addressee::AnyMeanwhile => Then::AskOwner,
-            Addressee::Any | Addressee::Owner(_) => Then::BackOff,
+        let on_failure = match pending.state.addressee() {
+            Addressee::AnyMeanwhile => OnFailure::AskOwner,
+            Addressee::Any | Addressee::Owner(_) => OnFailure::BackOff,
         };
-        pending.place = Place::InFlight { process, until, then };
+        pending.state = CallState::InFlight { process, until, on_failure };
         let call = pending.call.clone();
-        self.lanes.entry(call.resource.clone()).or_default().in_flight += 1;
+        self.queues.entry(call.resource.clone()).or_default().in_flight += 1;
         self.processes.entry(process).or_default().in_flight.insert(key);
         self.timers.insert((until, key));
         call
     }
 
-    /// Takes a call out of its place, which its next place must follow.
-    fn leave(&mut self, key: CallKey) {
+    /// Removes a call from the indexes of its state. The caller must set the next state.
+    fn detach(&mut self, key: CallKey) {
         let Some(pending) = self.calls.get(&key) else { return };
-        let lane = self.lanes.entry(pending.call.resource.clone()).or_default();
-        match pending.place {
-            Place::Due { .. } => lane.remove_due(key, pending),
-            Place::Delayed { until } => {
-                lane.delayed.remove(&key);
+        let queue = self.queues.entry(pending.call.resource.clone()).or_default();
+        match pending.state {
+            CallState::Due { .. } => queue.remove_due(key, pending),
+            CallState::Delayed { until } => {
+                queue.delayed.remove(&key);
                 self.timers.remove(&(until, key));
             }
-            Place::InFlight { process, until, .. } => {
-                lane.in_flight -= 1;
+            CallState::InFlight { process, until, .. } => {
+                queue.in_flight -= 1;
                 self.timers.remove(&(until, key));
                 if let Some(process) = self.processes.get_mut(&process) {
                     process.in_flight.remove(&key);
@@ -450,24 +457,24 @@ impl Queue {
     }
 
     fn remove(&mut self, key: CallKey) {
-        self.leave(key);
+        self.detach(key);
         let Some(pending) = self.calls.remove(&key) else { return };
         let resource = pending.call.resource;
-        if !self.lanes.get(&resource).is_some_and(Lane::is_idle) {
+        if !self.queues.get(&resource).is_some_and(ResourceQueue::is_idle) {
             return;
         }
-        for id in self.lanes.remove(&resource).into_iter().flat_map(|lane| lane.processes) {
+        for id in self.queues.remove(&resource).into_iter().flat_map(|queue| queue.processes) {
             if let Some(process) = self.processes.get_mut(&id) {
                 process.resources.remove(&resource);
             }
         }
     }
 
-    fn lane_of(&self, key: CallKey) -> Option<&Lane> {
-        self.lanes.get(self.lane_key(key)?)
+    fn queue_of(&self, key: CallKey) -> Option<&ResourceQueue> {
+        self.queues.get(self.resource_of_key(key)?)
     }
 
-    fn lane_key(&self, key: CallKey) -> Option<&ResourceKey> {
+    fn resource_of_key(&self, key: CallKey) -> Option<&ResourceKey> {
         self.calls.get(&key).map(|pending| &pending.call.resource)
     }
 }

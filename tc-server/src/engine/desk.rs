@@ -14,13 +14,13 @@ use handfast_core::{Correlation, Decision, Effect, OperatorNeeded, Reply, What, 
 use super::handle::{Answered, Destination, EngineError, Mailbox};
 use super::step::Emission;
 use crate::crash_point::crash_point;
-use crate::dispatch::PhaseTwo;
+use crate::dispatch::EffectSink;
 
 /// The destinations of all unanswered requests.
 #[derive(Debug)]
 pub(crate) struct Desk {
     unanswered: HashMap<Correlation, Unanswered>,
-    phase_two: Arc<dyn PhaseTwo>,
+    phase_two: Arc<dyn EffectSink>,
     histograms: Histograms,
 }
 
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Desk {
-    pub(crate) fn new(phase_two: Arc<dyn PhaseTwo>) -> Self {
+    pub(crate) fn new(phase_two: Arc<dyn EffectSink>) -> Self {
         Self { unanswered: HashMap::new(), phase_two, histograms: Histograms::find() }
     }
 

@@ -14,7 +14,7 @@ use super::bounds::{BadRequest, at_most};
 use super::outbox::Outbox;
 use super::refusal::{self, status_of_engine, status_of_request};
 use super::to_wire::Asked;
-use crate::dispatch::{Answer, CallSink, Seat};
+use crate::dispatch::{Answer, CallSink, ProcessRegistration};
 use crate::engine::Mailbox;
 use crate::presence::{Present, client_of};
 use crate::turned_away::{PortName, Why, count, note};
@@ -37,7 +37,7 @@ struct Connection {
 #[derive(Debug)]
 struct Greeted {
     client_id: Arc<str>,
-    seat: Seat,
+    seat: ProcessRegistration,
 }
 
 /// What one frame asks, to be handed over together.

@@ -16,7 +16,7 @@ use super::bounds::BadRequest;
 use super::refusal;
 use crate::dispatch::Backoff;
 use crate::engine::EngineError;
-use crate::over_http::{Answered, NotNow, Request};
+use crate::over_http::{CallOutcome, OperationRequest, TryRefusal};
 
 /// The first pause after an attempt that failed.
 const PAUSE_MS_MIN: u64 = 100;
@@ -62,11 +62,11 @@ impl Front {
         let registration = self.shared.bounds.try_branch(&request).map_err(NotTried::Bad)?;
         let _room = match self.shared.over_http.room(&request.resource_id) {
             Ok(room) => room,
-            Err(NotNow::NotAllowed) => {
+            Err(TryRefusal::NotAllowed) => {
                 let resource = request.resource_id;
                 return Err(NotTried::Bad(BadRequest::NotAllowed { resource }));
             }
-            Err(NotNow::Full(max)) => {
+            Err(TryRefusal::Full(max)) => {
                 let max = u64::try_from(max).unwrap_or(u64::MAX);
                 let what = "tries of one participant at a time";
                 return Err(NotTried::Core(Rejection::LimitReached { what, max }));
@@ -74,7 +74,7 @@ impl Front {
         };
         let until = Instant::now() + Duration::from_millis(request.timeout_ms.min(TIMEOUT_MS_MAX));
         let wire::TryBranchRequest { xid, branch_id, resource_id, input, .. } = request;
-        let attempt = Request::of_try(resource_id, xid, branch_id, input);
+        let attempt = OperationRequest::of_try(resource_id, xid, branch_id, input);
         let result = self.try_until(until, &registration, &attempt).await?;
         if !matches!(result, Tried::Done(_)) {
             self.doubt(&registration).await?;
@@ -86,19 +86,19 @@ impl Front {
         &self,
         until: Instant,
         registration: &What,
-        attempt: &Request,
+        attempt: &OperationRequest,
     ) -> Result<Tried, NotTried> {
         let mut pauses = Backoff::new(PAUSE_MS_MIN, PAUSE_MS_MAX, rand::random());
         let mut failures = 0;
         loop {
             self.decide(registration.clone()).await?;
             let error = match self.shared.over_http.call(attempt).await {
-                Answered::Done(_) => return Ok(Tried::Done(wire::Done {})),
-                Answered::Refused(message) => {
+                CallOutcome::Done(_) => return Ok(Tried::Done(wire::Done {})),
+                CallOutcome::Refused(message) => {
                     let error = self.shared.bounds.reason(&message).to_owned();
                     return Ok(Tried::Refused(wire::Refused { error, ..wire::Refused::default() }));
                 }
-                Answered::Failed(error) => error,
+                CallOutcome::Failed(error) => error,
             };
             failures += 1;
             let pause = Duration::from_millis(pauses.delay_ms(failures));

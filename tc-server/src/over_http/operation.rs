@@ -1,4 +1,4 @@
-//! What is asked of a participant: the dispatcher's call as an operation with a URL and a body.
+//! Translates the dispatcher's call to an operation with a URL and a body.
 
 use handfast_core::{Decision, Mode, StepCall, StepKind, XidText};
 use serde_json::{Map, Value, json};
@@ -8,29 +8,29 @@ use crate::dispatch::{Ask, Call};
 
 /// One operation of one branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct OperationRequest {
     /// The resource id, which is the beginning of the URL.
     pub(crate) resource: String,
-    /// The saga's action, which is the next part of it.
+    /// The saga's action, which is the next part of the URL.
     pub(super) action: Option<String>,
-    /// The last part of it, and the word for what is to be done.
+    /// The name of the operation, which is the last part of the URL.
     pub(super) operation: &'static str,
     pub(super) xid: String,
     pub(super) branch: u64,
     pub(super) body: Vec<u8>,
 }
 
-impl Request {
-    /// The try of a branch, which has been registered.
+impl OperationRequest {
+    /// Returns the request for the try of a registered branch.
     pub(crate) fn of_try(resource: String, xid: String, branch: u64, input: Vec<u8>) -> Self {
         Self { resource, action: None, operation: "try", xid, branch, body: input }
     }
 
-    /// What a call of the dispatcher asks.
+    /// Translates a call of the dispatcher.
     ///
     /// # Errors
     ///
-    /// Why nobody can be asked that over HTTP.
+    /// The reason for which the call cannot be made over HTTP.
     pub(super) fn of_call(call: &Call) -> Result<Self, String> {
         let Ask::Finish(decision) = call.ask else {
             return Err("participants over HTTP do not vote".to_owned());
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// The whole URL.
+    /// Returns the whole URL.
     pub(super) fn url(&self) -> String {
         let Self { resource, action, operation, .. } = self;
         match action {
@@ -73,7 +73,7 @@ impl Request {
         }
     }
 
-    /// Whether what is given back is the output of a step.
+    /// Returns whether the answer's body is the output of a step.
     pub(super) fn gives_output(&self) -> bool {
         self.operation == "action"
     }
@@ -97,7 +97,7 @@ fn step_body(step: &StepCall, input: &[u8]) -> Result<Vec<u8>, String> {
     Ok(body.to_string().into_bytes())
 }
 
-/// Nothing is null.
+/// Parses JSON; no bytes are `null`.
 fn json_of(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     if bytes.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(bytes) }
 }

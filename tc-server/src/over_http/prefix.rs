@@ -1,18 +1,18 @@
-//! Which URLs may be called.
+//! The URLs that may be called.
 //!
-//! A resource id comes from a client. What it can name is so narrow that it needs no parser: a
-//! prefix that an operator has written, and path segments of unreserved characters after it. There
-//! is nothing to escape, to fold or to resolve, so that every parser reads the same in it.
+//! A resource id comes from a client. Its form is so narrow that it needs no parser: a prefix that
+//! an operator configured, and path segments of unreserved characters after it. There is nothing to
+//! escape, to fold or to resolve, so every parser reads it in the same way.
 
 use std::fmt;
 
 use reqwest::Url;
 
-/// What the URLs of one participant begin with: scheme, host, port and the beginning of the path.
+/// The beginning of one participant's URLs: scheme, host, port and the beginning of the path.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Prefix(String);
 
-/// Why a text cannot be the prefix of URLs that are called.
+/// Why a text cannot be a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("prefix `{prefix}` {reason}")]
 pub struct PrefixError {
@@ -25,8 +25,8 @@ impl Prefix {
     ///
     /// # Errors
     ///
-    /// It is no URL, or not one that ends with a slash and has nothing but scheme, host, port and
-    /// path, written as a URL parser writes them.
+    /// The text is not a URL that ends with a slash and consists of scheme, host, port and path
+    /// only, in the form in which a URL parser writes them.
     pub fn parse(text: &str) -> Result<Self, PrefixError> {
         let wrong = |reason: String| PrefixError { prefix: text.to_owned(), reason };
         let url = Url::parse(text).map_err(|error| wrong(format!("is no URL: {error}")))?;
@@ -44,21 +44,21 @@ impl Prefix {
         Err(wrong(reason.to_owned()))
     }
 
-    /// Whether a resource id is a URL under the prefix.
+    /// Returns whether a resource id is a URL under the prefix.
     #[must_use]
     pub fn covers(&self, resource: &str) -> bool {
         let rest = resource.strip_prefix(&self.0);
         rest.is_some_and(|rest| rest.split('/').all(is_segment))
     }
 
-    /// The prefix as it was written.
+    /// Returns the prefix as it was configured.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Whether a text is one segment of a path, whoever reads it.
+/// Returns whether every parser reads the text as one segment of a path.
 pub(super) fn is_segment(text: &str) -> bool {
     let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     !matches!(text, "" | "." | "..") && text.bytes().all(is_unreserved)

@@ -1,34 +1,39 @@
-//! A participant as the dispatcher sees it: a process that claims resources and answers calls.
+//! A participant as the dispatcher sees it: a process that claims its resources and answers calls.
 
 use std::sync::Arc;
 
 use handfast_core::{Mode, PhaseTwoOutcome, Resolution};
 
-use super::answered::Answered;
-use super::caller::Caller;
-use super::operation::Request;
+use super::client::HttpCaller;
+use super::operation::OperationRequest;
+use super::outcome::CallOutcome;
 use crate::dispatch::{
-    Answer, Call, CallBatch, CallSink, Claim, Dispatcher, NewProcess, ResourceKey, Seat,
+    Answer, Call, CallBatch, CallSink, Dispatcher, NewProcess, ProcessRegistration, ResourceKey,
+    ResourceMatcher,
 };
 use crate::engine::EngineHandle;
 
-/// Messages for people are bounded.
+/// The longest error message that is kept.
 const ERROR_CHARACTERS_MAX: usize = 500;
 
-/// One participant's place between dispatcher and HTTP client.
+/// Connects one participant, of the HTTP client, to the dispatcher.
 #[derive(Clone, Debug)]
 struct Process {
-    caller: Caller,
+    caller: HttpCaller,
     place: usize,
     client_id: Arc<str>,
     dispatcher: Dispatcher,
     engine: EngineHandle,
 }
 
-impl Caller {
-    /// Takes the calls of the participants over, until the seats are dropped.
+impl HttpCaller {
+    /// Connects the participants to the dispatcher, until the registrations are dropped.
     #[must_use]
-    pub fn connect(&self, dispatcher: &Dispatcher, engine: &EngineHandle) -> Vec<Seat> {
+    pub fn connect(
+        &self,
+        dispatcher: &Dispatcher,
+        engine: &EngineHandle,
+    ) -> Vec<ProcessRegistration> {
         let participants = self.participants().enumerate();
         let connect = |(place, participant): (usize, &super::Participant)| {
             let prefix = participant.prefix.as_str();
@@ -49,7 +54,7 @@ impl Caller {
     }
 }
 
-impl Claim for Process {
+impl ResourceMatcher for Process {
     fn calls_max(&self, resource: &ResourceKey) -> Option<usize> {
         let has_operations = matches!(resource.mode, Mode::Tcc | Mode::Saga);
         let serves = has_operations && self.caller.serves(self.place, &resource.id);
@@ -60,13 +65,13 @@ impl Claim for Process {
 impl CallSink for Process {
     fn put(&self, batch: CallBatch) {
         for call in batch.calls {
-            tokio::spawn(self.clone().carry_out(call));
+            tokio::spawn(self.clone().execute(call));
         }
     }
 }
 
 impl Process {
-    async fn carry_out(self, call: Call) {
+    async fn execute(self, call: Call) {
         let outcome = self.ask(&call).await;
         let Call { xid, branch, ask, .. } = call;
         let answer = Answer { xid, branch, ask, outcome };
@@ -74,34 +79,34 @@ impl Process {
             let counted = self.dispatcher.outcomes(&self.client_id, vec![answer]);
             counted.into_iter().map(Answer::into_what).collect()
         };
-        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        // If the engine has ended, the next leader owes the calls again (EFFECTS-REPEAT).
         if let Err(error) = self.engine.tell_counted(counted).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }
 
     async fn ask(&self, call: &Call) -> PhaseTwoOutcome {
-        // An operator has ended the branch: nothing is asked of the participant.
+        // An operator has ended the branch: the participant is not called.
         if call.resolution == Some(Resolution::AcceptCurrent) {
             return PhaseTwoOutcome::Done;
         }
-        let request = match Request::of_call(call) {
+        let request = match OperationRequest::of_call(call) {
             Ok(request) => request,
             Err(error) => return PhaseTwoOutcome::Retryable { error: error.into() },
         };
         let answered = self.caller.call(&request).await;
         let (xid, branch, operation) = (&request.xid, request.branch, request.operation);
         match answered {
-            Answered::Done(None) => PhaseTwoOutcome::Done,
-            Answered::Done(Some(output)) => PhaseTwoOutcome::Output { output: output.into() },
-            Answered::Refused(message) => {
+            CallOutcome::Done(None) => PhaseTwoOutcome::Done,
+            CallOutcome::Done(Some(output)) => PhaseTwoOutcome::Output { output: output.into() },
+            CallOutcome::Refused(message) => {
                 let error = cut(&format!("{operation}: {message}"));
                 tracing::warn!(xid, branch, %error, "participant refuses");
                 PhaseTwoOutcome::Refused { error, rows: Arc::default() }
             }
-            Answered::Failed(message) => {
+            CallOutcome::Failed(message) => {
                 let error = cut(&format!("{operation}: {message}"));
-                tracing::warn!(xid, branch, %error, "participant to be asked again");
+                tracing::warn!(xid, branch, %error, "participant to be called again");
                 PhaseTwoOutcome::Retryable { error }
             }
         }

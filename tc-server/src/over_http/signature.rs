@@ -1,8 +1,9 @@
-//! The signature by which a participant knows that the coordinator is calling.
+//! The signature by which a participant verifies that the coordinator is calling.
 //!
-//! HMAC-SHA256 over what the call means: whoever changes or makes up any of it must know the
-//! secret. Keeping an old call from being sent again is the fence's business, which each
-//! participant needs anyway; the timestamp lets it refuse one that is very old.
+//! It is an HMAC-SHA256 over everything that gives the call its meaning, so that changing or
+//! forging any part requires the secret. It does not prevent a replay of an old call: that is the
+//! purpose of the fence, which each participant needs anyway. The timestamp allows refusing very
+//! old calls.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Fewer are guessed.
+/// A shorter secret could be guessed.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// What coordinator and participant alone know.
+/// A secret that only coordinator and participant know.
 #[derive(Clone)]
 pub struct Secret(Arc<[u8]>);
 
@@ -26,21 +27,21 @@ pub enum SecretError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It could be guessed.
+    /// The secret is so short that it could be guessed.
     #[error("secret {path} has {bytes} bytes: at least {SECRET_BYTES_MIN} are needed")]
     Short {
         /// The file.
         path: PathBuf,
-        /// How many it has.
+        /// Its length.
         bytes: usize,
     },
 }
 
 impl Secret {
-    /// Takes the bytes as they are.
+    /// Creates a secret of these bytes, unchanged.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         Self(bytes.into())
@@ -50,7 +51,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds too little.
+    /// The file cannot be read, or is too short.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let path = path.to_owned();
         let bytes = match std::fs::read(&path) {
@@ -71,9 +72,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What is signed.
+/// The signed parts of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Signed<'a> {
+pub struct SignedRequest<'a> {
     /// The method of the request.
     pub method: &'a str,
     /// The path of its URL.
@@ -82,7 +83,7 @@ pub struct Signed<'a> {
     pub xid: &'a str,
     /// The branch.
     pub branch: u64,
-    /// The word for what is to be done.
+    /// The name of the operation.
     pub operation: &'a str,
     /// When it was signed, in milliseconds since 1970.
     pub timestamp_ms: u64,
@@ -90,9 +91,9 @@ pub struct Signed<'a> {
     pub body: &'a [u8],
 }
 
-impl Signed<'_> {
-    /// The value of the signature's header. The body comes last and nothing before it can hold a
-    /// line feed, so that no two calls are signed over the same bytes.
+impl SignedRequest<'_> {
+    /// Returns the value of the signature's header. The body comes last and nothing before it can
+    /// contain a line feed, so no two calls are signed over the same bytes.
     ///
     /// # Panics
     ///
@@ -119,8 +120,8 @@ mod tests {
 
     const EXAMPLE: &str = "v1=246a86d6e045fdd772d46d852e65858b33690adabcd917c990ac37c7a9989e0f";
 
-    fn debit() -> Signed<'static> {
-        Signed {
+    fn debit() -> SignedRequest<'static> {
+        SignedRequest {
             method: "POST",
             path: "/handfast/debit/try",
             xid: "127.0.0.1:7091:4294967297",
@@ -131,9 +132,9 @@ mod tests {
         }
     }
 
-    /// The example of docs/participants.md, where another language computes it.
+    /// The example of docs/participants.md, where it is computed in another language.
     #[test]
-    fn the_documented_example_has_the_documented_signature() {
+    fn the_documented_signature_is_correct() {
         let signature = debit().by(&Secret::new(SECRET));
         assert_eq!(signature, EXAMPLE);
         let manual = include_str!("../../../docs/participants.md");
@@ -141,17 +142,17 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_changed_changes_the_signature() {
+    fn any_change_of_the_call_changes_the_signature() {
         let secret = Secret::new(SECRET);
         let signed = debit();
         let others = [
-            Signed { method: "PUT", ..signed },
-            Signed { path: "/handfast/debit/confirm", ..signed },
-            Signed { xid: "127.0.0.1:7091:4294967298", ..signed },
-            Signed { branch: 8, ..signed },
-            Signed { operation: "confirm", ..signed },
-            Signed { timestamp_ms: 1_700_000_000_001, ..signed },
-            Signed { body: br#"{"customer":8,"points":30}"#, ..signed },
+            SignedRequest { method: "PUT", ..signed },
+            SignedRequest { path: "/handfast/debit/confirm", ..signed },
+            SignedRequest { xid: "127.0.0.1:7091:4294967298", ..signed },
+            SignedRequest { branch: 8, ..signed },
+            SignedRequest { operation: "confirm", ..signed },
+            SignedRequest { timestamp_ms: 1_700_000_000_001, ..signed },
+            SignedRequest { body: br#"{"customer":8,"points":30}"#, ..signed },
         ];
         for other in others {
             assert_ne!(other.by(&secret), signed.by(&secret), "{other:?}");

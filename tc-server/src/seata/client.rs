@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection: what its registrations said.
+//! The client of a connection, as its registrations describe it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,33 +13,33 @@ use super::resource::{is_database, may_hold_password, mode_of, name_of};
 use crate::dispatch::{NewProcess, RegisteredResource, ResourceKey};
 use crate::presence::client_of;
 
-/// seata-go registers its TM with this version and nothing else to say.
+/// The version with which seata-go registers its TM, without extra data.
 const GO_VERSION: &str = "1.1.0";
 
 /// The longest name of a client that is stored with each of its branches.
 const NAME_BYTES_MAX: usize = 512;
 
-/// What is known of the client. The first registration says who it is; later ones add resources.
+/// The properties of a client. Its first registration sets its identity; later ones add resources.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     peer: SocketAddr,
-    /// Its name among all clients.
+    /// Its name, unique among all clients.
     pub(super) id: Arc<str>,
     pub(super) application: Arc<str>,
     pub(super) group: Arc<str>,
     pub(super) agent: Arc<str>,
     pub(super) dialect: Dialect,
-    /// What it wrote last, and is asked in.
+    /// The encoding of its last message, used for calls to it.
     pub(super) encoding: Encoding,
     pub(super) is_registered: bool,
-    /// The client's own names of what it registered, by the core's.
+    /// The client's own names of its registered resources, by the core's names.
     resources: Arc<HashMap<Arc<str>, Arc<str>>>,
-    /// The core's names of those as databases, by the client's own.
+    /// The core's names of the resources as databases, by the client's own names.
     databases: Arc<HashMap<Arc<str>, Arc<str>>>,
 }
 
 impl Client {
-    /// Somebody who has not said who it is.
+    /// Returns a client that has not registered.
     pub(super) fn unknown(dialect: Dialect, peer: SocketAddr) -> Self {
         Self {
             peer,
@@ -55,8 +55,9 @@ impl Client {
         }
     }
 
-    /// Takes a registration in: the first, and that which only seata-go sends, `one_way`. It says
-    /// who seata-go is, and may come after the one of its resources.
+    /// Applies a registration. Only the first counts, and the `one_way` registration that only
+    /// seata-go sends: it identifies seata-go, and may come after the registration of its
+    /// resources.
     pub(super) fn introduce(&mut self, register: &Register, one_way: bool) {
         let is_go = one_way && register.version == GO_VERSION && register.extra_data.is_empty();
         if std::mem::replace(&mut self.is_registered, true) && !is_go {
@@ -72,8 +73,8 @@ impl Client {
         self.dialect = Dialect { client, family, ..self.dialect };
     }
 
-    /// Notes the resources and gives back what the dispatcher is to know of them; `None` if there
-    /// are more than allowed, and then none is noted.
+    /// Adds resources and returns their form for the dispatcher. Returns `None`, and adds none, if
+    /// the client would have more than `max`.
     pub(super) fn add_resources(
         &mut self,
         resources: &RegisterResources,
@@ -86,7 +87,7 @@ impl Client {
         let mut databases = HashMap::clone(&self.databases);
         for id in ids {
             let own: Arc<str> = id.into();
-            // A client does not say what a resource is.
+            // A registration does not say what kind of resource it is.
             let kinds: &[BranchType] =
                 if is_database(id) { &[At, Xa] } else { &[At, Xa, Saga, Tcc, SagaAnnotation] };
             for &kind in kinds {
@@ -107,35 +108,36 @@ impl Client {
         Some(registered)
     }
 
-    /// The core's name for the resource of a branch of this type.
+    /// Returns the core's name for the resource of a branch of this type.
     pub(super) fn name_of(&self, kind: BranchType, resource: &str) -> Arc<str> {
         let is_of_database = matches!(kind, BranchType::At | BranchType::Xa);
         let known = if is_of_database { self.databases.get(resource) } else { None };
         known.map_or_else(|| name_of(kind, &self.application, resource), Arc::clone)
     }
 
-    /// By what it is asked first about the branches that it registers. Nothing of a client that
-    /// has not said who it is, nor a name that is too long to be kept with each branch.
+    /// Returns the name that is stored with the client's branches, by which it is later found as
+    /// their owner. `None` if the client has not registered, or if the name is too long to be
+    /// stored with each branch.
     pub(super) fn registers_as(&self) -> Option<Arc<str>> {
         let is_kept = self.is_registered && self.id.len() <= NAME_BYTES_MAX;
         is_kept.then(|| Arc::clone(&self.id))
     }
 
-    /// What is surely a database, by the client's own name and the core's, unless the client cannot
-    /// read a word about its undo logs.
+    /// Returns the resources that are certainly databases, by the client's own name and the core's.
+    /// Returns none for a client that cannot read messages about undo logs.
     pub(super) fn undo_logs(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         let reads = self.dialect.family == Family::Java;
         self.databases.iter().filter(move |(own, _)| reads && is_database(own))
     }
 
-    /// The client's own name of a resource.
+    /// Returns the client's own name of a resource.
     pub(super) fn own_name(&self, resource: &str) -> Option<&Arc<str>> {
         self.resources.get(resource)
     }
 
-    /// Who asks. A process cannot be told from another one of its application on its machine: a
-    /// connection has no name that its next one has too. Without a registration it is the
-    /// connection alone.
+    /// Returns the identity under which the client's requests are counted. It is the same for all
+    /// processes of an application on one machine, since a connection has no name that the process
+    /// keeps on its next connection. Without a registration it is the connection.
     pub(super) fn asker(&self) -> Asker {
         if !self.is_registered {
             return Asker { client: client_of("seata", &self.id), ..Asker::default() };
@@ -154,8 +156,8 @@ impl Client {
     }
 }
 
-/// The resources of a list, unless they are more than allowed (BOUNDED): a frame has room for
-/// millions.
+/// Returns the distinct resources of a list, or `None` if there are more than `max` (BOUNDED): a
+/// frame has room for millions.
 fn distinct(resources: &RegisterResources, max: usize) -> Option<HashSet<&str>> {
     let mut ids = HashSet::new();
     for id in resources.resource_ids() {
@@ -167,8 +169,8 @@ fn distinct(resources: &RegisterResources, max: usize) -> Option<HashSet<&str>> 
     Some(ids)
 }
 
-/// What people see of a resource. A name that may be a database's, with a password in it, is not
-/// shown whole before somebody has a branch of it as an action.
+/// Returns the label that operators see for a resource. A name that may contain a database password
+/// has no label before a branch uses it as an action.
 fn label_of(kind: BranchType, id: &str, name: &Arc<str>) -> Option<Arc<str>> {
     let is_masked = matches!(kind, BranchType::At | BranchType::Xa);
     (is_masked || !may_hold_password(id)).then(|| Arc::clone(name))
@@ -188,9 +190,9 @@ mod tests {
         client
     }
 
-    /// Each of its connections sends both, whichever is first.
+    /// Each connection of seata-go sends both registrations, in either order.
     #[test]
-    fn seata_go_is_known_by_its_own_registration_wherever_it_comes() {
+    fn seata_go_is_recognized_in_either_order() {
         let go = (GO_VERSION, true);
         for registrations in [&[go][..], &[("1.5.2", false), go], &[go, ("1.5.2", false)]] {
             let client = introduced(registrations);

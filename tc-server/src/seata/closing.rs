@@ -1,4 +1,4 @@
-//! Why a connection ends, and what is said of it.
+//! The reasons for which a connection ends, and how they are reported.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::turned_away::{PortName, Why, note};
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     #[error("the client closed it")]
     ByClient,
     #[error("the client was silent, or slow to finish a frame")]
@@ -26,8 +26,8 @@ pub(super) enum Ended {
     Io(#[from] std::io::Error),
 }
 
-impl Ended {
-    /// Operators are told of what somebody may have to see to.
+impl ConnectionEnd {
+    /// Reports the end of the connection. Ends that may need an operator are counted and logged.
     pub(super) fn report(&self, peer: SocketAddr, unwritten: Option<std::io::Error>) {
         match self {
             Self::Wire(error) => {

@@ -1,11 +1,10 @@
 //! One connection, from its first bytes to its end.
 //!
-//! Requests are worked on beside each other, since one that waits for a lock must hold up no other:
-//! those that are one question at the engine are handed to it together; others, and those whose
-//! answers leave in one frame, have a task.
-//! Registrations, heartbeats and phase-two answers are taken in order. BOUNDED: where too many are
-//! under way the next is worked on before anything else is read, and waits for nothing that is
-//! still to be read.
+//! Requests are handled concurrently, since a request that waits for a lock must not delay others.
+//! Requests that are one call to the engine are submitted together. Other requests, and those whose
+//! answers go in one frame, have a task. Registrations, heartbeats and phase-two answers are
+//! handled in order. BOUNDED: if too many requests are in progress, the next one is completed
+//! before anything else is read, and does not wait for anything that is still to be read.
 
 use std::convert::Infallible;
 use std::future;
@@ -19,8 +18,7 @@ use handfast_seata_wire::frame::{
     FirstBytes, Frame, HEADER_ONLY_BYTES, Header, MessageKind, Piece, first_bytes, split, v0,
 };
 use handfast_seata_wire::message::{
-    BranchEnded, MergeResult, MergedWarp, Message, MessageType, Register, RegisterResources,
-    Registered,
+    BranchEnded, MergedWarp, Message, MessageType, Register, RegisterResources, Registered,
 };
 use handfast_seata_wire::{
     ClientVersion, Dialect, Encoding, FrameVersion, Received, WireError, decode, refuse,
@@ -30,46 +28,47 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Desk, Patience};
 use super::client::Client;
-use super::closing::Ended;
-use super::outbox::{Addressee, Outbox};
-use super::pending::{Ending, Pending};
-use super::phase_two::Sink;
-use super::request::{Step, ended, step_of};
-use super::undo_logs::Listed;
-use super::{Front, SERVER_VERSION};
-use crate::dispatch::{CallSink, Seat};
+use super::closing::ConnectionEnd;
+use super::merged::merge_or_split;
+use super::pending_requests::{PendingRequests, UnansweredDecision};
+use super::phase_two::ClientCallSink;
+use super::request::{RequestPlan, ended, plan_of};
+use super::request_handler::{RequestHandler, WaitPolicy};
+use super::send_queue::{ReplyAddress, SendQueue};
+use super::undo_logs::ListedClient;
+use super::{SERVER_VERSION, SeataFrontend};
+use crate::dispatch::{CallSink, ProcessRegistration};
 use crate::presence::Present;
 use crate::turned_away::{PortName, Why, note};
 
-/// The first clients that wait for one answer to each part of a merged request.
+/// The first client version that expects a separate answer to each part of a merged request.
 const ANSWERED_APART: ClientVersion = ClientVersion::new(2, 3, 0);
 
-/// What one read may take in, at least.
+/// The least room that one read has in the buffer.
 const READ_BYTES: usize = 8 * 1_024;
 
-/// How long a client may take to read what is left when its connection ends.
+/// How long a client may take to read the remaining frames when its connection ends.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until either side ends it.
-pub(super) async fn converse(
-    front: Front,
+pub(super) async fn serve_connection(
+    frontend: SeataFrontend,
     io: impl AsyncRead + AsyncWrite + Send,
     peer: SocketAddr,
     stop: CancellationToken,
 ) {
     let (reader, writer) = tokio::io::split(io);
-    let (outbox, mut outgoing) = Outbox::new(front.shared.settings.queue_frames_max);
-    let connection = Connection::new(front, peer, outbox.clone());
+    let (send_queue, mut outgoing) = SendQueue::new(frontend.shared.settings.queue_frames_max);
+    let connection = Connection::new(frontend, peer, send_queue.clone());
     let client = Arc::clone(&connection.client);
     let family = move || lock(&client).dialect.family;
     let finish = CancellationToken::new();
     let reading = async {
         let ended = tokio::select! {
             ended = connection.read(reader) => ended,
-            () = outbox.overfull() => Ended::Overfull,
-            () = stop.cancelled() => Ended::Stopping,
+            () = send_queue.overfull() => ConnectionEnd::Overfull,
+            () = stop.cancelled() => ConnectionEnd::Stopping,
         };
         finish.cancel();
         ended
@@ -78,8 +77,8 @@ pub(super) async fn converse(
     let writing = async {
         tokio::select! {
             written = writing => written,
-            // Who does not read what is left is not waited for, or not for long.
-            () = outbox.overfull() => Ok(()),
+            // A client that does not read the remaining frames gets little time, or none.
+            () = send_queue.overfull() => Ok(()),
             () = async { finish.cancelled().await; sleep(LAST_WORDS_LIMIT).await } => Ok(()),
         }
     };
@@ -87,51 +86,65 @@ pub(super) async fn converse(
     ended.report(peer, written.err());
 }
 
-/// It is locked for moments only: the engine's task takes it to make calls.
+/// Locks the client. The lock must be held briefly: the engine's task takes it to send calls.
 fn lock(client: &Mutex<Arc<Client>>) -> MutexGuard<'_, Arc<Client>> {
     client.lock().expect("no holder of a client's lock panics")
 }
 
-/// The reading side.
+/// The reading side of a connection.
 #[derive(Debug)]
 struct Connection {
-    front: Front,
+    frontend: SeataFrontend,
     peer: SocketAddr,
-    outbox: Outbox,
+    send_queue: SendQueue,
     client: Arc<Mutex<Arc<Client>>>,
-    seat: Option<(Seat, Listed)>,
-    pending: Pending,
-    /// What has a task of its own. Dropping it gives up their places in the lock queues.
+    registration: Option<(ProcessRegistration, ListedClient)>,
+    pending: PendingRequests,
+    /// The requests that have a task. Dropping it gives up their places in the lock queues.
     requests: JoinSet<()>,
-    /// Those of phase two that have come and are not recorded yet.
+    /// Phase-two answers that have arrived and are not recorded yet.
     answers: Vec<(i32, BranchEnded)>,
-    /// From the first registration on. Dropped last: the engine hears of it after all else.
+    /// Set by the first registration. The last field, so that it is dropped last: the engine must
+    /// learn that the client has gone after everything else.
     present: Option<Present>,
 }
 
 impl Connection {
-    fn new(front: Front, peer: SocketAddr, outbox: Outbox) -> Self {
+    fn new(frontend: SeataFrontend, peer: SocketAddr, send_queue: SendQueue) -> Self {
         let client = Client::unknown(Dialect::default(), peer);
-        let engine = front.shared.engine.clone();
-        let pending = Pending::new(engine, outbox.clone(), client.asker());
+        let engine = frontend.shared.engine.clone();
+        let pending = PendingRequests::new(engine, send_queue.clone(), client.asker());
         let client = Arc::new(Mutex::new(Arc::new(client)));
         let (requests, answers) = (JoinSet::new(), Vec::new());
-        let (seat, present) = (None, None);
-        Self { front, peer, outbox, client, seat, pending, requests, answers, present }
+        let (registration, present) = (None, None);
+        Self {
+            frontend,
+            peer,
+            send_queue,
+            client,
+            registration,
+            pending,
+            requests,
+            answers,
+            present,
+        }
     }
 
-    async fn read(mut self, mut io: impl AsyncRead + Unpin) -> Ended {
+    async fn read(mut self, mut io: impl AsyncRead + Unpin) -> ConnectionEnd {
         let Err(ended) = self.read_all(&mut io).await;
-        // What came before the end counts, although nobody is told of it.
+        // Requests that arrived before the end count, although their answers are lost.
         self.hand_over().await;
         ended
     }
 
-    async fn read_all(&mut self, io: &mut (impl AsyncRead + Unpin)) -> Result<Infallible, Ended> {
-        let limit = self.front.shared.settings.silence_limit;
+    async fn read_all(
+        &mut self,
+        io: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Infallible, ConnectionEnd> {
+        let limit = self.frontend.shared.settings.silence_limit;
         let mut bytes = BytesMut::new();
-        let first = async { greet(io, &mut bytes).await };
-        let version = timeout(limit, first).await.map_err(|_elapsed| Ended::Silent)??;
+        let first = async { detect_version(io, &mut bytes).await };
+        let version = timeout(limit, first).await.map_err(|_elapsed| ConnectionEnd::Silent)??;
         self.update(|client| client.dialect.frame = version);
         match version {
             FrameVersion::V0 => self.read_frames_v0(io, bytes).await,
@@ -143,8 +156,8 @@ impl Connection {
         &mut self,
         io: &mut (impl AsyncRead + Unpin),
         mut bytes: BytesMut,
-    ) -> Result<Infallible, Ended> {
-        let limits = self.front.shared.settings.limits.clone();
+    ) -> Result<Infallible, ConnectionEnd> {
+        let limits = self.frontend.shared.settings.limits.clone();
         let is_whole = |bytes: &[u8]| Ok(split(bytes, &limits)? != Piece::Incomplete);
         loop {
             let taken = match split(&bytes, &limits)? {
@@ -166,13 +179,13 @@ impl Connection {
         }
     }
 
-    /// The same for clients before 0.7, whose frames end where their messages do.
+    /// Like [`Self::read_frames`] for clients before 0.7, whose frames have no length.
     async fn read_frames_v0(
         &mut self,
         io: &mut (impl AsyncRead + Unpin),
         mut bytes: BytesMut,
-    ) -> Result<Infallible, Ended> {
-        let limits = self.front.shared.settings.limits.clone();
+    ) -> Result<Infallible, ConnectionEnd> {
+        let limits = self.frontend.shared.settings.limits.clone();
         let is_whole = |bytes: &[u8]| Ok(v0::split(bytes, &limits)?.is_some());
         loop {
             let Some((frame, length)) = v0::split(&bytes, &limits)? else {
@@ -185,13 +198,13 @@ impl Connection {
         }
     }
 
-    /// Reads until the next frame is whole, or the stream is lost.
+    /// Reads until the next frame is complete, or the stream has ended.
     async fn read_frame(
         &mut self,
         io: &mut (impl AsyncRead + Unpin),
         bytes: &mut BytesMut,
         is_whole: impl Fn(&[u8]) -> Result<bool, WireError>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionEnd> {
         self.hand_over().await;
         let more = async {
             while !is_whole(bytes)? {
@@ -199,25 +212,25 @@ impl Connection {
             }
             Ok(())
         };
-        let more = timeout(self.front.shared.settings.silence_limit, more);
+        let more = timeout(self.frontend.shared.settings.silence_limit, more);
         tokio::pin!(more);
         loop {
             let next_overdue = self.pending.next_overdue();
             tokio::select! {
                 biased;
                 () = reach(next_overdue) => self.end_overdue(),
-                read = &mut more => return read.map_err(|_elapsed| Ended::Silent)?,
+                read = &mut more => return read.map_err(|_elapsed| ConnectionEnd::Silent)?,
             }
         }
     }
 
-    /// One frame. A body that cannot be read is refused alone, if its client can be told.
-    async fn take(&mut self, frame: &Frame<'_>) -> Result<(), Ended> {
+    /// Handles one frame. A frame whose body cannot be read is refused, if that can be expressed.
+    async fn take(&mut self, frame: &Frame<'_>) -> Result<(), ConnectionEnd> {
         let (dialect, known) = {
             let client = lock(&self.client);
             (client.dialect, client.encoding)
         };
-        let received = match decode(frame, &dialect, &self.front.shared.settings.limits) {
+        let received = match decode(frame, &dialect, &self.frontend.shared.settings.limits) {
             Ok(received) => received,
             Err(error) => return self.refuse(frame, &dialect, error),
         };
@@ -254,29 +267,34 @@ impl Connection {
         }
     }
 
-    /// A client whose body cannot be read is told why, and then let go: what it meant by its next
-    /// frames is not known either. An answer is not answered: its id is one of the coordinator's,
-    /// under which the client may wait for something else.
-    fn refuse(&self, frame: &Frame<'_>, dialect: &Dialect, error: WireError) -> Result<(), Ended> {
+    /// Answers a frame whose body cannot be read with the reason, and ends the connection: the
+    /// meaning of the next frames is not known either. A frame that is itself an answer gets none:
+    /// its id is one of the coordinator's, under which the client may wait for something else.
+    fn refuse(
+        &self,
+        frame: &Frame<'_>,
+        dialect: &Dialect,
+        error: WireError,
+    ) -> Result<(), ConnectionEnd> {
         if frame.header.kind == MessageKind::Answer {
             return Err(error.into());
         }
         let mut answer = Vec::new();
         let reason = format!("{}: {error}", error.code());
         if refuse(frame, SERVER_VERSION, &reason, dialect, &mut answer).is_ok() {
-            self.outbox.put(answer);
+            self.send_queue.put(answer);
         }
         Err(error.into())
     }
 
     fn register_tm(&mut self, it: &Register, one_way: bool) -> Registered {
         self.update(|client| client.introduce(it, one_way));
-        self.sit_down();
+        self.register_process();
         Registered::accepted(SERVER_VERSION)
     }
 
     fn register_rm(&mut self, it: &RegisterResources) -> Registered {
-        let max = self.front.shared.settings.resources_max;
+        let max = self.frontend.shared.settings.resources_max;
         let registered = self.update(|client| {
             client.introduce(&it.client, false);
             client.add_resources(it, max)
@@ -285,33 +303,35 @@ impl Connection {
             let reason = format!("HF-SEATA-TOO-LARGE: more than {max} resources");
             return Registered::refused(SERVER_VERSION, &reason);
         };
-        self.sit_down();
-        if let Some((seat, _)) = &self.seat {
-            seat.register(resources);
+        self.register_process();
+        if let Some((registration, _)) = &self.registration {
+            registration.register(resources);
         }
         Registered::accepted(SERVER_VERSION)
     }
 
-    /// From the first registration on, operators see the client and calls reach it.
-    fn sit_down(&mut self) {
-        if self.seat.is_none() {
+    /// Registers the process at its first registration. From then on operators see the client, and
+    /// calls reach it.
+    fn register_process(&mut self) {
+        if self.registration.is_none() {
             let process = lock(&self.client).process();
-            let sink: Arc<dyn CallSink> = Arc::new(Sink {
-                front: self.front.clone(),
-                outbox: self.outbox.clone(),
+            let sink: Arc<dyn CallSink> = Arc::new(ClientCallSink {
+                frontend: self.frontend.clone(),
+                send_queue: self.send_queue.clone(),
                 client: Arc::clone(&self.client),
             });
-            let seat = self.front.shared.dispatcher.connect(process, sink);
-            let listed = Listed::add(&self.front, &self.client, &self.outbox);
-            self.seat = Some((seat, listed));
+            let registration = self.frontend.shared.dispatcher.connect(process, sink);
+            let listed = ListedClient::add(&self.frontend, &self.client, &self.send_queue);
+            self.registration = Some((registration, listed));
             let asker = lock(&self.client).asker();
-            self.present = Some(self.front.shared.presence.enter(asker.client));
-            self.pending.belongs_to(asker);
+            self.present = Some(self.frontend.shared.presence.enter(asker.client));
+            self.pending.set_asker(asker);
         }
     }
 
-    /// Clients from 2.3 on get an answer to each part; the others one, with the answers in order. A
-    /// status among them is only understood there.
+    /// Handles a merged request. Clients from 2.3 on get a separate answer to each part. Older ones
+    /// get one frame with the answers in order. A request for a status is understood only in one
+    /// frame.
     async fn work_on_merged(&mut self, id: i32, merged: MergedWarp, encoding: Encoding) {
         let MergedWarp { parts, ids } = merged;
         let is_status = |part: &Message| part.kind() == Some(MessageType::GlobalStatus);
@@ -325,19 +345,19 @@ impl Connection {
             return;
         }
         let has_room = self.has_room();
-        let patience = if has_room { Patience::Configured } else { Patience::None };
-        let (to, desk, outbox) =
-            (self.addressee(id, encoding), self.desk(patience), self.outbox.clone());
+        let wait_policy = if has_room { WaitPolicy::Configured } else { WaitPolicy::None };
+        let (to, handler, send_queue) =
+            (self.addressee(id, encoding), self.handler(wait_policy), self.send_queue.clone());
         let work = async move {
-            let answers = join_all(parts.into_iter().map(|part| desk.answer(part))).await;
-            for (id, answer) in in_one_or_apart(id, &ids, answers) {
-                outbox.answer(Addressee { id, ..to }, &answer);
+            let answers = join_all(parts.into_iter().map(|part| handler.answer(part))).await;
+            for (id, answer) in merge_or_split(id, &ids, answers) {
+                send_queue.answer(ReplyAddress { id, ..to }, &answer);
             }
         };
         if has_room {
             self.requests.spawn(Box::pin(work));
         } else {
-            // Those under way may wait for what has come with it.
+            // Requests in progress may wait for those that arrived with this one.
             self.hand_over().await;
             work.await;
         }
@@ -346,48 +366,49 @@ impl Connection {
     async fn work_on(&mut self, id: i32, request: Message, encoding: Encoding) {
         let to = self.addressee(id, encoding);
         if !self.has_room() {
-            // Those under way may wait for what has come with it.
+            // Requests in progress may wait for those that arrived with this one.
             self.hand_over().await;
-            if let Some(answer) = self.desk(Patience::None).answer(request).await {
-                self.outbox.answer(to, &answer);
+            if let Some(answer) = self.handler(WaitPolicy::None).answer(request).await {
+                self.send_queue.answer(to, &answer);
             }
             return;
         }
-        let settings = &self.front.shared.settings;
-        let terms = Patience::Configured.terms(settings);
+        let settings = &self.frontend.shared.settings;
+        let limits = WaitPolicy::Configured.limits(settings);
         let client = self.client();
-        let step = step_of(request, &client, terms);
-        match step {
-            Step::Ask(what, question) => {
+        let plan = plan_of(request, &client, limits);
+        match plan {
+            RequestPlan::Single(what, context) => {
                 let until = Instant::now().checked_add(settings.phase_two_wait);
-                self.pending.ask(what, to, question, until);
+                self.pending.ask(what, to, context, until);
             }
-            Step::Say(answer) => self.outbox.answer(to, &answer),
-            Step::Course(request) => {
-                self.spawn(to, async move |desk: Desk| desk.answer_in_steps(request).await)
-            }
+            RequestPlan::Answered(answer) => self.send_queue.answer(to, &answer),
+            RequestPlan::MultiStep(request) => self
+                .spawn(to, async move |handler: RequestHandler| {
+                    handler.answer_multi_step(request).await
+                }),
         }
     }
 
-    /// What has come together goes to the engine together.
+    /// Submits the gathered requests, and records the gathered phase-two answers.
     async fn hand_over(&mut self) {
-        for Ending { to, xid, decision } in self.pending.hand_over() {
-            self.spawn(to, async move |desk: Desk| {
-                desk.end_within(xid, decision, &to.dialect).await
+        for UnansweredDecision { to, xid, decision } in self.pending.hand_over() {
+            self.spawn(to, async move |handler: RequestHandler| {
+                handler.end_with_timeout(xid, decision, &to.dialect).await
             });
         }
         self.end_overdue();
         if !self.answers.is_empty() {
             let by = Arc::clone(&lock(&self.client).id);
-            self.front.answered(std::mem::take(&mut self.answers), &by).await;
+            self.frontend.answered(std::mem::take(&mut self.answers), &by).await;
         }
     }
 
-    /// Of a decision whose phase two takes too long it is said how it stands.
+    /// Answers decisions whose phase two takes too long with the current status.
     fn end_overdue(&mut self) {
-        for Ending { to, xid, decision } in self.pending.overdue(Instant::now()) {
-            self.spawn(to, async move |desk: Desk| {
-                let status = desk.end_at_once(xid, decision).await?;
+        for UnansweredDecision { to, xid, decision } in self.pending.overdue(Instant::now()) {
+            self.spawn(to, async move |handler: RequestHandler| {
+                let status = handler.end_at_once(xid, decision).await?;
                 Some(ended(decision, status, &to.dialect))
             });
         }
@@ -396,19 +417,20 @@ impl Connection {
     fn has_room(&mut self) -> bool {
         while self.requests.try_join_next().is_some() {}
         let under_way = self.pending.len() + self.requests.len();
-        under_way < self.front.shared.settings.requests_max.max(1)
+        under_way < self.frontend.shared.settings.requests_max.max(1)
     }
 
-    fn desk(&self, patience: Patience) -> Desk {
-        Desk { front: self.front.clone(), client: self.client(), patience }
+    fn handler(&self, wait_policy: WaitPolicy) -> RequestHandler {
+        RequestHandler { frontend: self.frontend.clone(), client: self.client(), wait_policy }
     }
 
-    /// As it is known now.
+    /// Returns a snapshot of the client.
     fn client(&self) -> Arc<Client> {
         Arc::clone(&lock(&self.client))
     }
 
-    /// Nobody else changes it, so that it is not locked for as long as this takes.
+    /// Replaces the client by a changed copy. Only this task changes it, so the lock need not be
+    /// held during the change.
     fn update<T>(&self, change: impl FnOnce(&mut Client) -> T) -> T {
         let mut client = Client::clone(&self.client());
         let changed = change(&mut client);
@@ -416,54 +438,42 @@ impl Connection {
         changed
     }
 
-    /// Works on a request beside the others.
-    fn spawn<Working>(&mut self, to: Addressee, work: impl FnOnce(Desk) -> Working)
+    /// Handles a request in a task of its own.
+    fn spawn<Working>(&mut self, to: ReplyAddress, work: impl FnOnce(RequestHandler) -> Working)
     where
         Working: Future<Output = Option<Message>> + Send + 'static,
     {
-        let working = work(self.desk(Patience::Configured));
-        let outbox = self.outbox.clone();
-        // Moved to its place once: what is spawned is moved several times.
+        let working = work(self.handler(WaitPolicy::Configured));
+        let send_queue = self.send_queue.clone();
+        // Boxed, because a spawned future is moved several times.
         self.requests.spawn(Box::pin(async move {
             if let Some(answer) = working.await {
-                outbox.answer(to, &answer);
+                send_queue.answer(to, &answer);
             }
         }));
     }
 
     fn send(&self, answer: &Message, id: i32, encoding: Encoding) {
-        self.outbox.answer(self.addressee(id, encoding), answer);
+        self.send_queue.answer(self.addressee(id, encoding), answer);
     }
 
-    fn addressee(&self, id: i32, encoding: Encoding) -> Addressee {
-        Addressee { id, encoding, dialect: lock(&self.client).dialect }
+    fn addressee(&self, id: i32, encoding: Encoding) -> ReplyAddress {
+        ReplyAddress { id, encoding, dialect: lock(&self.client).dialect }
     }
 }
 
-/// The answers to the parts of a merged request, in one frame. One short, the client would take the
-/// others for each other's: then each has a frame of its own, which clients of all versions read.
-/// From very old ones there are no ids, and nothing can be said.
-fn in_one_or_apart(id: i32, ids: &[i32], answers: Vec<Option<Message>>) -> Vec<(i32, Message)> {
-    if answers.iter().all(Option::is_some) {
-        let parts = answers.into_iter().flatten().collect();
-        return vec![(id, Message::MergeResult(MergeResult { parts }))];
-    }
-    let apart = ids.iter().zip(answers);
-    apart.filter_map(|(&id, answer)| answer.map(|answer| (id, answer))).collect()
-}
-
-/// Reads until the protocol is told, and gives back the version in which to speak.
-async fn greet(
+/// Reads until the protocol is known, and returns the version to answer in.
+async fn detect_version(
     io: &mut (impl AsyncRead + Unpin),
     bytes: &mut BytesMut,
-) -> Result<FrameVersion, Ended> {
+) -> Result<FrameVersion, ConnectionEnd> {
     loop {
         match first_bytes(bytes) {
             FirstBytes::Seata(version) => return Ok(FrameVersion::answering(version)),
             FirstBytes::SeataV0 => return Ok(FrameVersion::V0),
             FirstBytes::Undecided => read_more(io, bytes).await?,
             other @ (FirstBytes::Http1 | FirstBytes::Http2 | FirstBytes::Unknown) => {
-                return Err(Ended::Protocol(other));
+                return Err(ConnectionEnd::Protocol(other));
             }
         }
     }
@@ -476,11 +486,14 @@ async fn reach(time: Option<Instant>) {
     }
 }
 
-async fn read_more(io: &mut (impl AsyncRead + Unpin), bytes: &mut BytesMut) -> Result<(), Ended> {
-    // Without room a read takes a few bytes.
+async fn read_more(
+    io: &mut (impl AsyncRead + Unpin),
+    bytes: &mut BytesMut,
+) -> Result<(), ConnectionEnd> {
+    // Without spare capacity a read would take only a few bytes.
     bytes.reserve(READ_BYTES);
     match io.read_buf(bytes).await? {
-        0 => Err(Ended::ByClient),
+        0 => Err(ConnectionEnd::ByClient),
         _ => Ok(()),
     }
 }

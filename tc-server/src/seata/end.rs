@@ -1,35 +1,36 @@
-//! How a client ends a global, and asks how it stands.
+//! Requests that end a global or ask for its status.
 //!
-//! A decision of which the outcome is unknown has no answer: a client takes nearly every answer to
-//! a commit for "committed", and asks again when there is none. So no refusal can be said either:
-//! what meets a full queue waits for room. BOUNDED: as any request of a connection.
+//! A decision whose outcome is unknown is not answered: a client takes nearly every answer to a
+//! commit for "committed", and asks again when there is none. A refusal cannot be expressed for the
+//! same reason, so a request that meets a full queue waits for room. BOUNDED: like any request of a
+//! connection.
 
 use handfast_core::{
     Coordinator, Decision, Effect, GlobalStatus as Status, PhaseOneOutcome, PhaseTwoOutcome, Reply,
     ReplyWhen, What, Xid,
 };
 use handfast_seata_wire::Dialect;
-use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStanding, Message};
+use handfast_seata_wire::message::{GlobalEnd, GlobalReport, GlobalStatusAnswer, Message};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
 use tokio::time::timeout;
 
-use super::answer::{Desk, Patience};
 use super::request::{
-    SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, standing, status_of_end,
+    SAGA, SAGA_NAME, ended, ending, failed, parse, reply_when, status_answer, status_of_end,
 };
+use super::request_handler::{RequestHandler, WaitPolicy};
 use super::status;
-use crate::dispatch::PhaseTwo as _;
+use crate::dispatch::EffectSink as _;
 use crate::engine::EngineError;
 
-impl Desk {
-    /// The answer to a decision. Phase two is not waited for longer than it may take.
-    pub(super) async fn end_within(
+impl RequestHandler {
+    /// Decides and returns the answer. Waits for phase two at most as long as configured.
+    pub(super) async fn end_with_timeout(
         &self,
         xid: Xid,
         decision: Decision,
         dialect: &Dialect,
     ) -> Option<Message> {
-        let wait = self.front.shared.settings.phase_two_wait;
+        let wait = self.frontend.shared.settings.phase_two_wait;
         let status = match timeout(wait, self.end(xid, decision, reply_when(decision))).await {
             Ok(status) => status,
             Err(_elapsed) => self.end_at_once(xid, decision).await,
@@ -37,38 +38,38 @@ impl Desk {
         Some(ended(decision, status?, dialect))
     }
 
-    /// Decides, unless it is decided, and waits for nothing that follows. Of a global whose votes
-    /// are still to come nothing can be said.
+    /// Decides, unless that is done, and does not wait for what follows. Returns `None` for a
+    /// global whose votes are still missing: its status says nothing yet.
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
-        self.front.shared.engine.tell(vec![ending]).await.ok()?;
-        self.standing_of(xid).await.filter(|status| *status != Status::Active)
+        self.frontend.shared.engine.tell(vec![ending]).await.ok()?;
+        self.status_of(xid).await.filter(|status| *status != Status::Active)
     }
 
-    pub(super) async fn status(&self, it: &GlobalEnd) -> GlobalStanding {
-        let Some(xid) = parse(&it.xid) else { return standing(Word::Finished) };
-        let status = self.standing_of(xid).await;
-        status.map_or_else(unknown, |status| standing(status::standing(status)))
+    pub(super) async fn status(&self, it: &GlobalEnd) -> GlobalStatusAnswer {
+        let Some(xid) = parse(&it.xid) else { return status_answer(Word::Finished) };
+        let status = self.status_of(xid).await;
+        status.map_or_else(unknown, |status| status_answer(status::status_word(status)))
     }
 
-    async fn standing_of(&self, xid: Xid) -> Option<Status> {
-        match self.ask_patiently(What::GetStatus { xid }).await {
+    async fn status_of(&self, xid: Xid) -> Option<Status> {
+        match self.ask_until_accepted(What::GetStatus { xid }).await {
             Ok(Reply::Status(status)) => Some(status),
             _ => None,
         }
     }
 
-    /// What the state machine of a saga reports.
-    pub(super) async fn report_saga(&self, it: &GlobalReport) -> GlobalStanding {
+    /// Handles the report of a saga's state machine.
+    pub(super) async fn report_saga(&self, it: &GlobalReport) -> GlobalStatusAnswer {
         self.end_saga(it).await.unwrap_or_else(unknown)
     }
 
-    /// The state machine of a saga has ended, or cannot go on by itself. Once it has ended, its
-    /// branch owes nothing, also if the other decision has been taken: then that is the answer. For
-    /// another transaction a report changes nothing.
-    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStanding> {
+    /// Handles the report that a saga's state machine has ended or cannot go on by itself. Once it
+    /// has ended, its branch has nothing left to do, even if the opposite decision was taken; then
+    /// that decision is the answer. A report about another kind of transaction changes nothing.
+    async fn end_saga(&self, it: &GlobalReport) -> Option<GlobalStatusAnswer> {
         let word = it.status.unwrap_or(Word::UnKnown);
-        let Some(xid) = parse(&it.xid) else { return Some(standing(word)) };
+        let Some(xid) = parse(&it.xid) else { return Some(status_answer(word)) };
         let (decision, ended) = match word {
             Word::Committed => (Decision::Commit, true),
             Word::CommitRetrying => (Decision::Commit, false),
@@ -89,26 +90,27 @@ impl Desk {
             | Word::RollbackRetryTimeout
             | Word::Deleting
             | Word::StopCommitOrCommitRetry
-            | Word::StopRollbackOrRollbackRetry => return Some(standing(word)),
+            | Word::StopRollbackOrRollbackRetry => return Some(status_answer(word)),
         };
         if self.is_saga(xid).await? {
             if ended {
                 let (outcome, application_data) = (Some(PhaseOneOutcome::Failed), Box::default());
                 let report = What::ReportBranch { xid, branch: SAGA, outcome, application_data };
-                self.ask_patiently(report).await.ok()?;
+                self.ask_until_accepted(report).await.ok()?;
             }
             let mut status = self.end(xid, decision, ReplyWhen::Decided).await?;
             if ended {
                 status = self.finish_machine(xid, status).await?;
             }
             if status::decision(status).is_some_and(|decided| decided != decision) {
-                return Some(standing(status::standing(status)));
+                return Some(status_answer(status::status_word(status)));
             }
         }
-        Some(standing(word))
+        Some(status_answer(word))
     }
 
-    /// The machine has ended after the decision was taken: it is not asked to any more.
+    /// Completes the branch of a machine that ended after the decision was taken, so that it is no
+    /// longer called.
     async fn finish_machine(&self, xid: Xid, status: Status) -> Option<Status> {
         let decision = match status {
             Status::Committing => Decision::Commit,
@@ -119,19 +121,19 @@ impl Desk {
         };
         let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
         let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
-        self.front.shared.engine.tell(vec![finish]).await.ok()?;
-        let status = self.standing_of(xid).await?;
+        self.frontend.shared.engine.tell(vec![finish]).await.ok()?;
+        let status = self.status_of(xid).await?;
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
-        self.front.shared.dispatcher.take(vec![hold]);
+        self.frontend.shared.dispatcher.take(vec![hold]);
         Some(status)
     }
 
-    /// How the global stands after the decision was asked for; nothing if that is not known.
+    /// Requests the decision and returns the status after it, or `None` if it is unknown.
     async fn end(&self, xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Option<Status> {
-        if self.patience == Patience::None {
+        if self.wait_policy == WaitPolicy::None {
             return self.end_at_once(xid, decision).await;
         }
-        let answered = self.ask_patiently(ending(xid, decision, reply_when)).await;
+        let answered = self.ask_until_accepted(ending(xid, decision, reply_when)).await;
         status_of_end(xid, decision, answered)
     }
 
@@ -142,7 +144,7 @@ impl Desk {
                 named(&it.record.name) || it.branches.iter().any(|branch| branch.id == SAGA)
             })
         };
-        let engine = &self.front.shared.engine;
+        let engine = &self.frontend.shared.engine;
         loop {
             match engine.view(is_saga).await {
                 Err(EngineError::Busy) => engine.room().await,
@@ -151,19 +153,19 @@ impl Desk {
         }
     }
 
-    /// As [`Self::ask`], but a full queue is waited for.
-    async fn ask_patiently(&self, what: What) -> Result<Reply, EngineError> {
+    /// Like [`Self::ask`], but waits while the engine's queue is full.
+    async fn ask_until_accepted(&self, what: What) -> Result<Reply, EngineError> {
         loop {
             match self.ask(what.clone()).await {
-                Err(EngineError::Busy) => self.front.shared.engine.room().await,
+                Err(EngineError::Busy) => self.frontend.shared.engine.room().await,
                 answered => return answered,
             }
         }
     }
 }
 
-/// What is said of a global of which nothing is known, except to whoever decides it.
-fn unknown() -> GlobalStanding {
+/// Returns the answer for a global whose status is unknown. It is not used to answer a decision.
+fn unknown() -> GlobalStatusAnswer {
     let why = failed(&"the coordinator cannot say: ask again", ExceptionCode::Unknown);
-    GlobalStanding { result: Err(why), status: Word::UnKnown }
+    GlobalStatusAnswer { result: Err(why), status: Word::UnKnown }
 }

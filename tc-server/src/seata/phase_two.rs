@@ -1,4 +1,4 @@
-//! Phase two: the dispatcher's calls to a client, and what its answers mean.
+//! Phase two: sends the dispatcher's calls to a client, and translates its answers.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,81 +10,84 @@ use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{BranchEnd, BranchEnded, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType};
 
-use super::Front;
-use super::calls::Asked;
+use super::SeataFrontend;
 use super::client::Client;
-use super::outbox::{FRAME_BYTES, Outbox};
 use super::request::SAGA;
+use super::send_queue::{FRAME_BYTES, SendQueue};
+use super::sent_calls::SentCall;
 use super::unknown;
 use crate::clock::millis;
 use crate::dispatch::{Answer, Ask, Call, CallBatch, CallSink};
 
-/// What a saga's client is told of the branch: it has one state machine a global.
+/// The branch id in calls to a saga's client, which has one state machine per global.
 const SAGA_BRANCH_ID: i64 = -1;
 
-/// Where a connection receives its calls.
+/// Receives the calls for one connection.
 #[derive(Debug)]
-pub(super) struct Sink {
-    pub(super) front: Front,
-    pub(super) outbox: Outbox,
+pub(super) struct ClientCallSink {
+    pub(super) frontend: SeataFrontend,
+    pub(super) send_queue: SendQueue,
     pub(super) client: Arc<Mutex<Arc<Client>>>,
 }
 
-impl CallSink for Sink {
+impl CallSink for ClientCallSink {
     fn put(&self, batch: CallBatch) {
         let client = Arc::clone(&self.client.lock().expect("no holder of a client's lock panics"));
         for call in batch.calls {
             let (xid, branch) = (call.xid.0, call.branch.0);
-            match Owed::of(call) {
+            match SeataCall::of(call) {
                 Some(owed) => self.call(&client, owed),
-                None => tracing::warn!(xid, branch, "asked what no client of Seata registers for"),
+                None => tracing::warn!(xid, branch, "a call that no client of Seata can answer"),
             }
         }
     }
 }
 
-impl Sink {
-    fn call(&self, client: &Arc<Client>, owed: Owed) {
+impl ClientCallSink {
+    fn call(&self, client: &Arc<Client>, owed: SeataCall) {
         match owed.kind {
-            // Nothing is asked of the client: it has done what there is to do.
+            // The client is not called: it has nothing left to do.
             _ if owed.call.resolution == Some(Resolution::AcceptCurrent) => {
-                self.settle_alone(client, owed)
+                self.answer_without_client(client, owed)
             }
             BranchType::Saga => {
-                let (front, outbox) = (self.front.clone(), self.outbox.clone());
+                let (frontend, send_queue) = (self.frontend.clone(), self.send_queue.clone());
                 let client = Arc::clone(client);
-                // It is told how the global stands, which must be asked for first.
+                // The call includes the status of the global, which must be queried first.
                 tokio::spawn(async move {
-                    let data = front.saga_data(&owed).await;
-                    front.send(&client, &outbox, &owed, data);
+                    let data = frontend.saga_data(&owed).await;
+                    frontend.send(&client, &send_queue, &owed, data);
                 });
             }
             BranchType::At | BranchType::Tcc | BranchType::Xa | BranchType::SagaAnnotation => {
                 let data = String::from_utf8_lossy(&owed.call.application_data).into_owned();
-                self.front.send(client, &self.outbox, &owed, data);
+                self.frontend.send(client, &self.send_queue, &owed, data);
             }
         }
     }
 
-    /// The dispatcher's lock is held: it is told later.
-    fn settle_alone(&self, client: &Client, owed: Owed) {
-        let (front, by) = (self.front.clone(), Arc::clone(&client.id));
+    /// Answers a call in place of the client. In a task, because the dispatcher's lock is held
+    /// here.
+    fn answer_without_client(&self, client: &Client, owed: SeataCall) {
+        let (frontend, by) = (self.frontend.clone(), Arc::clone(&client.id));
         let Call { xid, branch, ask, .. } = owed.call;
         let answer = Answer { xid, branch, ask, outcome: PhaseTwoOutcome::Done };
-        tokio::spawn(async move { front.settle(vec![(Arc::clone(&by), answer)], &by).await });
+        tokio::spawn(
+            async move { frontend.record_answers(vec![(Arc::clone(&by), answer)], &by).await },
+        );
     }
 }
 
 /// A call of phase two for a client of Seata.
-struct Owed {
+struct SeataCall {
     call: Call,
     decision: Decision,
     kind: BranchType,
 }
 
-impl Owed {
-    /// `None` for what its protocol has no word for: votes, and branches of participants. Its
-    /// clients cannot register for them.
+impl SeataCall {
+    /// Returns `None` for calls that the protocol cannot express: votes, and branches of two-phase
+    /// participants. Seata clients cannot register for them.
     fn of(call: Call) -> Option<Self> {
         let Ask::Finish(decision) = call.ask else { return None };
         let kind = match call.resource.mode {
@@ -99,9 +102,15 @@ impl Owed {
     }
 }
 
-impl Front {
-    fn send(&self, client: &Client, outbox: &Outbox, owed: &Owed, application_data: String) {
-        let Owed { ref call, decision, kind } = *owed;
+impl SeataFrontend {
+    fn send(
+        &self,
+        client: &Client,
+        send_queue: &SendQueue,
+        owed: &SeataCall,
+        application_data: String,
+    ) {
+        let SeataCall { ref call, decision, kind } = *owed;
         let (xid, branch) = (call.xid.0, call.branch.0);
         let Some(resource_id) = client.own_name(&call.resource.id) else {
             tracing::warn!(
@@ -121,7 +130,7 @@ impl Front {
             resource_id: resource_id.to_string(),
             application_data,
         };
-        let id = self.shared.calls.ask(Asked {
+        let id = self.shared.calls.ask(SentCall {
             xid: call.xid,
             branch: call.branch,
             decision,
@@ -138,7 +147,7 @@ impl Front {
         let (encoding, dialect) = (client.encoding, &client.dialect);
         let mut frame = Vec::with_capacity(FRAME_BYTES);
         match encode(&message, MessageKind::Request, id, encoding, dialect, &mut frame) {
-            Ok(()) => outbox.put(frame),
+            Ok(()) => send_queue.put(frame),
             Err(error) => {
                 let code = error.code();
                 tracing::error!(xid, branch, code, %error, "phase two cannot be asked for");
@@ -146,8 +155,8 @@ impl Front {
         }
     }
 
-    /// What a saga's client goes by.
-    async fn saga_data(&self, owed: &Owed) -> String {
+    /// Returns the application data that tells a saga's client what to do.
+    async fn saga_data(&self, owed: &SeataCall) -> String {
         use handfast_core::GlobalStatus::{NeedsOperator, RollingBack};
         let reply = self.shared.engine.call(What::GetStatus { xid: owed.call.xid }).await;
         let text = match (owed.decision, reply) {
@@ -163,8 +172,8 @@ impl Front {
         text.to_owned()
     }
 
-    /// A client answered calls, by their ids. It may do so on another connection than it was asked
-    /// on.
+    /// Records a client's answers, by the ids of their calls. The client may answer on another
+    /// connection than the one it was called on.
     pub(super) async fn answered(&self, answers: Vec<(i32, BranchEnded)>, by: &str) {
         let mut outcomes = Vec::with_capacity(answers.len());
         for (id, answer) in answers {
@@ -176,25 +185,25 @@ impl Front {
             if asked.resource.mode == Mode::Xa && outcome == PhaseTwoOutcome::Done {
                 self.shared.unknown.forget((asked.xid, asked.branch));
             }
-            let Asked { xid, branch, decision, client_id, .. } = asked;
+            let SentCall { xid, branch, decision, client_id, .. } = asked;
             outcomes.push((client_id, Answer { xid, branch, ask: Ask::Finish(decision), outcome }));
         }
-        self.settle(outcomes, by).await;
+        self.record_answers(outcomes, by).await;
     }
 
-    /// Records answers, each beside whom was asked.
-    async fn settle(&self, answers: Vec<(Arc<str>, Answer)>, by: &str) {
+    /// Records answers, each with the client that was called.
+    async fn record_answers(&self, answers: Vec<(Arc<str>, Answer)>, by: &str) {
         if answers.is_empty() {
             return;
         }
         let whats = || self.counted(answers, by).into_iter().map(Answer::into_what).collect();
-        // When the engine ends, the calls are owed again by the next leader (EFFECTS-REPEAT).
+        // If the engine has ended, the next leader owes the calls again (EFFECTS-REPEAT).
         if let Err(error) = self.shared.engine.tell_counted(whats).await {
             tracing::debug!(%error, "phase-two answers not recorded");
         }
     }
 
-    /// The answers that count.
+    /// Returns the answers that count.
     fn counted(&self, mut answers: Vec<(Arc<str>, Answer)>, by: &str) -> Vec<Answer> {
         let mut counted = Vec::with_capacity(answers.len());
         while let Some((asked, _)) = answers.first() {
@@ -202,14 +211,14 @@ impl Front {
             let (of_one, rest): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|(other, _)| *other == asked);
             let of_one = of_one.into_iter().map(|(_, answer)| answer).collect();
-            counted.extend(self.counted_of(&asked, by, of_one));
+            counted.extend(self.counted_from(&asked, by, of_one));
             answers = rest;
         }
         counted
     }
 
-    /// Those that count as of the client that was asked, or of the one that answers.
-    fn counted_of(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
+    /// Returns the answers that count for the client that was called or for the one that answers.
+    fn counted_from(&self, asked: &str, by: &str, answers: Vec<Answer>) -> Vec<Answer> {
         let dispatcher = &self.shared.dispatcher;
         if asked == by {
             return dispatcher.outcomes(asked, answers);
@@ -221,7 +230,7 @@ impl Front {
         counted
     }
 
-    async fn outcome(&self, asked: &Asked, answer: BranchEnded) -> PhaseTwoOutcome {
+    async fn outcome(&self, asked: &SentCall, answer: BranchEnded) -> PhaseTwoOutcome {
         use BranchStatus as S;
         let error = || -> Arc<str> {
             match &answer.result {
@@ -242,14 +251,15 @@ impl Front {
             {
                 PhaseTwoOutcome::Done
             }
-            // The machine was to go on, and has ended otherwise. There is nothing to ask it for.
+            // The machine was to be committed and has ended otherwise. Calling again is no use.
             (Decision::Commit, S::PhaseTwoRollbacked | S::PhaseOneFailed)
                 if asked.branch == SAGA && answer.result.is_ok() =>
             {
                 tracing::warn!(xid = asked.xid.0, error = %error(), "a saga to be committed is not");
                 PhaseTwoOutcome::Done
             }
-            // A process that has the database without XA says so of a branch of another process.
+            // For XA this status does not count as refused: a process that has the database without
+            // XA sends it for a branch of another process.
             (Decision::RollBack, S::PhaseTwoRollbackFailedUnretryable)
                 if asked.resource.mode != Mode::Xa =>
             {
@@ -259,8 +269,8 @@ impl Front {
         }
     }
 
-    /// Whether an XA branch has ended that the process which was asked does not know.
-    async fn has_ended_unknown(&self, asked: &Asked) -> bool {
+    /// Returns whether an XA branch that the called process does not know has ended.
+    async fn has_ended_unknown(&self, asked: &SentCall) -> bool {
         let xid = asked.xid;
         let times = self.shared.engine.view(move |coordinator| {
             let record = coordinator.global(xid)?.record;
@@ -281,8 +291,8 @@ impl Front {
     }
 }
 
-/// Until when an XA branch may yet be prepared, or be found by a process that has still to register
-/// `since` the coordinator started.
+/// Returns the time until which an XA branch may still be prepared, or be found by a process that
+/// has not registered yet since the coordinator's start.
 fn recovery_ends(
     begun_at: Timestamp,
     deadline: Timestamp,
@@ -294,7 +304,7 @@ fn recovery_ends(
     of_the_global.max(since.after_ms(wait_ms))
 }
 
-/// Messages for people are bounded.
+/// Cuts a message for display to a bounded length.
 fn cut(text: &str) -> String {
     text.chars().take(500).collect()
 }
@@ -304,12 +314,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_branch_is_given_up_neither_before_its_time_nor_right_after_a_start() {
+    fn an_unknown_branch_ends_only_after_its_recovery_time() {
         let ends = |begun_at, deadline, since| {
             recovery_ends(Timestamp(begun_at), Timestamp(deadline), Timestamp(since), 60_000).0
         };
         assert_eq!(ends(1_000, 31_000, 0), 91_000);
-        assert_eq!(ends(1_000, 91_000, 0), 181_000, "a long time limit is waited for again");
-        assert_eq!(ends(1_000, 31_000, 500_000), 560_000, "whoever has it may register yet");
+        assert_eq!(ends(1_000, 91_000, 0), 181_000, "a long time limit counts twice");
+        assert_eq!(ends(1_000, 31_000, 500_000), 560_000, "its process may still register");
     }
 }

@@ -1,7 +1,7 @@
-//! What one request asks of the engine, and what the reply says to its client.
+//! Translates a client's request to a call to the engine, and the reply to an answer.
 //!
-//! It asks nobody itself and waits for nothing. Nearly every request is one question; those that
-//! take several are in `answer` and `end`.
+//! Pure: it neither calls the engine nor waits. Nearly every request is one call. Those that take
+//! several are in `request_handler` and `end`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use handfast_core::{
 use handfast_seata_wire::Dialect;
 use handfast_seata_wire::message::{
     BranchRegister, BranchRegistered, BranchReport, BranchReported, Failure, GlobalBegin,
-    GlobalBegun, GlobalEnd, GlobalStanding, Message, TxResult,
+    GlobalBegun, GlobalEnd, GlobalStatusAnswer, Message, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus as Word};
 
@@ -22,66 +22,67 @@ use super::rows::rows;
 use super::status;
 use crate::engine::{Answered, EngineError};
 
-/// The one branch that stands for a whole saga: its state machine lives in the client, and is asked
-/// as a whole.
+/// The one branch that stands for a whole saga. The saga's state machine lives in the client and is
+/// called as a whole.
 pub(super) const SAGA: BranchId = BranchId(1);
 
-/// What the name of a saga begins with.
+/// The prefix of a saga's name.
 pub(super) const SAGA_NAME: &str = "$Saga_";
 
-/// Said by a client that opened its local transaction itself.
+/// Sent by a client that opened its local transaction itself.
 const OPENED_BY_APPLICATION: &str = r#""autoCommit":false"#;
 
-/// Why a branch that is asked within its application is refused.
+/// The reason for refusing a branch whose resource is named within an application.
 pub(super) const NO_APPLICATION: &str = "the client has not said of which application it is";
 
-/// What a request comes to.
+/// How a request is handled.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// It is this question.
-    Ask(What, Question),
-    /// It is answered without one.
-    Say(Message),
-    /// It takes several, or is none.
-    Course(Message),
+pub(super) enum RequestPlan {
+    /// By one call to the engine.
+    Single(What, ReplyContext),
+    /// By an answer that needs no call.
+    Answered(Message),
+    /// By several calls, or not at all if it is no request.
+    MultiStep(Message),
 }
 
-/// What is asked, as far as its answer depends on it.
+/// The parts of a request on which the form of its answer depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ReplyContext {
     Begin,
     Branch { id: i64, is_saga: bool, holds_rows: bool },
     Report,
     End { xid: Xid, decision: Decision },
 }
 
-/// What is granted to every request of a client.
+/// The limits of every request of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    /// For locks. The client's local transaction is open while it waits.
+pub(super) struct RequestLimits {
+    /// The wait for locks. The client's local transaction is open meanwhile.
     pub(super) wait: LockWait,
     /// Rows that one lock key may name.
     pub(super) rows_max: usize,
 }
 
-/// What the request of this client comes to.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others are told apart in `answer`")]
-pub(super) fn step_of(request: Message, client: &Client, terms: Terms) -> Step {
+/// Returns how a request of this client is handled.
+#[expect(clippy::wildcard_enum_match_arm, reason = "`RequestHandler` matches all others")]
+pub(super) fn plan_of(request: Message, client: &Client, limits: RequestLimits) -> RequestPlan {
     match request {
         Message::GlobalBegin(it) if !it.name.starts_with(SAGA_NAME) => {
-            Step::Ask(beginning(it, client), Question::Begin)
+            RequestPlan::Single(beginning(it, client), ReplyContext::Begin)
         }
-        Message::BranchRegister(it) => registering(&it, client, terms)
-            .unwrap_or_else(|failure| Step::Say(registered(Err(failure)))),
+        Message::BranchRegister(it) => registering(&it, client, limits)
+            .unwrap_or_else(|failure| RequestPlan::Answered(registered(Err(failure)))),
         Message::BranchReport(it) => reporting(it),
         Message::GlobalCommit(it) => end(&it, Decision::Commit),
         Message::GlobalRollback(it) => end(&it, Decision::RollBack),
-        other => Step::Course(other),
+        other => RequestPlan::MultiStep(other),
     }
 }
 
-impl Question {
-    /// What the reply says; nothing where a wrong word would do harm: then the client asks again.
+impl ReplyContext {
+    /// Translates the engine's reply. Returns `None` if the outcome is unknown and a wrong answer
+    /// would do harm: the client asks again then.
     pub(super) fn answer(self, answered: Answered, dialect: &Dialect) -> Option<Message> {
         match self {
             Self::Begin => Some(begun(begun_of(answered).map(|(_, text)| text))),
@@ -105,7 +106,7 @@ pub(super) fn beginning(it: GlobalBegin, client: &Client) -> What {
     }
 }
 
-/// The xid, and as the client is told it.
+/// Returns the XID, and its text for the client.
 pub(super) fn begun_of(answered: Answered) -> Result<(Xid, String), Failure> {
     match answered {
         Ok(Reply::Begun { xid, address, .. }) => {
@@ -120,7 +121,7 @@ pub(super) fn begun(begun: Result<String, Failure>) -> Message {
     Message::GlobalBeginResult(GlobalBegun { result, xid, extra_data: String::new() })
 }
 
-/// The branch of a saga: its state machine.
+/// Returns the branch of a saga, which stands for its state machine.
 pub(super) fn machine(client: &Client, application_data: Box<[u8]>) -> NewBranch {
     NewBranch {
         id: SAGA,
@@ -132,7 +133,11 @@ pub(super) fn machine(client: &Client, application_data: Box<[u8]>) -> NewBranch
     }
 }
 
-fn registering(it: &BranchRegister, client: &Client, terms: Terms) -> Result<Step, Failure> {
+fn registering(
+    it: &BranchRegister,
+    client: &Client,
+    limits: RequestLimits,
+) -> Result<RequestPlan, Failure> {
     let xid = parse(&it.xid).ok_or_else(|| unknown_xid(&it.xid))?;
     if let Some(why) = why_unaskable(it, client) {
         return Err(failed(&why, ExceptionCode::BranchRegisterFailed));
@@ -141,14 +146,14 @@ fn registering(it: &BranchRegister, client: &Client, terms: Terms) -> Result<Ste
     let is_saga = it.branch_type == BranchType::Saga;
     let branch = match is_saga {
         true => machine(client, it.application_data.as_bytes().into()),
-        false => branch(BranchId(id.cast_unsigned()), it, client, terms)?,
+        false => branch(BranchId(id.cast_unsigned()), it, client, limits)?,
     };
     let holds_rows = it.application_data.contains(OPENED_BY_APPLICATION);
-    let question = Question::Branch { id, is_saga, holds_rows };
-    Ok(Step::Ask(What::RegisterBranch { xid, branch, wait: terms.wait }, question))
+    let context = ReplyContext::Branch { id, is_saga, holds_rows };
+    Ok(RequestPlan::Single(What::RegisterBranch { xid, branch, wait: limits.wait }, context))
 }
 
-/// Why nobody could ever be asked to end the branch.
+/// Returns why no process could ever be called to end the branch, if that is so.
 fn why_unaskable(it: &BranchRegister, client: &Client) -> Option<&'static str> {
     match it.branch_type {
         BranchType::Tcc | BranchType::Saga | BranchType::SagaAnnotation
@@ -170,11 +175,11 @@ fn branch(
     id: BranchId,
     it: &BranchRegister,
     client: &Client,
-    terms: Terms,
+    limits: RequestLimits,
 ) -> Result<NewBranch, Failure> {
     let locked = if it.branch_type == BranchType::At { it.lock_key.as_str() } else { "" };
     let rows =
-        rows(locked, terms.rows_max).map_err(|why| failed(&why, status::code_of_key(&why)))?;
+        rows(locked, limits.rows_max).map_err(|why| failed(&why, status::code_of_key(&why)))?;
     Ok(NewBranch {
         id,
         resource: client.name_of(it.branch_type, &it.resource_id),
@@ -188,8 +193,8 @@ fn branch(
 fn registered_of(answered: Answered, is_saga: bool, holds_rows: bool) -> TxResult {
     match answered {
         Ok(Reply::Registered { .. }) => Ok(()),
-        // A saga goes on after its decision, and in other services than the one that began it: what
-        // it does there is a part of the same branch.
+        // A saga continues after its decision, and in other services than the one that began it.
+        // Its work there is a part of the same branch.
         Ok(Reply::Rejected(
             Rejection::AlreadyDecided { .. } | Rejection::BranchMismatch { .. },
         )) if is_saga => Ok(()),
@@ -206,18 +211,21 @@ fn registered(registered: Result<i64, Failure>) -> Message {
     Message::BranchRegisterResult(BranchRegistered { result, branch_id })
 }
 
-fn reporting(it: BranchReport) -> Step {
+fn reporting(it: BranchReport) -> RequestPlan {
     let Some(xid) = parse(&it.xid) else {
-        return Step::Say(reported(Err(unknown_xid(&it.xid))));
+        return RequestPlan::Answered(reported(Err(unknown_xid(&it.xid))));
     };
     // The steps of a saga are one branch, which ends with its state machine.
     if it.branch_type == BranchType::Saga {
-        return Step::Say(reported(Ok(())));
+        return RequestPlan::Answered(reported(Ok(())));
     }
     let branch = BranchId(it.branch_id.cast_unsigned());
     let outcome = phase_one_outcome(it.status);
     let application_data = it.application_data.into_bytes().into();
-    Step::Ask(What::ReportBranch { xid, branch, outcome, application_data }, Question::Report)
+    RequestPlan::Single(
+        What::ReportBranch { xid, branch, outcome, application_data },
+        ReplyContext::Report,
+    )
 }
 
 fn reported_of(answered: Answered) -> TxResult {
@@ -232,7 +240,7 @@ fn reported(result: TxResult) -> Message {
     Message::BranchReportResult(BranchReported { result })
 }
 
-/// How phase one ended, if the status speaks of that.
+/// Returns how phase one ended, if the status is about phase one.
 fn phase_one_outcome(status: BranchStatus) -> Option<PhaseOneOutcome> {
     match status {
         BranchStatus::PhaseOneDone => Some(PhaseOneOutcome::Done),
@@ -255,15 +263,18 @@ fn phase_one_outcome(status: BranchStatus) -> Option<PhaseOneOutcome> {
     }
 }
 
-fn end(it: &GlobalEnd, decision: Decision) -> Step {
+fn end(it: &GlobalEnd, decision: Decision) -> RequestPlan {
     let Some(xid) = parse(&it.xid) else {
-        return Step::Say(standing_after(decision, Word::Finished));
+        return RequestPlan::Answered(answer_after(decision, Word::Finished));
     };
-    Step::Ask(ending(xid, decision, reply_when(decision)), Question::End { xid, decision })
+    RequestPlan::Single(
+        ending(xid, decision, reply_when(decision)),
+        ReplyContext::End { xid, decision },
+    )
 }
 
-/// Branches of AT have committed already when a commit is decided; the others are waited for, so
-/// that who goes on after it finds them committed.
+/// Returns what a decision waits for. AT branches have committed when a commit is decided. The
+/// other branches are waited for, so that the client finds them committed after the answer.
 pub(super) fn reply_when(decision: Decision) -> ReplyWhen {
     match decision {
         Decision::Commit => ReplyWhen::Effective,
@@ -276,44 +287,45 @@ pub(super) fn ending(xid: Xid, decision: Decision, reply_when: ReplyWhen) -> Wha
     What::End { xid, decision, by, reason, reply_when, rounds }
 }
 
-/// How the global stands after the decision was asked for; nothing if that is not known.
+/// Returns the status of the global after the decision was requested, or `None` if it is unknown.
 pub(super) fn status_of_end(xid: Xid, decision: Decision, answered: Answered) -> Option<Status> {
     match answered {
         Ok(Reply::Status(status)) => Some(status),
         Ok(Reply::Rejected(Rejection::AlreadyDecided { status, .. })) => Some(status),
         Ok(Reply::Rejected(Rejection::UnknownXid(_))) => Some(Status::Unknown),
         other => {
-            tracing::warn!(xid = xid.0, ?decision, ?other, "a decision is not answered");
+            tracing::warn!(xid = xid.0, ?decision, ?other, "a decision is left unanswered");
             None
         }
     }
 }
 
-/// The answer to a decision after which the global stands so.
+/// Returns the answer to a decision after which the global has this status.
 pub(super) fn ended(decision: Decision, status: Status, dialect: &Dialect) -> Message {
     let word = match decision {
         Decision::Commit => status::of_commit(status, dialect),
         Decision::RollBack => status::of_rollback(status),
     };
-    standing_after(decision, word)
+    answer_after(decision, word)
 }
 
-fn standing_after(decision: Decision, word: Word) -> Message {
+fn answer_after(decision: Decision, word: Word) -> Message {
     match decision {
-        Decision::Commit => Message::GlobalCommitResult(standing(word)),
-        Decision::RollBack => Message::GlobalRollbackResult(standing(word)),
+        Decision::Commit => Message::GlobalCommitResult(status_answer(word)),
+        Decision::RollBack => Message::GlobalRollbackResult(status_answer(word)),
     }
 }
 
-pub(super) fn standing(status: Word) -> GlobalStanding {
-    GlobalStanding { result: Ok(()), status }
+pub(super) fn status_answer(status: Word) -> GlobalStatusAnswer {
+    GlobalStatusAnswer { result: Ok(()), status }
 }
 
 pub(super) fn parse(xid: &str) -> Option<Xid> {
     XidText::parse(xid).ok().map(|text| text.xid)
 }
 
-/// Positive, since it is a number with a sign in Java, and never that of a saga.
+/// Draws a branch id. It is positive, since Java reads it as a signed number, and never the id of a
+/// saga's branch.
 fn new_branch_id() -> i64 {
     (rand::random::<i64>() & i64::MAX) | (1 << 61)
 }
@@ -330,7 +342,7 @@ fn unknown_xid(xid: &str) -> Failure {
     )
 }
 
-/// Why something was not done, where no better code is known.
+/// Returns the failure for a reply that has no more specific code.
 pub(super) fn refused(reply: Result<Reply, EngineError>, code: ExceptionCode) -> Failure {
     match reply {
         Ok(Reply::Rejected(why)) => failed(&why, code),

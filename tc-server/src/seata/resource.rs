@@ -1,10 +1,11 @@
 //! The names of Seata's resources in the core.
 //!
-//! A Go client names a database by its DSN, with the password in it. The core, its store, the views
-//! and the log get the name without it; each connection knows its own names for what it registered.
-//! Actions of TCC and annotated sagas are named within their application, since two applications
-//! may have actions of one name. What can only be a database's name is none of an action; what may
-//! be either is one of an action for whoever registers a branch of it as that.
+//! A Go client names a database by its DSN, which includes the password. The core, its store, the
+//! views and the log get the name without it. Each connection keeps its own names of the resources
+//! it registered. Actions of TCC and annotated sagas are named within their application, since two
+//! applications may have actions of the same name. A name that can only be a database's is never an
+//! action's. A name that may be either is an action's for the client that registers a branch of an
+//! action under it.
 
 use std::sync::Arc;
 
@@ -12,26 +13,26 @@ use handfast_core::Mode;
 use handfast_seata_wire::value::BranchType;
 use sha2::{Digest as _, Sha256};
 
-/// What stands for a password.
+/// Replaces a password.
 const MASK: &str = "***";
 
-/// Keeps the marks of names apart from other hashes of the same texts.
+/// Keeps the hashes of names different from other hashes of the same texts.
 const MARK_DOMAIN: &str = "handfast resource ";
 
 const PORT_DIGITS_MAX: usize = 5;
 
-/// What a Java client's names of databases begin with.
+/// The prefix of a Java client's database names.
 pub(super) const JDBC: &str = "jdbc:";
 
-/// What a password follows in the keyword form, and in the parameters of a URL.
+/// The keys before a password in the keyword form and in the parameters of a URL.
 const PASSWORD_KEYS: [&str; 2] = ["password", "pwd"];
 
-/// The resource without the password of a DSN or URL: `user:***@tcp(host)/db`. `host:port/db`
-/// stays: two databases must not become one.
+/// Returns the resource without the password of a DSN or URL: `user:***@tcp(host)/db`. The name
+/// `host:port/db` is unchanged: two databases must not get the same name.
 ///
-/// Clients cut a name at its first `?`: of one with that in its password `user:pa` is left, and
-/// nothing that says which database it is. So that two of them stay two, a little of a hash stands
-/// for what is masked then: enough for that, and too little to find a password by.
+/// Clients cut a name at its first `?`. If the password contains one, only `user:pa` is left, and
+/// nothing says which database it is. A few digits of a hash then replace the masked part, so that
+/// two such names stay different. They are too few to find the password by.
 pub(super) fn masked(resource: &str) -> String {
     let text = without_values(resource);
     let (scheme, rest) = text.split_at(scheme_bytes(&text));
@@ -48,12 +49,12 @@ pub(super) fn masked(resource: &str) -> String {
     if is_whole { text } else { format!("{scheme}{}{MASK}~{}", &rest[..=colon], mark(resource)) }
 }
 
-/// Whether it may name a database by a password, so that it is shown only masked.
+/// Returns whether the name may contain a password, so that it may be shown only masked.
 pub(super) fn may_hold_password(resource: &str) -> bool {
     masked(resource) != resource
 }
 
-/// Whether only a database has such a name. An action may have any other.
+/// Returns whether only a database can have this name. An action may have any other.
 pub(super) fn is_database(resource: &str) -> bool {
     let is_masked = may_hold_password(resource);
     let of_user = resource.rsplit_once('@').map_or("", |(_, host)| host);
@@ -63,7 +64,8 @@ pub(super) fn is_database(resource: &str) -> bool {
         || is_masked && is_go_address(of_user)
 }
 
-/// The length of `scheme://`: a password may hold `://` too.
+/// Returns the length of the leading `scheme://`, if there is one. A password may contain `://`
+/// too.
 fn scheme_bytes(resource: &str) -> usize {
     let own = resource.strip_prefix(JDBC);
     let is_of_scheme =
@@ -74,13 +76,13 @@ fn scheme_bytes(resource: &str) -> usize {
     }
 }
 
-/// What follows the `@` of a Go client's DSN: `tcp(host:3306)/db`, or `/db`.
+/// Returns whether the text can follow the `@` of a Go client's DSN: `tcp(host:3306)/db` or `/db`.
 fn is_go_address(text: &str) -> bool {
     text.starts_with('/') || text.contains(")/")
 }
 
-/// Whether it begins with an address, in which colons stand before ports alone: `host:3306/db`,
-/// `one:1|other:2`, `[::1]:5432`.
+/// Returns whether the text begins with an address, in which a colon is always before a port:
+/// `host:3306/db`, `one:1|other:2`, `[::1]:5432`.
 fn is_address(text: &str) -> bool {
     let hosts = text.split(['/', ';']).next().unwrap_or(text);
     hosts.split(['|', ',']).all(|host| {
@@ -90,18 +92,18 @@ fn is_address(text: &str) -> bool {
     })
 }
 
-/// Tells one masked name from others of its beginning.
+/// Returns a short hash that distinguishes masked names with the same beginning.
 fn mark(resource: &str) -> String {
     let hash = Sha256::new().chain_update(MARK_DOMAIN).chain_update(resource).finalize();
     format!("{:02x}{:02x}", hash[0], hash[1])
 }
 
-/// Whether a password may follow behind a colon: it does not behind an address.
+/// Returns whether a password may follow this text and a colon. None follows an address.
 fn is_user(text: &str) -> bool {
     text != "jdbc" && !text.contains(['(', '/', '='])
 }
 
-/// The text with the values of `password=` and `pwd=` masked, whatever their case, quoted or not.
+/// Masks the values of `password=` and `pwd=`, in any case, quoted or not.
 fn without_values(resource: &str) -> String {
     let lower = resource.to_ascii_lowercase();
     let value = |(at, key): (usize, &str)| {
@@ -119,7 +121,7 @@ fn without_values(resource: &str) -> String {
         is_of_host =
             between.rfind(['(', ')']).map_or(is_of_host, |it| between[it..].starts_with('('));
         seen = start;
-        // What is within a value is a part of it.
+        // A key within a value is a part of that value.
         if start >= at {
             kept.push_str(&resource[at..start]);
             kept.push_str(MASK);
@@ -129,8 +131,9 @@ fn without_values(resource: &str) -> String {
     kept + &resource[at..]
 }
 
-/// How long the value is at whose beginning the text is. In quotes a backslash hides the next. Of
-/// the parameters of one host, `(host=a,password=b)`, a value ends with its parameter.
+/// Returns the length of the value at the beginning of the text. Within quotes a backslash escapes
+/// the next character. Within the parameters of one host, `(host=a,password=b)`, a value ends with
+/// its parameter.
 fn value_bytes(is_of_host: bool, text: &str) -> usize {
     let close = match text.chars().next() {
         Some(quote @ ('\'' | '"')) => quote,
@@ -152,8 +155,8 @@ fn value_bytes(is_of_host: bool, text: &str) -> usize {
     text.len()
 }
 
-/// The core's name for the resource of a branch of this type. Those of actions and state machines
-/// are whole: two of them must not become one.
+/// Returns the core's name for the resource of a branch of this type. Names of actions and state
+/// machines are not masked: two of them must not become the same.
 pub(super) fn name_of(kind: BranchType, application: &str, resource: &str) -> Arc<str> {
     match kind {
         BranchType::At | BranchType::Xa => masked(resource).into(),
@@ -162,7 +165,7 @@ pub(super) fn name_of(kind: BranchType, application: &str, resource: &str) -> Ar
     }
 }
 
-/// The core's mode for a branch of this type.
+/// Returns the core's mode for a branch of this type.
 pub(super) fn mode_of(kind: BranchType) -> Mode {
     match kind {
         BranchType::At => Mode::At,
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_do_not_get_into_names() {
+    fn names_contain_no_passwords() {
         for (resource, expected) in [
             ("root:12345678@tcp(127.0.0.1:3306)/demo", "root:***@tcp(127.0.0.1:3306)/demo"),
             ("root:p@ss:w/d@tcp(db)/demo", "root:***@tcp(db)/demo"),
@@ -214,9 +217,9 @@ mod tests {
         }
     }
 
-    /// Nothing but the password tells them apart.
+    /// The names differ only in their passwords.
     #[test]
-    fn masked_names_stay_as_many_as_they_were() {
+    fn masked_names_stay_distinct() {
         let names = ["root:pa", "root:pb", "root:p@ss", "root:p@st", "a://u:pa", "a://u:pb"];
         let shown: HashSet<String> = names.into_iter().map(masked).collect();
         assert_eq!(shown.len(), names.len(), "{shown:?}");
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_are_told_from_databases() {
+    fn actions_are_distinguished_from_databases() {
         for database in [
             "jdbc:mysql://127.0.0.1:3306/demo",
             "root:12345678@tcp(127.0.0.1:3306)/demo",

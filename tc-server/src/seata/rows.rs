@@ -1,17 +1,17 @@
 //! The rows of a lock key: `table:key,key;table:key`.
 //!
-//! A table without keys, `table:`, has no rows: seata-go asks so about a statement that met none.
-//! Seata Server reads no further there; what comes behind is locked here.
+//! A table without keys, `table:`, has no rows: seata-go sends that for a statement that matched no
+//! rows. Seata Server stops reading there. Here the tables behind it are locked too.
 //!
-//! Table names count without regard to case: seata-go writes them in capitals in some statements
-//! and not in others. A composite key is one text, its columns joined by `_`; a key of one column
-//! is the canonical key of a native client.
+//! Table names are case-insensitive: seata-go writes them in capitals in some statements and not in
+//! others. A composite key is one text with its columns joined by `_`. A key of one column is the
+//! canonical key of a native client.
 
 use std::sync::Arc;
 
 use handfast_core::{LockMode, RowLock};
 
-/// Why a lock key is not taken.
+/// Why a lock key is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadLockKey {
     #[error("lock key part {part:?} is not table:key,key")]
@@ -20,9 +20,9 @@ pub(super) enum BadLockKey {
     TooLong { max: usize },
 }
 
-/// The rows. Empty parts, such as seata-go's last one, are none.
+/// Returns the rows of a lock key. Empty parts, such as the last one of seata-go, are skipped.
 ///
-/// BOUNDED: it is read no further than to the first row too many. A frame has room for millions.
+/// BOUNDED: reading stops at the first row beyond `max`. A frame has room for millions.
 pub(super) fn rows(lock_key: &str, max: usize) -> Result<Vec<RowLock>, BadLockKey> {
     let mut rows = Vec::new();
     for part in lock_key.split(';').filter(|part| !part.is_empty()) {
@@ -68,7 +68,7 @@ mod tests {
         assert!(texts("").is_empty());
     }
 
-    /// It was refused as malformed: seata-go could not read what was not there.
+    /// Lost was a read of seata-go that matched no rows: its lock key was refused as malformed.
     #[test]
     fn a_table_without_keys_has_no_rows() {
         assert!(texts("order_tbl:").is_empty());
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_behind_the_first_row_too_many() {
+    fn reading_stops_at_the_first_row_beyond_the_limit() {
         let too_long = Err(BadLockKey::TooLong { max: 4 });
         for long in ["t:1,2,3,4,5", "t:1,2;u:1,2,3", "t:,,,,;no colon", "t:1;t:1;t:1;t:1;t:1;bad"] {
             assert_eq!(rows(long, 4), too_long, "{long}");

@@ -1,4 +1,4 @@
-//! How a global stands, in Seata's words.
+//! The status of a global, translated to Seata's status codes.
 
 use handfast_core::{Decision, GlobalStatus as Status, Rejection, RollbackReason};
 use handfast_seata_wire::value::{ExceptionCode, GlobalStatus as Word};
@@ -6,10 +6,10 @@ use handfast_seata_wire::{ClientVersion, Dialect};
 
 use super::rows::BadLockKey;
 
-/// The first clients that read "the rollback of a timeout failed" as a failure.
+/// The first client version that reads "the rollback of a timeout failed" as a failure.
 const READS_TIMEOUT_FAILURES: ClientVersion = ClientVersion::new(1, 7, 0);
 
-/// What has been decided, if it is known.
+/// Returns the decision that a status shows, if there is one.
 pub(super) fn decision(status: Status) -> Option<Decision> {
     match status {
         Status::Unknown | Status::Active => None,
@@ -20,8 +20,8 @@ pub(super) fn decision(status: Status) -> Option<Decision> {
     }
 }
 
-/// The answer to somebody who asks.
-pub(super) fn standing(status: Status) -> Word {
+/// Returns the answer to a query of the status.
+pub(super) fn status_word(status: Status) -> Word {
     match status {
         Status::Unknown => Word::Finished,
         Status::Active => Word::Begin,
@@ -36,8 +36,9 @@ pub(super) fn standing(status: Status) -> Word {
     }
 }
 
-/// The answer to a commit. A client takes every word for "committed" that does not speak of a
-/// timeout or of an unknown transaction, so that whatever is rolled back is said in such a one.
+/// Returns the answer to a commit. A client takes every status for "committed" except those of a
+/// timeout and of an unknown transaction, so every rolled back global is answered with one of
+/// these.
 pub(super) fn of_commit(status: Status, dialect: &Dialect) -> Word {
     match status {
         Status::Unknown => Word::Finished,
@@ -52,7 +53,7 @@ pub(super) fn of_commit(status: Status, dialect: &Dialect) -> Word {
     }
 }
 
-/// The answer to a rollback.
+/// Returns the answer to a rollback.
 pub(super) fn of_rollback(status: Status) -> Word {
     match status {
         Status::Active => Word::Rollbacking,
@@ -62,24 +63,25 @@ pub(super) fn of_rollback(status: Status) -> Word {
         | Status::Committing
         | Status::Committed
         | Status::RolledBack(_)
-        | Status::NeedsOperator(_) => standing(status),
+        | Status::NeedsOperator(_) => status_word(status),
     }
 }
 
-/// Why a branch is not registered, or a report or query not answered.
+/// Returns the code for a refused registration, report or query.
 ///
-/// A client that opened its local transaction itself holds the rows of its database meanwhile: it
-/// is told to give up at once where the holder of the lock may need them.
+/// A client that opened its local transaction itself holds row locks of its database while it
+/// waits. It gets the code to give up at once where the holder of the global lock may need these
+/// rows.
 pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode {
     match rejection {
-        // Nothing that a client waits for would free the row.
+        // Waiting does not free the row: an operator must act.
         Rejection::RowNeedsOperator { .. } => ExceptionCode::LockKeyConflictFailFast,
         Rejection::RowLocked { holder_rolling_back: true, .. } | Rejection::Deadlock { .. }
             if holds_rows =>
         {
             ExceptionCode::LockKeyConflictFailFast
         }
-        // Where there is no room to wait, a client's own way of waiting is as good.
+        // Where the queue has no room, the client's own retry loop serves as well.
         Rejection::RowLocked { .. }
         | Rejection::Deadlock { .. }
         | Rejection::LimitReached { what: Rejection::WAITING_REQUESTS, .. }
@@ -87,7 +89,8 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
             ExceptionCode::LockKeyConflict
         }
         Rejection::UnknownXid(_) => ExceptionCode::GlobalTransactionNotExist,
-        // What is about native sagas, which its clients cannot ask for, is never an answer to them.
+        // Rejections about native sagas and named locks do not occur: Seata clients cannot use
+        // them.
         Rejection::AlreadyDecided { .. }
         | Rejection::Voting(_)
         | Rejection::SagaInvalid { .. }
@@ -108,11 +111,11 @@ pub(super) fn code_of(rejection: &Rejection, holds_rows: bool) -> ExceptionCode 
     }
 }
 
-/// Why a branch with this lock key is not registered.
+/// Returns the code for a refused lock key.
 pub(super) fn code_of_key(why: &BadLockKey) -> ExceptionCode {
     match why {
         BadLockKey::Malformed { .. } => ExceptionCode::BranchRegisterFailed,
-        // As of a limit of the coordinator.
+        // The same code as for a limit of the coordinator.
         BadLockKey::TooLong { .. } => ExceptionCode::FailedToAddBranch,
     }
 }
@@ -122,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_those_who_wait_is_a_conflict_and_no_other_limit_is() {
+    fn only_the_limit_of_waiting_requests_is_a_conflict() {
         let limit = |what| code_of(&Rejection::LimitReached { what, max: 1 }, true);
         assert_eq!(limit(Rejection::WAITING_REQUESTS), ExceptionCode::LockKeyConflict);
         assert_eq!(limit("branches of a global"), ExceptionCode::FailedToAddBranch);
     }
 
     #[test]
-    fn a_commit_that_was_rolled_back_is_never_taken_for_one() {
+    fn a_rolled_back_commit_is_never_read_as_committed() {
         let reasons = [
             RollbackReason::Requested,
             RollbackReason::Timeout,

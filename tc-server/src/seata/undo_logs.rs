@@ -1,11 +1,11 @@
-//! Undo logs that their clients leave behind, and their deletion on a timer.
+//! Periodic deletion of undo logs that clients left behind.
 //!
-//! A client of Seata answers a commit before it deletes the undo log, so that one that is killed
-//! leaves rows for good. As Seata Server does, the coordinator asks one process of each database
-//! now and then to delete what is older than some days. Unlike there, a database is left out for as
-//! long as the rollback of an old global may need its undo log.
+//! A client of Seata answers a commit before it deletes the undo log, so a client that is killed in
+//! between leaves rows that no client deletes. Like Seata Server, the coordinator periodically asks
+//! one process of each database to delete undo logs older than some days. Unlike Seata Server, it
+//! skips a database for as long as the rollback of an old global may need its undo log.
 //!
-//! What is asked has no answer: a process that does not do it is followed by another the next time.
+//! The request has no answer. If a process ignores it, another process is asked the next time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -19,9 +19,9 @@ use handfast_seata_wire::message::{Message, UndoLogDelete};
 use handfast_seata_wire::value::BranchType;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::Front;
+use super::SeataFrontend;
 use super::client::Client;
-use super::outbox::{FRAME_BYTES, Outbox};
+use super::send_queue::{FRAME_BYTES, SendQueue};
 use crate::engine::EngineError;
 
 const DAY_MS: u64 = 86_400_000;
@@ -44,39 +44,43 @@ struct State {
 #[derive(Debug)]
 struct Connected {
     client: Arc<Mutex<Arc<Client>>>,
-    outbox: Outbox,
+    send_queue: SendQueue,
 }
 
-/// A client's place among the registered ones; dropping it says that it is gone.
+/// A client's entry among the registered ones. Dropping it removes the client.
 #[derive(Debug)]
-pub(super) struct Listed {
-    front: Front,
+pub(super) struct ListedClient {
+    frontend: SeataFrontend,
     id: u64,
 }
 
-/// One process of a database.
+/// A process that can delete the undo logs of a database.
 struct Deleter {
     client: Arc<Client>,
     /// The client's own name of the database.
     resource_id: Arc<str>,
-    outbox: Outbox,
+    send_queue: SendQueue,
 }
 
-impl Listed {
-    pub(super) fn add(front: &Front, client: &Arc<Mutex<Arc<Client>>>, outbox: &Outbox) -> Self {
-        let mut state = front.shared.clients.lock();
+impl ListedClient {
+    pub(super) fn add(
+        frontend: &SeataFrontend,
+        client: &Arc<Mutex<Arc<Client>>>,
+        send_queue: &SendQueue,
+    ) -> Self {
+        let mut state = frontend.shared.clients.lock();
         state.id_last += 1;
         let id = state.id_last;
-        let connected = Connected { client: Arc::clone(client), outbox: outbox.clone() };
+        let connected = Connected { client: Arc::clone(client), send_queue: send_queue.clone() };
         state.connected.insert(id, connected);
         drop(state);
-        Self { front: front.clone(), id }
+        Self { frontend: frontend.clone(), id }
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedClient {
     fn drop(&mut self) {
-        self.front.shared.clients.lock().connected.remove(&self.id);
+        self.frontend.shared.clients.lock().connected.remove(&self.id);
     }
 }
 
@@ -85,14 +89,14 @@ impl Clients {
         self.state.lock().expect("no holder of the clients' lock panics")
     }
 
-    /// The processes of each database, by the core's name.
+    /// Returns the processes of each database, by the core's name.
     fn of_databases(&self) -> BTreeMap<Arc<str>, Vec<Deleter>> {
         let mut databases: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for Connected { client, outbox } in self.lock().connected.values() {
+        for Connected { client, send_queue } in self.lock().connected.values() {
             let client = Arc::clone(&client.lock().expect("no holder of a client's lock panics"));
             for (own, name) in client.undo_logs() {
                 let (client, resource_id) = (Arc::clone(&client), Arc::clone(own));
-                let deleter = Deleter { client, resource_id, outbox: outbox.clone() };
+                let deleter = Deleter { client, resource_id, send_queue: send_queue.clone() };
                 databases.entry(Arc::clone(name)).or_default().push(deleter);
             }
         }
@@ -100,8 +104,8 @@ impl Clients {
     }
 }
 
-impl Front {
-    /// Has undo logs deleted, for as long as it is polled.
+impl SeataFrontend {
+    /// Has undo logs deleted periodically, for as long as it is polled.
     pub(super) async fn delete_undo_logs(&self) -> Infallible {
         let settings = &self.shared.settings.undo_logs;
         if settings.period.is_zero() {
@@ -120,8 +124,8 @@ impl Front {
         }
     }
 
-    /// The databases with a global that may yet be rolled back, and began before what is kept. A
-    /// day more than that, for clocks that differ.
+    /// Returns the databases with a global that may still be rolled back and that began before the
+    /// kept days. One day less is kept here, to allow for clocks that differ.
     async fn needed_undo_logs(&self) -> Result<BTreeSet<Arc<str>>, EngineError> {
         let kept_days = u64::from(self.shared.settings.undo_logs.save_days.saturating_sub(1));
         let now = self.shared.dispatcher.now();
@@ -143,7 +147,7 @@ impl Front {
             if needed.contains(&resource) {
                 tracing::warn!(
                     resource = &*resource,
-                    "old undo logs are not deleted: a global of as long ago has not ended"
+                    "old undo logs are not deleted: a global as old has not ended"
                 );
             } else {
                 self.ask_one_to_delete(&processes[round % processes.len()]);
@@ -151,7 +155,7 @@ impl Front {
         }
     }
 
-    fn ask_one_to_delete(&self, Deleter { client, resource_id, outbox }: &Deleter) {
+    fn ask_one_to_delete(&self, Deleter { client, resource_id, send_queue }: &Deleter) {
         let save_days = self.shared.settings.undo_logs.save_days;
         let message = Message::UndoLogDelete(UndoLogDelete {
             branch_type: BranchType::At,
@@ -164,7 +168,7 @@ impl Front {
         match encode(&message, kind, id, client.encoding, &client.dialect, &mut frame) {
             Ok(()) => {
                 tracing::info!(client = client_id, save_days, "asked to delete old undo logs");
-                outbox.put(frame);
+                send_queue.put(frame);
             }
             Err(error) => {
                 let code = error.code();

@@ -1,16 +1,16 @@
-//! XA branches that a resource does not know, and when that means that they have ended.
+//! Decides when an XA branch that a resource does not know counts as ended.
 //!
 //! On MariaDB, and on MySQL before 8.0.29, a prepared branch belongs to the session that prepared
-//! it for as long as that lives; any other is told that there is no such branch. So an answer
-//! *unknown* (XAER_NOTA) says little by itself. It ends a branch only when its time is up, until
-//! which a late prepare may make it known, and then only
+//! it, for as long as the session lives. Every other session gets the answer that there is no such
+//! branch. So the answer *unknown* (XAER_NOTA) says little by itself. It ends a branch only after
+//! the time in which a late prepare may still make it known, and then only
 //!
-//! - when every connected process that may have registered the branch has answered so since: the
-//!   one that did, those that may be it after a reconnect, or all where that is not known; or
-//! - when none of these has been connected for a while. What it had prepared then belongs to the
-//!   database as a whole, where any process finds it.
+//! - when every connected process that may have registered the branch has answered *unknown* since:
+//!   the registering process, those that may be it after a reconnect, or all if it is not known; or
+//! - when none of these has been connected for a while. A branch it had prepared then belongs to
+//!   the database as a whole, where any process finds it.
 //!
-//! Whatever else is answered, the branch is asked for again.
+//! In all other cases phase two of the branch is retried.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,45 +18,46 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use handfast_core::{BranchId, Timestamp, Xid};
 use hashbrown::HashMap;
 
-/// Branches that are remembered. Where there is no room for another one, it has not ended: it is
-/// asked for again, and there is room when others have ended (BOUNDED).
+/// The most branches that are remembered. A branch for which there is no room counts as not ended.
+/// It is retried, and there is room when others have ended (BOUNDED).
 const BRANCHES_MAX: usize = 16_384;
 
-/// A branch that is owed is asked for at least this often; another is forgotten.
+/// The time without an answer after which a branch is forgotten. A branch that is owed is retried
+/// more often.
 const FORGOTTEN_AFTER_MS: u64 = 600_000;
 
-/// One answer that a branch is unknown.
+/// An answer that a branch is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a> {
     pub(super) branch: (Xid, BranchId),
-    /// The client that was asked.
+    /// The client that was called.
     pub(super) by: &'a Arc<str>,
     /// The connected clients that may have registered the branch.
     pub(super) owners: &'a [Arc<str>],
     pub(super) now: Timestamp,
-    /// Whether nothing of the branch can turn up any more with those that have answered.
+    /// Whether a client that has answered can no longer prepare or find the branch.
     pub(super) is_time_up: bool,
     /// How long the owner must have been away.
     pub(super) away_ms: u64,
 }
 
-/// The branches that were answered to be unknown.
+/// The branches for which the answer was *unknown*.
 #[derive(Debug, Default)]
-pub(super) struct Unknown {
-    branches: Mutex<HashMap<(Xid, BranchId), Denied>>,
+pub(super) struct UnknownXaBranches {
+    branches: Mutex<HashMap<(Xid, BranchId), UnknownBranch>>,
 }
 
 #[derive(Debug)]
-struct Denied {
-    /// Who has said so since the time was up, of those that may have registered it.
+struct UnknownBranch {
+    /// The possible owners that have answered *unknown* since the time was up.
     by: BTreeSet<Arc<str>>,
-    /// Since when no process is there that may have.
+    /// Since when no possible owner is connected.
     away_since: Option<Timestamp>,
     last: Timestamp,
 }
 
-impl Unknown {
-    /// Notes an answer, and tells whether the branch has ended with it.
+impl UnknownXaBranches {
+    /// Records an answer, and returns whether the branch has ended.
     pub(super) fn has_ended(&self, answer: &Answer<'_>) -> bool {
         let mut branches = self.lock();
         if branches.len() >= BRANCHES_MAX && !branches.contains_key(&answer.branch) {
@@ -66,7 +67,7 @@ impl Unknown {
                 return false;
             }
         }
-        let none = || Denied { by: BTreeSet::new(), away_since: None, last: answer.now };
+        let none = || UnknownBranch { by: BTreeSet::new(), away_since: None, last: answer.now };
         branches.entry(answer.branch).or_insert_with(none).takes(answer)
     }
 
@@ -75,12 +76,12 @@ impl Unknown {
         self.lock().remove(&branch);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Xid, BranchId), Denied>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(Xid, BranchId), UnknownBranch>> {
         self.branches.lock().expect("no holder of the lock of unknown branches panics")
     }
 }
 
-impl Denied {
+impl UnknownBranch {
     fn takes(&mut self, answer: &Answer<'_>) -> bool {
         self.last = answer.now;
         if answer.owners.is_empty() {
@@ -100,10 +101,10 @@ impl Denied {
 mod tests {
     use super::*;
 
-    /// Plays answers, each `time: client of the connected owners`, and gives back the time at which
-    /// the branch has ended. The time is up at 100; the owner is gone when it is away for 60.
+    /// Applies answers, each with its time, client, and connected owners, and returns the time at
+    /// which the branch has ended. The time is up at 100. An owner has gone when it is away for 60.
     fn ended_at(answers: &[(u64, &str, &[&str])]) -> Option<u64> {
-        let unknown = Unknown::default();
+        let unknown = UnknownXaBranches::default();
         let ends = |(now, by, owners): &(u64, &str, &[&str])| {
             let owners: Vec<Arc<str>> = owners.iter().map(|&it| it.into()).collect();
             unknown.has_ended(&Answer {
@@ -119,41 +120,41 @@ mod tests {
     }
 
     #[test]
-    fn another_process_ends_nothing_while_the_owner_is_there() {
+    fn another_process_ends_nothing_while_the_owner_is_connected() {
         let owner: &[&str] = &["a"];
         assert_eq!(ended_at(&[(10, "b", owner), (200, "b", owner), (900, "c", owner)]), None);
         assert_eq!(ended_at(&[(200, "b", owner), (300, "a", owner)]), Some(300));
     }
 
     #[test]
-    fn the_owners_word_counts_when_the_time_is_up() {
+    fn the_owners_answer_counts_when_the_time_is_up() {
         let owner: &[&str] = &["a"];
         assert_eq!(ended_at(&[(10, "a", owner), (99, "a", owner), (100, "a", owner)]), Some(100));
     }
 
     #[test]
-    fn each_that_may_be_the_owner_must_have_said_so() {
+    fn every_possible_owner_must_have_answered() {
         let kin: &[&str] = &["a", "b"];
         assert_eq!(ended_at(&[(200, "a", kin), (300, "a", kin), (400, "b", kin)]), Some(400));
-        // One of them has gone, and another has come.
+        // One possible owner has disconnected, and another has connected.
         let other: &[&str] = &["b", "c"];
         let answers = [(200, "a", kin), (300, "b", other), (400, "a", other), (500, "c", other)];
         assert_eq!(ended_at(&answers), Some(500));
     }
 
     #[test]
-    fn an_owner_that_is_gone_is_given_time_to_come_back() {
+    fn a_disconnected_owner_has_time_to_come_back() {
         assert_eq!(ended_at(&[(200, "b", &[]), (259, "b", &[]), (260, "b", &[])]), Some(260));
         // It had been away before the time was up.
         assert_eq!(ended_at(&[(10, "b", &[]), (99, "b", &[]), (100, "b", &[])]), Some(100));
         let answers: [(u64, &str, &[&str]); 4] =
             [(10, "b", &[]), (150, "b", &["a"]), (170, "b", &[]), (229, "b", &[])];
-        assert_eq!(ended_at(&answers), None, "it was there in between");
+        assert_eq!(ended_at(&answers), None, "it was connected in between");
     }
 
     #[test]
-    fn without_room_nothing_has_ended() {
-        let unknown = Unknown::default();
+    fn a_branch_without_room_has_not_ended() {
+        let unknown = UnknownXaBranches::default();
         let (by, owners) = (Arc::from("a"), [Arc::from("a")]);
         let ends = |number, now| {
             unknown.has_ended(&Answer {

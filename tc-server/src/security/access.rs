@@ -1,4 +1,4 @@
-//! From a request's `authorization` header to a caller who may, or may not.
+//! Checks a request's `authorization` header: authenticates the caller and authorizes the request.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use http::header::AUTHORIZATION;
 
 use super::{Role, Tokens};
 
-/// Who is let in.
+/// The rule of access.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Everyone who reaches the port, for everything.
+    /// Every client that reaches the port may do everything.
     Open,
-    /// The bearers of tokens, for what their role allows.
+    /// Bearers of tokens may do what their role allows.
     Tokens(Arc<Tokens>),
 }
 
-/// Who asks.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: Arc<str>,
-    /// `None` where no tokens are configured: everything is allowed.
+    /// `None` if no tokens are configured: everything is allowed.
     role: Option<Role>,
 }
 
-/// What is asked for.
+/// The permission that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// The native API.
@@ -35,10 +35,10 @@ pub enum Permission {
     Act,
 }
 
-/// The caller is turned away.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// No token, or one that nobody knows.
+    /// The request has no token, or an unknown one.
     #[error("a known token is needed: send `authorization: Bearer <token>`")]
     Unauthenticated,
     /// The role does not allow it.
@@ -46,13 +46,13 @@ pub enum AccessError {
     Forbidden {
         /// The caller.
         name: Arc<str>,
-        /// What would be allowed to.
+        /// The role that would be allowed.
         needed: &'static str,
     },
 }
 
 impl AccessError {
-    /// The stable code.
+    /// Returns the stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -63,13 +63,13 @@ impl AccessError {
 }
 
 impl Caller {
-    /// The bearer of a token.
+    /// Returns the bearer of a token.
     #[must_use]
     pub fn bearer(name: Arc<str>, role: Role) -> Self {
         Self { name, role: Some(role) }
     }
 
-    /// The caller's name, for the audit log; `anonymous` where no tokens are configured.
+    /// Returns the caller's name for the audit log, or `anonymous` if no tokens are configured.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&self.name)
@@ -99,11 +99,11 @@ impl Permission {
 }
 
 impl Access {
-    /// The caller, if it may.
+    /// Returns the caller, if the request is permitted.
     ///
     /// # Errors
     ///
-    /// It shows no known token, or its role does not allow what it asks for.
+    /// The request has no known token, or the token's role does not allow it.
     pub fn check(&self, headers: &HeaderMap, wanted: Permission) -> Result<Caller, AccessError> {
         let caller = match self {
             Self::Open => Caller { name: Arc::from("anonymous"), role: None },
@@ -118,10 +118,14 @@ impl Access {
         }
     }
 
-    /// Checks again whenever a token is shut out, until the caller may no more.
-    pub(super) async fn shuts_out(&self, headers: HeaderMap, wanted: Permission) -> AccessError {
+    /// Waits until the caller loses the permission. Checks again whenever a token is shut out.
+    pub(super) async fn until_revoked(
+        &self,
+        headers: HeaderMap,
+        wanted: Permission,
+    ) -> AccessError {
         let Self::Tokens(tokens) = self else { return std::future::pending().await };
-        let mut shut_out = tokens.listen();
+        let mut shut_out = tokens.subscribe();
         loop {
             if let Err(error) = self.check(&headers, wanted) {
                 return error;

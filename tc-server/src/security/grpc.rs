@@ -1,10 +1,11 @@
 //! The token check of each gRPC call, as a `tower` layer.
 //!
-//! A call may wait for an hour, for rows that others hold. It is checked again while it waits, when
-//! a token is shut out; to drop it is as if its client had cancelled it. Streams are ended by the
-//! front end: their calls are over when they are open.
+//! A call may wait for an hour, for rows that other globals hold. While it waits, it is checked
+//! again when a token is shut out. Dropping the call has the effect of a cancellation by its
+//! client. Streams are ended by the front end, since their calls are over once they are open.
 //!
-//! The health service stays open: orchestrators probe it without a token and it tells nothing else.
+//! The health service needs no token: orchestrators probe it without one, and it reveals nothing
+//! else.
 
 use std::fmt::Display;
 use std::task::{Context, Poll};
@@ -22,7 +23,7 @@ use crate::turned_away::{PortName, Why, note};
 
 const HEALTH_SERVICE: &str = "/grpc.health.v1.Health/";
 
-/// Lets calls of clients through and answers the others.
+/// Passes permitted calls on and refuses the others.
 #[derive(Clone, Debug)]
 pub struct GrpcAccessLayer {
     access: Access,
@@ -36,7 +37,7 @@ pub struct GrpcAccess<S> {
 }
 
 impl GrpcAccessLayer {
-    /// A check of every call.
+    /// Creates the layer.
     #[must_use]
     pub fn new(access: Access) -> Self {
         Self { access }
@@ -82,7 +83,7 @@ where
             tokio::select! {
                 biased;
                 answer = answer => answer,
-                error = access.shuts_out(credentials, Permission::UseGrpc) => {
+                error = access.until_revoked(credentials, Permission::UseGrpc) => {
                     Ok(refusal(&error).into_http())
                 }
             }
@@ -90,7 +91,7 @@ where
     }
 }
 
-/// What a call is checked by.
+/// Returns the headers that the check of a call needs.
 fn credentials(headers: &HeaderMap) -> HeaderMap {
     let shown = headers.get(AUTHORIZATION);
     shown.map(|shown| (AUTHORIZATION, shown.clone())).into_iter().collect()

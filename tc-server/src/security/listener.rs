@@ -1,9 +1,8 @@
-//! Connections that are ready to speak: plain ones as they come, encrypted ones once they have
-//! shaken hands.
+//! Accepts connections and completes the TLS handshake of encrypted ones.
 //!
-//! Hands are shaken with many clients at a time, so that one that is slow or silent holds up
-//! nobody, and for a limited time, so that none keeps its place for ever. At most as many shake
-//! hands as the acceptor has places (BOUNDED).
+//! Handshakes run concurrently, so that a slow or silent client does not delay others, and have a
+//! time limit, so that none keeps its connection forever. There are at most as many handshakes as
+//! the acceptor allows connections (BOUNDED).
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,12 +18,12 @@ use tokio_util::either::Either;
 use crate::accept::{Acceptor, Connection};
 use crate::turned_away::{PortName, Why, note};
 
-/// A connection that is ready to speak.
+/// A connection that is ready for requests.
 pub type Ready = Either<Connection, TlsStream<Connection>>;
 
 type Shaken = (TlsStream<Connection>, SocketAddr);
 
-/// A port whose connections are encrypted where there is a certificate.
+/// A port whose connections are encrypted if there is a certificate.
 pub struct Listener {
     tcp: Acceptor,
     tls: Option<TlsAcceptor>,
@@ -42,14 +41,14 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// Serves what the acceptor lets in. A client that has not shaken hands within the limit is let
-    /// go.
+    /// Creates a listener on an acceptor. A client that does not complete the handshake within the
+    /// limit is disconnected.
     #[must_use]
     pub fn new(tcp: Acceptor, tls: Option<TlsAcceptor>, handshake_limit: Duration) -> Self {
         Self { tcp, tls, handshake_limit, handshakes: FuturesUnordered::new() }
     }
 
-    /// Waits for a connection that is ready to speak. Giving up the wait loses none.
+    /// Waits for a connection that is ready for requests. Cancel safe: no connection is lost.
     pub async fn accept(&mut self) -> (Ready, SocketAddr) {
         let Some(tls) = self.tls.clone() else {
             let (stream, address) = self.tcp.accept().await;
@@ -71,7 +70,7 @@ impl Listener {
         }
     }
 
-    /// The connections one after another, without an end.
+    /// Returns the connections as an endless stream.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Ready>> + Send {
         stream::unfold(self, async |mut listener| {
             let (connection, _) = listener.accept().await;
@@ -89,7 +88,7 @@ async fn shake_hands(
 ) -> Option<Shaken> {
     match tokio::time::timeout(limit, tls.accept(stream)).await {
         Ok(Ok(stream)) => Some((stream, address)),
-        // A client that has gone, such as a probe, has sent nothing that is wrong.
+        // A client that disconnects, such as a probe, has sent nothing wrong.
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
             tracing::debug!(%address, %error, "tls handshake broken off");
             None

@@ -1,7 +1,7 @@
-//! Who may reach the coordinator, and what for.
+//! Authentication, authorization and encryption.
 //!
-//! Tokens name a caller and a role; TLS keeps them secret on the way. Which addresses may go
-//! without either is the configuration's business.
+//! Tokens name a caller and a role. TLS keeps them secret on the network. The configuration decides
+//! which addresses may be served without either.
 
 mod access;
 mod grpc;

@@ -1,4 +1,4 @@
-//! TLS on both ports, by rustls: from files to what shakes hands.
+//! TLS on the gRPC and admin ports, by rustls: builds acceptors from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,35 +21,35 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         what: String,
     },
-    /// Certificate and key do not go together.
+    /// Certificate and key do not match.
     #[error("tls certificate {path}: {source}")]
     Unusable {
         /// The certificate.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
 }
 
-/// What the gRPC port needs; `None` without a certificate. Where a client authority is configured,
-/// a client without a certificate that it has signed is turned away.
+/// Returns the acceptor of the gRPC port, or `None` without a certificate. If a client authority is
+/// configured, a client without a certificate signed by it is refused.
 ///
 /// # Errors
 ///
-/// A file cannot be read, or certificate and key do not go together.
+/// A file cannot be read, or certificate and key do not match.
 pub fn grpc_acceptor(config: &TlsConfig) -> Result<Option<TlsAcceptor>, TlsError> {
     acceptor(config, config.client_authority.as_deref(), b"h2")
 }
 
-/// What the admin port needs; `None` without a certificate. The admin API knows its callers by
-/// token and asks no certificate of them.
+/// Returns the acceptor of the admin port, or `None` without a certificate. The admin API
+/// authenticates callers by token and requires no client certificate.
 ///
 /// # Errors
 ///
-/// A file cannot be read, or certificate and key do not go together.
+/// A file cannot be read, or certificate and key do not match.
 pub fn admin_acceptor(config: &TlsConfig) -> Result<Option<TlsAcceptor>, TlsError> {
     acceptor(config, None, b"http/1.1")
 }

@@ -1,7 +1,7 @@
 //! The file of tokens: names, roles and SHA-256 hashes, never a token.
 //!
-//! A token is 256 random bits, so a plain hash is enough: there is nothing to guess. The file is
-//! read at start and again when somebody asks for it; what cannot be read changes nothing.
+//! A token is 256 random bits, which cannot be guessed, so a plain hash is enough. The file is read
+//! at the start and again on request. A file that cannot be read changes nothing.
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::Caller;
 
-/// What a token is for. The roles do not contain one another: a token that applications carry
-/// cannot end transactions, and an operator's token is of no use in an application.
+/// The role of a token. The roles do not include one another: an application's token cannot end
+/// transactions, and an operator's token is of no use in an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Role {
-    /// Uses the native API: begins globals, registers branches, carries out phase two.
+    /// Uses the native API: begins globals, registers branches, executes phase two.
     Client,
     /// Reads the admin API.
     Viewer,
@@ -26,21 +26,21 @@ pub enum Role {
     Operator,
 }
 
-/// Every token that is let in, and the file that says so.
+/// The valid tokens, and their file.
 #[derive(Debug)]
 pub struct Tokens {
     path: PathBuf,
     entries: RwLock<Vec<Entry>>,
-    /// Told when a token is shut out.
+    /// Notified when a token is shut out.
     shut_out: watch::Sender<()>,
 }
 
-/// What reading the file again has changed.
+/// The result of reading the file again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Tokens that are let in from here on.
+    /// The number of valid tokens.
     pub tokens: usize,
-    /// Those among the earlier ones that are shut out, or whose role is another.
+    /// The number of earlier tokens that are no longer valid or have another role.
     pub shut_out: usize,
 }
 
@@ -51,7 +51,7 @@ struct Entry {
     hash: [u8; 32],
 }
 
-/// A token that has just been made.
+/// A newly drawn token.
 pub struct NewToken {
     /// The secret, for its bearer.
     pub token: String,
@@ -67,7 +67,7 @@ pub enum TokensError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// A line is not `name role hash`.
@@ -77,7 +77,7 @@ pub enum TokensError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         what: &'static str,
     },
 }
@@ -142,8 +142,8 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), entries, shut_out: watch::Sender::new(()) })
     }
 
-    /// Hears when a token is shut out.
-    pub(super) fn listen(&self) -> watch::Receiver<()> {
+    /// Returns a receiver that is notified when a token is shut out.
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
         self.shut_out.subscribe()
     }
 
@@ -151,7 +151,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read); then the tokens stay as they were.
+    /// The errors of [`read`](Self::read). The tokens stay as they were then.
     pub fn reload(&self) -> Result<Reloaded, TokensError> {
         let entries = read_file(&self.path)?;
         let mut known = self.entries.write().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +165,7 @@ impl Tokens {
         Ok(Reloaded { tokens, shut_out })
     }
 
-    /// Whose token this is. Takes the same time whichever entry fits.
+    /// Returns the bearer of a token. Takes the same time whichever entry matches.
     #[must_use]
     pub fn authenticate(&self, token: &str) -> Option<Caller> {
         let hash = hash(token);

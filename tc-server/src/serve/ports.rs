@@ -1,4 +1,4 @@
-//! The two listening ports, and what ends them.
+//! Serves the listening ports, until they are closed.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -16,24 +16,24 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use super::attended::Attended;
-use super::prompt::Prompt;
+use super::preface_timeout::PrefaceTimeout;
+use super::write_timeout::WriteTimeout;
 use crate::accept::Acceptor;
 use crate::seata;
 use crate::security::{Access, GrpcAccessLayer, Listener};
 use crate::turned_away::{PortName, Why, count, note};
 
-/// How long a silent client is left alone, and how long it then has to answer a ping: one that
-/// vanished without a word is noticed after both.
+/// How long a client may be silent before it gets a ping, and how long it then has to answer. A
+/// client that vanished without notice is detected after both.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Streams and unary calls that one connection may have under way; further ones wait until one of
-/// these has ended. Too low: registrations that wait for locks keep other calls from being heard;
-/// too high: a client may take up more of the server than its connection counts for.
+/// Streams and unary calls that one connection may have in progress. Further ones wait until one of
+/// these has ended. Too low: registrations that wait for locks delay other calls. Too high: one
+/// connection may take more of the server than its share.
 const CALLS_MAX: u32 = 1_024;
 
-/// A port in service. Dropping it leaves it in service.
+/// A served port. Dropping it does not stop serving.
 #[derive(Debug)]
 pub(crate) struct Port {
     stop: CancellationToken,
@@ -41,7 +41,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Whether every connection has ended within the limit.
+    /// Stops the port, and returns whether every connection has ended within the limit.
     pub(crate) async fn close(&mut self, limit: Instant) -> bool {
         self.stop.cancel();
         let closed = timeout_at(limit, &mut self.task).await.is_ok();
@@ -49,7 +49,7 @@ impl Port {
         closed
     }
 
-    /// Waits for every connection to end.
+    /// Stops the port, and waits for every connection to end.
     pub(crate) async fn close_all(&mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
@@ -57,14 +57,14 @@ impl Port {
         }
     }
 
-    /// Ends without waiting for anyone.
+    /// Ends without waiting for connections.
     pub(crate) fn abort(&self) {
         self.task.abort();
     }
 }
 
-/// Takes the gRPC port into service. A client that does not begin to speak HTTP/2 within the limit
-/// is let go.
+/// Starts serving the gRPC port. Disconnects a client that does not send the HTTP/2 preface within
+/// the limit.
 pub(crate) fn serve_grpc(
     listener: Listener,
     routes: Routes,
@@ -73,7 +73,7 @@ pub(crate) fn serve_grpc(
 ) -> Port {
     let connections = listener
         .into_stream()
-        .map(move |connection| connection.map(|io| Prompt::new(io, silence_limit)));
+        .map(move |connection| connection.map(|io| PrefaceTimeout::new(io, silence_limit)));
     let stop = CancellationToken::new();
     let serving = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -90,8 +90,8 @@ pub(crate) fn serve_grpc(
     Port { stop, task }
 }
 
-/// Takes the admin port into service. A client that is silent for longer than the limit, before
-/// or between requests, is let go, and so is one that reads nothing of an answer for as long.
+/// Starts serving the admin port. Disconnects a client that is silent for longer than the limit,
+/// before or between requests, and one that reads nothing of an answer for as long.
 pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit: Duration) -> Port {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
@@ -101,9 +101,11 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
             tokio::select! {
                 (io, peer) = listener.accept() => {
                     let router = router.clone();
-                    connections.spawn(converse(io, peer, router, silence_limit, stopped.clone()));
+                    let serving =
+                        serve_connection(io, peer, router, silence_limit, stopped.clone());
+                    connections.spawn(serving);
                 }
-                // An ended connection leaves nothing behind; its task is only taken off the list.
+                // Removes the task of an ended connection from the set.
                 Some(_) = connections.join_next() => {}
                 () = stopped.cancelled() => break,
             }
@@ -114,15 +116,15 @@ pub(crate) fn serve_admin(mut listener: Listener, router: Router, silence_limit:
     Port { stop, task }
 }
 
-/// Takes the port for clients of Seata into service.
-pub(crate) fn serve_seata(acceptor: Acceptor, front: seata::Front) -> Port {
+/// Starts serving the port for clients of Seata.
+pub(crate) fn serve_seata(acceptor: Acceptor, front: seata::SeataFrontend) -> Port {
     let stop = CancellationToken::new();
     let task = tokio::spawn(front.serve(acceptor, stop.clone()));
     Port { stop, task }
 }
 
 /// Answers the requests of one connection, until either side ends it.
-async fn converse(
+async fn serve_connection(
     io: impl AsyncRead + AsyncWrite + Unpin,
     peer: SocketAddr,
     router: Router,
@@ -133,7 +135,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(silence_limit)
         .serve_connection(
-            TokioIo::new(Attended::new(io, silence_limit)),
+            TokioIo::new(WriteTimeout::new(io, silence_limit)),
             TowerToHyperService::new(router),
         );
     let mut connection = pin!(connection);
@@ -149,7 +151,7 @@ async fn converse(
         Err(error) if error.is_parse() => {
             note(PortName::Admin, Why::Malformed, Some(&peer), &error);
         }
-        // A client that has had its answers and is let go between requests has done nothing wrong.
+        // A client that is disconnected between requests, with all answers sent, is not at fault.
         Err(error) => {
             if error.is_timeout() {
                 count(PortName::Admin, Why::Silent);

@@ -1,7 +1,8 @@
 //! Carries a sealed segment of the journal over into the records, on a thread of its own.
 //!
-//! One at a time: there are two segments, and the other one is being written. It reads the segment
-//! as a start after a crash does. It opens no file: the store has its files open from its start on.
+//! One checkpoint runs at a time, since there are two segments and the other one is being written.
+//! It reads the segment in the way a start after a crash does. It opens no file: the store opens
+//! its files at the start and keeps them open.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -21,8 +22,8 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Has a segment carried over. The one before it must be: whoever begins has seen `finish`
-    /// succeed.
+    /// Starts carrying over a segment. The caller must have seen `finish` succeed for the segment
+    /// before it.
     pub(super) fn begin(&mut self, records: &Records, sealed: Sealed) -> io::Result<()> {
         let records = records.clone();
         let carry_over = move || carry_over(&records, &sealed);
@@ -30,15 +31,15 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Waits until the segment is carried over, if one is being. Only after `Ok` may it be written
-    /// again.
+    /// Waits for the running checkpoint, if there is one. Only after `Ok` may the segment be
+    /// overwritten.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let panicked = |_| Err(io::Error::other("the storage engine panicked in a checkpoint"));
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
     }
 
-    /// Whether something has gone wrong, without waiting.
-    pub(super) fn look(&mut self) -> io::Result<()> {
+    /// Reports a failure of the last checkpoint, without waiting for a running one.
+    pub(super) fn check(&mut self) -> io::Result<()> {
         let is_over = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if is_over { self.finish() } else { Ok(()) }
     }
@@ -57,8 +58,8 @@ fn carry_over(records: &Records, sealed: &Sealed) -> io::Result<()> {
     Ok(())
 }
 
-/// A file as a whole, through the descriptor that is open already. Others have their turn in
-/// between: see `records::CHANGES_AT_A_TIME`.
+/// Reads the whole file through its open descriptor. Yields between blocks, for the reason given at
+/// `records::CHANGES_AT_A_TIME`.
 fn read(file: &DiskFile) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
     let mut offset = 0;

@@ -1,7 +1,7 @@
 //! Records as bytes: one version byte, then a protobuf message; keys short and in order.
 //!
-//! Every version ever written stays readable: bytes of each are kept in `tests/records/`. What
-//! cannot be read is an error with its reason, never a guess and never a panic.
+//! Every version ever written stays readable: bytes of each are kept in `tests/records/`. Bytes
+//! that cannot be read give an error with the reason, never a guess and never a panic.
 
 mod branch;
 mod fields;
@@ -18,7 +18,7 @@ use global::StoredGlobal;
 use lease::StoredLease;
 use saga::StoredSaga;
 
-/// The version that is written of what version 1 can say.
+/// The version of records that version 1 can express.
 const VERSION: u8 = 1;
 
 /// The version of sagas with children. A program that knows version 1 alone would take the steps of
@@ -33,7 +33,7 @@ const LEASE: u8 = b'l';
 /// Bytes that are no record of a known version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The key is none of ours: the directory belongs to something else, or is damaged.
+    /// The key is no record key: the directory belongs to another program, or is damaged.
     #[error("key {0:02x?} is no record key")]
     Key(Vec<u8>),
     /// The value was written by a later version.
@@ -50,12 +50,12 @@ pub enum CodecError {
     Field {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         value: i64,
     },
 }
 
-/// A change as key and value; without a value it deletes.
+/// Encodes a change as key and value. A change without a value deletes.
 #[must_use]
 pub fn encode_change(change: &Change) -> (Vec<u8>, Option<Vec<u8>>) {
     match change {
@@ -64,7 +64,7 @@ pub fn encode_change(change: &Change) -> (Vec<u8>, Option<Vec<u8>>) {
     }
 }
 
-/// The bytes under which a record is stored.
+/// Returns the bytes of the key under which a record is stored.
 #[must_use]
 pub fn encode_key(key: RecordKey) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -72,7 +72,7 @@ pub fn encode_key(key: RecordKey) -> Vec<u8> {
     bytes
 }
 
-/// As [`encode_key`], behind what is in the buffer.
+/// Like [`encode_key`], but appends to a buffer.
 pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
     match key {
         RecordKey::Global(xid) => {
@@ -95,7 +95,7 @@ pub fn append_key(key: RecordKey, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of a record; its ids are in the key.
+/// Returns the bytes of a record. Its ids are in the key.
 #[must_use]
 pub fn encode(record: &Record) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -103,7 +103,7 @@ pub fn encode(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// As [`encode`], behind what is in the buffer.
+/// Like [`encode`], but appends to a buffer.
 pub fn append(record: &Record, bytes: &mut Vec<u8>) {
     bytes.push(version(record));
     let mut fields = Fields::behind(bytes);
@@ -115,7 +115,7 @@ pub fn append(record: &Record, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The record that was stored under this key.
+/// Decodes the record that was stored under this key.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The data directory: one process at a time.
+//! The data directory, which one process at a time may use.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 
 use super::StoreError;
 
-/// Holds a data directory for this process until dropped; a killed process lets go of it too.
+/// The directory of the records within the data directory.
+pub(super) const RECORDS: &str = "records";
+
+/// Holds a data directory for this process until dropped. A killed process releases it too.
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
-    /// The operating system's lock goes with the open file.
+    /// Holds the operating system's lock, which ends when the file is closed.
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Makes the directory if it is missing, and takes it.
+    /// Creates the directory if it is missing, and locks it.
     ///
     /// # Errors
     ///
-    /// When another process has it, or it cannot be made or written.
+    /// When another process holds it, or it cannot be created or written.
     pub fn take(directory: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { directory: directory.to_owned(), source };
         make(directory).map_err(failed)?;
@@ -42,7 +45,7 @@ impl DirectoryLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // For whoever is refused: it names the holder, the lock itself is the file's.
+        // The content only names the holder to a refused process. The lock is on the file itself.
         file.set_len(0).map_err(failed)?;
         write!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self { directory: directory.to_owned(), _file: file })
@@ -55,7 +58,7 @@ impl DirectoryLock {
     }
 }
 
-/// Makes the directory and those above it, so that they are still there after a power cut.
+/// Creates the directory and its missing ancestors, durably.
 pub(crate) fn make(directory: &Path) -> io::Result<()> {
     if directory.is_dir() {
         return Ok(());

@@ -1,14 +1,14 @@
 //! Records on one machine: a journal that makes batches durable, and an embedded key-value engine
-//! that holds what they came to.
+//! that holds the records.
 //!
 //! ```text
 //! batch ─▶ journal (one write, one sync) ─▶ durable
 //!             └─ a full segment ─▶ checkpoint ─▶ records ─▶ the segment is used again
 //! ```
 //!
-//! A start carries over what the journal has and the records lack. All writing happens on threads
-//! of the store's own, so that no asynchronous task waits for the disk. Why there are two:
-//! `docs/decisions/0007-journal.md`.
+//! A start carries over the batches that the journal has and the records lack. All writes run on
+//! the store's own threads, so that no asynchronous task waits for the disk. Why there are a
+//! journal and records: `docs/decisions/0007-journal.md`.
 
 use std::fmt;
 use std::io;
@@ -26,18 +26,17 @@ use super::checkpoint::Checkpoint;
 use super::directory::DirectoryLock;
 use super::journal::{self, Appended, Journal, Mark, PartsError};
 use super::records::{self, Records, open_error};
-use super::{Store, StoreError, making, suspect};
+use super::{Store, StoreError, initialize, write_failure_marker};
 use crate::crash_point::crash_point;
 
-/// The size of a segment of the journal unless told otherwise, in bytes.
+/// The default size of a segment of the journal, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// After so long without a batch the parts of the directory are told for good how far the journal
-/// goes.
+/// The pause without a batch after which the witnesses of the last batch number are synced.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the end of the store waits for its writer, which may be carrying over a segment.
-/// Whoever cannot wait drops the store on a thread of its own.
+/// How long dropping the store waits for its writer, which may be carrying over a segment. A caller
+/// that cannot wait drops the store on another thread.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The store of one machine.
@@ -46,18 +45,18 @@ pub struct EmbeddedStore {
     /// `None` only while dropping.
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<thread::JoinHandle<()>>,
-    /// Disconnected when the writer has let go of the directory. Locked only while dropping.
+    /// Disconnected when the writer has released the directory. Locked only while dropping.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// What the writer is asked, and where the answer goes.
+/// A request to the writer, with the channel for the answer.
 enum Job {
     Lead { at_least: Epoch, done: oneshot::Sender<Result<(Epoch, Vec<Record>), StoreError>> },
     Commit { epoch: Epoch, batch: Vec<Change>, done: oneshot::Sender<Result<(), StoreError>> },
 }
 
 impl EmbeddedStore {
-    /// Takes the directory and recovers what is in it. Blocks on the disk.
+    /// Locks the directory and recovers its content. Blocks on the disk.
     ///
     /// # Errors
     ///
@@ -66,8 +65,8 @@ impl EmbeddedStore {
         Self::open_with(directory, SEGMENT_BYTES)
     }
 
-    /// As [`EmbeddedStore::open`], with segments of the journal of so many bytes: two are always
-    /// there. Small ones are carried over often; large ones take up disk, and a start takes longer.
+    /// Like [`EmbeddedStore::open`], with the size of the journal's two segments. Small segments
+    /// are carried over often. Large ones take disk space, and a start takes longer.
     ///
     /// # Errors
     ///
@@ -78,7 +77,8 @@ impl EmbeddedStore {
         let (jobs, asked) = mpsc::channel();
         let (running, ended) = mpsc::channel();
         let spawned = thread::Builder::new().name("store".to_owned()).spawn(move || {
-            // Dropped in reverse order, also by a panic: the word of the end comes last.
+            // Locals are dropped in reverse order, also in a panic: the sender is dropped last, so
+            // its end shows that the writer has released the directory.
             let _running: mpsc::Sender<()> = running;
             let mut writer = writer;
             while let Some(job) = writer.next_job(&asked) {
@@ -123,11 +123,11 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     /// Waits for the writer, so that the directory is free when this returns. If the storage engine
-    /// panicked, as it may on a full disk, whoever asked has been told that the write failed. A
-    /// writer that hangs is left alone, and keeps the directory.
+    /// panicked, as it may on a full disk, the caller has already been answered that the write
+    /// failed. A writer that hangs is abandoned and keeps the directory.
     fn drop(&mut self) {
         self.jobs = None;
-        let ended = self.ended.get_mut().expect("nobody else locks it");
+        let ended = self.ended.get_mut().expect("only drop locks it");
         if ended.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Timeout) {
             tracing::error!(directory = %self.directory.display(), "the disk hangs: not waiting");
             return;
@@ -138,14 +138,14 @@ impl Drop for EmbeddedStore {
     }
 }
 
-/// What the thread owns. The lock comes last: fields are dropped in order, and the directory must
-/// be free only when the others are closed.
+/// The state of the store's thread. The lock is the last field: fields are dropped in order, and
+/// the directory must become free only when the other fields are closed.
 struct Writer {
     journal: Journal,
     checkpoint: Checkpoint,
     records: Records,
     epoch: Epoch,
-    /// After a failed write nothing is known about the next.
+    /// Set by a failed write: the effect of any further write would be unknown.
     failed: bool,
     lock: DirectoryLock,
 }
@@ -155,7 +155,7 @@ impl Writer {
         let directory = lock.directory().to_owned();
         let opened = Self::open_locked(lock, segment_bytes);
         if let Err(StoreError::Open { .. }) = &opened {
-            suspect::note(&directory);
+            write_failure_marker::set(&directory);
         }
         opened
     }
@@ -163,8 +163,8 @@ impl Writer {
     fn open_locked(lock: DirectoryLock, segment_bytes: u64) -> Result<Self, StoreError> {
         let directory = lock.directory();
         let failed = |error| open_error(directory, error);
-        making::make_unless_made(directory, segment_bytes)?;
-        suspect::clear(directory).map_err(failed)?;
+        initialize::create_or_migrate(directory, segment_bytes)?;
+        write_failure_marker::repair(directory).map_err(failed)?;
         let records = Records::open(&records::file(directory)).map_err(failed)?;
         let mark = recover(directory, &records, segment_bytes)?;
         let epoch = records.epoch().map_err(failed)?;
@@ -172,7 +172,7 @@ impl Writer {
         Ok(Self { journal, checkpoint: Checkpoint::default(), records, epoch, failed: false, lock })
     }
 
-    /// Waits for the next job; `None` when there will be none.
+    /// Waits for the next job. Returns `None` when the store is being dropped.
     fn next_job(&mut self, asked: &mpsc::Receiver<Job>) -> Option<Job> {
         if !self.failed && self.journal.has_unsynced_witnesses() {
             match asked.recv_timeout(PAUSE) {
@@ -183,15 +183,15 @@ impl Writer {
         asked.recv().ok()
     }
 
-    /// A failure of it is told to the next batch.
+    /// Syncs the witnesses. A failure is reported to the next batch.
     fn sync_witnesses(&mut self) {
         if let Err(error) = self.attempt(|writer| writer.journal.sync_witnesses()) {
-            tracing::error!(%error, "the parts of the directory may not know of each other");
+            tracing::error!(%error, "the last batch number is not synced to all parts");
         }
     }
 
     fn run(&mut self, job: Job) {
-        // Whoever asked may be gone: a server that is dropped does not wait for its store.
+        // The receiver may be gone: a server that is dropped does not wait for its store.
         match job {
             Job::Lead { at_least, done } => drop(done.send(self.lead(at_least))),
             Job::Commit { epoch, batch, done } => drop(done.send(self.commit(epoch, &batch))),
@@ -219,7 +219,7 @@ impl Writer {
         written
     }
 
-    /// Writes something; after a failure nothing is written any more.
+    /// Runs a write. After one failure every later write is refused.
     fn attempt(
         &mut self,
         write: impl FnOnce(&mut Self) -> io::Result<()>,
@@ -232,20 +232,20 @@ impl Writer {
         self.failed = written.is_err();
         written.map_err(|source| {
             let directory = self.lock.directory().to_owned();
-            suspect::note(&directory);
+            write_failure_marker::set(&directory);
             StoreError::Write { directory, source }
         })
     }
 
     /// Makes a batch durable, all of it or nothing.
     fn write(&mut self, batch: &[Change]) -> io::Result<()> {
-        self.checkpoint.look()?;
+        self.checkpoint.check()?;
         loop {
             match self.journal.append(batch)? {
                 Appended::Durable => return Ok(()),
                 Appended::Full => self.seal()?,
                 Appended::TooLarge => {
-                    // Behind everything that was written before it.
+                    // The journal is carried over first, so that the order of batches is kept.
                     self.carry_over()?;
                     self.records.write(batch, self.journal.mark_of_next())?;
                     return self.journal.skip();
@@ -254,15 +254,15 @@ impl Writer {
         }
     }
 
-    /// Goes on with the other segment as soon as that is carried over: what is not yet among the
-    /// records never takes more than two segments (BOUNDED).
+    /// Switches to the other segment as soon as that has been carried over. So the batches that are
+    /// not yet among the records never take more than two segments (BOUNDED).
     fn seal(&mut self) -> io::Result<()> {
         self.checkpoint.finish()?;
         let sealed = self.journal.switch();
         self.checkpoint.begin(&self.records, sealed)
     }
 
-    /// Waits until all of the journal is among the records.
+    /// Waits until all batches of the journal are among the records.
     fn carry_over(&mut self) -> io::Result<()> {
         if !self.journal.is_empty() {
             self.seal()?;
@@ -272,22 +272,23 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits for the checkpoint, so that nothing is written any more when the directory is let go.
-    /// What could not be carried over is in the journal still.
+    /// Waits for the checkpoint, so that nothing is written after the directory is released.
+    /// Batches that could not be carried over are still in the journal.
     fn drop(&mut self) {
         let finished = self.checkpoint.finish();
         if let Err(error) = &finished {
             tracing::error!(%error, "the last checkpoint failed");
         }
         if finished.is_err() || thread::panicking() {
-            suspect::note(self.lock.directory());
+            write_failure_marker::set(self.lock.directory());
         } else if !self.failed && self.journal.has_unsynced_witnesses() {
             self.sync_witnesses();
         }
     }
 }
 
-/// Carries over what an earlier process left in the journal, and has its files fit.
+/// Carries over the batches that an earlier process left in the journal, and recreates the
+/// journal's files if they do not have the size asked for.
 fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Mark, StoreError> {
     let failed = |error| open_error(directory, error);
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
@@ -310,7 +311,7 @@ fn recover(directory: &Path, records: &Records, segment_bytes: u64) -> Result<Ma
     if !in_use {
         journal::make(directory, recovered).map_err(failed)?;
         recovered.in_use = true;
-        // Before the first batch is in the journal: from here on a missing file is damage.
+        // Stored before the first batch is in the journal: from then on a missing file is damage.
         records.set_mark(recovered).map_err(failed)?;
     }
     Ok(recovered)

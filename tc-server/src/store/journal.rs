@@ -1,14 +1,14 @@
-//! The journal before the records: what makes a batch durable.
+//! The journal in front of the records. It makes a batch durable.
 //!
-//! Two files of a fixed size that are written full of zeroes once, then overwritten in turn. A sync
-//! of bytes that are there already changes nothing of the file system's own, which is what takes
-//! most of the time where a file grows (`docs/decisions/0007-journal.md`). A full segment is
-//! sealed, carried over into the records (`checkpoint`), and used again.
+//! The journal has two segments, files of a fixed size that are filled with zeroes once and then
+//! overwritten alternately. Syncing overwritten bytes changes no metadata of the file system; for a
+//! growing file that change takes most of the time (`docs/decisions/0007-journal.md`). A full
+//! segment is sealed, carried over into the records (`checkpoint`), and used again.
 //!
-//! Batches are numbered through for as long as the directory lives, and one is written after the
-//! one before it is synced. So only the last can be there in part, which nobody was told of; and
-//! what is left of an earlier use of a segment has numbers that are among the records. How the
-//! other parts of the directory know how far it goes: `witness`.
+//! Batches are numbered consecutively over the life of the directory, and each is written after the
+//! one before it is synced. So only the last batch can be incomplete, and that one was not
+//! acknowledged. Batches left from an earlier use of a segment have numbers that are already among
+//! the records. Module `witness` lets the other parts of the directory know the last number.
 
 pub(super) mod frame;
 mod parts;
@@ -21,34 +21,34 @@ use std::sync::Arc;
 
 use handfast_core::Change;
 
+use super::directory::RECORDS;
 use super::disk::{self, DiskFile};
-use super::records::RECORDS;
 use super::witness::{self, WITNESS_BYTES};
 use crate::crash_point::crash_point;
 use frame::{Frame, Seed};
 pub(super) use parts::{PartsError, read};
 
 pub(super) const SEGMENTS: [&str; 2] = ["journal-0", "journal-1"];
-/// The witness beside the records.
+/// The file that holds the witness beside the records.
 pub(super) const TAIL: &str = "records/tail";
 
-/// Batches after which the witnesses are synced, if there is no pause before.
+/// Batches after which the witnesses are synced if no pause comes earlier.
 const UNSYNCED_MAX: u32 = 1000;
 
-/// What the records know of the journal.
+/// The state of the journal as it is stored in the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The number of the last batch that is among the records for certain.
+    /// The number of the last batch that is certainly among the records.
     pub(super) applied: u64,
-    /// Drawn once for a directory.
+    /// The seed of the checksums, drawn once per directory.
     pub(super) seed: Seed,
-    /// How much a segment holds, its witness aside.
+    /// The capacity of a segment, without its witness.
     pub(super) segment_bytes: u64,
-    /// Not before the files are made: until then they may be missing, or hold anything.
+    /// Whether the files have been created. Until then they may be missing or hold anything.
     pub(super) in_use: bool,
 }
 
-/// The segments and where the next batch goes.
+/// The segments, and the position of the next batch.
 #[derive(Debug)]
 pub(super) struct Journal {
     segments: [Arc<DiskFile>; 2],
@@ -62,38 +62,38 @@ pub(super) struct Journal {
     unsynced: u32,
 }
 
-/// A segment that is full, or to be carried over for another reason.
+/// A segment to be carried over, because it is full or for another reason.
 #[derive(Clone, Debug)]
 pub(super) struct Sealed {
-    /// What it is in.
+    /// Its file.
     pub(super) segment: Arc<DiskFile>,
-    /// What the records know when it is carried over.
+    /// The mark to store when it has been carried over.
     pub(super) mark: Mark,
 }
 
-/// What became of a batch.
+/// The result of appending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appended {
-    /// It is durable.
+    /// The batch is durable.
     Durable,
-    /// The segment has no room for it.
+    /// The active segment has no room for it.
     Full,
-    /// No segment has.
+    /// It is larger than a segment.
     TooLarge,
 }
 
-/// The batches of a segment, in order.
+/// Returns the batches of a segment, in order.
 pub(super) fn frames_of(segment: &[u8], seed: Seed) -> Vec<Frame<'_>> {
     frame::scan(batches_of(segment), seed).0
 }
 
-/// What is behind the witness.
+/// Returns the part of a segment behind the witness.
 fn batches_of(segment: &[u8]) -> &[u8] {
     usize::try_from(WITNESS_BYTES).ok().and_then(|at| segment.get(at..)).unwrap_or_default()
 }
 
-/// The batches that are not among the records, in order; `Err` with the reason if one is missing or
-/// damaged. What the segments hold is given without their witnesses.
+/// Returns the batches that are not among the records, in order, or the reason if one is missing or
+/// damaged. The segments are passed without their witnesses.
 pub(super) fn unapplied<'a>(
     segments: [&'a [u8]; 2],
     applied: u64,
@@ -116,8 +116,8 @@ pub(super) fn unapplied<'a>(
     Ok(frames)
 }
 
-/// Makes the files anew: all that is in them must be among the records, and the mark must say that
-/// they are not in use.
+/// Creates the files, replacing existing ones. All batches in them must be among the records, and
+/// the mark must say that the files are not in use.
 pub(super) fn make(directory: &Path, mark: Mark) -> io::Result<()> {
     for name in SEGMENTS {
         make_file(&directory.join(name), mark, mark.segment_bytes)?;
@@ -127,7 +127,7 @@ pub(super) fn make(directory: &Path, mark: Mark) -> io::Result<()> {
     disk::sync_directory(directory)
 }
 
-/// A witness, and so many bytes behind it that are really on the disk.
+/// Creates a file with a witness, and with `bytes` bytes behind it that are allocated on the disk.
 fn make_file(path: &Path, mark: Mark, bytes: u64) -> io::Result<()> {
     let file = DiskFile::create(path)?;
     let block = vec![0; 1 << 20];
@@ -142,7 +142,7 @@ fn make_file(path: &Path, mark: Mark, bytes: u64) -> io::Result<()> {
 }
 
 impl Journal {
-    /// Opens files in use: all that is in them must be among the records, and is overwritten.
+    /// Opens the files. All batches in them must be among the records, and will be overwritten.
     pub(super) fn open(directory: &Path, mark: Mark) -> io::Result<Self> {
         let open = |name| DiskFile::open(&directory.join(name));
         Ok(Self {
@@ -172,31 +172,31 @@ impl Journal {
         segment.sync_data()?;
         self.offset += length;
         self.next_number += 1;
-        self.bear_witness()?;
+        self.write_witnesses()?;
         Ok(Appended::Durable)
     }
 
-    /// What the records are to know when they take over a batch by themselves. The journal must be
+    /// Returns the mark to store when the records take the next batch directly. The journal must be
     /// empty.
     pub(super) fn mark_of_next(&self) -> Mark {
         Mark { applied: self.next_number, ..self.mark }
     }
 
-    /// The records have taken over the next batch, and it is durable there.
+    /// Skips the number of the next batch, which the records have taken directly and durably.
     pub(super) fn skip(&mut self) -> io::Result<()> {
         self.next_number += 1;
-        self.bear_witness()
+        self.write_witnesses()
     }
 
-    /// Has the other parts know the number of the last batch, which must be durable: a power cut
-    /// may keep this and nothing else that was written after a sync.
-    fn bear_witness(&mut self) -> io::Result<()> {
+    /// Writes the number of the last batch to the other parts. The batch must be durable before: a
+    /// power cut may keep the witness and nothing else that was written after the last sync.
+    fn write_witnesses(&mut self) -> io::Result<()> {
         let number = self.next_number - 1;
         crash_point("before-witness");
         witness::write(&self.tail, number, self.mark.seed, &mut self.frame)?;
         crash_point("mid-witness");
         let others = [self.active, 1 - self.active];
-        // A batch that the records took over by themselves is in neither of the files.
+        // A batch that the records took directly is in neither of the files.
         let skip = usize::from(!self.is_empty());
         for file in &others[skip..] {
             witness::write(&self.segments[*file], number, self.mark.seed, &mut self.frame)?;
@@ -205,24 +205,24 @@ impl Journal {
         if self.unsynced >= UNSYNCED_MAX { self.sync_witnesses() } else { Ok(()) }
     }
 
-    /// Whether a power cut may leave earlier witnesses.
+    /// Returns whether a power cut may leave earlier witnesses.
     pub(super) fn has_unsynced_witnesses(&self) -> bool {
         self.unsynced > 0
     }
 
-    /// Makes durable what the parts know of each other.
+    /// Makes the witnesses durable.
     pub(super) fn sync_witnesses(&mut self) -> io::Result<()> {
         self.unsynced = 0;
         self.tail.sync_data()?;
         self.segments.iter().try_for_each(|segment| segment.sync_data())
     }
 
-    /// Whether there is a batch in the segment at hand.
+    /// Returns whether the active segment holds no batch.
     pub(super) fn is_empty(&self) -> bool {
         self.offset == WITNESS_BYTES
     }
 
-    /// Goes on with the other segment, which must have been carried over.
+    /// Switches to the other segment, which must have been carried over, and seals the active one.
     pub(super) fn switch(&mut self) -> Sealed {
         let mark = Mark { applied: self.next_number - 1, ..self.mark };
         let sealed = Sealed { segment: self.segments[self.active].clone(), mark };

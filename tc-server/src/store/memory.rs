@@ -1,4 +1,4 @@
-//! Records in memory: for tests and benchmarks. Nothing survives the process, but the same store
+//! Records in memory, for tests and benchmarks. Nothing survives the process, but the same store
 //! can be led again within it.
 
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The records as the last batch left them.
+    /// Returns the records after the last batch.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().records.values().cloned().collect()

@@ -1,8 +1,8 @@
-//! Takes over what an earlier program left, whose records were in the directory of another engine.
+//! Migrates the records of an earlier version, which used another storage engine.
 //!
-//! Everything is copied to a new file, and the old ones are removed when that is whole and durable.
-//! So a crash at any moment leaves the one or the other. The journal of then is read here too: it
-//! has no witnesses, and its frames may begin as all did once.
+//! Everything is copied to a file of the current engine, and the old files are removed when it is
+//! complete and durable. So a crash at any moment leaves one or the other. The old journal is read
+//! here too: it has no witnesses, and its frames may begin with the magic of the first format.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,44 +13,45 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use handfast_core::Epoch;
 use hashbrown::HashMap;
 
+use super::directory::RECORDS;
 use super::journal::frame::{Frame, Seed};
 use super::journal::{self, Mark, SEGMENTS};
-use super::records::{RECORDS, open_error};
-use super::suspect::SUSPECT;
-use super::{StoreError, disk, making, zeroes};
+use super::records::{self, open_error};
+use super::write_failure_marker::SUSPECT;
+use super::{StoreError, disk, preallocated};
 
-/// The file of the old engine that it makes last.
+/// The file that the old engine creates last.
 pub(super) const VERSION: &str = "version";
 const VERSION_BYTES: u64 = 4;
-/// What else it has.
+/// Its other files.
 const KEYSPACES: &str = "keyspaces";
 const LOCK: &str = "lock";
-/// How the names of its logs end.
+/// The extension of its logs.
 const LOG: &str = "jnl";
 
-/// Where the store kept what is its own; no record key begins like one of them.
+/// The keys of the store's own values. No record key begins like one of them.
 const EPOCH_KEY: &[u8] = b"epoch";
 const MARK_KEY: &[u8] = b"journal";
-/// What ends a mark of a journal whose frames begin with what follows from its seed; nothing ends
-/// those from before.
+/// The last byte of a mark of a journal whose frames begin with a magic derived from the seed.
+/// Marks of earlier journals end without it.
 const MARK_FORMAT: u8 = 2;
 
-/// Whether the directory of the records is of the old engine, and whole.
+/// Returns whether the directory of the records is the old engine's, and complete.
 pub(super) fn is_needed(records: &Path) -> io::Result<bool> {
     let version = records.join(VERSION);
     Ok(version.try_exists()? && version.metadata()?.len() >= VERSION_BYTES)
 }
 
-/// Makes the records anew from the old ones and the journal beside them.
+/// Creates the file of the records from the old records and the journal beside them.
 pub(super) fn migrate(directory: &Path, segment_bytes: u64) -> Result<(), StoreError> {
     let failed = |error| open_error(directory, error);
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
-    tracing::info!("taking over the records of an earlier program");
-    let records = directory.join(RECORDS);
+    tracing::info!("migrating the records of an earlier version");
+    let records_directory = directory.join(RECORDS);
     if directory.join(SUSPECT).try_exists().map_err(failed)? {
-        write_logs_anew(&records).map_err(failed)?;
+        rewrite_logs(&records_directory).map_err(failed)?;
     }
-    let old = OldRecords::open(&records).map_err(io_error).map_err(failed)?;
+    let old = OldRecords::open(&records_directory).map_err(io_error).map_err(failed)?;
     let mark = old.mark().map_err(failed)?;
     let segments = read_segments(directory, mark)?;
     let (applied, seed) = mark.unwrap_or_else(|| (0, Seed::new(rand::random())));
@@ -61,12 +62,12 @@ pub(super) fn migrate(directory: &Path, segment_bytes: u64) -> Result<(), StoreE
     let mark = Mark { applied: last, seed, segment_bytes, in_use: false };
     let epoch = old.epoch().map_err(failed)?;
     let content = old.with(frames).map_err(failed)?;
-    making::make(directory, epoch, mark, content).map_err(failed)?;
+    records::create_file(directory, epoch, mark, content).map_err(failed)?;
     drop(old);
-    remove_rest(&records).map_err(failed)
+    remove_rest(&records_directory).map_err(failed)
 }
 
-/// The files of the journal of then. Where the records know of no batch, none has been in them.
+/// Reads the segments of the old journal. They hold no batch if the records have no mark.
 fn read_segments(directory: &Path, mark: Option<(u64, Seed)>) -> Result<[Vec<u8>; 2], StoreError> {
     let failed = |error| open_error(directory, error);
     let damaged = |reason| StoreError::Journal { directory: directory.to_owned(), reason };
@@ -74,7 +75,7 @@ fn read_segments(directory: &Path, mark: Option<(u64, Seed)>) -> Result<[Vec<u8>
     for (name, segment) in SEGMENTS.into_iter().zip(&mut segments) {
         let path = directory.join(name);
         if mark.is_none() {
-            if !zeroes::is_blank(&path).map_err(failed)? {
+            if !preallocated::is_blank(&path).map_err(failed)? {
                 return Err(damaged(format!("{name} holds batches, and {RECORDS} knows of none")));
             }
             continue;
@@ -87,7 +88,7 @@ fn read_segments(directory: &Path, mark: Option<(u64, Seed)>) -> Result<[Vec<u8>
     Ok(segments)
 }
 
-/// Removes what the old engine left, which is of no use beside the new file.
+/// Removes the old engine's files, which are of no use beside the file of the records.
 pub(super) fn remove_rest(records: &Path) -> io::Result<()> {
     for entry in fs::read_dir(records)? {
         let path = entry?.path();
@@ -100,13 +101,13 @@ pub(super) fn remove_rest(records: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// After a failed write of an earlier program: its engine's logs, as they are read, on the disk.
-fn write_logs_anew(records: &Path) -> io::Result<()> {
+/// Rewrites the old engine's logs as they are read, after a failed write of the earlier version.
+fn rewrite_logs(records: &Path) -> io::Result<()> {
     for entry in fs::read_dir(records)? {
         let log = entry?.path();
         if log.extension().is_some_and(|extension| extension == LOG) {
             let copy = log.with_extension("copy");
-            zeroes::copy(&log, &copy)?;
+            preallocated::copy(&log, &copy)?;
             disk::rename(&copy, &log)?;
         }
     }
@@ -136,7 +137,8 @@ impl OldRecords {
         Ok(Epoch(u64::from_be_bytes(bytes)))
     }
 
-    /// How far the journal is carried over, and its seed; `None` before there was one.
+    /// Returns the number of the last batch carried over and the journal's seed, or `None` for
+    /// records from before there was a journal.
     fn mark(&self) -> io::Result<Option<(u64, Seed)>> {
         let stored = self.keyspace.get(MARK_KEY).map_err(io_error)?;
         let Some(bytes) = stored else { return Ok(None) };
@@ -151,7 +153,7 @@ impl OldRecords {
         }
     }
 
-    /// All records, as the batches left them that are in the journal alone.
+    /// Returns all records after applying the batches that are only in the journal.
     fn with(&self, frames: Vec<Frame<'_>>) -> io::Result<Content> {
         let mut newest: HashMap<&[u8], Option<&[u8]>> = HashMap::new();
         for frame in frames {

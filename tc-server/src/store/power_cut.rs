@@ -1,10 +1,10 @@
-//! Cuts the power behind any call that the store makes, over its whole directory: the journal, the
-//! file of the records with all that its engine does, what is made at a first start.
+//! Simulates power cuts after any file system call of the store, over its whole directory: the
+//! journal, the file of the records with all calls of its engine, and the files of a first start.
 //!
-//! A run is recorded (`disk::account`). A cut keeps of it what was synced and any part of the rest.
-//! Every start from that must succeed by itself and find what was acknowledged, and the next run
-//! goes on from one of them, so that starts are cut as well. `HANDFAST_POWER_CUTS` has more of
-//! them made than the tests do by themselves, `HANDFAST_POWER_CUT_SEED` others.
+//! The calls of a run are logged (`disk::call_log`). A cut keeps the synced bytes and any part of
+//! the rest. Every start from the result must succeed without help and find all acknowledged
+//! batches. The next run continues from one of the results, so that starts are cut as well.
+//! `HANDFAST_POWER_CUTS` sets the number of cuts, `HANDFAST_POWER_CUT_SEED` the seed.
 
 mod image;
 
@@ -19,33 +19,33 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::disk::account::{self, Call, Entry};
+use super::disk::call_log::{self, Call, LoggedCall};
 use super::{EmbeddedStore, Store, codec};
 use image::{Image, Loss};
 
-/// Cuts of each test unless told otherwise.
+/// The default number of cuts per test.
 const CUTS: u64 = 300;
-/// Of each run.
+/// The number of cuts per run.
 const CUTS_OF_A_RUN: u64 = 10;
-/// Full after some batches.
+/// Small enough to be full after a few batches.
 const SEGMENT_BYTES: [u64; 3] = [2 << 10, 4 << 10, 16 << 10];
 
 type Records = BTreeMap<RecordKey, Record>;
 
-/// What a run did, and what its caller was told.
+/// The calls of a run, and the batches that were acknowledged to its caller.
 struct Run {
     from: Image,
-    entries: Vec<Entry>,
+    entries: Vec<LoggedCall>,
     before: Records,
     batches: Vec<Vec<Change>>,
 }
 
 impl Run {
-    /// Starts from what a cut has left, and writes.
+    /// Starts from the state that a cut has left, and writes.
     fn record(from: Image, before: Records, random: &mut StdRng) -> Self {
         let directory = scratch();
         from.lay_out(directory.path());
-        account::begin(directory.path());
+        call_log::start(directory.path());
         let segment_bytes = SEGMENT_BYTES[random.random_range(0..SEGMENT_BYTES.len())];
         let store = EmbeddedStore::open_with(directory.path(), segment_bytes).unwrap();
         let (mut epoch, found) = block_on(store.lead(Epoch(0))).unwrap();
@@ -56,21 +56,21 @@ impl Run {
             let batch = batch(&records, random);
             apply(&mut records, &batch);
             block_on(store.commit(epoch, batch.clone())).unwrap();
-            account::note(directory.path(), || Call::Acknowledged(number));
+            call_log::record(directory.path(), || Call::Acknowledged(number));
             run.batches.push(batch);
             if random.random_range(0..20) == 0 {
                 (epoch, _) = block_on(store.lead(Epoch(0))).unwrap();
             }
         }
-        // The end of a process is a part of it, or not.
+        // The calls of an orderly end belong to some runs, and not to others.
         if random.random() {
             drop(store);
         }
-        run.entries = account::end(directory.path());
+        run.entries = call_log::finish(directory.path());
         run
     }
 
-    /// Cuts the power somewhere. Returns what was left, and what a start found in it.
+    /// Cuts the power at a random place. Returns the state left, and the records a start found.
     fn cut(&self, random: &mut StdRng) -> (Image, Records) {
         let behind = random.random_range(0..=self.entries.len());
         let done = &self.entries[..behind];
@@ -93,7 +93,7 @@ impl Run {
         let mut expected = self.before.clone();
         self.batches[..acknowledged].iter().for_each(|batch| apply(&mut expected, batch));
         if found != expected {
-            // The one that was under way may be there as well, as a whole.
+            // The batch in progress may be found as well, as a whole.
             self.batches.get(acknowledged).into_iter().for_each(|it| apply(&mut expected, it));
         }
         assert!(found == expected, "{told}: {} of {} records", found.len(), expected.len());
@@ -101,7 +101,7 @@ impl Run {
     }
 }
 
-/// What a process finds that starts from an image.
+/// Returns the records that a start from an image finds.
 fn start(image: &Image) -> Result<Records, String> {
     let directory = scratch();
     image.lay_out(directory.path());
@@ -110,7 +110,8 @@ fn start(image: &Image) -> Result<Records, String> {
     block_on(store.lead(Epoch(0))).map(|(_, records)| keyed(records)).map_err(told)
 }
 
-/// What a cut leaves is worked out, so that no disk is needed.
+/// Returns a directory in memory if there is one: the state after a cut is computed, so no disk is
+/// needed.
 fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
@@ -129,7 +130,8 @@ fn apply(records: &mut Records, batch: &[Change]) {
     }
 }
 
-/// Some records put, some put again, some deleted; once in a while too many for the journal.
+/// Returns a batch that adds, replaces and deletes records. Now and then it is larger than a
+/// segment.
 fn batch(records: &Records, random: &mut StdRng) -> Vec<Change> {
     let size = if random.random_range(0..40) == 0 { 300 } else { random.random_range(0..12) };
     let change = |_| {
@@ -162,8 +164,8 @@ fn asked(variable: &str, otherwise: u64) -> u64 {
     env::var(variable).map_or(otherwise, |text| text.parse().expect("it is a number"))
 }
 
-/// Has the power cut often, each run going on from what one of the cuts before it has left. After
-/// so many runs a directory is begun anew.
+/// Cuts the power many times. Each run continues from the state that one of the earlier cuts has
+/// left. After `runs_of_a_directory` runs the next begins with an empty directory.
 fn cut_often(runs_of_a_directory: u64, begin: impl Fn() -> (Image, Records)) {
     let seed = asked("HANDFAST_POWER_CUT_SEED", 1);
     let runs = asked("HANDFAST_POWER_CUTS", CUTS).div_ceil(CUTS_OF_A_RUN);
@@ -180,13 +182,13 @@ fn cut_often(runs_of_a_directory: u64, begin: impl Fn() -> (Image, Records)) {
 }
 
 #[test]
-fn after_any_power_cut_a_start_finds_what_was_acknowledged() {
+fn acknowledged_batches_survive_any_power_cut() {
     cut_often(12, || (Image::default(), Records::new()));
 }
 
-/// The first start of a directory of an earlier program, too.
+/// The power is cut during the first start of a directory of an earlier version too.
 #[test]
-fn after_any_power_cut_amid_a_migration_too() {
+fn acknowledged_batches_survive_a_power_cut_in_migration() {
     cut_often(2, || {
         let directory = scratch();
         let records = write_as_earlier_programs_did(directory.path());
@@ -204,7 +206,7 @@ fn write_as_earlier_programs_did(directory: &Path) -> Records {
     }
     database.persist(fjall::PersistMode::SyncAll).unwrap();
     drop((keyspace, database));
-    // Most of it is zeroes in reserve, which each cut would copy.
+    // Most of the log is preallocated zeroes, which each cut would copy.
     let log = fs::OpenOptions::new().write(true).open(directory.join("records/0.jnl")).unwrap();
     log.set_len(1 << 20).unwrap();
     fs::write(directory.join("records.sound"), "").unwrap();

@@ -1,9 +1,10 @@
 //! The records in an embedded key-value engine, behind the journal.
 //!
-//! One file, whose engine writes beside what is there and then turns to it with one page: after a
-//! power cut it holds a commit as a whole or not at all, with checksums over all of it. Why this
-//! engine: `docs/decisions/0017-records-in-redb.md`.
+//! The records are in one file. The engine writes copies of the changed pages and then switches to
+//! them with one page, so a commit survives a power cut as a whole or not at all. Checksums cover
+//! everything. Why this engine: `docs/decisions/0017-records-in-redb.md`.
 
+use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -19,34 +20,51 @@ use redb::{
 
 use super::StoreError;
 use super::codec::{self, CodecError};
-use super::disk::DiskFile;
+use super::directory::RECORDS;
+use super::disk::{self, DiskFile};
 use super::journal::Mark;
 use super::journal::frame::{Frame, Seed};
 use crate::crash_point::crash_point;
 
-/// The directory of the records within that of the store.
-pub(super) const RECORDS: &str = "records";
 /// The engine's file in it.
 const FILE: &str = "records.redb";
 
 const STORED: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
-/// What is the store's own.
+/// The store's own values: epoch and mark.
 const OWN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 const EPOCH: &str = "epoch";
 const MARK: &str = "journal";
-/// What ends a mark: the only format so far.
+/// The last byte of a stored mark, its format.
 const MARK_FORMAT: u8 = 1;
 
-/// What the engine keeps in memory of its file, and gathers of a commit before it writes some.
+/// The engine's cache of its file, which also buffers the writes of a commit.
 const CACHE_BYTES: usize = 64 << 20;
 
-/// Changes written at a time: some 0.1 ms of work. A thread that never pauses keeps a processor for
-/// milliseconds, for which those who wait for the journal's next batch would wait too.
+/// Changes written before the thread yields: about 0.1 ms of work. A thread that never yields keeps
+/// a processor for milliseconds, and the callers of the journal's next batch would wait for it.
 const CHANGES_AT_A_TIME: usize = 100;
 
-/// Where the engine's file is.
+/// Returns the path of the engine's file.
 pub(super) fn file(directory: &Path) -> PathBuf {
     directory.join(RECORDS).join(FILE)
+}
+
+/// Creates the file of the records under another name and renames it when it is complete, so that
+/// a crash leaves all of it or nothing.
+pub(super) fn create_file(
+    directory: &Path,
+    epoch: Epoch,
+    mark: Mark,
+    content: Vec<(Vec<u8>, Vec<u8>)>,
+) -> io::Result<()> {
+    let records = directory.join(RECORDS);
+    fs::create_dir_all(&records)?;
+    disk::sync_directory(directory)?;
+    let file = file(directory);
+    let unfinished = file.with_extension("making");
+    Records::create(&unfinished, epoch, mark, content)?;
+    disk::rename(&unfinished, &file)?;
+    disk::sync_directory(&records)
 }
 
 /// The engine. Cheap to clone.
@@ -56,7 +74,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Makes the file, with what the store begins with and the records that are given.
+    /// Creates the file with the first epoch and mark, and with the given records.
     pub(super) fn create(
         file: &Path,
         epoch: Epoch,
@@ -76,7 +94,7 @@ impl Records {
     /// Opens the file and reads all of it against its checksums.
     pub(super) fn open(file: &Path) -> io::Result<Self> {
         let file = DiskFile::open(file)?;
-        // The engine makes an empty file a new one of its own.
+        // The engine would turn an empty file into an empty database.
         if file.len()? == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
         }
@@ -85,7 +103,7 @@ impl Records {
             database.check_integrity()?;
             Ok(database)
         };
-        // What is no file of the engine's may break its assumptions before it sees that.
+        // A file that is not the engine's may break its assumptions before the engine detects it.
         let opened = catch_unwind(AssertUnwindSafe(open)).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "the storage engine panicked over it")
         })?;
@@ -98,7 +116,7 @@ impl Records {
         self.own(EPOCH, |bytes| Some(Epoch(u64::from_be_bytes(bytes.try_into().ok()?))))
     }
 
-    /// How far the journal is carried over.
+    /// Returns the mark of the journal.
     pub(super) fn mark(&self) -> io::Result<Mark> {
         self.own(MARK, |bytes| {
             let (applied, rest) = bytes.split_first_chunk()?;
@@ -123,17 +141,17 @@ impl Records {
         value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, lacking()))
     }
 
-    /// Has the mark on the disk when this returns.
+    /// Writes the mark durably.
     pub(super) fn set_mark(&self, mark: Mark) -> io::Result<()> {
         self.commit(None, mark, |_| Ok(()))
     }
 
-    /// Writes a new epoch, which is a batch by itself.
+    /// Writes an epoch durably. It counts as a batch of its own.
     pub(super) fn set_epoch(&self, epoch: Epoch, mark: Mark) -> io::Result<()> {
         self.commit(Some(epoch), mark, |_| Ok(()))
     }
 
-    /// Writes one batch as a whole, durable when this returns.
+    /// Writes one batch atomically and durably.
     pub(super) fn write(&self, changes: &[Change], mark: Mark) -> io::Result<()> {
         self.commit(None, mark, |stored| {
             for change in changes {
@@ -147,14 +165,15 @@ impl Records {
         })
     }
 
-    /// Takes over batches of the journal, all of those up to the mark that are not here yet;
-    /// durable when this returns, and before that nothing of them is there.
+    /// Writes batches of the journal, namely all up to the mark that are not among the records yet,
+    /// atomically and durably.
     pub(super) fn take_over<'a>(
         &self,
         frames: impl IntoIterator<Item = Frame<'a>>,
         mark: Mark,
     ) -> io::Result<()> {
-        // Most records are gone again when their segment is full: the last change counts.
+        // Most records are deleted again before their segment is full, so only the last change of
+        // each key is written.
         let mut newest: HashMap<&[u8], Option<&[u8]>> = HashMap::new();
         for frame in frames {
             for change in frame.changes() {
@@ -164,7 +183,7 @@ impl Records {
             thread::yield_now();
         }
         let mut newest: Vec<_> = newest.into_iter().collect();
-        // Keys that are neighbours are on one page.
+        // Sorted, because neighbouring keys share a page.
         newest.sort_unstable_by_key(|(key, _)| *key);
         self.commit(None, mark, |stored| {
             for changes in newest.chunks(CHANGES_AT_A_TIME) {
@@ -181,7 +200,7 @@ impl Records {
         })
     }
 
-    /// Everything there is.
+    /// Reads all records.
     pub(super) fn read(&self, directory: &Path) -> Result<Vec<Record>, StoreError> {
         let failed = |error| open_error(directory, error);
         let transaction = self.database.begin_read().map_err(engine_error).map_err(failed)?;
@@ -195,7 +214,7 @@ impl Records {
         Ok(records)
     }
 
-    /// Makes changes and what the store knows of them durable, as a whole or not at all.
+    /// Writes changes, epoch and mark in one atomic and durable commit.
     fn commit(
         &self,
         epoch: Option<Epoch>,
@@ -203,8 +222,8 @@ impl Records {
         change: impl FnOnce(&mut Table<'_, &'static [u8], &'static [u8]>) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut transaction = self.database.begin_write().map_err(engine_error)?;
-        // A page that was written in part is then never the one that counts; a start need not read
-        // the file to see which parts of it are free.
+        // With two-phase commit, a partly written page is never the current one. With quick repair,
+        // a start need not read the file to find its free pages.
         transaction.set_two_phase_commit(true);
         transaction.set_quick_repair(true);
         change(&mut transaction.open_table(STORED).map_err(engine_error)?)?;
@@ -230,7 +249,7 @@ fn builder() -> Builder {
     builder
 }
 
-/// The file as the engine sees it. That no other process has it is the directory's lock.
+/// The file as the engine sees it. The directory's lock keeps other processes from it.
 #[derive(Debug)]
 struct EngineFile(DiskFile);
 
@@ -256,7 +275,7 @@ impl StorageBackend for EngineFile {
     }
 }
 
-/// What kept the store from being opened: damage is told from a disk that cannot be read.
+/// Converts an error of opening the store, distinguishing damage from a disk that cannot be read.
 pub(super) fn open_error(directory: &Path, error: io::Error) -> StoreError {
     let directory = directory.to_owned();
     if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {

@@ -19,7 +19,7 @@ fn headers(authorization: &str) -> HeaderMap {
 }
 
 #[test]
-fn each_role_may_what_it_is_for_and_nothing_else() {
+fn each_role_allows_its_purpose_and_nothing_else() {
     use Permission::{Act, Read, UseGrpc};
     let matrix = [
         (Role::Client, UseGrpc, true),
@@ -51,7 +51,7 @@ fn each_role_may_what_it_is_for_and_nothing_else() {
 }
 
 #[test]
-fn only_the_token_itself_is_let_in() {
+fn only_the_exact_token_is_accepted() {
     let drawn = NewToken::draw("alice", Role::Operator).unwrap();
     let (_directory, path) = file(&drawn.line);
     let access = Access::Tokens(Arc::new(Tokens::read(&path).unwrap()));
@@ -75,7 +75,7 @@ fn only_the_token_itself_is_let_in() {
 }
 
 #[test]
-fn without_tokens_everyone_may() {
+fn without_tokens_everything_is_allowed() {
     for permission in [Permission::UseGrpc, Permission::Read, Permission::Act] {
         let caller = Access::Open.check(&HeaderMap::new(), permission).unwrap();
         assert_eq!(&*caller.name(), "anonymous");

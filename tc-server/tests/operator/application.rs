@@ -62,7 +62,7 @@ impl Application {
         self.client.end(request).await.unwrap();
     }
 
-    /// The next phase-two call, which names one branch.
+    /// Waits for the next phase-two call, which names one branch.
     pub(crate) async fn asked(&mut self) -> (PhaseTwoCall, PhaseTwoBranch) {
         let frame = self.work.message().await.unwrap().expect("the coordinator has work");
         let [call] = frame.calls.try_into().expect("one call");
@@ -84,7 +84,7 @@ impl Application {
         self.client.finish_phase_two(request).await.unwrap();
     }
 
-    /// Ends phase two of the next call.
+    /// Answers the next call as done.
     pub(crate) async fn finish(&mut self) -> (PhaseTwoCall, PhaseTwoBranch) {
         let (call, branch) = self.asked().await;
         self.answer(&call, Outcome::Done(Done {})).await;

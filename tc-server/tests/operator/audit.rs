@@ -1,4 +1,4 @@
-//! The audit log: whole lines, one a stage, and no action without one.
+//! The audit log: complete lines, one per stage, and no action without one.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn action(xid: &str) -> Action {
     }
 }
 
-/// The lines with their time taken out.
+/// Returns the lines without their times.
 fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap();
     let untimed = |line: &str| {
@@ -41,9 +41,9 @@ async fn both_stages_are_on_disk_in_order() {
     assert_eq!(lines(&path), expected);
 }
 
-// A crash in the middle of a line must not spoil the line of the action after it.
+// A crash in the middle of a line must not spoil the next line.
 #[tokio::test]
-async fn a_torn_line_stays_alone_and_earlier_lines_stay() {
+async fn a_torn_line_does_not_spoil_other_lines() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     std::fs::write(&path, "{\"at\":\"2026-11-21T00:00:00.000Z\",\"x\":1}\n{\"at\":\"20").unwrap();
@@ -55,7 +55,7 @@ async fn a_torn_line_stays_alone_and_earlier_lines_stay() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_written_says_so() {
+async fn an_unwritable_log_is_an_error() {
     // Every write to this device fails, as on a full disk.
     let log = AuditLog::open(Path::new("/dev/full")).unwrap();
     let error = log.record(&action("3"), Stage::Asked).await.unwrap_err();

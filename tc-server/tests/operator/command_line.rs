@@ -1,4 +1,4 @@
-//! The command line as a process against a real coordinator: what it prints and how it exits.
+//! The command line as a process against a real coordinator: its output and exit codes.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -10,7 +10,7 @@ use handfast_server::admin::model::Status;
 use crate::port::{Admin, TokensFile, roomy, start};
 use crate::serving::handfast;
 
-/// Runs one command while the coordinator inside the test goes on.
+/// Runs one command while the coordinator inside the test continues.
 pub(crate) async fn run(server: SocketAddr, arguments: &str) -> Output {
     let mut command = handfast(&arguments.split(' ').collect::<Vec<_>>());
     command.env("HANDFAST_SERVER", format!("http://{server}"));
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Times, ages and ports differ from run to run.
+/// Replaces times, ages and ports, which differ from run to run.
 fn steady(printed: &str, xid: &str) -> String {
     let printed = printed.replace(xid, "XID");
     let age = printed.split_once("Z (");
@@ -111,7 +111,7 @@ async fn a_dirty_write_is_shown_and_resolved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_third_word_the_clean_rows_are_put_back() {
+async fn clean_rows_are_restored_by_default() {
     let (server, admin, mut application) = start().await;
     let xid = application.refuse().await;
     admin.until(&xid, Status::NeedsOperator).await;
@@ -138,7 +138,7 @@ async fn current_data_is_accepted_from_the_command_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_are_plain_where_nobody_looks() {
+async fn tables_are_plain_without_a_terminal() {
     let (server, admin, mut application) = start().await;
     let xid = application.begin("place-order").await;
     application.register(&xid, 7, "2:42").await.unwrap();
@@ -195,7 +195,7 @@ async fn every_reading_command_has_json_and_a_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_act_and_exit_codes_say_how_it_went() {
+async fn operators_act_and_exit_codes_show_the_result() {
     let (server, _admin, mut application) = start().await;
     let xid = application.begin("place-order").await;
     application.register(&xid, 7, "2:42").await.unwrap();
@@ -227,7 +227,7 @@ async fn operators_act_and_exit_codes_say_how_it_went() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drawn_token_opens_the_door_it_is_for() {
+async fn a_drawn_token_works_for_its_role() {
     let tokens = TokensFile::draw();
     let drawn = handfast(&["token", "new", "--name", "bob", "--role", "viewer"]).output().unwrap();
     let printed = text(&drawn.stdout);
@@ -271,9 +271,9 @@ fn the_effective_configuration_is_printed() {
     assert_eq!(wrong.status.code(), Some(7));
 }
 
-/// The relay is a program of its own, which gets the words as they are.
+/// The relay is a program of its own, which gets the arguments unchanged.
 #[test]
-fn events_are_left_to_the_relay() {
+fn outbox_commands_run_the_relay() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let own = std::path::Path::new(env!("CARGO_BIN_EXE_handfast"));

@@ -1,4 +1,4 @@
-//! Configuration from file, environment and flags, and what is wrong with it.
+//! Configuration from file, environment and flags, and its problems.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The message with the temporary directory taken out.
+/// Returns the message without the temporary directory.
 fn problems(text: &str, variables: &[(&str, &str)], flags: Vec<Given>) -> String {
     let (directory, path) = file(text);
     let error = Config::load(Some(&path), environment(variables), flags).unwrap_err();
@@ -43,7 +43,7 @@ fn later_layers_win() {
 }
 
 #[test]
-fn text_is_read_as_the_key_asks() {
+fn text_is_parsed_by_the_type_of_its_key() {
     let variables = environment(&[
         ("HANDFAST_DATA_DIR", "2026"),
         ("HANDFAST_ADVERTISED_ADDRESS", "tc.example:7091"),
@@ -83,7 +83,7 @@ fn every_problem_is_listed_with_its_source() {
 }
 
 #[test]
-fn values_must_make_sense_together() {
+fn values_must_be_consistent() {
     let listed = problems(
         "journal_segment_bytes = 16383\n\
          [limits]\nglobals_max = 0\ntimeout_ms_default = 2\ntimeout_ms_max = 1\n\
@@ -112,7 +112,7 @@ fn other_machines_need_tls_and_tokens() {
 }
 
 #[test]
-fn tls_without_tokens_and_tokens_without_tls_are_not_enough() {
+fn tls_and_tokens_are_needed_together() {
     let (_directory, path) = file("");
     let path = path.to_str().unwrap();
     let tls = [("tls.certificate", path), ("tls.private_key", path)];
@@ -147,7 +147,7 @@ fn a_missing_or_broken_file_is_a_problem() {
 }
 
 #[test]
-fn the_printed_configuration_gives_itself_back() {
+fn the_printed_configuration_is_read_back() {
     for config in [Config::default(), Config::tiny()] {
         let (_directory, path) = file(&config.to_toml());
         assert_eq!(Config::load(Some(&path), [], Vec::new()), Ok(config));
@@ -172,9 +172,9 @@ fn the_manual_lists_every_key_with_its_default() {
     }
 }
 
-// The start panicked.
+// Lost was the start, which panicked.
 #[test]
-fn calls_are_no_more_than_can_be_counted() {
+fn calls_are_limited_to_the_permits_there_are() {
     let most = tokio::sync::Semaphore::MAX_PERMITS;
     let calls_max = |calls: usize| vec![flag("http.calls_max", &calls.to_string())];
     assert!(Config::load(None, [], calls_max(most)).is_ok());

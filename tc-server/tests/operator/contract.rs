@@ -1,4 +1,5 @@
-//! The OpenAPI document against the routes: every one is listed, and every one asks for a token.
+//! The OpenAPI document against the routes: every route is listed, and every route requires a
+//! token.
 
 use handfast_server::admin::openapi;
 use handfast_server::serve::Server;
@@ -26,7 +27,7 @@ const ROUTES: [(&str, &str); 16] = [
     ("post", "/api/v1/transactions/{xid}/rollback"),
 ];
 
-/// What needs no token.
+/// The routes that need no token.
 const OPEN: [(&str, &str); 1] = [("get", "/health")];
 
 #[test]
@@ -46,17 +47,17 @@ fn the_document_lists_every_route() {
     assert_eq!(sorted, routes);
     for (method, path) in listed {
         let operation = &document["paths"][path][method];
-        assert!(operation["summary"].is_string(), "{method} {path} says nothing of itself");
+        assert!(operation["summary"].is_string(), "{method} {path} has no summary");
         let asks_for_token = operation["security"].is_array();
         assert_ne!(asks_for_token, OPEN.contains(&(method, path)), "{method} {path}");
         assert!(operation["responses"]["200"].is_object(), "{method} {path} has no answer");
     }
 }
 
-/// Every route with every role: what is answered where the role does not allow it, and whether it
-/// gets through where it does.
+/// Calls every route with every role: the answer where the role does not allow it, and the access
+/// where it does.
 #[tokio::test]
-async fn every_route_asks_for_the_role_that_it_needs() {
+async fn every_route_requires_its_role() {
     let tokens = TokensFile::draw();
     let mut config = roomy();
     config.security.tokens = Some(tokens.path());
@@ -88,7 +89,7 @@ async fn every_route_asks_for_the_role_that_it_needs() {
 }
 
 #[tokio::test]
-async fn grpc_takes_clients_only_and_health_from_everyone() {
+async fn grpc_requires_the_client_role_except_for_health() {
     use handfast_proto::v1::BeginRequest;
     let tokens = TokensFile::draw();
     let mut config = roomy();
@@ -123,7 +124,7 @@ async fn grpc_takes_clients_only_and_health_from_everyone() {
 }
 
 #[tokio::test]
-async fn without_tokens_nothing_is_asked_for() {
+async fn without_tokens_no_role_is_required() {
     let server = Server::start(roomy()).await.unwrap();
     let mut application = Application::connect(server.grpc_address).await;
     application.begin("place-order").await;

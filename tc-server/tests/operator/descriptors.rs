@@ -1,4 +1,4 @@
-//! A coordinator that may open few files: connections never take what the store needs.
+//! A coordinator that may open few files: connections never take the descriptors of the store.
 
 use std::net::SocketAddr;
 
@@ -6,11 +6,11 @@ use handfast_server::descriptors::raise_limit;
 use tokio::net::TcpStream;
 
 use crate::application::Application;
-use crate::faults::said_to;
+use crate::faults::answer_to;
 use crate::port::Admin;
 use crate::serving::{Coordinator, handfast};
 
-/// More than the process may have.
+/// More connections than the process may have.
 const SILENT: usize = 1_200;
 /// Registrations that fill the small journal's two files many times.
 const MANY: usize = 400;
@@ -20,7 +20,7 @@ fn small_journal(directory: &tempfile::TempDir) -> [String; 4] {
     ["--data-dir".into(), data_dir, "--set".into(), "journal_segment_bytes=16384".into()]
 }
 
-/// Registers branches, each in a global of its own; gives back the globals.
+/// Registers branches, each in a global of its own, and returns the globals.
 async fn work(application: &mut Application) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for number in 0..MANY {
@@ -45,10 +45,10 @@ async fn expect_all(admin: &Admin, acknowledged: &[String]) {
     }
 }
 
-// The next carry-over of the journal found no file descriptor, which counted as a failed disk: any
-// client that reached a port could end the process.
+// Lost was the process. The next carry-over of the journal found no file descriptor, which counted
+// as a failed disk, so that any client that reached a port could end the process.
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_connections_leave_the_store_its_descriptors() {
+async fn silent_connections_leave_descriptors_for_the_store() {
     raise_limit().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let arguments = small_journal(&directory);
@@ -59,7 +59,7 @@ async fn silent_connections_leave_the_store_its_descriptors() {
         [silent(coordinator.grpc, SILENT - 100).await, silent(coordinator.admin, 100).await];
     let acknowledged = work(&mut application).await;
     drop(connections);
-    while said_to(coordinator.admin, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    while answer_to(coordinator.admin, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
     let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
     expect_all(&admin, &acknowledged).await;
     drop((admin, application));
@@ -72,7 +72,7 @@ async fn silent_connections_leave_the_store_its_descriptors() {
     assert_eq!(code, Some(0), "{log}");
 }
 
-// Without a descriptor at a carry-over, whatever had taken them, the coordinator ended.
+// Lost was the process, if there was no descriptor left at a carry-over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_carry_over_takes_no_descriptor() {
     let directory = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ fn the_soft_limit_is_raised_to_the_hard_one() {
 }
 
 #[test]
-fn a_limit_without_room_for_connections_is_said_at_the_start() {
+fn a_limit_without_room_for_connections_fails_the_start() {
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", "ulimit -n 150; exec \"$@\"", "sh"]).arg(handfast(&[]).get_program());
     let output = limited.args(["serve", "--store", "memory"]).env_clear().output().unwrap();

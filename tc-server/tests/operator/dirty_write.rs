@@ -1,4 +1,5 @@
-//! A dirty write from the refusal to its end, each way; what operators do is recorded.
+//! A dirty write from the refusal to its end, with each resolution, and the record of operators'
+//! actions.
 
 use handfast_proto::v1::Resolution as WireResolution;
 use handfast_server::admin::model::{
@@ -19,7 +20,7 @@ async fn resolved(body: &str, asked: WireResolution) {
     let column = &row.columns[0];
     let images = [&column.before, &column.after, &column.current].map(Option::as_deref);
     assert_eq!(images, [Some("10"), Some("7"), Some("3")]);
-    // The row stays locked until a person has decided.
+    // The row stays locked until an operator has decided.
     let locks: LockPage = admin.get("/api/v1/locks").await;
     assert_eq!(locks.items[0].holders[0].xid, xid);
     let status: ServerStatus = admin.get("/api/v1/status").await;
@@ -39,18 +40,18 @@ async fn resolved(body: &str, asked: WireResolution) {
 }
 
 #[tokio::test]
-async fn clean_rows_can_be_put_back() {
+async fn clean_rows_can_be_restored() {
     resolved(r#"{"resolution":"restore_clean"}"#, WireResolution::RestoreClean).await;
 }
 
 #[tokio::test]
-async fn without_a_word_the_clean_rows_are_put_back() {
+async fn without_a_resolution_the_clean_rows_are_restored() {
     resolved("{}", WireResolution::RestoreClean).await;
 }
 
-/// Rows that were not dirty were kept or undone, as the answer was, and not shown before.
+/// Lost was the view of rows that were not dirty: a resolution kept or undid them too.
 #[tokio::test]
-async fn every_row_is_shown_with_what_each_answer_does_and_what_becomes_of_events() {
+async fn every_row_is_shown_with_the_effect_of_each_resolution() {
     let (_server, admin, mut application) = start().await;
     let xid = application.refuse().await;
     let detail = admin.until(&xid, Status::NeedsOperator).await;
@@ -121,7 +122,7 @@ async fn every_action_is_in_the_audit_log_with_its_outcome() {
 }
 
 #[tokio::test]
-async fn an_action_that_cannot_be_recorded_is_not_carried_out() {
+async fn an_action_that_cannot_be_recorded_is_not_executed() {
     let mut config = roomy();
     // Every write to this device fails, as on a full disk.
     config.security.audit_log = Some("/dev/full".into());
@@ -145,7 +146,7 @@ async fn the_audit_log_names_the_bearer_of_the_token() {
     let base = format!("http://{}", server.admin_address);
     let mut admin = crate::port::Admin::new(&base, Some(tokens.operator.clone()));
     admin.post("/api/v1/transactions/1/commit", None).await;
-    // Who may not act leaves no line: nothing was asked of the coordinator.
+    // A caller without permission leaves no line: no request was made to the coordinator.
     admin.token = Some(tokens.viewer.clone());
     let refused = admin.problem(Method::POST, "/api/v1/transactions/2/commit", None).await;
     assert_eq!(refused, (403, "HF-ADM-FORBIDDEN".to_owned()));

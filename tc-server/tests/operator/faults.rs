@@ -1,5 +1,4 @@
-//! What goes wrong at night: a full disk, bytes that mean nothing, clients that say nothing, a
-//! coordinator that is not there.
+//! Faults of operation: a full disk, malformed bytes, silent clients, an unreachable coordinator.
 
 use std::net::SocketAddr;
 
@@ -13,18 +12,18 @@ use crate::application::{Application, registration};
 use crate::port::{Admin, roomy, start, start_with};
 use crate::serving::{Coordinator, handfast};
 
-/// Lost would be a transaction that a client was told is registered.
+/// A transaction whose registration was acknowledged must not be lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_stops_the_process_and_loses_nothing_acknowledged() {
+async fn a_full_disk_loses_nothing_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = directory.path().join("data");
     let arguments = ["--data-dir", data_dir.to_str().unwrap()];
-    // The store reserves more than the limit when it makes its files.
+    // The store preallocates more than the limit when it creates its files.
     let coordinator = Coordinator::start(&arguments);
     coordinator.signal("-TERM");
     assert_eq!(coordinator.wait().0, Some(0));
 
-    // Of 512 bytes: above the size of the records' file, and far below that of the journal's.
+    // In blocks of 512 bytes: above the size of the records' file, and far below the journal's.
     let coordinator = Coordinator::start_on_small_disk(&arguments, 2_400);
     let mut application = Application::connect(coordinator.grpc).await;
     let mut acknowledged = Vec::new();
@@ -51,7 +50,7 @@ async fn a_full_disk_stops_the_process_and_loses_nothing_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_registration_is_answered_when_the_coordinator_stops() {
+async fn a_waiting_registration_is_answered_at_a_stop() {
     let coordinator = Coordinator::start(&["--store", "memory"]);
     let mut application = Application::connect(coordinator.grpc).await;
     let holder = application.begin("place-order").await;
@@ -74,48 +73,49 @@ async fn a_waiting_registration_is_answered_when_the_coordinator_stops() {
 }
 
 /// Sends bytes and reads until the server closes the connection.
-pub(crate) async fn said_to(address: SocketAddr, bytes: &[u8]) -> String {
+pub(crate) async fn answer_to(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset is an end, too.
+    // A reset is an end too.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_mean_nothing_end_their_own_connection_only() {
+async fn malformed_bytes_end_only_their_own_connection() {
     let (server, admin, mut application) = start().await;
     let garbage = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n and more\r\n\r\n";
-    let answer = said_to(server.admin_address, garbage).await;
+    let answer = answer_to(server.admin_address, garbage).await;
     assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
     let endless = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(1 << 20));
-    let answer = said_to(server.admin_address, endless.as_bytes()).await;
+    let answer = answer_to(server.admin_address, endless.as_bytes()).await;
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
-    said_to(server.grpc_address, garbage).await;
-    said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnot a settings frame").await;
+    answer_to(server.grpc_address, garbage).await;
+    answer_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnot a settings frame").await;
     let xid = application.begin("place-order").await;
     application.register(&xid, 7, "2:42").await.unwrap();
     assert_eq!(admin.show(&xid).await.branches.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_says_nothing_is_let_go() {
+async fn a_silent_client_is_disconnected() {
     let mut config = roomy();
     config.admin.silence_timeout_ms = 50;
     config.grpc.silence_timeout_ms = 50;
     let server = Server::start(config).await.unwrap();
-    said_to(server.grpc_address, b"").await;
-    said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n").await;
-    said_to(server.admin_address, b"").await;
-    said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
-    let answer = said_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;
-    assert!(answer.ends_with("\r\n\r\nok\n"), "kept alive, then let go: {answer}");
+    answer_to(server.grpc_address, b"").await;
+    answer_to(server.grpc_address, b"PRI * HTTP/2.0\r\n").await;
+    answer_to(server.admin_address, b"").await;
+    answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n").await;
+    let answer =
+        answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n").await;
+    assert!(answer.ends_with("\r\n\r\nok\n"), "kept alive, then disconnected: {answer}");
 }
 
-// Such clients kept all others out, probes too.
+// Lost were the connections of all other clients, probes included.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_no_answer_is_let_go() {
+async fn a_client_that_reads_no_answer_is_disconnected() {
     let mut config = roomy();
     config.admin.connections_max = 1;
     config.admin.silence_timeout_ms = 200;
@@ -123,31 +123,31 @@ async fn a_client_that_reads_no_answer_is_let_go() {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut unread = socket.connect(server.admin_address).await.unwrap();
-    // Their answers are more than the system takes without a reader.
+    // Their answers are larger than the socket's buffers.
     let ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
     unread.write_all(&ask).await.unwrap();
-    while said_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    while answer_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
     drop(unread);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_too_many_is_closed_and_room_comes_back() {
+async fn an_excess_connection_is_closed_until_there_is_room() {
     let mut config = roomy();
     config.admin.connections_max = 1;
     config.grpc.connections_max = 1;
     let (server, admin, _application) = start_with(config).await;
-    assert_eq!(said_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "");
+    assert_eq!(answer_to(server.grpc_address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "");
     let live = async || admin.http.get(format!("{}/livez", admin.base)).send().await;
     assert!(live().await.unwrap().status().is_success());
-    assert_eq!(said_to(server.admin_address, b"GET /livez HTTP/1.1\r\n\r\n").await, "");
+    assert_eq!(answer_to(server.admin_address, b"GET /livez HTTP/1.1\r\n\r\n").await, "");
     drop(admin);
-    while said_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
+    while answer_to(server.admin_address, b"GET /livez HTTP/1.0\r\n\r\n").await.is_empty() {}
 }
 
 #[test]
-fn a_coordinator_that_is_not_there_has_an_exit_code_of_its_own() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = format!("http://{nobody}");
+fn an_unreachable_coordinator_has_its_own_exit_code() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = format!("http://{unused}");
     for command in ["status", "tx ls", "tx show 7", "tx commit 7", "lock ls", "processes"] {
         let mut asked = handfast(&command.split(' ').collect::<Vec<_>>());
         let output = asked.args(["--server", &server]).output().unwrap();

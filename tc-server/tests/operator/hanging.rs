@@ -1,12 +1,12 @@
-//! The end of a coordinator whose disk hangs. The places at which it hangs are compiled in when the
-//! tests of the workspace are built.
+//! The end of a coordinator whose disk hangs. The hang points are compiled in when the tests of the
+//! workspace are built.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::serving::{Coordinator, handfast};
 
-/// A coordinator that has begun to write a batch, and never will have written it.
+/// Starts a coordinator that hangs in the write of a batch.
 #[cfg(feature = "crash-points")]
 async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
     let arguments = ["--data-dir", data_dir.to_str().unwrap(), "--set", limit];
@@ -20,7 +20,7 @@ async fn hanging(data_dir: &Path, limit: &str) -> Coordinator {
     coordinator
 }
 
-// The process waited for the disk for ever, and heard no further signal.
+// Lost was the end: the process waited for the disk forever and ignored further signals.
 #[cfg(feature = "crash-points")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_coordinator_whose_disk_hangs_ends_at_the_limit() {
@@ -44,15 +44,15 @@ async fn a_second_signal_ends_a_coordinator_whose_disk_hangs() {
     assert_eq!(code, Some(9), "{log}");
 }
 
-/// A file whose bytes never come.
+/// Replaces a file by one whose bytes never arrive.
 fn put_in_place_of(file: &Path) {
     std::fs::remove_file(file).unwrap();
     assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
 }
 
-// Until it had started it heard no signal at all.
+// Lost were signals: the process ignored them until it had started.
 #[test]
-fn a_coordinator_that_cannot_get_on_with_its_start_can_be_stopped() {
+fn a_coordinator_that_hangs_at_its_start_can_be_stopped() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["--data-dir", directory.path().to_str().unwrap()];
     let coordinator = Coordinator::start(&arguments);
@@ -63,7 +63,7 @@ fn a_coordinator_that_cannot_get_on_with_its_start_can_be_stopped() {
     let mut command = handfast(&["serve", "--grpc-listen", "127.0.0.1:0"]);
     command.args(["--admin-listen", "127.0.0.1:0"]).args(arguments).stderr(Stdio::piped());
     let starting = command.spawn().unwrap();
-    // Returns when the coordinator has begun to read, and then there is nothing to be read.
+    // Returns when the coordinator has begun to read; no bytes follow.
     let _unwritten = std::fs::OpenOptions::new().write(true).open(&journal).unwrap();
     let stop = Command::new("kill").args(["-TERM", &starting.id().to_string()]).status();
     assert!(stop.unwrap().success());

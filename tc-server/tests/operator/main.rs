@@ -14,6 +14,8 @@ mod config;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
+mod csrf;
+#[cfg(test)]
 mod descriptors;
 #[cfg(test)]
 mod dirty_write;
@@ -22,11 +24,11 @@ mod documents;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
-mod foreign;
-#[cfg(test)]
 mod hanging;
 #[cfg(test)]
 mod named_locks;
+#[cfg(test)]
+mod operator_log;
 #[cfg(test)]
 mod port;
 #[cfg(test)]
@@ -45,8 +47,6 @@ mod stuck;
 mod tls;
 #[cfg(test)]
 mod tokens;
-#[cfg(test)]
-mod told;
 #[cfg(test)]
 mod turned_away;
 #[cfg(test)]

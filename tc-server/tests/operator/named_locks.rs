@@ -1,4 +1,4 @@
-//! Named locks: what an operator sees of them, and how he ends a lease.
+//! Named locks: an operator's views of them, and how an operator ends a lease.
 
 use futures::StreamExt as _;
 use handfast_proto::v1::client_message::Body as Ask;
@@ -60,7 +60,7 @@ impl Client {
         reply.held == [true]
     }
 
-    /// The next answer; each comes in a frame of its own here.
+    /// Waits for the next answer. Each comes in a frame of its own here.
     async fn answer(&mut self) -> Answer {
         let mut frame = self.answers.next().await.unwrap().unwrap();
         assert_eq!(frame.messages.len(), 1, "{frame:?}");
@@ -114,7 +114,7 @@ async fn named_locks_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn an_operator_ends_a_lease_and_that_is_recorded() {
+async fn an_operator_ends_a_lease_on_the_record() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     let mut config = roomy();
@@ -130,7 +130,7 @@ async fn an_operator_ends_a_lease_and_that_is_recorded() {
     let (status, reply) = admin.post(release, Some(body)).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
     assert_eq!(serde_json::from_str::<ReleaseReply>(&reply).unwrap().leases, 1);
-    // Who waited has it, and who had it is told.
+    // The waiter has the lock, and the earlier holder is notified.
     client.granted().await;
     assert!(!client.is_held(2).await);
     assert!(client.is_held(3).await);
@@ -152,10 +152,10 @@ async fn an_operator_ends_a_lease_and_that_is_recorded() {
     assert_eq!(told(&lines[0]), asked);
     assert_eq!(told(&lines[1])[1..3], ["\"answered\"", "\"done\""]);
     assert_eq!(told(&lines[3])[1..3], ["\"answered\"", "\"HF-TC-LOCK-NOT-HELD\""]);
-    assert_eq!(lines.len(), 4, "what cannot be read is no action: {text}");
+    assert_eq!(lines.len(), 4, "a malformed request is no action: {text}");
 }
 
-/// Names that mean something to a shell, to a URL, to a terminal, or to options.
+/// Names with a meaning in a shell, in a URL, in a terminal, or as an option.
 const ODD_NAMES: [&str; 5] = ["\u{1b}[2Jx", "a b", "it's \"quoted\"", "--limit", "é&x=1#?%"];
 
 async fn hold_odd_names(application: &mut Application) -> Client {
@@ -173,9 +173,9 @@ fn odd_names_sorted() -> Vec<&'static str> {
     names
 }
 
-// The cursor was the last lock's name, as its client had chosen it.
+// Lost were pages: the cursor was the last lock's name, unencoded.
 #[tokio::test]
-async fn pages_of_named_locks_go_on_whatever_the_names_are() {
+async fn pages_of_named_locks_work_for_any_name() {
     let (_server, admin, mut application) = start().await;
     let _client = hold_odd_names(&mut application).await;
     let mut listed = Vec::new();
@@ -193,7 +193,7 @@ async fn pages_of_named_locks_go_on_whatever_the_names_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_pages_through_named_locks_whatever_the_names_are() {
+async fn the_command_line_pages_named_locks_of_any_name() {
     let (server, _admin, mut application) = start().await;
     let _client = hold_odd_names(&mut application).await;
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! A coordinator inside the test, and its admin API as a client meets it.
+//! A coordinator inside the test, and a client of its admin API.
 
 use handfast_server::admin::model::{Problem, Status, TransactionDetail};
 use handfast_server::config::Config;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::application::Application;
 
-/// Small pages aside, nothing that a test meets by accident.
+/// A configuration whose limits no test reaches by accident, except for small pages.
 pub(crate) fn roomy() -> Config {
     let mut config = Config::tiny();
     config.limits = handfast_core::Limits::default();
@@ -70,7 +70,7 @@ impl Admin {
         self.send(Method::POST, path, body).await
     }
 
-    /// Status and code of a request that is not answered as asked.
+    /// Returns status and code of a request that fails.
     pub(crate) async fn problem(
         &self,
         method: Method,
@@ -88,7 +88,7 @@ impl Admin {
         self.get(&format!("/api/v1/transactions/{xid}")).await
     }
 
-    /// Asks until the transaction stands so: an outcome's way through the engine has no reply.
+    /// Polls until the transaction has this status: an outcome has no reply to wait for.
     pub(crate) async fn until(&self, xid: &str, status: Status) -> TransactionDetail {
         loop {
             let detail = self.show(xid).await;

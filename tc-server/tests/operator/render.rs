@@ -1,4 +1,4 @@
-//! What people see of transactions and locks.
+//! Transactions and locks as text.
 
 use expect_test::{expect, expect_file};
 use handfast_server::admin::model::{
@@ -102,13 +102,14 @@ fn dirty() -> TransactionDetail {
 }
 
 #[test]
-fn a_dirty_write_is_shown_with_what_to_type() {
+fn a_dirty_write_is_shown_with_the_commands_to_end_it() {
     expect_file!["expected/dirty_write.txt"].assert_eq(&render_transaction(&dirty(), Style::Plain));
 }
 
-// The coordinator refuses to force a step (`HF-TC-NOT-APPLICABLE`), and it was offered.
+// Lost was an operator's time: forcing a step was offered, although the coordinator refuses it
+// (`HF-TC-NOT-APPLICABLE`).
 #[test]
-fn a_step_of_a_saga_can_only_be_accepted() {
+fn a_refused_saga_step_can_only_be_accepted() {
     let mut detail = dirty();
     let step = &mut detail.branches[0];
     step.mode = Mode::Saga;
@@ -121,9 +122,9 @@ fn a_step_of_a_saga_can_only_be_accepted() {
     .assert_eq(to_type);
 }
 
-/// Its rows are its own business: the coordinator cannot have some of them put back.
+/// The coordinator does not know the client's rows, so it cannot restore some of them.
 #[test]
-fn a_branch_of_a_client_of_seata_has_no_rows_to_choose_from() {
+fn a_seata_branch_has_no_rows_to_choose_from() {
     let mut detail = dirty();
     let branch = &mut detail.branches[0];
     branch.resource = "jdbc:mysql://db/stock".to_owned();

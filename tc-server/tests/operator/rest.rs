@@ -62,7 +62,7 @@ async fn lists_are_filtered_and_paged() {
     }
     assert_eq!(listed, [&*begun[4], &begun[3], &begun[2], &begun[0]]);
 
-    // The limit of the configuration holds whatever is asked for.
+    // The limit of the configuration holds for any request.
     let page: TransactionPage = admin.get("/api/v1/transactions?limit=100000").await;
     assert_eq!(page.items.len(), roomy().admin.page_items_max);
     for empty in ["older_than=1h", "application=nobody", "status=committed"] {
@@ -111,7 +111,7 @@ async fn locks_are_shown_with_holder_and_queue() {
     let status: ServerStatus = admin.get("/api/v1/status").await;
     assert_eq!((status.active, status.locks, status.waiters), (2, 4, 1));
 
-    // A waiter is let in by the decision to commit.
+    // The decision to commit grants the lock to the waiter.
     let (done, body) = admin.post(&format!("/api/v1/transactions/{holder}/commit"), None).await;
     assert_eq!(done, StatusCode::OK, "{body}");
     waiting.await.unwrap().unwrap();
@@ -141,9 +141,9 @@ async fn an_operator_decides_pauses_and_retries() {
     assert_eq!(refused, (409, "HF-TC-ALREADY-DECIDED".to_owned()));
 }
 
-// Answered as unknown, and recorded so, was a decision that had been carried out.
+// Lost was the answer: an executed decision was answered, and recorded, as unknown.
 #[tokio::test]
-async fn a_decision_about_what_is_forgotten_at_once_is_answered() {
+async fn a_decision_on_a_global_forgotten_at_once_is_answered() {
     let mut config = roomy();
     config.limits.history_max = 0;
     let (_server, admin, mut application) = start_with(config).await;
@@ -163,7 +163,7 @@ fn reply(xid: &str, status: &str) -> String {
 }
 
 #[tokio::test]
-async fn resources_and_processes_are_those_that_are_connected() {
+async fn connected_resources_and_processes_are_listed() {
     let (_server, admin, application) = start().await;
     let resources: Resources = admin.get("/api/v1/resources").await;
     assert_eq!(resources.items.len(), 1);
@@ -222,7 +222,7 @@ async fn wrong_requests_are_answered_with_a_problem() {
 }
 
 #[tokio::test]
-async fn a_request_that_never_ends_is_ended() {
+async fn an_endless_request_is_ended() {
     let mut config = roomy();
     config.admin.request_timeout_ms = 50;
     let (server, _admin, _application) = start_with(config).await;
@@ -259,7 +259,7 @@ async fn metrics_carry_every_documented_name() {
 }
 
 #[tokio::test]
-async fn health_needs_no_token_and_says_when_to_stay_away() {
+async fn health_needs_no_token_and_reports_a_shutdown() {
     let tokens = crate::port::TokensFile::draw();
     let mut config = roomy();
     config.security.tokens = Some(tokens.path());
@@ -268,7 +268,7 @@ async fn health_needs_no_token_and_says_when_to_stay_away() {
     for path in ["/livez", "/readyz"] {
         assert_eq!(admin.send(Method::GET, path, None).await.0, StatusCode::OK);
     }
-    // As Seata Server answers, to the letter.
+    // Exactly the answers of Seata Server.
     let answer = admin.send(Method::GET, "/health", None).await;
     assert_eq!(answer, (StatusCode::OK, "ok".to_owned()));
     assert_eq!(server.shutdown().await.unwrap(), Ended::Drained);

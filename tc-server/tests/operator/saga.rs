@@ -1,4 +1,4 @@
-//! `handfast saga explain`: what is drawn of a file, and what is refused.
+//! `handfast saga explain`: drawings of files, and files that are refused.
 
 use expect_test::expect;
 
@@ -11,7 +11,7 @@ fn example() -> String {
     example.split_once("```").unwrap().0.to_owned()
 }
 
-/// What is printed about a saga, and how the process exits.
+/// Returns the output about a saga, and the exit code.
 fn explain(json: &str, flags: &[&str]) -> (String, Option<i32>) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("saga.json");
@@ -77,7 +77,7 @@ fn example_with_a_child() -> String {
 }
 
 #[test]
-fn a_child_is_drawn_where_it_stands() {
+fn a_child_is_drawn_at_its_place() {
     let (printed, exit) = explain(&example_with_a_child(), &[]);
     assert_eq!(exit, Some(0), "{printed}");
     let manual = include_str!("../../../docs/saga.md");
@@ -115,7 +115,7 @@ fn a_child_is_drawn_where_it_stands() {
 }
 
 #[test]
-fn children_beside_each_other_have_their_own_way_back() {
+fn concurrent_children_are_compensated_separately() {
     let json = r#"{"name": "s", "steps": [
         [{"name": "a", "kind": "child", "saga": {"name": "x", "steps": [
             {"name": "1", "kind": "compensable", "resource": "r", "action": "go"},
@@ -146,7 +146,7 @@ fn children_beside_each_other_have_their_own_way_back() {
     .assert_eq(&printed);
 }
 
-/// The steps of a saga that is refused, and what is printed of it.
+/// Returns the output about a saga with these steps, which is refused.
 fn refused(steps: &str, exit: i32) -> String {
     let (printed, got) = explain(&format!(r#"{{"name": "s", "steps": {steps}}}"#), &[]);
     assert_eq!(got, Some(exit), "{printed}");
@@ -154,7 +154,7 @@ fn refused(steps: &str, exit: i32) -> String {
 }
 
 #[test]
-fn a_file_of_another_form_is_refused_with_its_place() {
+fn a_malformed_file_is_refused_with_its_position() {
     let printed = handfast(&["saga", "explain", "/nowhere/saga.json"]).output().unwrap();
     assert_eq!(printed.status.code(), Some(2));
     expect![[r#"
@@ -169,16 +169,16 @@ fn a_file_of_another_form_is_refused_with_its_place() {
     expect![[r#"
         error[HF-SAGA-JSON]: FILE: unknown field `resorce`, expected one of `name`, `kind`, `resource`, `action`, `input`, `takes`, `retry`, `timeout_ms`, `saga` at line 1 column 64
     "#]].assert_eq(&refused(unknown, 2));
-    let nobody = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x",
+    let invalid = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x",
         "takes": ["b"]}]"#;
     expect![[r#"
         error[HF-SAGA-JSON]: FILE: step a takes from b, which is none
     "#]]
-    .assert_eq(&refused(nobody, 2));
+    .assert_eq(&refused(invalid, 2));
 }
 
 #[test]
-fn what_no_coordinator_would_start_is_refused() {
+fn an_impossible_saga_is_refused() {
     let two_pivots = r#"[{"name": "a", "kind": "pivot", "resource": "r", "action": "x"},
         {"name": "b", "kind": "pivot", "resource": "r", "action": "x"}]"#;
     expect![[r#"
@@ -209,7 +209,7 @@ fn what_no_coordinator_would_start_is_refused() {
 }
 
 #[test]
-fn a_child_that_says_what_its_steps_say_is_refused() {
+fn a_child_with_settings_of_a_step_is_refused() {
     let saga = r#"{"name": "s", "steps": [{"name": "b", "kind": "signal"}]}"#;
     let with = |more: &str| format!(r#"[{{"name": "a", "kind": "child", {more}}}]"#);
     let fault = "error[HF-TC-SAGA-INVALID]: FILE: step a: a child has a saga, and no resource, \
@@ -236,7 +236,7 @@ fn a_child_that_says_what_its_steps_say_is_refused() {
     assert!(takes.contains("step b takes from z, which is none"), "{takes}");
 }
 
-/// Children within children: what may not be is refused with its code, and nothing overflows.
+/// Children nested too deeply are refused with the code, and nothing overflows.
 #[test]
 fn children_have_a_depth() {
     let nested = |depth: usize| {

@@ -1,4 +1,4 @@
-//! The end of a coordinator that many wait for.
+//! The end of a coordinator with many waiting requests.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,11 @@ use crate::application::{Application, registration};
 use crate::port::Admin;
 use crate::serving::Coordinator;
 
-/// Below what HTTP/2 lets a client ask at a time.
+/// Below the limit of concurrent HTTP/2 requests.
 const UNARY: u64 = 100;
 const STREAMED: u64 = 400;
 
-/// Each asks in a call of its own.
+/// Sends each request in a call of its own.
 async fn wait_one_by_one(application: &mut Application) -> JoinSet<Result<(), Status>> {
     let mut waiting = JoinSet::new();
     for _ in 0..UNARY {
@@ -36,7 +36,7 @@ async fn wait_one_by_one(application: &mut Application) -> JoinSet<Result<(), St
     waiting
 }
 
-/// All ask on one stream, in the frame after the hello.
+/// Sends all requests on one stream, in the frame after the hello.
 async fn wait_together(
     application: &mut Application,
 ) -> (mpsc::Sender<ClientFrame>, Streaming<ServerFrame>) {
@@ -53,7 +53,7 @@ async fn wait_together(
     (frames, stream.into_inner())
 }
 
-/// The ids of the requests that are refused because the coordinator stops, up to the stream's end.
+/// Returns the ids of the requests that are refused because of the stop, up to the stream's end.
 async fn refused_as_stopping(mut stream: Streaming<ServerFrame>) -> BTreeSet<u64> {
     let mut refused = BTreeSet::new();
     while let Some(frame) = stream.message().await.expect("a clean end") {
@@ -69,7 +69,7 @@ async fn refused_as_stopping(mut stream: Streaming<ServerFrame>) -> BTreeSet<u64
 
 // A waiter without an answer would hold its database locks until its own deadline.
 #[tokio::test(flavor = "multi_thread")]
-async fn everyone_who_waits_is_told_that_the_coordinator_stops() {
+async fn all_waiting_requests_are_refused_at_a_stop() {
     let coordinator = Coordinator::start(&["--store", "memory"]);
     let mut application = Application::connect(coordinator.grpc).await;
     let holder = application.begin("place-order").await;
@@ -90,9 +90,10 @@ async fn everyone_who_waits_is_told_that_the_coordinator_stops() {
     assert_eq!(code, Some(0), "{log}");
 }
 
-// Such a stream held up every stop until the limit, and the process said that it was cut short.
+// Lost was time: such a stream delayed every stop to the limit, and the process reported that it
+// was cut short.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_watches_the_health_is_told_and_let_go() {
+async fn a_health_watch_does_not_delay_the_stop() {
     let arguments = ["--store", "memory", "--set", "shutdown_limit_ms=60000"];
     let coordinator = Coordinator::start(&arguments);
     let application = Application::connect(coordinator.grpc).await;

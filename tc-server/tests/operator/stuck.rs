@@ -1,4 +1,4 @@
-//! A store that hangs: what an operator sees meanwhile, and afterwards.
+//! A store that hangs: an operator's views meanwhile and afterwards.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use http::{Request, StatusCode};
 use tokio::sync::Notify;
 use tower::ServiceExt as _;
 
-/// Nothing is ever written.
+/// A store that never completes a write.
 #[derive(Debug)]
 struct HangingStore;
 
@@ -33,7 +33,7 @@ impl Store for HangingStore {
     }
 }
 
-/// Writes when it is let.
+/// A store that writes when the test permits it.
 #[derive(Debug, Default)]
 struct SlowStore {
     asked: Notify,
@@ -101,7 +101,7 @@ async fn scrape(admin: &axum::Router) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-// Metrics that hang with the store tell nobody that it hangs.
+// Metrics that hang with the store cannot show that it hangs.
 #[tokio::test]
 async fn metrics_are_answered_while_the_store_hangs() {
     let (engine, admin) =
@@ -112,9 +112,9 @@ async fn metrics_are_answered_while_the_store_hangs() {
     told.abort();
 }
 
-// A coordinator that was only busy looked like one that had lost its lead.
+// Lost was the difference: a busy coordinator looked like one that had lost its lead.
 #[tokio::test]
-async fn a_coordinator_that_is_busy_leads() {
+async fn a_busy_coordinator_counts_as_leading() {
     let settings = Settings { queue_max: 1, ..Settings::new("tc") };
     let (engine, admin) = start(Arc::new(HangingStore), settings, AuditLog::to_log()).await;
     assert!(scrape(&admin).await.contains("\nhandfast_leading 1\n"));
@@ -130,9 +130,9 @@ async fn a_coordinator_that_is_busy_leads() {
     }
 }
 
-// Recorded as refused, and answered so, was a decision that everyone else had to carry out.
+// Lost was the truth: an executed decision was answered, and recorded, as refused.
 #[tokio::test]
-async fn an_action_that_was_carried_out_is_answered_so_by_a_coordinator_that_stops() {
+async fn an_executed_action_is_answered_during_a_stop() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.jsonl");
     let audit = AuditLog::open(&path).unwrap();

@@ -21,7 +21,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use crate::port::{Admin, TokensFile, roomy};
 use crate::serving::handfast;
 
-/// An authority and what it signed for `localhost`.
+/// An authority, and the certificate it signed for `localhost`.
 pub(crate) struct Signed {
     directory: tempfile::TempDir,
     authority: String,
@@ -94,7 +94,7 @@ fn trusting(signed: &Signed, base: &str, token: &str) -> Admin {
 }
 
 #[tokio::test]
-async fn both_ports_speak_tls_and_nothing_else() {
+async fn both_ports_accept_only_tls() {
     let (signed, tokens) = (Signed::make(), TokensFile::draw());
     let mut config = signed.config();
     config.security.tokens = Some(tokens.path());
@@ -117,7 +117,7 @@ async fn both_ports_speak_tls_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_command_line_trusts_the_authority_that_it_is_given() {
+async fn the_command_line_trusts_the_given_authority() {
     let (signed, tokens) = (Signed::make(), TokensFile::draw());
     let mut config = signed.config();
     config.security.tokens = Some(tokens.path());
@@ -140,7 +140,7 @@ async fn the_command_line_trusts_the_authority_that_it_is_given() {
 }
 
 #[tokio::test]
-async fn a_client_authority_turns_strangers_away() {
+async fn a_client_authority_refuses_other_certificates() {
     let (signed, stranger) = (Signed::make(), Signed::make());
     let mut config = signed.config();
     config.tls.client_authority = Some(signed.path("authority.pem"));
@@ -153,9 +153,9 @@ async fn a_client_authority_turns_strangers_away() {
     assert!(begin(grpc, Some(strange), "").await.is_err());
 }
 
-// One client that opens a connection and says nothing must not keep others out.
+// A client that connects and stays silent must not block others.
 #[tokio::test]
-async fn a_silent_handshake_holds_up_nobody() {
+async fn a_silent_handshake_does_not_delay_others() {
     let signed = Signed::make();
     let server = Server::start(signed.config()).await.unwrap();
     let silent = TcpStream::connect(server.admin_address).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_silent_handshake_holds_up_nobody() {
     drop(silent);
 }
 
-/// Shakes hands as an HTTP/2 client does, and says nothing yet.
+/// Completes the handshake of an HTTP/2 client, and sends nothing after it.
 async fn shake_hands(signed: &Signed, address: SocketAddr) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(signed.authority.as_bytes()).unwrap();
@@ -183,9 +183,9 @@ async fn shake_hands(signed: &Signed, address: SocketAddr) -> TlsStream<TcpStrea
     TlsConnector::from(Arc::new(client)).connect(name, tcp).await.unwrap()
 }
 
-// Clients that begin and go no further must not hold the places of others for ever.
+// Clients that begin and go no further must not occupy connections forever.
 #[tokio::test]
-async fn a_client_that_stops_on_the_way_in_is_let_go() {
+async fn a_client_that_stops_during_setup_is_disconnected() {
     let signed = Signed::make();
     let mut config = signed.config();
     config.grpc.silence_timeout_ms = 200;
@@ -193,7 +193,7 @@ async fn a_client_that_stops_on_the_way_in_is_let_go() {
     let server = Server::start(config).await.unwrap();
     for address in [server.grpc_address, server.admin_address] {
         let mut silent = TcpStream::connect(address).await.unwrap();
-        // A reset is an end, too.
+        // A reset is an end too.
         let _ = silent.read_to_end(&mut Vec::new()).await;
     }
     let mut shaken = shake_hands(&signed, server.grpc_address).await;

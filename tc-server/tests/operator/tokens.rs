@@ -22,7 +22,7 @@ use crate::port::{Admin, TokensFile, roomy};
 use crate::serving::Coordinator;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hangup_lets_in_and_shuts_out_and_a_bad_file_changes_nothing() {
+async fn a_hangup_reloads_the_tokens_unless_the_file_is_bad() {
     let tokens = TokensFile::draw();
     let path = tokens.path();
     let arguments = ["--store", "memory", "--tokens", path.to_str().unwrap()];
@@ -57,7 +57,7 @@ async fn client_of(server: &RunningServer) -> Client {
     CoordinatorClient::new(endpoint.connect().await.unwrap())
 }
 
-/// A request that shows this token.
+/// Returns a request with this token.
 fn shown<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let bearer = format!("Bearer {token}").parse().unwrap();
@@ -78,7 +78,7 @@ async fn open(server: &RunningServer, token: &str) -> Result<Stream, Status> {
     Ok((frames, received))
 }
 
-// Whoever has taken a token could go on with the stream that was opened with it.
+// Lost was the revocation: a stream opened with a stolen token continued.
 #[tokio::test]
 async fn a_token_that_is_shut_out_loses_its_streams() {
     let tokens = TokensFile::draw();
@@ -97,7 +97,7 @@ async fn a_token_that_is_shut_out_loses_its_streams() {
     std::fs::write(tokens.path(), &carol.line).unwrap();
     let reloaded = server.reload_tokens().unwrap().unwrap();
     assert_eq!((reloaded.tokens, reloaded.shut_out), (1, 3));
-    // The first thing that this stream hears of: letting somebody in has not touched it.
+    // The first event on this stream: adding tokens has not ended it.
     let last = stream.message().await.unwrap().unwrap();
     assert!(matches!(last.messages[0].body, Some(Body::GoAway(_))), "{last:?}");
     assert_eq!(stream.message().await.unwrap(), None);
@@ -118,14 +118,15 @@ async fn wait(mut client: Client, token: String) -> Result<(), Status> {
     client.check_locks(shown(&token, request)).await.map(drop)
 }
 
-/// Waits until so many requests wait for rows.
+/// Waits until this many requests wait for rows.
 async fn until_waiting(admin: &Admin, waiters: usize) {
     let wait =
         async { while admin.get::<ServerStatus>("/api/v1/status").await.waiters != waiters {} };
     tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
 }
 
-// Streams ended with their token, and a call that waited went on, for up to an hour.
+// Lost was the revocation for waiting calls: streams ended with their token, but a waiting call
+// continued for up to an hour.
 #[tokio::test]
 async fn a_token_that_is_shut_out_loses_its_waiting_calls() {
     let tokens = TokensFile::draw();
@@ -150,7 +151,7 @@ async fn a_token_that_is_shut_out_loses_its_waiting_calls() {
     server.reload_tokens().unwrap().unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(60), goes).await.unwrap().unwrap();
     assert_eq!(ended.unwrap_err().code(), Code::Unauthenticated);
-    // Its place goes with it; the call of a token that is still let in keeps its own.
+    // Its place is given up; the call of a token that is still valid keeps its own.
     until_waiting(&admin, 1).await;
     assert!(!stays.is_finished());
     let decision = Decision::Commit.into();

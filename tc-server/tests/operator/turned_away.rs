@@ -1,4 +1,4 @@
-//! Garbage on every port, as fast as it comes: counted each, and hardly a line of the log.
+//! Garbage on every port, as fast as possible: all of it is counted, and little is logged.
 
 use std::net::SocketAddr;
 
@@ -6,22 +6,22 @@ use futures::future::join_all;
 use handfast_proto::v1::BeginRequest;
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 
-use crate::faults::said_to;
+use crate::faults::answer_to;
 use crate::port::{Admin, TokensFile};
 use crate::serving::Coordinator;
 use crate::tls::Signed;
 
 const TIMES: usize = 2_000;
-/// Far above what minutes of a slow test take at a line an interval, far below `TIMES`.
+/// Far above the lines of a slow test of minutes at one line per interval, and far below `TIMES`.
 const LINES_MAX: usize = 200;
 
 async fn many_times(address: SocketAddr, bytes: &[u8]) {
     for _ in 0..TIMES / 50 {
-        join_all((0..50).map(|_| said_to(address, bytes))).await;
+        join_all((0..50).map(|_| answer_to(address, bytes))).await;
     }
 }
 
-/// How many a kind counts.
+/// Returns the count of a kind.
 fn counted(metrics: &str, port: &str, reason: &str) -> usize {
     let name = format!("handfast_turned_away_total{{port=\"{port}\",reason=\"{reason}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
@@ -33,9 +33,9 @@ fn lines_of(log: &str, port: &str) -> usize {
     log.lines().filter(|line| line.contains("turned away") && line.contains(&of)).count()
 }
 
-/// Each of a port was one line, and a client without a token filled the disk with them.
+/// Lost was the disk: each case was one line, and a client without a token filled the disk.
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_is_counted_and_hardly_logged() {
+async fn garbage_is_counted_and_rarely_logged() {
     let seata = ["--set", "seata.enabled=true", "--set", "seata.listen=127.0.0.1:0"];
     let arguments = [&["--store", "memory"], &seata[..]].concat();
     let coordinator = Coordinator::start(&arguments);
@@ -58,7 +58,7 @@ async fn garbage_is_counted_and_hardly_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_tokens_and_broken_handshakes_are_counted_and_hardly_logged() {
+async fn refused_tokens_and_handshakes_are_rarely_logged() {
     let (signed, tokens) = (Signed::make(), TokensFile::draw());
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| signed.path(name));
     let set = |key: &str, path: &std::path::Path| format!("{key}={}", path.display());

@@ -1,4 +1,5 @@
-//! Views of very much: answers stay small, searches go on with a cursor, and few run at a time.
+//! Views of large states: answers stay small, searches continue with a cursor, and few run at a
+//! time.
 
 use futures::future::join_all;
 use handfast_proto::v1::Decision;
@@ -13,8 +14,8 @@ use crate::port::{roomy, start, start_with};
 
 const WAITERS: usize = 600;
 
-/// Each answer was all waiters long, whatever the limit, and took the engine as long to make: a few
-/// such requests stopped the work of all clients.
+/// Lost was the service to clients: each answer listed all waiters, whatever the limit, and took
+/// the engine as long to build, so that a few such requests stopped all clients.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_with_many_waiters_has_a_small_answer() {
     let (_server, admin, mut application) = start().await;
@@ -48,7 +49,7 @@ async fn branches(application: &mut Application, count: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_is_shown_some_branches_at_a_time() {
+async fn a_transaction_is_shown_in_parts() {
     let (server, admin, mut application) = start().await;
     let xid = branches(&mut application, 250).await;
     let (mut shown, mut begun, mut cursor) = (Vec::new(), 0, String::new());
@@ -72,9 +73,10 @@ async fn a_transaction_is_shown_some_branches_at_a_time() {
     assert!(whole.timeline.is_sorted_by_key(|entry| &entry.at));
 }
 
-/// The one that passes is beyond what one request looks at: its page is empty, and has a cursor.
+/// The only match is beyond the records that one request examines: the page is empty and has a
+/// cursor.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_goes_on_behind_an_empty_page() {
+async fn a_search_continues_after_an_empty_page() {
     let mut config = roomy();
     config.admin.scan_records_max = 10;
     let (server, admin, mut application) = start_with(config).await;
@@ -101,7 +103,7 @@ async fn a_search_goes_on_behind_an_empty_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_too_many_is_told_to_come_back() {
+async fn an_excess_view_is_refused_with_a_retry_time() {
     let mut config = roomy();
     config.admin.views_max = 1;
     let (_server, admin, mut application) = start_with(config).await;
@@ -111,7 +113,7 @@ async fn a_view_too_many_is_told_to_come_back() {
         let path = format!("{}/api/v1/transactions?name=nobody", admin.base);
         admin.http.get(path).send().await.unwrap()
     };
-    // Whether two are there at a time is up to the network.
+    // Whether two run at the same time depends on the network.
     let refused = loop {
         let answers = join_all((0..20).map(|_| ask())).await;
         if let Some(refused) = answers.into_iter().find(|it| it.status().as_u16() == 429) {
@@ -121,7 +123,7 @@ async fn a_view_too_many_is_told_to_come_back() {
     assert_eq!(refused.headers()[RETRY_AFTER], "1");
     let problem: handfast_server::admin::model::Problem = refused.json().await.unwrap();
     assert_eq!(problem.code, "HF-ADM-TOO-MANY-VIEWS");
-    // What acts, and what is cheap, is let through; and the place comes back.
+    // Actions and cheap requests are not limited, and the permit is returned.
     application.end(&xid, Decision::RollBack).await;
     application.finish().await;
     admin.get::<ServerStatus>("/api/v1/status").await;

@@ -11,7 +11,7 @@ const TAKEN: Balance = Balance { free: 70, held: 0, taken: 30 };
 const UNTOUCHED: Balance = Balance { free: 100, held: 0, taken: 0 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_between_try_and_commit_it_confirms_after_the_restart() {
+async fn a_commit_after_a_kill_is_confirmed() {
     let mut points = Points::start().await;
     let coordinator = Coordinator::new(&points.prefix);
     let (mut application, xid) = tried(&coordinator, &mut points).await;
@@ -24,7 +24,7 @@ async fn killed_between_try_and_commit_it_confirms_after_the_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_in_a_confirm_it_confirms_again_after_the_restart_and_once() {
+async fn a_kill_during_confirm_confirms_once() {
     let mut points = Points::start().await;
     let coordinator = Coordinator::new(&points.prefix);
     let (mut application, xid) = tried(&coordinator, &mut points).await;
@@ -33,13 +33,13 @@ async fn killed_in_a_confirm_it_confirms_again_after_the_restart_and_once() {
     coordinator.kill();
     drop(unanswered);
     let _application = coordinator.start().await;
-    // Nobody asks for anything: the restart finds what is owed.
+    // No request triggers it: the restart finds the owed calls.
     points.carried_out("confirm").await.answer.send(()).unwrap();
     assert_eq!(points.balance(), TAKEN);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_in_a_cancel_it_cancels_again_after_the_restart_and_once() {
+async fn a_kill_during_cancel_cancels_once() {
     let mut points = Points::start().await;
     let coordinator = Coordinator::new(&points.prefix);
     let (mut application, xid) = tried(&coordinator, &mut points).await;
@@ -53,7 +53,7 @@ async fn killed_in_a_cancel_it_cancels_again_after_the_restart_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_in_a_try_it_is_asked_again_and_holds_once() {
+async fn a_kill_during_try_holds_once() {
     let mut points = Points::start().await;
     let coordinator = Coordinator::new(&points.prefix);
     let mut application = coordinator.start().await;
@@ -68,7 +68,7 @@ async fn killed_in_a_try_it_is_asked_again_and_holds_once() {
     drop(unanswered);
     trying.await.unwrap().unwrap_err();
     let mut application = coordinator.start().await;
-    // The client sends again what had no answer, as the library does.
+    // The client repeats unanswered requests, like the library.
     let (again, waiting) = tokio::join!(application.try_(&xid, &url), async {
         points.carried_out("try").await.answer.send(()).unwrap();
     });
@@ -80,7 +80,7 @@ async fn killed_in_a_try_it_is_asked_again_and_holds_once() {
     assert_eq!(points.balance(), TAKEN);
 }
 
-/// A global with 30 points held for it.
+/// Returns a global for which 30 points are held.
 async fn tried(
     coordinator: &Coordinator,
     points: &mut Points,

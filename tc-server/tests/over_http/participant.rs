@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use handfast_server::over_http::{Secret, Signed};
+use handfast_server::over_http::{Secret, SignedRequest};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,7 +16,7 @@ use crate::coordinator::SECRET;
 pub(crate) struct Points {
     pub(crate) prefix: String,
     shared: Arc<Shared>,
-    /// Requests that have been carried out and not been answered yet.
+    /// Requests that are executed and not answered yet.
     waiting: mpsc::UnboundedReceiver<Waiting>,
 }
 
@@ -45,7 +45,7 @@ struct Accounts {
 }
 
 impl Points {
-    /// With a hundred points.
+    /// Starts the service with a hundred points.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let prefix = format!("http://{}/", listener.local_addr().unwrap());
@@ -66,7 +66,7 @@ impl Points {
         self.shared.accounts.lock().unwrap().balance
     }
 
-    /// The next request of this operation, after it was carried out and before it is answered.
+    /// Waits for the next request of this operation that is executed and not answered yet.
     pub(crate) async fn carried_out(&mut self, operation: &str) -> Waiting {
         let waiting = self.waiting.recv().await.unwrap();
         assert_eq!(waiting.operation, operation);
@@ -78,7 +78,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> StatusCo
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 16).await.unwrap();
     let text = |name| head.headers[name].to_str().unwrap();
-    let signed = Signed {
+    let signed = SignedRequest {
         method: "POST",
         path: head.uri.path(),
         xid: text("handfast-xid"),
@@ -95,7 +95,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> StatusCo
     let operation = signed.operation.to_owned();
     let status = shared.accounts.lock().unwrap().carry_out(&operation, branch, points);
     let (answer, answered) = oneshot::channel();
-    // Nobody is left to wait for when the test is over.
+    // The send fails when the test is over.
     if shared.gate.send(Waiting { operation, answer }).is_ok() {
         drop(answered.await);
     }

@@ -9,7 +9,7 @@ use handfast_core::Limits;
 use handfast_seata_wire::frame::{HEADER_ONLY_BYTES, MessageKind, Piece, split, v0};
 use handfast_seata_wire::message::{
     BranchEnd, BranchEnded, BranchRegister, BranchRegistered, BranchReport, GlobalBegin,
-    GlobalBegun, GlobalEnd, GlobalReport, GlobalStanding, Message, Register, RegisterResources,
+    GlobalBegun, GlobalEnd, GlobalReport, GlobalStatusAnswer, Message, Register, RegisterResources,
     Registered, TxResult,
 };
 use handfast_seata_wire::value::{BranchStatus, BranchType, GlobalStatus};
@@ -21,7 +21,7 @@ use handfast_server::serve::{RunningServer, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A test that waits for longer than this has failed.
+/// The longest that a test waits.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a coordinator with a port for clients of Seata.
@@ -33,7 +33,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut SeataConfig)) -> Running
     start_as(|config| change(&mut config.seata)).await
 }
 
-/// Starts a coordinator that keeps what it knows in this directory.
+/// Starts a coordinator that keeps its records in this directory.
 pub(crate) async fn start_at(data_dir: &Path) -> RunningServer {
     let data_dir = data_dir.to_owned();
     start_as(|config| (config.store, config.data_dir) = (StoreKind::Embedded, data_dir)).await
@@ -54,7 +54,7 @@ pub(crate) struct Client {
     pub(crate) application: String,
     version: String,
     id_last: i32,
-    /// Frames that came while another was waited for.
+    /// Frames that arrived while the test waited for another one.
     early: VecDeque<Received>,
 }
 
@@ -81,14 +81,14 @@ impl Client {
         }
     }
 
-    /// A registered TM.
+    /// Connects a registered TM.
     pub(crate) async fn tm(server: &RunningServer, version: &str) -> Self {
         let mut client = Self::connect(server, version).await;
         client.register_tm().await.outcome.unwrap();
         client
     }
 
-    /// A registered RM of this resource.
+    /// Connects a registered RM of this resource.
     pub(crate) async fn rm(server: &RunningServer, version: &str, resource: &str) -> Self {
         let mut client = Self::connect(server, version).await;
         client.register_rm(resource).await.outcome.unwrap();
@@ -135,7 +135,7 @@ impl Client {
         begun
     }
 
-    /// What the coordinator says to the word of a saga's state machine.
+    /// Reports the status of a saga's state machine, and returns the answer.
     pub(crate) async fn report_saga(&mut self, xid: &str, word: GlobalStatus) -> GlobalStatus {
         let (xid, extra_data) = (xid.to_owned(), String::new());
         let report = GlobalReport { xid, extra_data, status: Some(word) };
@@ -154,7 +154,7 @@ impl Client {
         standing(self.ask(Message::GlobalStatus(end(xid))).await)
     }
 
-    /// Asks until the global stands so.
+    /// Polls until the global has this status.
     pub(crate) async fn reaches(&mut self, xid: &str, status: GlobalStatus) {
         while self.status(xid).await != status {
             tokio::task::yield_now().await;
@@ -177,7 +177,7 @@ impl Client {
         registered
     }
 
-    /// What the coordinator says to a report.
+    /// Sends a report, and returns the answer.
     pub(crate) async fn report(&mut self, report: BranchReport) -> TxResult {
         let Message::BranchReportResult(reported) = self.ask(Message::BranchReport(report)).await
         else {
@@ -207,7 +207,7 @@ impl Client {
         self.io.write_all(bytes).await.unwrap();
     }
 
-    /// Sends nothing more, and waits until the coordinator has ended the connection for that.
+    /// Closes the sending side, and waits until the coordinator has ended the connection.
     pub(crate) async fn hang_up(mut self) {
         self.io.shutdown().await.unwrap();
         while self.read().await.is_some() {}
@@ -228,17 +228,17 @@ impl Client {
         }
     }
 
-    /// Whether the answer came before one that was waited for.
+    /// Returns whether the answer arrived before one that the test waited for.
     pub(crate) fn has_come(&self, id: i32) -> bool {
         self.early.iter().any(|it| it.header.id == id && it.header.kind != MessageKind::Request)
     }
 
-    /// What kinds of frames came before those that were waited for.
+    /// Returns the kinds of frames that arrived before those that the test waited for.
     pub(crate) fn early_kinds(&self) -> Vec<MessageKind> {
         self.early.iter().map(|it| it.header.kind).collect()
     }
 
-    /// The next phase-two request and its id.
+    /// Waits for the next phase-two request, and returns it with its id.
     pub(crate) async fn called(&mut self) -> (i32, Message) {
         let is_call = |it: &Received| it.header.kind == MessageKind::Request;
         if let Some(at) = self.early.iter().position(is_call) {
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    /// The next request to commit a branch, carried out.
+    /// Waits for the next request to commit a branch, and answers it as done.
     pub(crate) async fn carry_out_commit(&mut self) -> BranchEnd {
         let (id, call) = self.called().await;
         let Message::BranchCommit(end) = call else { panic!("{call:?}") };
@@ -262,7 +262,7 @@ impl Client {
         end
     }
 
-    /// The next request to roll a branch back, carried out.
+    /// Waits for the next request to roll a branch back, and answers it as done.
     pub(crate) async fn carry_out_rollback(&mut self) -> BranchEnd {
         let (id, call) = self.called().await;
         let Message::BranchRollback(end) = call else { panic!("{call:?}") };
@@ -280,7 +280,7 @@ impl Client {
         self.send_as(&answer, MessageKind::Answer, id).await;
     }
 
-    /// The next message; nothing at the end of the connection.
+    /// Reads the next message. Returns `None` at the end of the connection.
     pub(crate) async fn read(&mut self) -> Option<Received> {
         let limits = handfast_seata_wire::Limits::default();
         loop {
@@ -320,7 +320,7 @@ pub(crate) fn branch(xid: &str, kind: BranchType, resource: &str, rows: &str) ->
     }
 }
 
-/// A report of a branch of TCC, with data unless it is empty.
+/// Returns a report of a TCC branch. Empty data is not sent.
 pub(crate) fn report(
     xid: &str,
     branch_id: i64,
@@ -346,23 +346,23 @@ fn ended(end: &BranchEnd, status: BranchStatus) -> BranchEnded {
 }
 
 fn standing(answer: Message) -> GlobalStatus {
-    let (Message::GlobalCommitResult(GlobalStanding { status, .. })
-    | Message::GlobalRollbackResult(GlobalStanding { status, .. })
-    | Message::GlobalStatusResult(GlobalStanding { status, .. })
-    | Message::GlobalReportResult(GlobalStanding { status, .. })) = answer
+    let (Message::GlobalCommitResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalRollbackResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalStatusResult(GlobalStatusAnswer { status, .. })
+    | Message::GlobalReportResult(GlobalStatusAnswer { status, .. })) = answer
     else {
         panic!("another answer")
     };
     status
 }
 
-/// What the admin port says.
+/// Returns a page of the admin port.
 pub(crate) async fn page(server: &RunningServer, name: &str) -> String {
     let (http, url) = door(server, name);
     http.get(url).send().await.unwrap().text().await.unwrap()
 }
 
-/// Asks the admin port for what changes something.
+/// Sends an action to the admin port.
 pub(crate) async fn post(server: &RunningServer, name: &str, json: &'static str) {
     let (http, url) = door(server, name);
     let request = http.post(url).header("content-type", "application/json").body(json);

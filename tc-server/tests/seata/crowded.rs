@@ -11,7 +11,7 @@ use handfast_core::{
     BranchId, Change, Epoch, Holding, LockWait, Mode, NewBranch, Record, What, Xid, XidText,
 };
 use handfast_seata_wire::frame::MessageKind;
-use handfast_seata_wire::message::{GlobalReport, GlobalStanding, MergedWarp, Message};
+use handfast_seata_wire::message::{GlobalReport, GlobalStatusAnswer, MergedWarp, Message};
 use handfast_seata_wire::value::{BranchStatus, BranchType, ExceptionCode, GlobalStatus};
 use handfast_server::accept::Acceptor;
 use handfast_server::clock::{Clock, WallClock};
@@ -31,7 +31,7 @@ const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
 const MEANWHILE: Duration = Duration::from_millis(20);
 
-/// A store that writes while the test holds nothing of it.
+/// A store that writes while the test does not hold it.
 #[derive(Debug)]
 struct HeldStore {
     memory: MemoryStore,
@@ -45,14 +45,14 @@ impl Store for HeldStore {
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
         async move {
-            let _open = self.open.acquire().await.expect("nobody closes it");
+            let _open = self.open.acquire().await.expect("the semaphore is never closed");
             self.memory.commit(epoch, batch).await
         }
         .boxed()
     }
 }
 
-/// A coordinator that has room for one request beside those of two batches of one.
+/// A coordinator with room for one request beside two batches of one request each.
 struct Small {
     address: SocketAddr,
     engine: EngineHandle,
@@ -74,7 +74,7 @@ impl Small {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let settings = seata::Settings { phase_two_wait, ..seata::Settings::default() };
-        let front = seata::Front::new(engine.clone(), dispatcher, settings);
+        let front = seata::SeataFrontend::new(engine.clone(), dispatcher, settings);
         let acceptor = Acceptor::new(listener, 16, PortName::Seata);
         tokio::spawn(front.serve(acceptor, CancellationToken::new()));
         Self { address, engine, store: open }
@@ -86,11 +86,11 @@ impl Small {
         client
     }
 
-    /// Asks until there is no room, with a request first that has to be written.
+    /// Sends requests until there is no room, beginning with one that must be written.
     async fn crowd(&self, write: What) -> FuturesUnordered<BoxFuture<'static, Answered>> {
         let mut asking = FuturesUnordered::new();
         let (mut what, mut refused) = (write, 0);
-        // What the engine has not taken yet makes it look full as well.
+        // Requests that the engine has not taken yet count for the limit too.
         while refused < 100 {
             let engine = self.engine.clone();
             let asked = std::mem::replace(&mut what, What::GetStatus { xid: Xid(1) });
@@ -103,7 +103,7 @@ impl Small {
     }
 }
 
-/// Makes the engine write.
+/// Returns a request that makes the engine write.
 fn registration(xid: &str) -> What {
     let branch = NewBranch {
         id: BranchId(7),
@@ -117,7 +117,7 @@ fn registration(xid: &str) -> What {
     What::RegisterBranch { xid: XidText::parse(xid).unwrap().xid, branch, wait }
 }
 
-fn standing(answer: Message) -> GlobalStanding {
+fn standing(answer: Message) -> GlobalStatusAnswer {
     let (Message::GlobalCommitResult(standing)
     | Message::GlobalRollbackResult(standing)
     | Message::GlobalStatusResult(standing)
@@ -128,10 +128,10 @@ fn standing(answer: Message) -> GlobalStanding {
     standing
 }
 
-/// A client takes nearly every answer to a commit for "committed", so that none can be refused. The
-/// others can, and whoever asks is told at once.
+/// A client takes nearly every answer to a commit for "committed", so a commit cannot be refused.
+/// Other requests can, and are refused at once.
 #[tokio::test]
-async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_room() {
+async fn a_decision_waits_for_room_in_a_full_queue() {
     for phase_two_wait in [Duration::ZERO, Duration::from_secs(10)] {
         let small = Small::start(phase_two_wait).await;
         let mut client = small.client("2.3.0").await;
@@ -153,7 +153,7 @@ async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_
             ids.push(client.send(&request, MessageKind::Request).await);
         }
         refused_at_once(&mut client, &other).await;
-        // Long enough for the wait for phase two to be over where there is none.
+        // Long enough for the wait for phase two to end if it is zero.
         let early = timeout(MEANWHILE, client.read()).await;
         assert!(early.is_err(), "{early:?} before there was room");
         drop(held);
@@ -163,7 +163,7 @@ async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_
             told.push(standing(answer));
         }
         assert!(told.iter().all(|it| it.result.is_ok()), "{told:?}");
-        // Where phase two may take no time the client is told that it takes more.
+        // If the wait for phase two is zero, the answer is that phase two takes longer.
         let committed = [GlobalStatus::Committed, GlobalStatus::CommitRetrying];
         assert!(committed.contains(&told[0].status), "{told:?}");
         let told: Vec<_> = told[1..].iter().map(|it| it.status).collect();
@@ -173,7 +173,7 @@ async fn a_decision_that_meets_a_full_queue_is_taken_and_answered_when_there_is_
     }
 }
 
-/// What of each type a client is told while there is no room.
+/// Checks the answers to the other requests while there is no room.
 async fn refused_at_once(client: &mut Client, xid: &str) {
     let begun = client.begin_named("buy", 60_000).await;
     assert_eq!(begun.result.unwrap_err().code, ExceptionCode::BeginFailed);
@@ -187,9 +187,9 @@ async fn refused_at_once(client: &mut Client, xid: &str) {
     assert_eq!(queried.result.unwrap_err().code, ExceptionCode::LockableCheckFailed);
 }
 
-/// The outcome of a decision is not known then; of anything else that is said.
+/// A decision, whose outcome is unknown then, gets no answer. Every other request gets a failure.
 #[tokio::test]
-async fn what_is_asked_of_a_coordinator_that_has_stopped_is_answered() {
+async fn requests_to_a_stopped_coordinator_are_answered() {
     let small = Small::start(Duration::from_secs(10)).await;
     let mut client = small.client("2.3.0").await;
     let xid = client.begin(60_000).await;
@@ -205,9 +205,9 @@ async fn what_is_asked_of_a_coordinator_that_has_stopped_is_answered() {
     }
 }
 
-/// Parts that have an answer are not lost with one of which the outcome is not known.
+/// The answers to other parts are not lost with that of a part whose outcome is unknown.
 #[tokio::test]
-async fn a_merged_decision_without_an_answer_keeps_none_from_the_others() {
+async fn a_merged_decision_without_answer_spares_the_others() {
     let small = Small::start(Duration::from_secs(10)).await;
     let mut old = small.client("2.2.0").await;
     let xid = old.begin(60_000).await;
@@ -228,9 +228,9 @@ async fn a_merged_decision_without_an_answer_keeps_none_from_the_others() {
     assert!(!old.has_come(80), "nearly every answer means that it is committed");
 }
 
-/// What the first waits for is behind the second.
+/// The first request waits for an answer that comes behind the second request.
 #[tokio::test]
-async fn an_answer_is_read_behind_a_request_too_many() {
+async fn an_answer_is_read_behind_an_excess_request() {
     let server = start_with(|seata| {
         (seata.requests_max, seata.phase_two_wait_ms) = (1, 600_000);
     });
@@ -248,7 +248,7 @@ async fn an_answer_is_read_behind_a_request_too_many() {
     }
     for id in &ids[1..] {
         let told = timeout(PATIENCE, client.answer_to(*id)).await.expect("it is not answered");
-        assert_eq!(standing(told).status, GlobalStatus::CommitRetrying, "it waits for nothing");
+        assert_eq!(standing(told).status, GlobalStatus::CommitRetrying, "it does not wait");
     }
     for _ in 0..3 {
         client.carry_out_commit().await;
@@ -260,8 +260,8 @@ async fn an_answer_is_read_behind_a_request_too_many() {
     }
 }
 
-/// The lock that the first waits for goes with the commit behind it. Who comes meanwhile and wants
-/// it too is told at once.
+/// The commit behind the first request releases the lock that it waits for. A request that needs
+/// the lock meanwhile is refused at once.
 #[tokio::test]
 async fn a_commit_is_read_behind_a_registration_that_waits_for_it() {
     let server = start_with(|seata| (seata.requests_max, seata.lock_wait_ms) = (1, 600_000));

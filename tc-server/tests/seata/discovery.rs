@@ -1,4 +1,4 @@
-//! The questions of a client whose registry is `raft`, over the admin port.
+//! Discovery by a client whose registry is `raft`, over the admin port.
 
 use handfast_server::config::Config;
 use handfast_server::security::{NewToken, Role};
@@ -28,7 +28,7 @@ async fn watch(server: &RunningServer, form: String, timeout_ms: u64) -> StatusC
 }
 
 #[tokio::test]
-async fn a_client_finds_the_coordinator_and_no_property_that_it_does_not_know() {
+async fn a_client_discovers_the_coordinator() {
     let server = start().await;
     let answer = http().get(url(&server, "/metadata/v1/cluster?group=")).send().await.unwrap();
     let mut metadata: Value = answer.json().await.unwrap();
@@ -53,7 +53,7 @@ async fn a_client_finds_the_coordinator_and_no_property_that_it_does_not_know() 
 }
 
 #[tokio::test]
-async fn a_watch_ends_at_once_for_who_knows_less_and_later_for_who_knows_all() {
+async fn a_watch_ends_at_once_for_an_older_term() {
     let server = start().await;
     let answer = http().get(url(&server, "/metadata/v1/cluster")).send().await.unwrap();
     let metadata: Value = answer.json().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_watch_ends_at_once_for_who_knows_less_and_later_for_who_knows_all() {
 }
 
 #[tokio::test]
-async fn a_watch_does_not_hold_up_the_shutdown() {
+async fn a_watch_does_not_delay_the_shutdown() {
     let mut config = Config::tiny();
     config.seata.enabled = true;
     config.admin.request_timeout_ms = 3_600_000;
@@ -74,7 +74,7 @@ async fn a_watch_does_not_hold_up_the_shutdown() {
     let head = "POST /metadata/v1/watch?timeout=3600000 HTTP/1.1\r\nHost: tc\r\n\
                 Content-Length: 14\r\nExpect: 100-continue\r\n\r\n";
     io.write_all(head.as_bytes()).await.unwrap();
-    // From the moment at which it wants the body, the server works on the request.
+    // The server handles the request from the moment at which it reads the body.
     let mut answer = [0; 25];
     io.read_exact(&mut answer).await.unwrap();
     assert_eq!(answer, *b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -114,7 +114,7 @@ async fn a_password_that_is_a_token_opens_a_guarded_port() {
 }
 
 #[tokio::test]
-async fn without_a_port_for_clients_of_seata_there_is_nothing_to_find() {
+async fn without_a_seata_port_nothing_is_discovered() {
     let server = Server::start(Config::tiny()).await.unwrap();
     for path in ["/metadata/v1/cluster", "/metadata/v1/watch", "/api/v1/auth/login"] {
         let client = http();

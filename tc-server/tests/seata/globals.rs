@@ -57,7 +57,7 @@ async fn a_client_before_0_7_takes_part_in_its_own_frames() {
     let undone = rm.branch(&xid, DATABASE, "t:1").await;
     let (status, called) = tokio::join!(tm.roll_back(&xid), rm.carry_out_rollback());
     assert_eq!((status, called.branch_id), (GlobalStatus::Rollbacked, undone));
-    // Beside those of today.
+    // In addition to the current ones.
     let mut other = Client::tm(&server, "2.3.0").await;
     assert_eq!(other.status(&xid).await, GlobalStatus::Rollbacked);
 }
@@ -107,7 +107,7 @@ async fn a_commit_waits_for_branches_of_tcc() {
 }
 
 #[tokio::test]
-async fn a_branch_that_failed_is_not_asked_again() {
+async fn a_failed_branch_is_not_called_again() {
     let server = start().await;
     let mut tm = Client::tm(&server, "1.8.0").await;
     let mut rm = Client::rm(&server, "1.8.0", DATABASE).await;
@@ -115,7 +115,7 @@ async fn a_branch_that_failed_is_not_asked_again() {
     let branch_id = rm.branch(&xid, DATABASE, "t:1").await;
     let failed = report(&xid, branch_id, BranchStatus::PhaseOneFailed, "");
     rm.report(BranchReport { branch_type: BranchType::At, ..failed }).await.unwrap();
-    assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked, "there is nobody to ask");
+    assert_eq!(tm.roll_back(&xid).await, GlobalStatus::Rollbacked, "there is no process to call");
 }
 
 const FIRST: &str = r#"{"actionContext":{"a":1}}"#;
@@ -129,9 +129,9 @@ async fn action(rm: &mut Client, xid: &str) -> i64 {
     registered.branch_id
 }
 
-/// A report without data must not erase what there is, whatever else it says.
+/// A report without data must not erase earlier data.
 #[tokio::test]
-async fn phase_two_is_given_what_a_report_brought() {
+async fn phase_two_gets_the_data_of_a_report() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.0.0").await;
     let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
@@ -154,7 +154,7 @@ async fn phase_two_is_given_what_a_report_brought() {
 }
 
 #[tokio::test]
-async fn what_a_report_brought_survives_a_restart() {
+async fn the_data_of_a_report_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = start_at(directory.path()).await;
     let mut client = Client::rm(&server, "2.0.0", "deduct").await;
@@ -174,7 +174,7 @@ async fn what_a_report_brought_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn a_report_of_nothing_that_can_be_changed_says_so() {
+async fn a_report_without_a_target_fails() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.0.0").await;
     let mut rm = Client::rm(&server, "2.0.0", "deduct").await;
@@ -214,7 +214,7 @@ async fn a_saga_ends_as_its_client_reports() {
 }
 
 #[tokio::test]
-async fn a_saga_that_cannot_go_on_is_handed_back_to_its_client() {
+async fn a_stuck_saga_is_returned_to_its_client() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", "shop#default_tx_group").await;
     let xid = client.begin(60_000).await;
@@ -237,9 +237,9 @@ async fn begin_saga(client: &mut Client, timeout_ms: i32) -> String {
     begun.xid
 }
 
-/// By default the steps of a saga do not register.
+/// By default the steps of a saga register no branches.
 #[tokio::test]
-async fn a_saga_without_registered_steps_is_handed_back_all_the_same() {
+async fn a_saga_without_steps_is_returned_too() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
@@ -253,7 +253,7 @@ async fn a_saga_without_registered_steps_is_handed_back_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_saga_without_registered_steps_is_rolled_back_at_its_deadline() {
+async fn a_saga_without_steps_is_rolled_back_at_its_deadline() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
@@ -267,7 +267,7 @@ async fn a_saga_without_registered_steps_is_rolled_back_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_saga_without_registered_steps_survives_a_restart() {
+async fn a_saga_without_steps_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = start_at(directory.path()).await;
     let mut tm = Client::tm(&server, "2.3.0").await;
@@ -282,7 +282,7 @@ async fn a_saga_without_registered_steps_survives_a_restart() {
     client.reaches(&xid, GlobalStatus::Rollbacked).await;
 }
 
-/// The same branch, whoever registers its steps.
+/// All registrations of steps find the same branch.
 #[tokio::test]
 async fn the_steps_of_a_saga_are_the_branch_of_its_begin() {
     let server = start().await;
@@ -296,12 +296,12 @@ async fn the_steps_of_a_saga_are_the_branch_of_its_begin() {
         client.register_branch(step).await.result.unwrap();
     }
     assert_eq!(tm.report_saga(&xid, GlobalStatus::Committed).await, GlobalStatus::Committed);
-    assert_eq!(tm.status(&xid).await, GlobalStatus::Committed, "nobody is asked");
+    assert_eq!(tm.status(&xid).await, GlobalStatus::Committed, "no process is called");
 }
 
-/// The decision stays; whoever has ended by itself is not asked any more.
+/// The decision stays, and a machine that has ended by itself is not called any more.
 #[tokio::test]
-async fn a_saga_that_ends_after_its_decision_is_not_asked_again() {
+async fn a_saga_that_ended_after_its_decision_is_not_called() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut rm = Client::rm(&server, "2.3.0", MACHINE).await;
@@ -324,9 +324,9 @@ async fn a_saga_that_ends_after_its_decision_is_not_asked_again() {
     assert!(asked("waiting_branches") > 0, "{resources}");
 }
 
-/// A machine that is to go on may end otherwise: then it has ended.
+/// A machine that is to be committed may end differently. Then it has ended.
 #[tokio::test]
-async fn a_saga_that_ends_otherwise_than_it_was_asked_to_is_not_asked_again() {
+async fn a_saga_that_ended_differently_is_not_called() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", MACHINE).await;
     for answer in [BranchStatus::PhaseTwoRollbacked, BranchStatus::PhaseOneFailed] {
@@ -344,7 +344,7 @@ async fn a_saga_that_ends_otherwise_than_it_was_asked_to_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn a_report_of_what_is_not_known_is_answered() {
+async fn a_report_of_an_unknown_saga_is_answered() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     for xid in ["127.0.0.1:8091:99", "nonsense"] {
@@ -357,7 +357,7 @@ async fn a_report_of_what_is_not_known_is_answered() {
 }
 
 #[tokio::test]
-async fn a_branch_of_xa_that_only_read_is_not_asked() {
+async fn a_read_only_xa_branch_is_not_called() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", DATABASE).await;
     let xid = client.begin(60_000).await;
@@ -375,7 +375,7 @@ async fn a_branch_of_xa_that_only_read_is_not_asked() {
 }
 
 #[tokio::test]
-async fn an_annotated_step_of_a_saga_is_not_asked_to_commit() {
+async fn an_annotated_saga_step_is_not_called_to_commit() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", "pay").await;
     for commits in [true, false] {
@@ -384,7 +384,7 @@ async fn an_annotated_step_of_a_saga_is_not_asked_to_commit() {
         client.register_branch(step).await.result.unwrap();
         let mut tm = Client::tm(&server, "2.3.0").await;
         if commits {
-            assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed, "nobody answered");
+            assert_eq!(tm.commit(&xid).await, GlobalStatus::Committed, "no process answered");
         } else {
             let (status, call) = tokio::join!(tm.roll_back(&xid), client.carry_out_rollback());
             assert_eq!(status, GlobalStatus::Rollbacked);
@@ -393,9 +393,9 @@ async fn an_annotated_step_of_a_saga_is_not_asked_to_commit() {
     }
 }
 
-/// There is nothing that its process could be asked to do.
+/// Its process has nothing left to do.
 #[tokio::test]
-async fn an_annotated_step_of_a_saga_is_committed_without_its_process() {
+async fn an_annotated_saga_step_commits_without_its_process() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut gone = Client::rm(&server, "2.3.0", "pay,ship").await;
@@ -409,14 +409,14 @@ async fn an_annotated_step_of_a_saga_is_committed_without_its_process() {
         tokio::task::yield_now().await;
     }
     let told = tokio::time::timeout(PATIENCE, tm.commit(&xid)).await;
-    assert_eq!(told, Ok(GlobalStatus::Committed), "it waits for nobody");
+    assert_eq!(told, Ok(GlobalStatus::Committed), "it waits for no process");
     let resources = page(&server, "resources").await;
     assert!(!resources.contains("pay"), "nothing is owed: {resources}");
 }
 
-/// What an action did a later one may have built upon, whichever action that was.
+/// A later action may depend on the effects of an earlier one.
 #[tokio::test]
-async fn annotated_steps_are_taken_back_one_after_the_other() {
+async fn annotated_steps_are_compensated_one_by_one() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", "order,pay,ship").await;
     let mut tm = Client::tm(&server, "2.3.0").await;
@@ -436,7 +436,7 @@ async fn annotated_steps_are_taken_back_one_after_the_other() {
     assert_eq!(taken_back, ["order", "pay", "order", "ship"]);
 }
 
-/// The rows stay as they are, and whoever could say so may be long gone.
+/// The rows stay as they are, and the process of the branch may be long gone.
 #[tokio::test]
 async fn rows_that_an_operator_accepts_need_no_process() {
     let server = start().await;
@@ -451,7 +451,7 @@ async fn rows_that_an_operator_accepts_need_no_process() {
         gone.answer_rollback(id, &end, never).await;
     });
     assert_eq!(status, GlobalStatus::RollbackFailed);
-    // Its row is free when an operator has come: waiting for it is of no use.
+    // The row is free only after an operator has acted, so waiting for it is of no use.
     let wanted = tm.begin(60_000).await;
     let refused = gone.register_branch(branch(&wanted, BranchType::At, DATABASE, "t:1")).await;
     let refused = refused.result.unwrap_err();
@@ -464,5 +464,5 @@ async fn rows_that_an_operator_accepts_need_no_process() {
     let resolve = format!("transactions/{xid}/branches/{branch_id}/resolve");
     post(&server, &resolve, r#"{"resolution":"accept_current"}"#).await;
     let ended = tokio::time::timeout(PATIENCE, tm.reaches(&xid, GlobalStatus::Rollbacked)).await;
-    assert_eq!(ended, Ok(()), "it waits for nobody");
+    assert_eq!(ended, Ok(()), "it waits for no process");
 }

@@ -1,5 +1,5 @@
-//! Streams that are damaged, truncated, oversized, slow or not Seata's at all: they end their own
-//! connection, and others do not notice.
+//! Streams that are damaged, truncated, oversized, slow or of another protocol: they end their own
+//! connection and do not affect others.
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalEnd, Message};
@@ -19,7 +19,7 @@ const STREAMS: u64 = 1_000;
 async fn pour(server: &RunningServer, bytes: &[u8], piece: usize) {
     let mut io = TcpStream::connect(server.seata_address.unwrap()).await.unwrap();
     for piece in bytes.chunks(piece.max(1)) {
-        // The coordinator may have closed already: that is its right.
+        // The coordinator may have closed the connection already.
         if io.write_all(piece).await.is_err() {
             return;
         }
@@ -41,7 +41,7 @@ fn frames(random: &mut StdRng) -> Vec<u8> {
     bytes
 }
 
-/// One stream of each sort in turn.
+/// Returns a stream of each kind in turn.
 fn stream(seed: u64) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut bytes = frames(&mut random);
@@ -54,7 +54,7 @@ fn stream(seed: u64) -> Vec<u8> {
                 bytes[at] = random.random();
             }
         }
-        // A frame that says it is longer than any may be, or than what follows.
+        // A frame whose length is above the limit, or above the bytes that follow.
         3 => bytes[3..7].copy_from_slice(&random.random::<u32>().to_be_bytes()),
         _ => {
             let at = random.random_range(0..bytes.len());
@@ -65,7 +65,7 @@ fn stream(seed: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_thousand_bad_streams_harm_nobody() {
+async fn bad_streams_do_not_affect_others() {
     let server = start_with(|seata| seata.silence_timeout_ms = 2_000).await;
     let mut good = Client::tm(&server, "2.3.0").await;
     let xid = good.begin(60_000).await;
@@ -78,27 +78,27 @@ async fn a_thousand_bad_streams_harm_nobody() {
 }
 
 #[tokio::test]
-async fn the_header_of_an_answer_without_its_body_is_stepped_over() {
+async fn a_header_without_a_body_is_skipped() {
     let server = start().await;
     let mut client = Client::tm(&server, "2.3.0").await;
     let mut other = Client::tm(&server, "2.3.0").await;
     for [whole, head] in [[0x42, 16], [16, 16], [0, 0]] {
         client.send_bytes(&[0xDA, 0xDA, 1, 0, 0, 0, whole, 0, head, 1, 1, 0, 0, 0, 0, 2]).await;
-        // Meanwhile it is read, without what comes next.
+        // The coordinator reads it meanwhile, without the next frame.
         assert_eq!(other.ask(Message::Ping).await, Message::Pong);
         assert_eq!(client.ask(Message::Ping).await, Message::Pong, "length {whole}");
     }
 }
 
 #[tokio::test]
-async fn what_is_not_seatas_is_closed() {
+async fn connections_of_other_protocols_are_closed() {
     let server = start().await;
     for bytes in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        // Of version 0, with a body by Hessian.
+        // Version 0, with a body written by Hessian.
         b"\xDA\xDA\x00\x80\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01",
-        // Of version 0, with an id that no client has.
+        // Version 0, with an id that no client uses.
         b"\xDA\xDA\x00\xA0\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01",
         b"\x16\x03\x01\x02\x00",
         b"\xDA\xDA\x01\xFF\xFF\xFF\xFF\x00\x10\x00\x01\x00\x00\x00\x00\x01",
@@ -110,7 +110,7 @@ async fn what_is_not_seatas_is_closed() {
 }
 
 #[tokio::test]
-async fn who_does_not_finish_a_frame_is_let_go() {
+async fn a_client_that_does_not_finish_a_frame_is_disconnected() {
     let server = start_with(|seata| seata.silence_timeout_ms = 50).await;
     for bytes in
         [&b""[..], b"\xDA", b"\xDA\xDA\x01\x00\x00\x00\x20", b"\xDA\xDA\x00\x90\x00\x01\x00"]
@@ -122,7 +122,7 @@ async fn who_does_not_finish_a_frame_is_let_go() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_off() {
+async fn a_seata_client_that_does_not_read_is_disconnected() {
     let server = start_with(|seata| seata.queue_frames_max = 4).await;
     let mut silent = Client::connect(&server, "2.3.0").await;
     let mut pings = Vec::new();
@@ -136,7 +136,7 @@ async fn who_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_closed_at_once() {
+async fn an_excess_connection_is_closed_at_once() {
     let server = start_with(|seata| seata.connections_max = 1).await;
     let mut first = Client::tm(&server, "2.3.0").await;
     let mut second = Client::connect(&server, "2.3.0").await;
@@ -144,10 +144,10 @@ async fn a_connection_too_many_is_closed_at_once() {
     assert_eq!(first.ask(Message::Ping).await, Message::Pong);
 }
 
-/// A frame that is too long ends its connection at once; of a body that grows too long when it is
-/// decompressed the client can be told.
+/// A frame that is too long ends its connection at once. A body that becomes too long when it is
+/// decompressed is answered with a reason.
 #[tokio::test]
-async fn what_is_too_long_is_not_read() {
+async fn oversized_frames_are_not_read() {
     let server = start_with(|seata| seata.frame_bytes_max = 4_096).await;
     let status = |bytes: usize| {
         let (xid, extra_data) = ("127.0.0.1:8091:99".to_owned(), "x".repeat(bytes));
@@ -169,8 +169,8 @@ async fn what_is_too_long_is_not_read() {
     assert_eq!(good.ask(Message::Ping).await, Message::Pong);
 }
 
-/// Eight kilobytes on the wire are eight million rows: they are not even read. The part that means
-/// nothing, at the end, would be noticed otherwise.
+/// Eight kilobytes on the wire are eight million rows. They are not even read: the malformed part
+/// at the end would be noticed otherwise.
 #[tokio::test]
 async fn a_lock_key_of_millions_of_rows_is_not_read() {
     let server = start().await;

@@ -9,7 +9,7 @@ use crate::client::{Client, branch, page, start, start_with};
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
 #[tokio::test]
-async fn a_lock_that_is_let_go_in_time_is_no_conflict() {
+async fn a_lock_released_in_time_is_no_conflict() {
     let server = start_with(|seata| seata.lock_wait_ms = 60_000).await;
     let mut holder = Client::rm(&server, "2.3.0", DATABASE).await;
     let mut waiter = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -22,7 +22,7 @@ async fn a_lock_that_is_let_go_in_time_is_no_conflict() {
 }
 
 #[tokio::test]
-async fn who_is_gone_waits_for_no_lock() {
+async fn a_disconnected_client_waits_for_no_lock() {
     let server = start_with(|seata| seata.lock_wait_ms = 60_000).await;
     let mut holder = Client::rm(&server, "2.3.0", DATABASE).await;
     let mut waiter = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -30,7 +30,7 @@ async fn who_is_gone_waits_for_no_lock() {
     holder.branch(&held, DATABASE, "t:1").await;
     let register = branch(&wanted, BranchType::At, DATABASE, "t:1");
     waiter.send(&Message::BranchRegister(register), MessageKind::Request).await;
-    // It stands in the queue when what comes behind it is answered.
+    // It is in the queue once the request behind it is answered.
     waiter.begin(60_000).await;
     waiter.hang_up().await;
     holder.commit(&held).await;
@@ -39,7 +39,7 @@ async fn who_is_gone_waits_for_no_lock() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_told_after_a_while() {
+async fn a_conflict_is_answered_after_the_wait() {
     let server = start_with(|seata| seata.lock_wait_ms = 20).await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     let (held, wanted) = (rm.begin(60_000).await, rm.begin(60_000).await);
@@ -54,10 +54,10 @@ async fn a_conflict_is_told_after_a_while() {
 
 /// The numbers of the code differ between these versions; the client reads its own.
 #[tokio::test]
-async fn who_holds_rows_that_a_rollback_needs_is_told_to_give_up() {
+async fn a_client_with_rows_of_a_rollback_fails_fast() {
     let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
     for (version, told) in [
-        // It has no such code.
+        // This version has no such code.
         ("1.4.2", ExceptionCode::LockKeyConflict),
         ("1.5.0", ExceptionCode::LockKeyConflictFailFast),
         ("1.8.0", ExceptionCode::LockKeyConflictFailFast),
@@ -80,7 +80,7 @@ async fn who_holds_rows_that_a_rollback_needs_is_told_to_give_up() {
 }
 
 #[tokio::test]
-async fn rows_are_lockable_for_who_holds_them() {
+async fn rows_are_lockable_for_their_holder() {
     let server = start_with(|seata| seata.lock_wait_ms = 1).await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     let (held, other) = (rm.begin(60_000).await, rm.begin(60_000).await);
@@ -92,7 +92,7 @@ async fn rows_are_lockable_for_who_holds_them() {
         ("", "t:1", false),
         ("", "t:2", true),
         ("127.0.0.1:8091:99", "t:1", false),
-        // Of a table without rows, as seata-go asks about a read that met none.
+        // A table without rows, as in seata-go's query about a read that matched none.
         (&other, "t:", true),
         ("", "t:", true),
         (&other, "u:;t:1", false),
@@ -104,9 +104,9 @@ async fn rows_are_lockable_for_who_holds_them() {
     }
 }
 
-/// Seata Server takes it as well.
+/// Seata Server accepts it too.
 #[tokio::test]
-async fn a_branch_of_a_table_without_rows_holds_none() {
+async fn a_lock_key_without_rows_locks_none() {
     let server = start().await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     for key in ["order_tbl:", "order_tbl:;stock_tbl:1"] {
@@ -119,7 +119,7 @@ async fn a_branch_of_a_table_without_rows_holds_none() {
 }
 
 #[tokio::test]
-async fn a_lock_key_that_means_nothing_is_refused() {
+async fn a_malformed_lock_key_is_refused() {
     let server = start().await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     let xid = rm.begin(60_000).await;

@@ -1,4 +1,4 @@
-//! Several requests in one frame, as RMs of Java send nearly all of theirs.
+//! Several requests in one frame, the form of nearly all requests of Java RMs.
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{MergeResult, MergedWarp, Message, RegisterResources};
@@ -18,7 +18,7 @@ fn register(xid: &str, key: &str) -> Message {
     Message::BranchRegister(branch(xid, BranchType::At, DATABASE, key))
 }
 
-/// Sends them as a client does, and gives back the id of the frame.
+/// Sends the parts in the way of a client, and returns the id of the frame.
 async fn send(client: &mut Client, parts: Vec<Message>, ids: &[i32]) -> i32 {
     let merged = MergedWarp { parts, ids: ids.to_vec() };
     client.send(&Message::MergedWarp(merged), MessageKind::OneWay).await
@@ -41,7 +41,7 @@ fn failure(answer: &Message) -> Option<ExceptionCode> {
 }
 
 #[tokio::test]
-async fn they_are_answered_as_the_version_wants() {
+async fn merged_requests_are_answered_by_version() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let xid = tm.begin(60_000).await;
@@ -59,9 +59,9 @@ async fn they_are_answered_as_the_version_wants() {
     }
 }
 
-/// One that is refused is refused alone, in its place.
+/// A refused part does not affect the others, and its refusal is at its position.
 #[tokio::test]
-async fn a_bad_one_does_not_spoil_the_others() {
+async fn a_bad_part_does_not_spoil_the_others() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let xid = tm.begin(60_000).await;
@@ -90,9 +90,9 @@ async fn a_bad_one_does_not_spoil_the_others() {
     }
 }
 
-/// Each part has an answer of its type, or the others would be taken for each other's.
+/// Each part has an answer of its type. Otherwise the client would assign answers to wrong parts.
 #[tokio::test]
-async fn a_registration_among_them_is_refused_in_its_place() {
+async fn a_registration_among_parts_is_refused() {
     let server = start().await;
     let mut old = Client::rm(&server, "1.8.0", DATABASE).await;
     let rm = RegisterResources { client: old.identity(), resource_list: "another".to_owned() };
@@ -118,9 +118,9 @@ async fn a_registration_among_them_is_refused_in_its_place() {
     assert!([rm, gone, tm].iter().all(|it| it.outcome.is_err()), "{answers:?}");
 }
 
-/// Where each is answered by itself, one that waits for a lock holds up no other.
+/// With separate answers, a part that waits for a lock delays no other.
 #[tokio::test]
-async fn a_slow_one_holds_up_nobody_where_each_has_its_answer() {
+async fn a_slow_part_does_not_delay_separate_answers() {
     let server = start_with(|seata| seata.lock_wait_ms = 60_000).await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     let (held, wanted) = (rm.begin(60_000).await, rm.begin(60_000).await);
@@ -131,9 +131,9 @@ async fn a_slow_one_holds_up_nobody_where_each_has_its_answer() {
     assert_eq!(failure(&rm.answer_to(70).await), None);
 }
 
-/// Java's RM reads the status of a global in no other place.
+/// Java's RM reads the status of a global only in a merged answer.
 #[tokio::test]
-async fn with_a_status_among_them_all_are_answered_in_one() {
+async fn parts_with_a_status_query_get_one_answer() {
     let server = start().await;
     let mut rm = Client::rm(&server, "2.6.0", DATABASE).await;
     let xid = rm.begin(60_000).await;
@@ -145,9 +145,9 @@ async fn with_a_status_among_them_all_are_answered_in_one() {
     assert_eq!(standing.status, GlobalStatus::Begin);
 }
 
-/// Nobody can say where the next one begins behind one of an unknown type.
+/// The start of the next part is not known behind a part of an unknown type.
 #[tokio::test]
-async fn an_unknown_one_makes_the_frame_unreadable() {
+async fn an_unknown_part_makes_the_frame_unreadable() {
     let server = start().await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
     let mut frame = vec![0xDA, 0xDA, 1, 0, 0, 0, 26, 0, 16, 2, 1, 0, 0, 0, 0, 9];

@@ -1,5 +1,5 @@
-//! The process that registered a branch is asked first, and no other ends one that it does not
-//! know.
+//! The process that registered a branch is called first, and no other process ends a branch that it
+//! does not know.
 
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,10 @@ async fn service(server: &RunningServer, application: &str) -> Client {
     client
 }
 
-/// Four services on one MariaDB, each with a branch of the global: asked in turn, a branch was
-/// offered to the others for minutes.
+/// Lost were minutes: with four services on one MariaDB, each with a branch of the global, calls
+/// went to all in turn, and a branch was offered to the wrong services first.
 #[tokio::test]
-async fn each_service_is_asked_about_its_own_branch() {
+async fn each_service_is_called_for_its_own_branch() {
     let server = start().await;
     let mut services = Vec::new();
     for application in ["business", "order", "storage", "account"] {
@@ -34,7 +34,7 @@ async fn each_service_is_asked_about_its_own_branch() {
     for kind in [BranchType::Xa, BranchType::At] {
         let xid = tm.begin(60_000).await;
         let mut ids = Vec::new();
-        // In another order than that of the connections.
+        // In a different order than that of the connections.
         for at in [2, 0, 3, 1] {
             let row = format!("t:{at}");
             let registered = services[at].register_branch(branch(&xid, kind, DATABASE, &row)).await;
@@ -50,9 +50,9 @@ async fn each_service_is_asked_about_its_own_branch() {
     }
 }
 
-/// Its branches are known by what a name keeps when its connection is made again.
+/// Its branches are found by the part of its name that survives a reconnect.
 #[tokio::test]
-async fn a_service_is_asked_about_its_own_branch_after_a_restart() {
+async fn a_service_keeps_its_branch_across_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = start_at(directory.path()).await;
     let mut order = service(&server, "order").await;
@@ -74,10 +74,10 @@ async fn a_service_is_asked_about_its_own_branch_after_a_restart() {
     }
 }
 
-/// An answer of another process ended the branch: the global was called committed, and the branch
-/// stayed prepared in the hands of the process that had it.
+/// Lost was a branch: an answer of another process ended it, the global counted as committed, and
+/// the branch stayed prepared in the process that had it.
 #[tokio::test]
-async fn an_unknown_branch_ends_only_by_the_process_that_registered_it() {
+async fn an_unknown_branch_ends_only_by_its_owner() {
     let server = start_as(|config| {
         config.seata.xa_unknown_wait_ms = 0;
         config.seata.phase_two_wait_ms = 1;
@@ -91,10 +91,10 @@ async fn an_unknown_branch_ends_only_by_the_process_that_registered_it() {
     let xid = tm.begin(500).await;
     order.register_branch(branch(&xid, BranchType::Xa, DATABASE, "")).await.result.unwrap();
     tm.commit(&xid).await;
-    // It hangs, and its connection does not end.
+    // The owner hangs, and its connection does not end.
     let (id, call) = order.called().await;
     let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
-    // The time is up when the time limit has passed twice.
+    // The recovery time is over when the global's time limit has passed twice.
     while begun.elapsed() < Duration::from_secs(2) {
         let (id, call) = storage.called().await;
         let Message::BranchCommit(asked) = call else { panic!("{call:?}") };
@@ -110,7 +110,7 @@ async fn an_unknown_branch_ends_only_by_the_process_that_registered_it() {
     }
 }
 
-/// Answers whatever it is asked with that it does not know the branch.
+/// Answers every call with *unknown*.
 async fn deny(client: &mut Client) -> ! {
     loop {
         let (id, call) = client.called().await;
@@ -119,9 +119,9 @@ async fn deny(client: &mut Client) -> ! {
     }
 }
 
-/// What it had prepared belongs to the whole database then.
+/// Its prepared branches belong to the database as a whole then.
 #[tokio::test]
-async fn an_unknown_branch_of_a_process_that_is_gone_ends_by_any() {
+async fn an_unknown_branch_of_a_gone_owner_ends_by_any() {
     let server = start_as(|config| {
         config.seata.xa_unknown_wait_ms = 100;
         config.seata.phase_two_wait_ms = 1;
@@ -140,8 +140,8 @@ async fn an_unknown_branch_of_a_process_that_is_gone_ends_by_any() {
     }
 }
 
-/// It has the database, and does not know it as one of XA: that was taken for a refusal, for which
-/// an operator is needed.
+/// Lost was the retry: the answer of a process that has the database without XA counted as a
+/// refusal, for which an operator is needed.
 #[tokio::test]
 async fn a_process_without_xa_refuses_no_branch_of_another() {
     let server = start_as(|config| config.dispatch.answer_timeout_ms = 50).await;
@@ -156,7 +156,7 @@ async fn a_process_without_xa_refuses_no_branch_of_another() {
     let Message::BranchRollback(asked) = call else { panic!("{call:?}") };
     let no_xa = BranchStatus::PhaseTwoRollbackFailedUnretryable;
     storage.answer_rollback(id, &asked, no_xa).await;
-    // The owner has been silent, so that any is asked next.
+    // The owner is silent, so any process is called next.
     tokio::select! {
         _ = order.carry_out_rollback() => {}
         _ = storage.carry_out_rollback() => {}

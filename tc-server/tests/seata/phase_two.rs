@@ -1,4 +1,4 @@
-//! Where phase two goes, and what its answers mean.
+//! Phase two: the process that is called, and the effect of its answers.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::client::{Client, branch, end, page, start, start_as, start_at, start_
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
 #[tokio::test]
-async fn another_process_carries_on_when_the_first_is_gone() {
+async fn another_process_continues_after_a_disconnect() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut first = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -60,9 +60,9 @@ async fn an_answer_may_come_on_another_connection() {
     tm.reaches(&xid, GlobalStatus::Committed).await;
 }
 
-/// An action that takes longer than an answer is waited for would never be done otherwise.
+/// Otherwise an action that takes longer than the dispatcher waits would never count as done.
 #[tokio::test]
-async fn an_answer_counts_although_another_process_has_been_asked() {
+async fn an_answer_counts_after_another_process_was_called() {
     let server = start_as(|config| config.dispatch.answer_timeout_ms = 50).await;
     let mut first = Client::rm(&server, "2.3.0", "deduct").await;
     let xid = first.begin(60_000).await;
@@ -78,7 +78,7 @@ async fn an_answer_counts_although_another_process_has_been_asked() {
 }
 
 #[tokio::test]
-async fn a_failed_answer_is_asked_for_again() {
+async fn a_failed_answer_is_retried() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -158,10 +158,10 @@ async fn a_password_in_a_name_is_not_shown() {
     }
 }
 
-/// seata-go and Java cut a name at its first `?`, also at one in the password. Such a name may as
-/// well be an action's, as which it is kept and not listed.
+/// seata-go and Java cut a name at its first `?`, even within the password. Such a name may also be
+/// an action's, so it is kept as one and not listed.
 #[tokio::test]
-async fn what_is_left_of_a_password_in_a_name_is_not_shown_and_tells_databases_apart() {
+async fn a_cut_password_in_a_name_is_masked() {
     let server = start().await;
     let names = ["root:12345678", "root:p@12345678", "jdbc:a://root:12345678", "root:x/12345678"];
     let mut client = Client::rm(&server, "2.3.0", &names.join(",")).await;
@@ -184,9 +184,10 @@ async fn what_is_left_of_a_password_in_a_name_is_not_shown_and_tells_databases_a
     }
 }
 
-/// A mask over what looks like a password would make one of two actions, and the other be called.
+/// Masking a part that looks like a password would give two actions the same name, and the wrong
+/// one could be called.
 #[tokio::test]
-async fn an_action_whose_name_looks_like_a_password_is_called_by_its_own_name() {
+async fn an_action_named_like_a_password_keeps_its_name() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.3.0", "stock:deduct@v2,stock:refund@v2").await;
     for kind in [BranchType::Tcc, BranchType::SagaAnnotation] {
@@ -200,9 +201,9 @@ async fn an_action_whose_name_looks_like_a_password_is_called_by_its_own_name() 
     }
 }
 
-/// What it was asked before, it may answer after it has connected again; or it is asked anew.
+/// It may answer an earlier call after a reconnect, or is called again.
 #[tokio::test]
-async fn a_client_that_connects_again_ends_what_it_was_asked() {
+async fn a_reconnected_client_answers_earlier_calls() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut first = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -262,9 +263,9 @@ async fn an_answer_to_an_earlier_coordinator_ends_no_other_call() {
     }
 }
 
-/// Clients ask again when the connection breaks before the answer.
+/// Clients repeat the request if the connection breaks before the answer.
 #[tokio::test]
-async fn a_commit_asked_for_again_on_another_connection_is_answered() {
+async fn a_repeated_commit_on_another_connection_is_answered() {
     let server = start().await;
     let mut rm = Client::rm(&server, "2.3.0", "deduct").await;
     let mut tm = Client::tm(&server, "2.3.0").await;
@@ -283,9 +284,9 @@ async fn a_commit_asked_for_again_on_another_connection_is_answered() {
     assert_eq!(again.commit(&xid).await, GlobalStatus::Committed);
 }
 
-/// Where no further request may be under way, the one that is waits for just this answer.
+/// If no further request may be in progress, the one in progress waits for just this answer.
 #[tokio::test]
-async fn an_answer_counts_although_there_is_no_room_for_the_request_behind_it() {
+async fn an_answer_counts_before_an_excess_request() {
     let server = start_with(|seata| seata.requests_max = 1).await;
     let mut client = Client::rm(&server, "2.3.0", "deduct").await;
     let xid = client.begin(60_000).await;
@@ -296,7 +297,7 @@ async fn an_answer_counts_although_there_is_no_room_for_the_request_behind_it() 
     let BranchEnd { xid: asked_of, branch_id, .. } = asked;
     let status = BranchStatus::PhaseTwoCommitted;
     let done = BranchEnded { result: Ok(()), xid: asked_of, branch_id, status };
-    // In one write, so that they are read at once.
+    // In one write, so that they are read together.
     let mut both = Vec::new();
     for (message, kind, id) in [
         (Message::BranchCommitResult(done), MessageKind::Answer, id),
@@ -311,7 +312,7 @@ async fn an_answer_counts_although_there_is_no_room_for_the_request_behind_it() 
 }
 
 #[tokio::test]
-async fn a_branch_of_xa_that_its_database_does_not_know_is_asked_for_again() {
+async fn an_unknown_xa_branch_is_retried() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.3.0").await;
     let mut rm = Client::rm(&server, "2.3.0", DATABASE).await;
@@ -327,7 +328,7 @@ async fn a_branch_of_xa_that_its_database_does_not_know_is_asked_for_again() {
     assert_eq!(status, GlobalStatus::Committed);
 }
 
-/// What is logged, for a test to look at.
+/// Captures the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -341,7 +342,7 @@ impl Write for Log {
     }
 }
 
-/// On a runtime of one thread everything that the coordinator logs comes by this one.
+/// The runtime has one thread, so everything that the coordinator logs passes this subscriber.
 #[tokio::test]
 async fn a_password_in_a_name_is_not_logged() {
     let log = Log::default();
@@ -350,8 +351,8 @@ async fn a_password_in_a_name_is_not_logged() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // Beside a second one it is asked for each line, also for those that come first on a thread of
-    // another test; alone it is not.
+    // With a second subscriber, this one is consulted for each line, even for one that comes first
+    // on a thread of another test; alone it is not.
     let silent = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
     let _second = tracing::Dispatch::new(silent);
     let _logged = tracing::subscriber::set_default(subscriber);
@@ -370,7 +371,7 @@ async fn a_password_in_a_name_is_not_logged() {
     while page(&server, "processes").await.contains("db:3306") {
         tokio::task::yield_now().await;
     }
-    // Of a client that has nothing to do with the resource an answer does not count.
+    // An answer of a client that has not registered the resource does not count.
     other.answer_commit(id, &asked, BranchStatus::PhaseTwoCommitted).await;
     let mut again = Client::rm(&server, "1.5.2", dsn).await;
     again.carry_out_commit().await;

@@ -1,4 +1,4 @@
-//! How clients introduce themselves, and what happens before they do.
+//! Registrations of clients, and requests before them.
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::{GlobalBegin, GlobalEnd, Message, RegisterResources};
@@ -12,7 +12,7 @@ use crate::client::{Client, branch, start, start_with};
 
 const DATABASE: &str = "jdbc:mysql://127.0.0.1:3306/demo";
 
-/// Every encoding that is answered in kind.
+/// Every encoding whose answers have the same encoding.
 fn encodings() -> impl Iterator<Item = Encoding> {
     let serializers = [
         Serializer::Seata,
@@ -47,7 +47,7 @@ async fn a_client_is_answered_in_the_version_of_its_first_frame() {
 }
 
 #[tokio::test]
-async fn whoever_has_not_registered_is_served_all_the_same() {
+async fn an_unregistered_client_is_served() {
     let server = start().await;
     let mut client = Client::connect(&server, "2.3.0").await;
     assert_eq!(client.ask(Message::Ping).await, Message::Pong);
@@ -55,9 +55,9 @@ async fn whoever_has_not_registered_is_served_all_the_same() {
     assert_eq!(client.status(&xid).await, GlobalStatus::Begin);
 }
 
-/// Nobody could be asked to end such a branch: its name holds that of the application.
+/// No process could be called for such a branch: its resource's name contains the application.
 #[tokio::test]
-async fn a_branch_that_nobody_could_be_asked_for_is_refused() {
+async fn a_branch_that_could_never_be_called_is_refused() {
     let server = start().await;
     let mut stranger = Client::connect(&server, "2.3.0").await;
     let xid = stranger.begin(60_000).await;
@@ -96,9 +96,9 @@ async fn requests_are_answered_in_their_serializer_and_compressor() {
     }
 }
 
-/// A client cannot read what it is asked in another encoding, or with the names of another package.
+/// A client cannot read a call in another encoding, or with the names of another package.
 #[tokio::test]
-async fn phase_two_is_asked_for_in_the_encoding_of_the_connection() {
+async fn phase_two_uses_the_encoding_of_the_connection() {
     let server = start().await;
     let mut tm = Client::tm(&server, "2.0.0").await;
     for encoding in encodings() {
@@ -128,7 +128,7 @@ async fn a_serializer_of_java_objects_is_refused_with_a_reason() {
     assert!(client.read().await.is_none(), "and then the connection is closed");
 }
 
-/// An id of an answer is the coordinator's: under the same the client waits for something else.
+/// The id of an answer is the coordinator's. The client may wait for something else under this id.
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_is_not_answered() {
     let server = start().await;
@@ -137,7 +137,7 @@ async fn an_answer_that_cannot_be_read_is_not_answered() {
     assert!(client.read().await.is_none(), "it is closed");
 }
 
-/// "One-way" is what Java calls its merged requests and seata-go its first one; both wait for the
+/// Java marks its merged requests as one-way, and seata-go its first request. Both wait for the
 /// answer.
 #[tokio::test]
 async fn requests_are_answered_whatever_their_kind() {
@@ -150,10 +150,10 @@ async fn requests_are_answered_whatever_their_kind() {
     assert!(matches!(received.message, Message::GlobalBeginResult(_)));
 }
 
-/// seata-go registers a TM and an RM on one connection, under two versions. The codes that it reads
-/// are those of its own table.
+/// seata-go registers a TM and an RM on one connection, with two versions. It has its own table of
+/// codes.
 #[tokio::test]
-async fn seata_go_is_told_by_its_first_registration() {
+async fn seata_go_is_recognized_by_its_first_registration() {
     let server = start_with(|seata| seata.phase_two_wait_ms = 10).await;
     let mut go = Client::connect(&server, "1.1.0").await;
     go.dialect = Dialect { family: Family::Go, ..go.dialect };
@@ -183,7 +183,7 @@ async fn seata_go_is_told_by_its_first_registration() {
 }
 
 #[tokio::test]
-async fn resources_are_not_given_up_on_request() {
+async fn unregistering_resources_is_refused() {
     let server = start().await;
     let mut client = Client::rm(&server, "2.7.0", DATABASE).await;
     let resource_list = DATABASE.to_owned();
@@ -198,9 +198,9 @@ async fn resources_are_not_given_up_on_request() {
     client.carry_out_commit().await;
 }
 
-/// What is refused leaves nothing behind.
+/// A refused registration has no effect.
 #[tokio::test]
-async fn resources_too_many_are_refused() {
+async fn excess_resources_are_refused() {
     let server = start().await;
     let mut client = Client::tm(&server, "2.3.0").await;
     client.dialect.frame = FrameVersion::V1;

@@ -1,5 +1,5 @@
-//! One client against all, as `tests/server/shares.rs`: connections of one application, group and
-//! machine count as one.
+//! Limits of one client against all others, as in `tests/server/shares.rs`. Connections of one
+//! application, group and machine count as one client.
 
 use handfast_seata_wire::value::ExceptionCode;
 use tokio::time::timeout;
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use crate::client::{Client, PATIENCE, start_as};
 
 #[tokio::test]
-async fn a_greedy_client_is_held_to_its_share_and_what_it_has_begun_goes_with_it() {
+async fn a_greedy_seata_client_is_limited_to_its_share() {
     let server = start_as(|config| {
         (config.limits.globals_max, config.limits.client_grace_ms) = (10, 1);
     })

@@ -1,4 +1,4 @@
-//! The deletion of undo logs that no client has deleted.
+//! The deletion of leftover undo logs.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::client::{Client, start_with};
 const STOCK: &str = "jdbc:mysql://127.0.0.1:3306/stock";
 const ORDERS: &str = "jdbc:mysql://127.0.0.1:3306/orders";
 
-/// Asked as soon as there is a client, and again and again.
+/// Starts a coordinator that asks for deletions as soon as a client connects, and often.
 async fn start(save_days: u16) -> RunningServer {
     start_with(|seata| {
         seata.undo_log_save_days = save_days;
@@ -32,9 +32,9 @@ async fn asked(client: &mut Client) -> UndoLogDelete {
     }
 }
 
-/// None of them takes what is left by a process that was killed.
+/// A killed process leaves undo logs that no other process would delete.
 #[tokio::test]
-async fn old_undo_logs_of_each_database_are_deleted_by_its_processes_in_turn() {
+async fn old_undo_logs_are_deleted_by_processes_in_turn() {
     let server = start(7).await;
     let both = format!("{STOCK},{ORDERS},deduct");
     let mut first = Client::rm(&server, "2.3.0", &both).await;
@@ -49,16 +49,16 @@ async fn old_undo_logs_of_each_database_are_deleted_by_its_processes_in_turn() {
     assert_eq!(asked(&mut second).await.resource_id, STOCK);
 }
 
-/// Seata Server has them deleted, and with them what the rollback goes by.
+/// Seata Server has them deleted, and then the rollback has no images.
 #[tokio::test]
 async fn undo_logs_are_kept_for_a_global_that_may_be_rolled_back() {
-    // No younger ones are kept for clocks that differ.
+    // The least number of days, so that no margin for clocks is left.
     let server = start(1).await;
     let mut rm = Client::connect(&server, "2.3.0").await;
     rm.register_tm().await.outcome.unwrap();
     let xid = rm.begin(60_000).await;
     rm.register_rm(ORDERS).await.outcome.unwrap();
-    // By the name alone it is known which database the branch is of.
+    // Only the name shows which database the branch belongs to.
     rm.branch(&xid, STOCK, "t:1").await;
     rm.register_rm(STOCK).await.outcome.unwrap();
     for _ in 0..3 {
@@ -69,7 +69,7 @@ async fn undo_logs_are_kept_for_a_global_that_may_be_rolled_back() {
 }
 
 #[tokio::test]
-async fn seata_go_is_not_asked_for_what_it_cannot_read() {
+async fn seata_go_is_not_asked_to_delete_undo_logs() {
     let server = start(7).await;
     let mut go = Client::connect(&server, "1.1.0").await;
     let id = go.send(&Message::RegisterTm(go.identity()), MessageKind::OneWay).await;

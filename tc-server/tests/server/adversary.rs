@@ -1,5 +1,5 @@
-//! Clients that do what they should not: answer for others, linger, vanish at the worst moment;
-//! and a store that breaks its word.
+//! Misbehaving clients, which answer for others, linger, or vanish at the worst moment, and a store
+//! that panics.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use handfast_server::store::{MemoryStore, Store, StoreError};
 
 use crate::common::{Client, RESOURCE, begin, channel, done, end, register, resource};
 
-/// Streams that one connection may have.
+/// The limit of streams per connection.
 const CALLS_MAX: u32 = 1_024;
 
 async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
@@ -26,9 +26,9 @@ async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
     reply.status()
 }
 
-/// Believed, the stranger's word would let go of rows that nobody has restored.
+/// If such an answer counted, rows would be released that no process has restored.
 #[tokio::test]
-async fn an_answer_of_a_process_that_does_not_serve_the_resource_is_ignored() {
+async fn an_answer_for_an_unregistered_resource_is_ignored() {
     let server = Server::builder().start().await.unwrap();
     let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
     let mut stranger = Client::connect(&server, "b", &["sqlite:other"]).await;
@@ -43,10 +43,10 @@ async fn an_answer_of_a_process_that_does_not_serve_the_resource_is_ignored() {
     assert_eq!(status(&mut stranger, &xid).await, GlobalStatus::RolledBack);
 }
 
-/// The earlier stream may be dead without either side's notice: its end must not take the process
-/// away that has come back.
+/// The earlier stream may be dead without either side having noticed. Its end must not disconnect
+/// the process that has reconnected.
 #[tokio::test]
-async fn a_process_that_comes_back_takes_over_from_its_lingering_stream() {
+async fn a_reconnected_process_replaces_its_lingering_stream() {
     let server = Server::builder().start().await.unwrap();
     let mut lingering = Client::connect(&server, "a", &[RESOURCE]).await;
     let xid = lingering.begin().await;
@@ -65,8 +65,8 @@ async fn a_process_that_comes_back_takes_over_from_its_lingering_stream() {
     assert_eq!(client.call().await.branches[0].xid, next);
 }
 
-/// A grant may cross the disconnect of the one it is for. The row then belongs to a global whose
-/// application is gone, and must be free when that global's time is up.
+/// A grant may cross the disconnect of its client. The row then belongs to a global whose
+/// application has gone, and must be free when that global's time is up.
 #[tokio::test]
 async fn a_grant_that_crosses_a_disconnect_ends_with_its_global() {
     let server = Server::builder().start().await.unwrap();
@@ -100,13 +100,13 @@ fn register_resources(ids: impl Iterator<Item = u32>) -> Ask {
 }
 
 #[tokio::test]
-async fn a_connection_has_so_many_resources_in_all() {
+async fn the_resources_of_a_connection_are_limited() {
     let bounds = Bounds { resources_max: 10, ..Bounds::default() };
     let server = Server::builder().bounds(bounds).start().await.unwrap();
     let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
     let taken = client.ask(register_resources(0..9)).await;
     assert!(matches!(taken, Answer::RegisterResources(_)), "{taken:?}");
-    // Those it has count once.
+    // Resources that are already registered count once.
     let again = client.ask(register_resources(0..9)).await;
     assert!(matches!(again, Answer::RegisterResources(_)), "{again:?}");
     let refused = client.ask(register_resources(8..10)).await;
@@ -115,9 +115,9 @@ async fn a_connection_has_so_many_resources_in_all() {
     assert_eq!(rejection.message, "11 resources: at most 10 are allowed");
 }
 
-/// A stream has queues of its own, so that a connection must not have any number of them.
+/// Each stream has its own queues, so the number of streams of a connection must be limited.
 #[tokio::test]
-async fn a_connection_has_so_many_streams_and_the_next_one_waits() {
+async fn the_streams_of_a_connection_are_limited() {
     let server = Server::builder().start().await.unwrap();
     let channel = channel(&server).await;
     let mut first = Client::over(channel.clone(), "0", &[]).await;
@@ -126,7 +126,7 @@ async fn a_connection_has_so_many_streams_and_the_next_one_waits() {
         streams.push(Client::over(channel.clone(), &number.to_string(), &[]).await);
     }
     let next = tokio::spawn(async move { Client::over(channel, "next", &[]).await });
-    // Whatever the connection has been given before that is answered before.
+    // Earlier requests of the connection are answered earlier.
     for _ in 0..10 {
         first.begin().await;
         tokio::task::yield_now().await;
@@ -136,7 +136,7 @@ async fn a_connection_has_so_many_streams_and_the_next_one_waits() {
     next.await.unwrap().begin().await;
 }
 
-/// Leads, and panics instead of writing.
+/// A store that leads, and panics instead of writing.
 #[derive(Debug, Default)]
 struct Broken(MemoryStore);
 
@@ -150,9 +150,9 @@ impl Store for Broken {
     }
 }
 
-/// Whoever runs the server must learn of it, and whoever waits must not wait for ever.
+/// The server's owner must learn of it, and waiting requests must not wait forever.
 #[tokio::test]
-async fn a_broken_invariant_ends_the_engine_with_a_code_and_answers_those_who_wait() {
+async fn a_broken_invariant_ends_the_engine_and_answers_waiters() {
     let server = Server::builder().store(Arc::new(Broken::default())).start().await.unwrap();
     let mut client = Client::connect(&server, "a", &[]).await;
     let xid = client.begin().await;

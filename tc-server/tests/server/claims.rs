@@ -1,4 +1,4 @@
-//! Resources that are claimed: who carries them out is there for as long as something is owed.
+//! Claimed resources: a process is assigned to one for as long as the resource has calls.
 
 use handfast_core::{BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
 use handfast_server::dispatch::{Answer, Ask, ProcessId, Queue, ResourceKey, Settings};
@@ -26,7 +26,7 @@ fn call(xid: u64) -> PhaseTwoCall {
     }
 }
 
-/// So many calls, of which two may be under way at a time.
+/// Returns a queue with this many calls, of which two may be in flight at a time.
 fn owing(calls: u64) -> Queue {
     let mut queue = Queue::new(Settings::default(), 1);
     for xid in 1..=calls {
@@ -48,7 +48,7 @@ fn sent(queue: &mut Queue) -> Vec<u64> {
 }
 
 #[test]
-fn no_more_calls_are_under_way_than_are_taken_at_a_time() {
+fn calls_in_flight_are_limited_by_the_claim() {
     let mut queue = owing(3);
     assert_eq!(sent(&mut queue), [1, 2]);
     assert_eq!(sent(&mut queue), [0; 0]);
@@ -57,13 +57,13 @@ fn no_more_calls_are_under_way_than_are_taken_at_a_time() {
 }
 
 #[test]
-fn nothing_is_left_of_a_resource_of_which_nothing_is_owed() {
+fn a_claimed_resource_without_calls_is_dropped() {
     let mut queue = owing(1);
     assert_eq!(sent(&mut queue), [1]);
     assert_eq!(queue.loads().len(), 1);
     done(&mut queue, 1);
     assert_eq!(queue.loads(), []);
-    // And what comes later is carried out as before.
+    // A later call is sent as before.
     queue.call(START, call(2));
     queue.claimed(CLAIMER, &resource(), 2);
     assert_eq!(sent(&mut queue), [2]);
@@ -72,9 +72,9 @@ fn nothing_is_left_of_a_resource_of_which_nothing_is_owed() {
 }
 
 #[test]
-fn a_call_of_a_resource_that_nobody_claims_any_more_waits() {
+fn a_call_waits_while_its_resource_is_not_claimed() {
     let mut queue = owing(1);
-    queue.gone(CLAIMER);
+    queue.disconnected(CLAIMER);
     assert_eq!(sent(&mut queue), [0; 0]);
     assert_eq!(queue.loads()[0].due, 1);
     queue.claimed(CLAIMER, &resource(), 2);

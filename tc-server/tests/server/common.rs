@@ -1,4 +1,4 @@
-//! A client of the stream for tests: sends frames, takes apart what comes back.
+//! A stream client for tests: sends frames, and splits received frames into messages.
 
 use std::collections::VecDeque;
 
@@ -46,12 +46,12 @@ pub(crate) fn resource(id: &str) -> wire::Resource {
 }
 
 impl Client {
-    /// Opens a stream without saying hello.
+    /// Opens a stream without sending `Hello`.
     pub(crate) async fn silent(server: &RunningServer) -> Self {
         Self::open(channel(server).await).await
     }
 
-    /// The same on a connection that may have other streams.
+    /// Like [`Self::silent`], on a connection that may have other streams.
     async fn open(channel: Channel) -> Self {
         let (to, frames) = mpsc::channel(16);
         let mut client = CoordinatorClient::new(channel);
@@ -81,7 +81,7 @@ impl Client {
         self.answer(id).await
     }
 
-    /// Sends one request and gives back its id.
+    /// Sends one request and returns its id.
     pub(crate) async fn send(&mut self, body: Ask) -> u64 {
         self.id_last += 1;
         let message = wire::ClientMessage { id: self.id_last, body: Some(body) };
@@ -93,7 +93,7 @@ impl Client {
         self.to.send(wire::ClientFrame { messages }).await.unwrap();
     }
 
-    /// Waits for the answer to a request; other messages stay where they are.
+    /// Waits for the answer to a request. Other messages are kept.
     pub(crate) async fn answer(&mut self, id: u64) -> Answer {
         self.wait_for(|message| message.id == id).await
     }
@@ -106,7 +106,7 @@ impl Client {
         call
     }
 
-    /// Waits for the notice that the server goes.
+    /// Waits for the notice that the server stops.
     pub(crate) async fn go_away(&mut self) -> wire::GoAway {
         let answer = self.wait_for(|message| matches!(message.body, Some(Answer::GoAway(_)))).await;
         let Answer::GoAway(notice) = answer else { panic!("{answer:?}") };
@@ -119,7 +119,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether something has arrived that was not asked for yet.
+    /// Returns whether the answer to a request has arrived early.
     pub(crate) fn has_arrived(&self, id: u64) -> bool {
         self.arrived.iter().any(|message| message.id == id)
     }

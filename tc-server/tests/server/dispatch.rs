@@ -1,4 +1,4 @@
-//! The dispatch queue, as tables of what goes in and what is sent.
+//! The dispatch queue: which batches are sent after which events.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -18,7 +18,7 @@ const FIRST: ProcessId = ProcessId(1);
 const SECOND: ProcessId = ProcessId(2);
 
 /// A queue and its time.
-struct Desk {
+struct QueueHarness {
     queue: Queue,
     now: Timestamp,
 }
@@ -34,8 +34,8 @@ fn settings() -> Settings {
     }
 }
 
-fn desk() -> Desk {
-    Desk { queue: Queue::new(settings(), 1), now: Timestamp(0) }
+fn harness() -> QueueHarness {
+    QueueHarness { queue: Queue::new(settings(), 1), now: Timestamp(0) }
 }
 
 fn resource(id: &str) -> ResourceKey {
@@ -58,7 +58,7 @@ fn call(xid: u64, resource: &str, decision: Decision) -> PhaseTwoCall {
     }
 }
 
-impl Desk {
+impl QueueHarness {
     fn call(&mut self, xid: u64, resource: &str) {
         self.queue.call(self.now, call(xid, resource, Decision::Commit));
     }
@@ -92,7 +92,7 @@ impl Desk {
         self.outcome(process, xid, PhaseTwoOutcome::Retryable { error: "down".into() });
     }
 
-    /// What is sent: `process resource xid xid`.
+    /// Returns the sent batches, each as `process resource xid xid`.
     fn sends(&mut self) -> Vec<String> {
         let batches = self.queue.sends(self.now);
         let line = |batch: &CallBatch| {
@@ -109,132 +109,132 @@ impl Desk {
 }
 
 #[test]
-fn calls_are_parked_without_a_timer_until_a_process_registers() {
-    let mut desk = desk();
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), [""; 0]);
-    assert_eq!(desk.queue.next_deadline(), None);
-    desk.registered(FIRST, "b");
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.registered(FIRST, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
+fn calls_are_parked_until_a_process_registers() {
+    let mut harness = harness();
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), [""; 0]);
+    assert_eq!(harness.queue.next_deadline(), None);
+    harness.registered(FIRST, "b");
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.registered(FIRST, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
 }
 
 #[test]
-fn calls_of_a_resource_go_in_batches_and_in_turn() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "a");
-    (1..=7).for_each(|xid| desk.call(xid, "a"));
-    assert_eq!(desk.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
+fn calls_of_a_resource_go_in_batches_to_processes_in_turn() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
+    (1..=7).for_each(|xid| harness.call(xid, "a"));
+    assert_eq!(harness.sends(), ["1 a 1 2 3", "2 a 4 5 6", "1 a 7"]);
 }
 
-// Two processes, one call at a time: all of them went to the first, because looking for more to
-// send after each call took the other's turn.
+// Lost was the round robin: of two processes, the first got every single call, because looking for
+// more calls to send after each one cost the other its turn.
 #[test]
 fn calls_that_come_one_by_one_go_in_turn() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "a");
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
     let mut sent = Vec::new();
     for xid in 1..=4 {
-        desk.call(xid, "a");
-        sent.extend(desk.sends());
-        assert_eq!(desk.sends(), [""; 0]);
+        harness.call(xid, "a");
+        sent.extend(harness.sends());
+        assert_eq!(harness.sends(), [""; 0]);
     }
     assert_eq!(sent, ["1 a 1", "2 a 2", "1 a 3", "2 a 4"]);
 }
 
-/// Undone rows are let go when a rollback is carried out; a commit has let its rows go already.
+/// A rollback releases its rows only when it is done; a commit has released its rows already.
 #[test]
-fn decisions_are_not_mixed_in_a_batch_and_rollbacks_go_first() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.queue.call(desk.now, call(2, "a", Decision::RollBack));
-    desk.call(3, "a");
-    assert_eq!(desk.sends(), ["1 a 2", "1 a 1 3"]);
+fn batches_have_one_decision_and_rollbacks_go_first() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.queue.call(harness.now, call(2, "a", Decision::RollBack));
+    harness.call(3, "a");
+    assert_eq!(harness.sends(), ["1 a 2", "1 a 1 3"]);
 }
 
 #[test]
-fn a_batch_ends_before_it_is_too_large_and_holds_at_least_one_call() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
+fn a_batch_is_limited_in_bytes_but_has_at_least_one_call() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
     for (xid, bytes) in [(1, 60), (2, 40), (3, 1), (4, 500)] {
         let call = PhaseTwoCall {
             application_data: vec![0; bytes].into(),
             ..call(xid, "a", Decision::Commit)
         };
-        desk.queue.call(desk.now, call);
+        harness.queue.call(harness.now, call);
     }
-    assert_eq!(desk.sends(), ["1 a 1 2", "1 a 3", "1 a 4"]);
+    assert_eq!(harness.sends(), ["1 a 1 2", "1 a 3", "1 a 4"]);
 }
 
 #[test]
-fn a_process_is_given_no_more_than_it_may_owe_and_others_are_not_held_up() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "b");
-    (1..=7).for_each(|xid| desk.call(xid, "a"));
-    desk.call(8, "b");
-    assert_eq!(desk.sends(), ["1 a 1 2 3", "1 a 4 5", "2 b 8"]);
-    assert_eq!(desk.queue.in_flight(FIRST), 5);
-    desk.outcome(FIRST, 1, PhaseTwoOutcome::Done);
-    assert_eq!(desk.sends(), ["1 a 6"]);
+fn calls_in_flight_are_limited_per_process() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "b");
+    (1..=7).for_each(|xid| harness.call(xid, "a"));
+    harness.call(8, "b");
+    assert_eq!(harness.sends(), ["1 a 1 2 3", "1 a 4 5", "2 b 8"]);
+    assert_eq!(harness.queue.in_flight(FIRST), 5);
+    harness.outcome(FIRST, 1, PhaseTwoOutcome::Done);
+    assert_eq!(harness.sends(), ["1 a 6"]);
 }
 
 #[test]
 fn a_failed_call_is_sent_again_later_and_later() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
     for full_ms in [100, 200, 400, 800, 1_000, 1_000] {
-        desk.retryable(FIRST, 1);
-        let due = desk.queue.next_deadline().unwrap();
-        let wait_ms = due.0 - desk.now.0;
+        harness.retryable(FIRST, 1);
+        let due = harness.queue.next_deadline().unwrap();
+        let wait_ms = due.0 - harness.now.0;
         assert!((full_ms / 2..=full_ms).contains(&wait_ms), "{wait_ms} of {full_ms}");
-        desk.pass(wait_ms - 1);
-        assert_eq!(desk.sends(), [""; 0]);
-        desk.pass(1);
-        assert_eq!(desk.sends(), ["1 a 1"]);
+        harness.pass(wait_ms - 1);
+        assert_eq!(harness.sends(), [""; 0]);
+        harness.pass(1);
+        assert_eq!(harness.sends(), ["1 a 1"]);
     }
-    desk.pass(7);
-    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), Some(desk.now.0));
-    assert_eq!(desk.queue.next_deadline(), None);
+    harness.pass(7);
+    assert_eq!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done), Some(harness.now.0));
+    assert_eq!(harness.queue.next_deadline(), None);
 }
 
 #[test]
 fn attempts_before_a_restart_count_for_the_pause() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.queue.call(desk.now, PhaseTwoCall { attempts: 9, ..call(1, "a", Decision::Commit) });
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.retryable(FIRST, 1);
-    assert!(desk.queue.next_deadline().unwrap() >= Timestamp(500));
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.queue.call(harness.now, PhaseTwoCall { attempts: 9, ..call(1, "a", Decision::Commit) });
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.retryable(FIRST, 1);
+    assert!(harness.queue.next_deadline().unwrap() >= Timestamp(500));
 }
 
-/// Of the one that has come, since the other has failed them.
+/// The calls go to the process that registers, since the other one has failed them.
 #[test]
 fn a_registration_makes_delayed_calls_due_at_once() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.retryable(FIRST, 1);
-    desk.registered(SECOND, "a");
-    assert_eq!(desk.sends(), ["2 a 1"]);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.retryable(FIRST, 1);
+    harness.registered(SECOND, "a");
+    assert_eq!(harness.sends(), ["2 a 1"]);
 }
 
-/// Left where it was due as a question, a call would have been sent twice.
+/// Lost was the order: a call that stayed in the queue of due questions was sent twice.
 #[test]
-fn a_question_that_is_due_gives_way_to_the_decision() {
-    let mut desk = desk();
-    desk.queue.take(desk.now, Effect::Vote(question()));
-    desk.call(1, "a");
-    desk.registered(FIRST, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    assert_eq!(desk.queue.loads()[0].due, 0);
+fn a_due_question_is_replaced_by_the_decision() {
+    let mut harness = harness();
+    harness.queue.take(harness.now, Effect::Vote(question()));
+    harness.call(1, "a");
+    harness.registered(FIRST, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    assert_eq!(harness.queue.loads()[0].due, 0);
 }
 
 fn question() -> VoteCall {
@@ -251,244 +251,246 @@ fn question() -> VoteCall {
 }
 
 #[test]
-fn the_cores_word_makes_a_delayed_call_due_and_leaves_one_in_flight_alone() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.retryable(FIRST, 1);
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
+fn a_repeated_call_cuts_the_delay_but_is_sent_once() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.retryable(FIRST, 1);
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
 }
 
 #[test]
-fn a_process_that_goes_leaves_its_calls_to_others() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.queue.gone(FIRST);
-    assert_eq!(desk.sends(), ["2 a 1"]);
-    desk.queue.gone(SECOND);
-    assert_eq!(desk.sends(), [""; 0]);
-    assert_eq!(desk.queue.next_deadline(), None);
+fn calls_of_a_disconnected_process_go_to_others() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.queue.disconnected(FIRST);
+    assert_eq!(harness.sends(), ["2 a 1"]);
+    harness.queue.disconnected(SECOND);
+    assert_eq!(harness.sends(), [""; 0]);
+    assert_eq!(harness.queue.next_deadline(), None);
 }
 
 #[test]
-fn an_unanswered_call_goes_elsewhere_and_the_silent_process_is_passed_over() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.pass(10_000);
-    assert_eq!(desk.sends(), ["2 a 1"]);
-    desk.call(2, "a");
-    desk.call(3, "a");
-    assert_eq!(desk.sends(), ["2 a 2 3"]);
-    // Late, but well: the call is ended, and the process is heard from again.
-    assert!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
-    desk.call(4, "a");
-    assert_eq!(desk.sends(), ["1 a 4"]);
+fn an_unanswered_call_goes_to_another_process() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.pass(10_000);
+    assert_eq!(harness.sends(), ["2 a 1"]);
+    harness.call(2, "a");
+    harness.call(3, "a");
+    assert_eq!(harness.sends(), ["2 a 2 3"]);
+    // A late answer ends the call, and the process is no longer silent.
+    assert!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
+    harness.call(4, "a");
+    assert_eq!(harness.sends(), ["1 a 4"]);
 }
 
 #[test]
-fn where_there_is_no_one_else_an_unanswered_call_is_sent_again_after_a_pause() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.pass(10_000);
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.pass(100);
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    // Lost was the time until that one was unanswered too: whoever comes takes it over.
-    desk.registered(SECOND, "a");
-    assert_eq!(desk.sends(), ["2 a 1"]);
+fn an_unanswered_call_is_resent_to_the_only_process() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.pass(10_000);
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.pass(100);
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    // Lost was time: a process that registered got the call only after it was unanswered once more.
+    harness.registered(SECOND, "a");
+    assert_eq!(harness.sends(), ["2 a 1"]);
 }
 
-/// Lost was the timer of a pause of nothing: the call was never sent again.
+/// Lost was the timer of a pause of length zero: the call was never sent again.
 #[test]
-fn a_pause_of_nothing_is_over_at_once() {
+fn a_pause_of_zero_ends_at_once() {
     let settings = Settings { retry_delay_ms_min: 0, retry_delay_ms_max: 0, ..settings() };
-    let mut desk = Desk { queue: Queue::new(settings, 1), now: Timestamp(0) };
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.pass(10_000);
-    assert_eq!(desk.sends(), ["1 a 1"]);
+    let mut harness = QueueHarness { queue: Queue::new(settings, 1), now: Timestamp(0) };
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.pass(10_000);
+    assert_eq!(harness.sends(), ["1 a 1"]);
 }
 
 #[test]
 fn a_late_failure_of_another_process_changes_nothing() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.registered(SECOND, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.pass(10_000);
-    assert_eq!(desk.sends(), ["2 a 1"]);
-    desk.retryable(FIRST, 1);
-    desk.pass(1_000);
-    assert_eq!(desk.sends(), [""; 0]);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.registered(SECOND, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.pass(10_000);
+    assert_eq!(harness.sends(), ["2 a 1"]);
+    harness.retryable(FIRST, 1);
+    harness.pass(1_000);
+    assert_eq!(harness.sends(), [""; 0]);
 }
 
 #[test]
 fn an_outcome_of_another_decision_is_ignored() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.queue.call(desk.now, call(1, "a", Decision::RollBack));
-    desk.sends();
-    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
-    assert_eq!(desk.queue.in_flight(FIRST), 1);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.queue.call(harness.now, call(1, "a", Decision::RollBack));
+    harness.sends();
+    assert_eq!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
+    assert_eq!(harness.queue.in_flight(FIRST), 1);
 }
 
 #[test]
-fn a_question_gives_way_to_the_decision() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.queue.take(desk.now, Effect::Vote(question()));
-    let asked = desk.queue.sends(desk.now);
+fn a_question_in_flight_is_replaced_by_the_decision() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.queue.take(harness.now, Effect::Vote(question()));
+    let asked = harness.queue.sends(harness.now);
     assert_eq!(asked[0].ask, Ask::Vote(Question::Prepare));
-    desk.queue.take(desk.now, Effect::Hold { xid: Xid(1), branch: None });
-    desk.queue.take(desk.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    // The answer to the question is none to the decision.
+    harness.queue.take(harness.now, Effect::Hold { xid: Xid(1), branch: None });
+    harness.queue.take(harness.now, Effect::PhaseTwo(call(1, "a", Decision::Commit)));
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    // The answer to the question does not count for the decision.
     let (xid, branch, outcome) = (Xid(1), BranchId(1), PhaseTwoOutcome::Done);
     let late = Answer { xid, branch, ask: Ask::Vote(Question::Prepare), outcome };
-    assert_eq!(desk.queue.outcome(desk.now, Some(FIRST), &late), None);
-    assert_eq!(desk.queue.in_flight(FIRST), 1);
-    assert!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
+    assert_eq!(harness.queue.outcome(harness.now, Some(FIRST), &late), None);
+    assert_eq!(harness.queue.in_flight(FIRST), 1);
+    assert!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done).is_some());
 }
 
 #[test]
-fn a_refused_rollback_is_dropped_and_comes_back_with_a_resolution() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
+fn a_refused_rollback_is_dropped_until_it_is_called_again() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
     let rollback = || call(1, "a", Decision::RollBack);
-    desk.queue.call(desk.now, rollback());
-    desk.sends();
-    desk.refused(Decision::RollBack, FIRST, 1);
-    desk.pass(100_000);
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.queue.call(desk.now, rollback());
-    assert_eq!(desk.sends(), ["1 a 1"]);
+    harness.queue.call(harness.now, rollback());
+    harness.sends();
+    harness.refused(Decision::RollBack, FIRST, 1);
+    harness.pass(100_000);
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.queue.call(harness.now, rollback());
+    assert_eq!(harness.sends(), ["1 a 1"]);
     // Resolved while the earlier call is in flight: its answer does not count for the later one.
     let resolved = PhaseTwoCall { resolution: Some(Resolution::AcceptCurrent), ..rollback() };
-    desk.queue.call(desk.now, resolved);
-    desk.refused(Decision::RollBack, FIRST, 1);
-    let sent = desk.queue.sends(desk.now);
+    harness.queue.call(harness.now, resolved);
+    harness.refused(Decision::RollBack, FIRST, 1);
+    let sent = harness.queue.sends(harness.now);
     assert_eq!(sent[0].calls[0].resolution, Some(Resolution::AcceptCurrent));
 }
 
-// The core asks for no second call, since it counts on this one being made again: a commit that a
-// process refused was not asked for before the next restart.
+// Lost was a refused commit: it was called again only after the next restart. The core does not
+// repeat the call, since it relies on the queue for that.
 #[test]
 fn a_refused_commit_is_sent_again() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.refused(Decision::Commit, FIRST, 1);
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.pass(100_000);
-    assert_eq!(desk.sends(), ["1 a 1"]);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.refused(Decision::Commit, FIRST, 1);
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.pass(100_000);
+    assert_eq!(harness.sends(), ["1 a 1"]);
 }
 
 #[test]
 fn a_held_globals_calls_are_forgotten() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.call(2, "a");
-    desk.sends();
-    desk.queue.hold(Xid(1));
-    desk.queue.gone(FIRST);
-    desk.registered(SECOND, "a");
-    assert_eq!(desk.sends(), ["2 a 2"]);
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.call(2, "a");
+    harness.sends();
+    harness.queue.hold(Xid(1));
+    harness.queue.disconnected(FIRST);
+    harness.registered(SECOND, "a");
+    assert_eq!(harness.sends(), ["2 a 2"]);
 }
 
 #[test]
-fn a_cleared_queue_owes_nothing_and_knows_its_processes() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    desk.sends();
-    desk.call(2, "a");
-    desk.queue.clear();
-    assert_eq!(desk.sends(), [""; 0]);
-    assert_eq!((desk.queue.in_flight(FIRST), desk.queue.next_deadline()), (0, None));
-    desk.call(3, "a");
-    assert_eq!(desk.sends(), ["1 a 3"]);
+fn a_cleared_queue_keeps_its_processes() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    harness.sends();
+    harness.call(2, "a");
+    harness.queue.clear();
+    assert_eq!(harness.sends(), [""; 0]);
+    assert_eq!((harness.queue.in_flight(FIRST), harness.queue.next_deadline()), (0, None));
+    harness.call(3, "a");
+    assert_eq!(harness.sends(), ["1 a 3"]);
 }
 
 #[test]
-fn loads_count_every_call_once_and_idle_lanes_go() {
-    let mut desk = desk();
-    desk.call(9, "b");
-    desk.registered(FIRST, "a");
-    (1..=7).for_each(|xid| desk.call(xid, "a"));
-    desk.sends();
-    desk.retryable(FIRST, 1);
-    let load = &desk.queue.loads()[0];
+fn loads_count_every_call_once_and_idle_queues_are_dropped() {
+    let mut harness = harness();
+    harness.call(9, "b");
+    harness.registered(FIRST, "a");
+    (1..=7).for_each(|xid| harness.call(xid, "a"));
+    harness.sends();
+    harness.retryable(FIRST, 1);
+    let load = &harness.queue.loads()[0];
     assert_eq!((load.processes, load.due, load.delayed, load.in_flight), (1, 2, 1, 4));
     (1..=7).for_each(|xid| {
-        desk.outcome(FIRST, xid, PhaseTwoOutcome::Done);
+        harness.outcome(FIRST, xid, PhaseTwoOutcome::Done);
     });
-    desk.queue.hold(Xid(9));
-    desk.queue.gone(FIRST);
-    assert_eq!(desk.queue.loads(), []);
+    harness.queue.hold(Xid(9));
+    harness.queue.disconnected(FIRST);
+    assert_eq!(harness.queue.loads(), []);
 }
 
-/// A server that stood still reads the greetings of connections that are long dead, the newest not
-/// always last: given up for one of those, the live one was never sent anything again.
+/// Lost was a live connection. A server that was suspended reads the greetings of connections that
+/// are long dead, not always in their order. A live connection that was removed because of one of
+/// those never got a call again.
 #[test]
-fn a_process_that_is_heard_from_elsewhere_is_not_given_up() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.registered(SECOND, "a");
-    desk.queue.doubt(FIRST);
-    assert_eq!(desk.sends(), ["2 a 1"]);
-    desk.queue.gone(SECOND);
-    assert_eq!(desk.sends(), ["1 a 1"]);
+fn a_distrusted_process_is_still_called() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.registered(SECOND, "a");
+    harness.queue.distrust(FIRST);
+    assert_eq!(harness.sends(), ["2 a 1"]);
+    harness.queue.disconnected(SECOND);
+    assert_eq!(harness.sends(), ["1 a 1"]);
 }
 
 #[test]
-fn a_step_is_taken_back_while_its_action_is_in_flight() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1 a 1"]);
-    desk.queue.call(desk.now, call(1, "a", Decision::RollBack));
-    let sent = desk.queue.sends(desk.now);
+fn a_step_is_compensated_while_its_action_is_in_flight() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1 a 1"]);
+    harness.queue.call(harness.now, call(1, "a", Decision::RollBack));
+    let sent = harness.queue.sends(harness.now);
     assert_eq!((sent.len(), sent[0].ask), (1, Ask::Finish(Decision::RollBack)));
     // The late answer to the action ends nothing.
-    assert_eq!(desk.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
-    assert_eq!(desk.queue.in_flight(FIRST), 1);
+    assert_eq!(harness.outcome(FIRST, 1, PhaseTwoOutcome::Done), None);
+    assert_eq!(harness.queue.in_flight(FIRST), 1);
 }
 
 #[test]
-fn one_branch_is_held_and_the_others_go_on() {
-    let mut desk = desk();
-    desk.call(1, "a");
-    desk.queue
-        .call(desk.now, PhaseTwoCall { branch: BranchId(2), ..call(1, "a", Decision::Commit) });
+fn holding_one_branch_does_not_stop_the_others() {
+    let mut harness = harness();
+    harness.call(1, "a");
+    harness
+        .queue
+        .call(harness.now, PhaseTwoCall { branch: BranchId(2), ..call(1, "a", Decision::Commit) });
     let hold = Effect::Hold { xid: Xid(1), branch: Some(BranchId(1)) };
-    desk.queue.take(desk.now, hold);
-    desk.registered(FIRST, "a");
-    let sent = desk.queue.sends(desk.now);
+    harness.queue.take(harness.now, hold);
+    harness.registered(FIRST, "a");
+    let sent = harness.queue.sends(harness.now);
     assert_eq!(sent[0].calls.iter().map(|it| it.branch).collect::<Vec<_>>(), [BranchId(2)]);
 }
 
 #[test]
-fn a_step_is_tried_again_in_its_own_rhythm() {
-    let mut desk = desk();
-    desk.registered(FIRST, "a");
+fn a_step_is_retried_with_its_own_pauses() {
+    let mut harness = harness();
+    harness.registered(FIRST, "a");
     let retry = Retry { base_ms: 5_000, factor: 3, cap_ms: 10_000, attempts: None };
     let step = StepCall {
         saga: "s".into(),
@@ -500,32 +502,32 @@ fn a_step_is_tried_again_in_its_own_rhythm() {
         retry,
     };
     let step = Some(Arc::new(step));
-    desk.queue.call(desk.now, PhaseTwoCall { step, ..call(1, "a", Decision::Commit) });
+    harness.queue.call(harness.now, PhaseTwoCall { step, ..call(1, "a", Decision::Commit) });
     for full_ms in [5_000, 10_000, 10_000] {
-        assert_eq!(desk.sends(), ["1 a 1"]);
-        desk.retryable(FIRST, 1);
-        let due = desk.queue.next_deadline().unwrap();
-        let pause_ms = due.0 - desk.now.0;
+        assert_eq!(harness.sends(), ["1 a 1"]);
+        harness.retryable(FIRST, 1);
+        let due = harness.queue.next_deadline().unwrap();
+        let pause_ms = due.0 - harness.now.0;
         assert!((full_ms / 2..=full_ms).contains(&pause_ms), "{pause_ms} of {full_ms}");
-        desk.pass(pause_ms);
+        harness.pass(pause_ms);
     }
 }
 
-/// Enough for what takes as long as its parts, and too little where each looks at all the others.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Enough for work that is linear in the number of its parts, and too short for quadratic work.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MANY: u64 = 100_000;
 
-/// What is done on a thread of its own, unless it takes too long.
-fn within_patience<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs work on a thread of its own, and fails if it takes too long.
+fn within_timeout<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, done) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
-    done.recv_timeout(PATIENCE).expect("it takes too long, under a lock that all wait for")
+    done.recv_timeout(TIMEOUT).expect("the work ends in time, since it holds the dispatcher's lock")
 }
 
 #[derive(Debug)]
-struct Nowhere;
+struct DiscardingSink;
 
-impl CallSink for Nowhere {
+impl CallSink for DiscardingSink {
     fn put(&self, _batch: CallBatch) {}
 }
 
@@ -539,44 +541,44 @@ fn a_long_list_of_resources_is_not_compared_with_itself() {
         agent: "test".into(),
         peer: "nowhere".into(),
     };
-    let seat = dispatcher.connect(of_process("a"), Arc::new(Nowhere));
-    let (seat, processes) = within_patience(move || {
-        // Twice, since the second time all of them are there.
+    let registration = dispatcher.connect(of_process("a"), Arc::new(DiscardingSink));
+    let (registration, processes) = within_timeout(move || {
+        // Twice, since the second time all of them are registered already.
         for label in ["earlier", "later"] {
             let key = |at: u64| resource(&format!("sqlite:{at}"));
             let with_label = |key| RegisteredResource { key, label: Some(label.into()) };
-            seat.register((0..MANY).map(key).map(with_label).collect());
+            registration.register((0..MANY).map(key).map(with_label).collect());
         }
-        (seat, dispatcher.processes())
+        (registration, dispatcher.processes())
     });
     let resources = &processes[0].resources;
     assert_eq!(resources.len() as u64, MANY);
     assert!(resources.iter().all(|it| it.label.as_deref() == Some("later")));
-    drop(seat);
+    drop(registration);
 }
 
 #[test]
-fn the_calls_of_a_silent_process_are_looked_through_once_a_list() {
+fn calls_of_a_silent_process_are_scanned_once_per_list() {
     let many = 20_000;
-    let sent = within_patience(move || {
+    let sent = within_timeout(move || {
         let settings = Settings { in_flight_max: 1_000_000, ..settings() };
-        let mut desk = Desk { queue: Queue::new(settings, 1), now: Timestamp(0) };
+        let mut harness = QueueHarness { queue: Queue::new(settings, 1), now: Timestamp(0) };
         let resources = || (1..=many).map(|at| resource(&format!("sqlite:{at}")));
-        desk.queue.registered(FIRST, resources());
+        harness.queue.registered(FIRST, resources());
         for at in 1..=many {
-            desk.call(at, &format!("sqlite:{at}"));
+            harness.call(at, &format!("sqlite:{at}"));
         }
-        // It answers none, and has them all again for want of a better one.
+        // The process answers none, and gets them all again since there is no other process.
         for _ in 0..2 {
-            assert_eq!(desk.queue.sends(desk.now).len() as u64, many);
-            desk.now = desk.now.after_ms(10_000);
-            desk.queue.tick(desk.now);
-            desk.now = desk.now.after_ms(2_000);
-            desk.queue.tick(desk.now);
+            assert_eq!(harness.queue.sends(harness.now).len() as u64, many);
+            harness.now = harness.now.after_ms(10_000);
+            harness.queue.tick(harness.now);
+            harness.now = harness.now.after_ms(2_000);
+            harness.queue.tick(harness.now);
         }
-        assert_eq!(desk.queue.sends(desk.now).len() as u64, many);
-        desk.queue.registered(SECOND, resources());
-        desk.queue.sends(desk.now)
+        assert_eq!(harness.queue.sends(harness.now).len() as u64, many);
+        harness.queue.registered(SECOND, resources());
+        harness.queue.sends(harness.now)
     });
     assert_eq!(sent.len() as u64, many);
     assert!(sent.iter().all(|batch| batch.process == SECOND));

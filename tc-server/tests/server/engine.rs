@@ -1,4 +1,4 @@
-//! The engine: group commit, DURABLE-FIRST, and what happens when the store fails.
+//! The engine: group commit, DURABLE-FIRST, and failures of the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,28 +10,28 @@ use handfast_core::{
     Reply, ReplyWhen, RollbackReason, Rounds, RowLock, Timestamp, What, Xid,
 };
 use handfast_server::clock::{Clock, WallClock};
-use handfast_server::dispatch::PhaseTwo;
+use handfast_server::dispatch::EffectSink;
 use handfast_server::engine::{
     Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
 };
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// A store whose batches the test lets through, or fails, one by one.
+/// A store whose batches the test completes or fails, one by one.
 #[derive(Debug)]
 struct HeldStore {
     memory: MemoryStore,
-    batches: mpsc::UnboundedSender<Held>,
+    batches: mpsc::UnboundedSender<HeldBatch>,
 }
 
-/// A batch that waits for the test's word.
-struct Held {
+/// A batch that waits for the test's verdict.
+struct HeldBatch {
     changes: Vec<Change>,
     verdict: oneshot::Sender<Result<(), StoreError>>,
 }
 
 impl HeldStore {
-    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Held>) {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<HeldBatch>) {
         let (batches, held) = mpsc::unbounded_channel();
         (Arc::new(Self { memory: MemoryStore::new(), batches }), held)
     }
@@ -43,24 +43,24 @@ impl Store for HeldStore {
     }
 
     fn commit(&self, epoch: Epoch, batch: Vec<Change>) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (verdict, told) = oneshot::channel();
-        self.batches.send(Held { changes: batch.clone(), verdict }).unwrap();
+        let (verdict, answer) = oneshot::channel();
+        self.batches.send(HeldBatch { changes: batch.clone(), verdict }).unwrap();
         async move {
-            told.await.unwrap()?;
+            answer.await.unwrap()?;
             self.memory.commit(epoch, batch).await
         }
         .boxed()
     }
 }
 
-/// Notes the phase-two effects that leave.
+/// Records the released phase-two effects.
 #[derive(Debug, Default)]
-struct Noted {
+struct RecordedEffects {
     effects: Mutex<Vec<Effect>>,
     cleared: Notify,
 }
 
-impl PhaseTwo for Noted {
+impl EffectSink for RecordedEffects {
     fn take(&self, effects: Vec<Effect>) {
         self.effects.lock().unwrap().extend(effects);
     }
@@ -73,13 +73,13 @@ impl PhaseTwo for Noted {
 
 /// Collects replies and counts the wake-ups.
 #[derive(Debug, Default)]
-struct Letters {
+struct CollectedReplies {
     replies: Mutex<Vec<(Correlation, Answered)>>,
     flushes: Mutex<usize>,
     flushed: Notify,
 }
 
-impl Mailbox for Letters {
+impl Mailbox for CollectedReplies {
     fn put(&self, correlation: Correlation, answered: Answered) {
         self.replies.lock().unwrap().push((correlation, answered));
     }
@@ -90,11 +90,11 @@ impl Mailbox for Letters {
     }
 }
 
-async fn start(store: Arc<dyn Store>, settings: Settings) -> (Engine, Arc<Noted>) {
-    let noted = Arc::new(Noted::default());
-    let phase_two: Arc<dyn PhaseTwo> = Arc::<Noted>::clone(&noted);
+async fn start(store: Arc<dyn Store>, settings: Settings) -> (Engine, Arc<RecordedEffects>) {
+    let recorded = Arc::new(RecordedEffects::default());
+    let phase_two: Arc<dyn EffectSink> = Arc::<RecordedEffects>::clone(&recorded);
     let clock = Arc::new(WallClock::start());
-    (Engine::start(store, clock, settings, phase_two).await.unwrap(), noted)
+    (Engine::start(store, clock, settings, phase_two).await.unwrap(), recorded)
 }
 
 async fn begin(engine: &EngineHandle) -> Xid {
@@ -139,7 +139,7 @@ fn commit(xid: Xid) -> What {
 #[tokio::test]
 async fn nothing_leaves_before_its_batch_is_durable() {
     let (store, mut held) = HeldStore::new();
-    let (engine, noted) = start(store, Settings::new("tc")).await;
+    let (engine, recorded) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let mut registering = Box::pin(engine.handle.call(register(xid, 1)));
     let batch = tokio::select! {
@@ -148,7 +148,7 @@ async fn nothing_leaves_before_its_batch_is_durable() {
     };
     assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
 
-    // What is decided on top of it waits with it, reads as well.
+    // Requests decided on top of it wait with it, even reads.
     let mut status = Box::pin(engine.handle.call(What::GetStatus { xid }));
     let mut view = Box::pin(engine.handle.view(move |coordinator| coordinator.status(xid)));
     for _ in 0..100 {
@@ -167,13 +167,13 @@ async fn nothing_leaves_before_its_batch_is_durable() {
         async move { engine.call(commit(xid)).await }
     });
     let batch = held.recv().await.unwrap();
-    assert!(noted.effects.lock().unwrap().is_empty(), "a phase-two call left before its batch");
+    assert!(recorded.effects.lock().unwrap().is_empty(), "a phase-two call left before its batch");
     batch.verdict.send(Ok(())).unwrap();
     assert_eq!(committing.await.unwrap(), Ok(Reply::Status(GlobalStatus::Committing)));
-    assert!(matches!(noted.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
+    assert!(matches!(recorded.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
 }
 
-/// It is stored nowhere, and waits for nothing that is.
+/// A begin is not stored, and does not wait for anything that is.
 #[tokio::test]
 async fn a_begin_is_answered_while_a_batch_is_being_written() {
     let (store, mut held) = HeldStore::new();
@@ -190,7 +190,8 @@ async fn a_begin_is_answered_while_a_batch_is_being_written() {
     assert!(matches!(registering.await, Ok(Reply::Registered { .. })));
 }
 
-/// Its holder knows that he holds it no longer. Who gets it next is told when that is durable.
+/// The reply to a release tells its client nothing new. The grant to the next waiter waits until it
+/// is durable.
 #[tokio::test]
 async fn a_release_is_answered_while_a_batch_is_being_written() {
     let (store, mut held) = HeldStore::new();
@@ -217,9 +218,9 @@ async fn a_release_is_answered_while_a_batch_is_being_written() {
     assert!(matches!(waiting.await, Ok(Reply::LockGranted { .. })));
 }
 
-/// What it would tell of another holder, a crash could undo.
+/// The reply names another holder, which a crash could undo, so it waits for the batch.
 #[tokio::test]
-async fn a_release_that_frees_nothing_is_answered_when_what_it_saw_is_durable() {
+async fn a_release_that_frees_nothing_waits_for_durability() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let mut asking = Box::pin(engine.handle.call(acquire(1)));
@@ -245,7 +246,7 @@ fn acquire(number: u64) -> What {
     What::AcquireLock(Box::new(wanted(number)))
 }
 
-/// Or not at all.
+/// An acquisition that does not wait.
 fn acquire_now(number: u64) -> What {
     What::AcquireLock(Box::new(NewLease { wait_ms: 0, ..wanted(number) }))
 }
@@ -268,19 +269,19 @@ fn release(number: u64) -> What {
     What::ReleaseLock { name: "orders/42".into(), token: token(number), is_doubtful: false }
 }
 
-/// The clock of the next process may be far ahead of that of the one before, which had counted from
-/// its own start, or have been set back: its holder's lease is no shorter and no longer for that.
+/// The clock of the next process may be far ahead of the earlier one's, or have been set back. The
+/// lease becomes neither shorter nor longer by that.
 #[tokio::test]
 async fn a_lease_outlives_a_clock_that_jumps_over_a_restart() {
     for (granted_at, started_at) in [(0, 600_000), (600_000, 0)] {
         let store = Arc::new(MemoryStore::new());
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(ManualClock::default());
         let start = async |at| {
             clock.0.store(at, Ordering::Relaxed);
             let (store, clock) =
-                (Arc::<MemoryStore>::clone(&store), Arc::<SetClock>::clone(&clock));
-            let noted = Arc::new(Noted::default());
-            Engine::start(store, clock, Settings::new("tc"), noted).await.unwrap()
+                (Arc::<MemoryStore>::clone(&store), Arc::<ManualClock>::clone(&clock));
+            let recorded = Arc::new(RecordedEffects::default());
+            Engine::start(store, clock, Settings::new("tc"), recorded).await.unwrap()
         };
         let first = start(granted_at).await;
         let granted = first.handle.call(acquire(1)).await.unwrap();
@@ -299,15 +300,16 @@ async fn a_lease_outlives_a_clock_that_jumps_over_a_restart() {
     }
 }
 
-/// Others remember its numbers: fences of steps, prepared branches, resources behind a lock.
+/// Fences of steps, prepared branches and resources behind a lock remember earlier numbers.
 #[tokio::test]
-async fn a_coordinator_that_has_lost_all_draws_no_number_again() {
-    let clock = Arc::new(SetClock::default());
+async fn a_coordinator_that_lost_its_store_reuses_no_number() {
+    let clock = Arc::new(ManualClock::default());
     let start = async |at_ms| {
         clock.0.store(at_ms, Ordering::Relaxed);
-        let (store, noted) = (Arc::new(MemoryStore::new()), Arc::new(Noted::default()));
-        let clock = Arc::<SetClock>::clone(&clock);
-        Engine::start(store, clock, Settings::new("tc"), noted).await.unwrap()
+        let (store, recorded) =
+            (Arc::new(MemoryStore::new()), Arc::new(RecordedEffects::default()));
+        let clock = Arc::<ManualClock>::clone(&clock);
+        Engine::start(store, clock, Settings::new("tc"), recorded).await.unwrap()
     };
     let mut last = None;
     // In the same minute, and in the next one.
@@ -325,11 +327,11 @@ async fn a_coordinator_that_has_lost_all_draws_no_number_again() {
     }
 }
 
-/// Forgets everything, and gains the lead at that time.
+/// A store that forgets everything, and gains the lead at a given time.
 #[derive(Debug)]
 struct SlowStore {
     memory: MemoryStore,
-    clock: Arc<SetClock>,
+    clock: Arc<ManualClock>,
     leads_at_ms: u64,
 }
 
@@ -344,20 +346,21 @@ impl Store for SlowStore {
     }
 }
 
-/// The epoch was that of one minute, the counter that of the next.
+/// Lost was the uniqueness of numbers: the epoch was that of one minute, the counter that of the
+/// next.
 #[tokio::test]
-async fn a_minute_that_ends_while_the_lead_is_taken_draws_no_number_again() {
-    let clock = Arc::new(SetClock::default());
+async fn a_minute_that_ends_while_leading_reuses_no_number() {
+    let clock = Arc::new(ManualClock::default());
     let minute = 1_800_000_000_000;
     let mut last = None;
     for (starts, leads) in [(30_000, 30_000), (59_990, 60_010)] {
         clock.0.store(minute + starts, Ordering::Relaxed);
-        let (memory, clock) = (MemoryStore::new(), Arc::<SetClock>::clone(&clock));
-        let held = Arc::<SetClock>::clone(&clock);
+        let (memory, clock) = (MemoryStore::new(), Arc::<ManualClock>::clone(&clock));
+        let held = Arc::<ManualClock>::clone(&clock);
         let store = SlowStore { memory, clock: held, leads_at_ms: minute + leads };
-        let noted = Arc::new(Noted::default());
+        let recorded = Arc::new(RecordedEffects::default());
         let settings = Settings::new("tc");
-        let engine = Engine::start(Arc::new(store), clock, settings, noted).await.unwrap();
+        let engine = Engine::start(Arc::new(store), clock, settings, recorded).await.unwrap();
         let drawn = begin(&engine.handle).await;
         assert!(last.is_none_or(|last| drawn > last), "{drawn:?} after {last:?}");
         last = Some(drawn);
@@ -366,13 +369,13 @@ async fn a_minute_that_ends_while_the_lead_is_taken_draws_no_number_again() {
     }
 }
 
-/// That a branch is finished would be found out again after a crash: it is written with what comes
-/// next, so that no sync of its own delays anybody.
+/// A crash loses only the knowledge that a branch is finished, which is found out again. So it is
+/// written with the next batch, and no sync of its own delays other requests.
 #[tokio::test]
-async fn what_nobody_waits_for_is_written_with_what_comes_next() {
+async fn one_way_requests_are_written_with_the_next_batch() {
     let (store, mut held) = HeldStore::new();
-    let clock = Arc::new(SetClock::default());
-    let phase_two = Arc::new(Noted::default());
+    let clock = Arc::new(ManualClock::default());
+    let phase_two = Arc::new(RecordedEffects::default());
     let settings = Settings::new("tc");
     let engine = Engine::start(store, clock, settings, phase_two).await.unwrap();
     let (first, second) = (begin(&engine.handle).await, begin(&engine.handle).await);
@@ -385,7 +388,7 @@ async fn what_nobody_waits_for_is_written_with_what_comes_next() {
     engine.handle.tell(vec![finished(first)]).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
-        assert!(held.try_recv().is_err(), "nobody waits for it");
+        assert!(held.try_recv().is_err(), "no request waits for it");
     }
     let asked = ask(register(second, 2));
     let batch = held.recv().await.unwrap();
@@ -394,9 +397,9 @@ async fn what_nobody_waits_for_is_written_with_what_comes_next() {
     asked.await.unwrap().unwrap();
 }
 
-/// Also when nothing comes next.
+/// Even if no further request comes.
 #[tokio::test]
-async fn what_nobody_waits_for_is_written_after_a_while() {
+async fn one_way_requests_are_written_after_a_while() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
@@ -411,7 +414,7 @@ async fn what_nobody_waits_for_is_written_after_a_while() {
     batch.verdict.send(Ok(())).unwrap();
 }
 
-/// The first branch's phase two is done.
+/// Reports phase two of the first branch as done.
 fn finished(xid: Xid) -> What {
     let (branch, decision) = (BranchId(1), Decision::Commit);
     What::FinishPhaseTwo { xid, branch, decision, outcome: PhaseTwoOutcome::Done }
@@ -422,12 +425,12 @@ async fn ask(engine: EngineHandle, what: What) -> Answered {
 }
 
 #[tokio::test]
-async fn what_arrives_during_a_write_becomes_one_batch_and_one_wake_up() {
+async fn requests_during_a_write_become_one_batch() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
-    let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let collected = Arc::new(CollectedReplies::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
     let submit = |branch| {
         let request = (engine.handle.next_correlation(), register(xid, branch));
         engine.handle.submit(&mailbox, vec![request]);
@@ -436,16 +439,16 @@ async fn what_arrives_during_a_write_becomes_one_batch_and_one_wake_up() {
     let first = held.recv().await.unwrap();
     (2..=100).for_each(submit);
     first.verdict.send(Ok(())).unwrap();
-    letters.flushed.notified().await;
-    assert_eq!(letters.replies.lock().unwrap().len(), 1);
+    collected.flushed.notified().await;
+    assert_eq!(collected.replies.lock().unwrap().len(), 1);
 
     let second = held.recv().await.unwrap();
     // The global's record is put by the first registration only.
     assert_eq!(second.changes.len(), 99);
     second.verdict.send(Ok(())).unwrap();
-    letters.flushed.notified().await;
-    assert_eq!(letters.replies.lock().unwrap().len(), 100);
-    assert_eq!(*letters.flushes.lock().unwrap(), 2);
+    collected.flushed.notified().await;
+    assert_eq!(collected.replies.lock().unwrap().len(), 100);
+    assert_eq!(*collected.flushes.lock().unwrap(), 2);
 }
 
 #[tokio::test]
@@ -453,8 +456,8 @@ async fn a_batch_holds_the_last_change_of_a_key_only() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
-    let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let collected = Arc::new(CollectedReplies::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
     let requests = vec![
         (engine.handle.next_correlation(), register(xid, 1)),
         (engine.handle.next_correlation(), commit(xid)),
@@ -467,7 +470,7 @@ async fn a_batch_holds_the_last_change_of_a_key_only() {
 }
 
 #[tokio::test]
-async fn a_failed_write_ends_the_engine_and_answers_nothing_from_its_state() {
+async fn a_failed_write_ends_the_engine_without_answers() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
@@ -487,9 +490,9 @@ async fn a_failed_write_ends_the_engine_and_answers_nothing_from_its_state() {
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
 
-/// It is on its way to the disk before the answers of the one before it leave.
+/// A batch is being written before the answers of the one before it are sent.
 #[tokio::test]
-async fn a_batch_that_fails_keeps_no_answers_of_the_one_before() {
+async fn a_failed_batch_keeps_the_answers_of_the_one_before() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
@@ -508,9 +511,9 @@ async fn a_batch_that_fails_keeps_no_answers_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
+async fn lost_leadership_reloads_the_state_from_the_records() {
     let (store, mut held) = HeldStore::new();
-    let (engine, noted) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
+    let (engine, recorded) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
     let first = *engine.standing.borrow();
     let xid = begin(&engine.handle).await;
     let registering = tokio::spawn({
@@ -520,7 +523,7 @@ async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
     let batch = held.recv().await.unwrap();
     batch.verdict.send(Err(StoreError::LostLeadership)).unwrap();
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
-    noted.cleared.notified().await;
+    recorded.cleared.notified().await;
     // Neither the global nor its branch had become durable.
     let status = engine.handle.call(What::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
@@ -537,35 +540,35 @@ async fn a_new_leader_owes_what_the_old_one_decided() {
     engine.handle.stop();
     engine.ended.await.unwrap().unwrap();
 
-    let (engine, noted) = start(store, Settings::new("tc")).await;
+    let (engine, recorded) = start(store, Settings::new("tc")).await;
     engine.handle.view(|_| ()).await.unwrap();
-    let effects = noted.effects.lock().unwrap();
+    let effects = recorded.effects.lock().unwrap();
     let [Effect::PhaseTwo(call)] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!((call.xid, call.decision), (xid, Decision::Commit));
 }
 
 #[tokio::test]
-async fn a_full_queue_says_so_and_a_stopped_engine_too() {
+async fn a_full_queue_and_a_stopped_engine_refuse() {
     let (store, mut held) = HeldStore::new();
     let settings = Settings { queue_max: 2, batch_max: 1, ..Settings::new("tc") };
     let (engine, _) = start(store, settings).await;
     let xid = begin(&engine.handle).await;
-    let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let collected = Arc::new(CollectedReplies::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
     let requests = (1..=10).map(|branch| (engine.handle.next_correlation(), register(xid, branch)));
     engine.handle.submit(&mailbox, requests.collect());
     let busy = Err(EngineError::Busy);
-    assert_eq!(letters.replies.lock().unwrap().iter().filter(|reply| reply.1 == busy).count(), 8);
+    assert_eq!(collected.replies.lock().unwrap().iter().filter(|reply| reply.1 == busy).count(), 8);
 
     held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
     engine.handle.stop();
     assert_eq!(engine.handle.call(begin_request()).await, Err(EngineError::Stopping));
-    // What was taken in is finished.
+    // The accepted requests are completed.
     held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
     engine.ended.await.unwrap().unwrap();
     let registered =
         |reply: &&(Correlation, Answered)| matches!(reply.1, Ok(Reply::Registered { .. }));
-    assert_eq!(letters.replies.lock().unwrap().iter().filter(registered).count(), 2);
+    assert_eq!(collected.replies.lock().unwrap().iter().filter(registered).count(), 2);
 }
 
 #[tokio::test]
@@ -583,9 +586,9 @@ async fn a_dropped_call_gives_up_its_place_in_the_queue() {
 
 /// A clock that the test sets.
 #[derive(Debug, Default)]
-struct SetClock(AtomicU64);
+struct ManualClock(AtomicU64);
 
-impl Clock for SetClock {
+impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
@@ -594,40 +597,40 @@ impl Clock for SetClock {
 /// Expiry must not wait for a moment without requests, which under load never comes.
 #[tokio::test]
 async fn time_passes_while_requests_keep_arriving() {
-    let clock = Arc::new(SetClock::default());
+    let clock = Arc::new(ManualClock::default());
     let settings = Settings { batch_max: 1, ..Settings::new("tc") };
-    let phase_two = Arc::new(Noted::default());
+    let phase_two = Arc::new(RecordedEffects::default());
     let store = Arc::new(MemoryStore::new());
-    let engine_clock: Arc<dyn Clock> = Arc::<SetClock>::clone(&clock);
+    let engine_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let engine = Engine::start(store, engine_clock, settings, phase_two).await.unwrap();
     let what =
         What::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
-    let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let collected = Arc::new(CollectedReplies::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
     let ask = || (engine.handle.next_correlation(), What::GetStatus { xid });
     let requests: Vec<_> = (0..100).map(|_| ask()).collect();
     let last = requests[99].0;
     clock.0.store(2_000_000, Ordering::Relaxed);
     engine.handle.submit(&mailbox, requests);
     engine.handle.view(|_| ()).await.unwrap();
-    let replies = letters.replies.lock().unwrap();
+    let replies = collected.replies.lock().unwrap();
     let expected = Ok(Reply::Status(GlobalStatus::RolledBack(RollbackReason::Timeout)));
     assert_eq!(*replies.last().unwrap(), (last, expected));
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_engine_that_is_dropped_is_told() {
+async fn waiting_requests_are_answered_when_the_engine_is_dropped() {
     let (store, mut held) = HeldStore::new();
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
-    let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let collected = Arc::new(CollectedReplies::default());
+    let mailbox: Arc<dyn Mailbox> = Arc::<CollectedReplies>::clone(&collected);
     engine.handle.submit(&mailbox, vec![(engine.handle.next_correlation(), register(xid, 1))]);
     let _batch = held.recv().await.unwrap();
     engine.ended.abort();
-    letters.flushed.notified().await;
-    assert_eq!(letters.replies.lock().unwrap()[0].1, Err(EngineError::NotLeading));
+    collected.flushed.notified().await;
+    assert_eq!(collected.replies.lock().unwrap()[0].1, Err(EngineError::NotLeading));
     let status = engine.handle.call(What::GetStatus { xid }).await;
     assert_eq!(status, Err(EngineError::NotLeading));
 }
@@ -645,12 +648,12 @@ async fn an_undecided_global_is_rolled_back_when_its_time_is_up() {
     }
 }
 
-/// A hundred searches took the engine from all clients for as long as they lasted.
+/// Lost was the service to clients for as long as a hundred searches took.
 #[tokio::test]
-async fn scans_are_let_through_one_at_a_time_behind_what_clients_ask() {
-    let clock = Arc::new(SetClock::default());
-    let engine_clock: Arc<dyn Clock> = Arc::<SetClock>::clone(&clock);
-    let (store, phase_two) = (Arc::new(MemoryStore::new()), Arc::new(Noted::default()));
+async fn scans_run_one_at_a_time_behind_clients_requests() {
+    let clock = Arc::new(ManualClock::default());
+    let engine_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+    let (store, phase_two) = (Arc::new(MemoryStore::new()), Arc::new(RecordedEffects::default()));
     let engine = Engine::start(store, engine_clock, Settings::new("tc"), phase_two).await.unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let look = |number| {
@@ -662,7 +665,7 @@ async fn scans_are_let_through_one_at_a_time_behind_what_clients_ask() {
     };
     let mut scans: Vec<_> = (0..100).map(look).collect();
     scans.iter_mut().for_each(|scan| assert!(scan.as_mut().now_or_never().is_none()));
-    // For as long as the clock shows no time to have passed, no second one runs.
+    // While the clock does not advance, no second scan runs.
     for _ in 0..200 {
         begin(&engine.handle).await;
     }

@@ -1,4 +1,4 @@
-//! Leases as bytes: as the other records, in a file of their own.
+//! Lease records as bytes.
 
 use handfast_core::{
     FencingToken, LeaseId, LeaseRecord, LockShare, LockToken, Record, Timestamp, Xid,
@@ -40,8 +40,8 @@ pub(crate) fn lease() -> impl Strategy<Value = Record> {
     })
 }
 
-/// One with everything that a lease could have at first, and one for each thing that came later:
-/// they stay what they are for ever.
+/// One lease with all fields of the first version, and one for each field added later. They must
+/// never change.
 pub(crate) fn examples() -> [(&'static str, Record); 3] {
     let at_first = example();
     let with_length = LeaseRecord { lease_ms: 30_000, ..at_first.clone() };

@@ -1,4 +1,4 @@
-//! The engine side of the server through its public doors: stores, engine, dispatch, gRPC.
+//! The engine side of the server through its public interfaces: stores, engine, dispatch, gRPC.
 
 #[cfg(test)]
 mod adversary;

@@ -1,4 +1,4 @@
-//! The process that registered a branch is asked first: the queue, and native clients.
+//! The process that registered a branch is called first: the queue, and native clients.
 
 use handfast_core::{BranchId, Decision, Mode, PhaseTwoCall, PhaseTwoOutcome, Timestamp, Xid};
 use handfast_proto::v1 as wire;
@@ -9,13 +9,13 @@ use handfast_server::embedded::Server;
 use crate::common::{self, Client, RESOURCE, done, end, ending, hello, registration};
 
 /// A queue, its time, and the processes by their numbers.
-struct Desk {
+struct QueueHarness {
     queue: Queue,
     now: Timestamp,
 }
 
-impl Desk {
-    /// With these processes of one resource, numbered from 1.
+impl QueueHarness {
+    /// Creates a queue with these processes of one resource, numbered from 1.
     fn with(names: &[&str]) -> Self {
         let settings = Settings {
             retry_delay_ms_min: 100,
@@ -25,11 +25,11 @@ impl Desk {
             batch_bytes_max: 100,
             in_flight_max: 5,
         };
-        let mut desk = Self { queue: Queue::new(settings, 1), now: Timestamp(0) };
+        let mut harness = Self { queue: Queue::new(settings, 1), now: Timestamp(0) };
         for (number, name) in (1..).zip(names) {
-            desk.connect(number, name);
+            harness.connect(number, name);
         }
-        desk
+        harness
     }
 
     fn connect(&mut self, number: u64, name: &str) {
@@ -54,7 +54,7 @@ impl Desk {
         self.queue.call(self.now, call);
     }
 
-    /// What is sent: `process: xid xid`.
+    /// Returns the sent batches, each as `process: xid xid`.
     fn sends(&mut self) -> Vec<String> {
         let line = |batch: &CallBatch| {
             let xids: Vec<String> = batch.calls.iter().map(|call| call.xid.to_string()).collect();
@@ -83,140 +83,141 @@ fn resource() -> ResourceKey {
     ResourceKey { id: "db".into(), mode: Mode::Xa }
 }
 
-/// Lost was the branch of one process in the round of the others: on MariaDB none of them could
-/// end it, and each of their answers made it wait longer.
+/// Lost was the branch of one process in the round robin of all: on MariaDB no other process could
+/// end it, and each of their answers delayed it further.
 #[test]
 fn each_call_goes_to_its_owner_in_batches() {
-    let mut desk = Desk::with(&["a", "b", "c"]);
+    let mut harness = QueueHarness::with(&["a", "b", "c"]);
     for (xid, owner) in [(1, "b"), (2, "a"), (3, "b"), (4, "b"), (5, "a"), (6, "b")] {
-        desk.call(xid, owner);
+        harness.call(xid, owner);
     }
-    assert_eq!(desk.sends(), ["2: 1 3 4", "2: 6", "1: 2 5"]);
+    assert_eq!(harness.sends(), ["2: 1 3 4", "2: 6", "1: 2 5"]);
 }
 
 #[test]
 fn calls_without_an_owner_go_in_turn() {
-    let mut desk = Desk::with(&["a", "b"]);
+    let mut harness = QueueHarness::with(&["a", "b"]);
     for xid in 1..=4 {
-        desk.call(xid, "gone");
+        harness.call(xid, "gone");
     }
-    assert_eq!(desk.sends(), ["1: 1 2 3", "2: 4"]);
+    assert_eq!(harness.sends(), ["1: 1 2 3", "2: 4"]);
 }
 
 #[test]
-fn when_the_owner_is_gone_another_has_its_calls_at_once() {
-    let mut desk = Desk::with(&["a", "b"]);
-    (1..=7).for_each(|xid| desk.call(xid, "a"));
-    // Two are left for want of room.
-    assert_eq!(desk.sends(), ["1: 1 2 3", "1: 4 5"]);
-    desk.queue.gone(ProcessId(1));
-    assert_eq!(desk.sends(), ["2: 1 2 3", "2: 4 5"]);
-    assert_eq!(desk.queue.loads()[0].due, 2);
+fn calls_of_a_disconnected_owner_go_to_another_at_once() {
+    let mut harness = QueueHarness::with(&["a", "b"]);
+    (1..=7).for_each(|xid| harness.call(xid, "a"));
+    // Two calls wait, since the process has no more room.
+    assert_eq!(harness.sends(), ["1: 1 2 3", "1: 4 5"]);
+    harness.queue.disconnected(ProcessId(1));
+    assert_eq!(harness.sends(), ["2: 1 2 3", "2: 4 5"]);
+    assert_eq!(harness.queue.loads()[0].due, 2);
 }
 
 #[test]
-fn when_the_owner_is_silent_another_has_its_calls_after_its_patience() {
-    let mut desk = Desk::with(&["a", "b"]);
-    (1..=7).for_each(|xid| desk.call(xid, "a"));
-    assert_eq!(desk.sends(), ["1: 1 2 3", "1: 4 5"]);
-    desk.pass(9_999);
-    assert_eq!(desk.sends(), [""; 0]);
-    desk.pass(1);
-    assert_eq!(desk.sends(), ["2: 1 2 3", "2: 4 5"]);
-    // It has been heard from.
-    desk.answers(1, 1, PhaseTwoOutcome::Done);
-    desk.call(8, "a");
-    assert_eq!(desk.sends(), ["1: 8", "1: 6 7"]);
+fn calls_of_a_silent_owner_go_to_another_after_the_timeout() {
+    let mut harness = QueueHarness::with(&["a", "b"]);
+    (1..=7).for_each(|xid| harness.call(xid, "a"));
+    assert_eq!(harness.sends(), ["1: 1 2 3", "1: 4 5"]);
+    harness.pass(9_999);
+    assert_eq!(harness.sends(), [""; 0]);
+    harness.pass(1);
+    assert_eq!(harness.sends(), ["2: 1 2 3", "2: 4 5"]);
+    // An answer ends the silence.
+    harness.answers(1, 1, PhaseTwoOutcome::Done);
+    harness.call(8, "a");
+    assert_eq!(harness.sends(), ["1: 8", "1: 6 7"]);
 }
 
-/// An owner that is slow holds up its own calls alone.
+/// A slow owner delays only its own calls.
 #[test]
-fn calls_of_an_owner_without_room_wait_for_it_and_others_do_not() {
-    let mut desk = Desk::with(&["a", "b"]);
-    (1..=6).for_each(|xid| desk.call(xid, "a"));
-    desk.call(7, "b");
-    desk.call(8, "gone");
-    assert_eq!(desk.sends(), ["2: 7", "1: 1 2 3", "1: 4 5", "2: 8"]);
-    desk.answers(1, 1, PhaseTwoOutcome::Done);
-    assert_eq!(desk.sends(), ["1: 6"]);
+fn only_calls_of_an_owner_without_room_wait() {
+    let mut harness = QueueHarness::with(&["a", "b"]);
+    (1..=6).for_each(|xid| harness.call(xid, "a"));
+    harness.call(7, "b");
+    harness.call(8, "gone");
+    assert_eq!(harness.sends(), ["2: 7", "1: 1 2 3", "1: 4 5", "2: 8"]);
+    harness.answers(1, 1, PhaseTwoOutcome::Done);
+    assert_eq!(harness.sends(), ["1: 6"]);
 }
 
-/// A service of several processes whose database one of them cannot reach goes on by the others.
+/// If one process of a service cannot reach its database, the others complete its calls.
 #[test]
-fn a_call_that_its_owner_failed_is_for_others_every_other_time() {
-    let mut desk = Desk::with(&["a", "b", "c"]);
-    desk.call(1, "a");
+fn a_call_that_its_owner_failed_alternates_with_others() {
+    let mut harness = QueueHarness::with(&["a", "b", "c"]);
+    harness.call(1, "a");
     let mut asked = Vec::new();
     for _ in 0..6 {
-        let sent = desk.sends();
+        let sent = harness.sends();
         let process = sent[0].trim_end_matches(": 1").parse().unwrap();
         asked.push(process);
-        desk.fails(process, 1);
-        desk.pass(1_000);
+        harness.fails(process, 1);
+        harness.pass(1_000);
     }
     assert_eq!(asked, [1, 2, 1, 3, 1, 2]);
 }
 
 #[test]
-fn an_owner_that_is_alone_is_asked_again() {
-    let mut desk = Desk::with(&["a"]);
-    desk.call(1, "a");
+fn a_single_owner_is_called_again() {
+    let mut harness = QueueHarness::with(&["a"]);
+    harness.call(1, "a");
     for _ in 0..3 {
-        assert_eq!(desk.sends(), ["1: 1"]);
-        desk.fails(1, 1);
-        desk.pass(1_000);
+        assert_eq!(harness.sends(), ["1: 1"]);
+        harness.fails(1, 1);
+        harness.pass(1_000);
     }
 }
 
-/// After a restart of the coordinator the owner need not be the first to come back.
+/// After a restart of the coordinator the owner need not be the first to reconnect.
 #[test]
-fn an_owner_that_comes_back_is_asked_at_once() {
-    let mut desk = Desk::with(&[]);
-    (1..=7).for_each(|xid| desk.call(xid, if xid < 7 { "a" } else { "b" }));
-    desk.connect(1, "b");
-    assert_eq!(desk.sends(), ["1: 7", "1: 1 2 3", "1: 4"]);
-    desk.connect(2, "a");
-    assert_eq!(desk.sends(), ["2: 5 6"], "what had to wait");
-    desk.fails(1, 1);
-    desk.fails(1, 2);
-    assert_eq!(desk.sends(), ["2: 1 2"], "what the other could not do, without a pause");
-    desk.fails(2, 1);
-    assert_eq!(desk.sends(), [""; 0], "and then with one");
+fn a_reconnected_owner_is_called_at_once() {
+    let mut harness = QueueHarness::with(&[]);
+    (1..=7).for_each(|xid| harness.call(xid, if xid < 7 { "a" } else { "b" }));
+    harness.connect(1, "b");
+    assert_eq!(harness.sends(), ["1: 7", "1: 1 2 3", "1: 4"]);
+    harness.connect(2, "a");
+    assert_eq!(harness.sends(), ["2: 5 6"], "the calls that had to wait");
+    harness.fails(1, 1);
+    harness.fails(1, 2);
+    assert_eq!(harness.sends(), ["2: 1 2"], "the calls that the other failed, without a pause");
+    harness.fails(2, 1);
+    assert_eq!(harness.sends(), [""; 0], "and then with one");
 }
 
 /// The name of a client of Seata ends in the port of its connection.
 #[test]
 fn a_process_under_another_port_may_be_the_owner() {
-    let mut desk = Desk::with(&["stock:10.0.0.2:40", "shop:10.0.0.1:41", "shop:10.0.0.1:42"]);
+    let mut harness =
+        QueueHarness::with(&["stock:10.0.0.2:40", "shop:10.0.0.1:41", "shop:10.0.0.1:42"]);
     let owner = "shop:10.0.0.1:7";
     let mut asked = Vec::new();
-    desk.call(1, owner);
+    harness.call(1, owner);
     for _ in 0..4 {
-        let sent = desk.sends();
+        let sent = harness.sends();
         let process = sent[0].trim_end_matches(": 1").parse().unwrap();
         asked.push(process);
-        desk.fails(process, 1);
-        desk.pass(1_000);
+        harness.fails(process, 1);
+        harness.pass(1_000);
     }
     assert_eq!(asked, [2, 3, 2, 3]);
-    let owners = |desk: &Desk, owner| desk.queue.owners(&resource(), owner);
-    assert_eq!(owners(&desk, Some(owner)), [ProcessId(2), ProcessId(3)]);
-    assert_eq!(owners(&desk, Some("shop:10.0.0.1:42")), [ProcessId(3)]);
-    assert_eq!(owners(&desk, Some("shop:10.0.0.9:7")), []);
-    assert_eq!(owners(&desk, None).len(), 3, "any may be it");
+    let owners = |harness: &QueueHarness, owner| harness.queue.owners(&resource(), owner);
+    assert_eq!(owners(&harness, Some(owner)), [ProcessId(2), ProcessId(3)]);
+    assert_eq!(owners(&harness, Some("shop:10.0.0.1:42")), [ProcessId(3)]);
+    assert_eq!(owners(&harness, Some("shop:10.0.0.9:7")), []);
+    assert_eq!(owners(&harness, None).len(), 3, "any process may be the owner");
 }
 
 #[test]
-fn a_process_has_only_calls_of_what_it_registered() {
-    let mut desk = Desk::with(&["b"]);
-    desk.queue.connected(ProcessId(2), "a".into());
-    desk.queue.registered(ProcessId(2), [ResourceKey { id: "other".into(), ..resource() }]);
-    desk.call(1, "a");
-    assert_eq!(desk.sends(), ["1: 1"]);
+fn a_process_gets_only_calls_of_its_registered_resources() {
+    let mut harness = QueueHarness::with(&["b"]);
+    harness.queue.connected(ProcessId(2), "a".into());
+    harness.queue.registered(ProcessId(2), [ResourceKey { id: "other".into(), ..resource() }]);
+    harness.call(1, "a");
+    assert_eq!(harness.sends(), ["1: 1"]);
 }
 
 #[tokio::test]
-async fn a_native_process_is_asked_about_its_own_branches() {
+async fn a_native_process_is_called_for_its_own_branches() {
     let server = Server::builder().start().await.unwrap();
     let mut clients = Vec::new();
     for name in ["a", "b", "c"] {
@@ -233,9 +234,9 @@ async fn a_native_process_is_asked_about_its_own_branches() {
     }
 }
 
-/// It is the same process under the same name after the coordinator has been started again.
+/// The process keeps its name across a restart of the coordinator.
 #[tokio::test]
-async fn a_native_process_is_asked_about_its_own_branches_after_a_restart() {
+async fn a_native_process_keeps_its_branches_across_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let builder = || Server::builder().directory(directory.path()).advertise("tc");
     let server = builder().start().await.unwrap();
@@ -253,16 +254,16 @@ async fn a_native_process_is_asked_about_its_own_branches_after_a_restart() {
         other.ask(end(xid, Word::Commit, ReplyWhen::Decided)).await;
         let call = tokio::select! {
             call = client.call() => call,
-            call = other.call() => panic!("another process is asked: {call:?}"),
+            call = other.call() => panic!("another process is called: {call:?}"),
         };
         assert_eq!(&call.branches[0].xid, xid);
         client.finish(&call).await;
     }
 }
 
-/// A client of unary calls says in each whose branch it is.
+/// A client of unary calls names its process in each of them.
 #[tokio::test]
-async fn a_process_of_unary_calls_is_asked_about_its_own_branches() {
+async fn a_unary_process_is_called_for_its_own_branches() {
     let server = Server::builder().start().await.unwrap();
     let mut client = common::unary(&server).await;
     let mut calls = Vec::new();

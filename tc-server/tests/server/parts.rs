@@ -1,8 +1,8 @@
-//! The parts of a data directory, each as it is, put back from an earlier moment, cut short,
-//! missing or zeroed: a start has exactly what was acknowledged, or is refused.
+//! The parts of a data directory, each unchanged, restored from an earlier moment, cut short,
+//! missing or zeroed: a start finds exactly the acknowledged batches, or is refused.
 //!
-//! Of 12,000 acknowledged globals 3,792 were left, without a word, when one file of the journal was
-//! put back alone.
+//! Lost were acknowledged globals: of 12,000 only 3,792 were left, without an error, when one file
+//! of the journal was restored alone.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -28,22 +28,22 @@ enum State {
 const STATES: [State; 5] =
     [State::Now, State::Earlier, State::Truncated, State::Missing, State::Zeroed];
 
-/// How far apart the two moments are.
+/// The distance between the two moments.
 #[derive(Clone, Copy, Debug)]
 enum Apart {
-    /// The last batch alone lies between them.
+    /// Only the last batch lies between them.
     OneBatch,
     /// Some batches, all of them in one file of the journal.
     SomeBatches,
-    /// Each file of the journal was used again.
+    /// Each file of the journal was used again between them.
     BothFiles,
-    /// The process was started again.
+    /// The process was restarted between them.
     Start,
-    /// A batch that no file of the journal has room for.
+    /// A batch larger than a file of the journal lies between them.
     LargeBatch,
 }
 
-/// A process that writes, and what was acknowledged to it.
+/// A process that writes, and the records acknowledged to it.
 struct Run {
     directory: TempDir,
     store: Option<EmbeddedStore>,
@@ -52,7 +52,7 @@ struct Run {
     next: u64,
 }
 
-/// A directory as a killed process would have left it.
+/// A directory in the state that a killed process leaves.
 struct Moment {
     directory: TempDir,
     acknowledged: Vec<Record>,
@@ -73,7 +73,7 @@ impl Run {
         self.carry_over().await;
     }
 
-    /// Leads anew: then all of the journal is among the records, and nothing is under way.
+    /// Leads again, after which all of the journal is among the records and no checkpoint runs.
     async fn carry_over(&mut self) {
         (self.epoch, _) = self.store.as_ref().unwrap().lead(Epoch(0)).await.unwrap();
     }
@@ -83,7 +83,7 @@ impl Run {
             let written = records(self.next, branches);
             self.next += 1;
             let mut changes = puts(&written);
-            // Something is always deleted too.
+            // Every batch deletes records too.
             if let Some(gone) = self.acknowledged.get(1).map(Record::key) {
                 changes.push(Change::Delete(gone));
                 self.acknowledged.remove(1);
@@ -168,7 +168,7 @@ fn put(directory: &Path, part: &str, state: State, [earlier, now]: &[Moment; 2])
     }
 }
 
-/// Whether it starts; the records of a start must be those that were acknowledged.
+/// Returns whether the store starts. The records it finds must be the acknowledged ones.
 async fn starts(states: [State; 3], moments: &[Moment; 2], told: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let [earlier, now] = moments;
@@ -189,7 +189,7 @@ async fn starts(states: [State; 3], moments: &[Moment; 2], told: &str) -> bool {
         }
     };
     let found = sorted(store.lead(Epoch(0)).await.unwrap().1);
-    // All of it from one moment is a backup, put back.
+    // All parts from one moment are a restored backup.
     let is_backup = states == [State::Earlier; 3];
     let expected = if is_backup { &earlier.acknowledged } else { &now.acknowledged };
     assert!(found == *expected, "{told} {states:?}: {} of {}", found.len(), expected.len());
@@ -214,7 +214,7 @@ async fn check(apart: Apart, states: &[State]) {
         }
         assert!(started.contains(&[State::Now; 3]), "{told}: {started:?}");
         assert!(started.contains(&[State::Earlier; 3]), "{told}: {started:?}");
-        // Of what was zeroed or is missing, a start would not know what it holds.
+        // A start cannot know the content of a zeroed or missing part.
         let whole = |states: &[State; 3]| {
             states.iter().all(|state| matches!(state, State::Now | State::Earlier))
         };
@@ -242,15 +242,15 @@ async fn parts_put_back_from_before_a_start() {
     check(Apart::Start, &[State::Now, State::Earlier]).await;
 }
 
-/// Such a batch goes to the records past the journal.
+/// Such a batch is written directly to the records.
 #[tokio::test]
 async fn parts_put_back_from_before_a_large_batch() {
     check(Apart::LargeBatch, &[State::Now, State::Earlier]).await;
 }
 
-/// The engine reads what it finds: whatever that is, it is refused or does no harm.
+/// The storage engine meets changed bytes. They are refused or have no effect.
 #[tokio::test]
-async fn a_byte_that_has_changed_in_the_records_is_refused_or_harmless() {
+async fn a_changed_byte_in_the_records_is_refused_or_harmless() {
     let [_, now] = moments(Apart::SomeBatches, false).await;
     let sound = fs::read(now.directory.path().join("records/records.redb")).unwrap();
     let used: Vec<usize> = (0..sound.len()).filter(|at| sound[*at] != 0).collect();

@@ -1,5 +1,5 @@
-//! Records as bytes: what is written is read back, old versions stay readable, and nothing that is
-//! read makes the program panic.
+//! Records as bytes: written records are read back, old versions stay readable, and no bytes make
+//! the program panic.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ fn global() -> impl Strategy<Value = Record> {
 }
 
 fn row_lock() -> impl Strategy<Value = RowLock> {
-    // Few tables, so that rows of one table follow one another.
+    // Few tables, so that consecutive rows often have the same table.
     let table = prop_oneof![Just("orders"), Just("stock"), Just("")];
     let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
     (table, vec(any::<u8>(), 0..20), mode).prop_map(|(table, key, mode)| RowLock {
@@ -195,7 +195,7 @@ fn branch() -> impl Strategy<Value = Record> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(record in prop_oneof![global(), branch(), saga(), lease()]) {
+    fn written_records_are_read_back(record in prop_oneof![global(), branch(), saga(), lease()]) {
         let read = decode(&encode_key(record.key()), &encode(&record));
         prop_assert_eq!(read, Ok(record));
     }
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_record_or_an_error(
+    fn any_bytes_give_a_record_or_an_error(
         key in vec(any::<u8>(), 0..20),
         value in vec(any::<u8>(), 0..200),
     ) {
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_never_a_panic(
+    fn damage_never_panics(
         record in prop_oneof![global(), branch(), saga(), lease()],
         place in any::<prop::sample::Index>(),
         bits in 1_u8..,
@@ -227,7 +227,7 @@ proptest! {
     }
 }
 
-/// One record of each kind and state, which stay what they are for ever.
+/// One record of each kind and state. They must never change.
 fn examples() -> Vec<(&'static str, Record)> {
     let address: Arc<str> = "127.0.0.1:7091".into();
     let global = GlobalRecord {
@@ -327,7 +327,7 @@ fn example_of_a_dirty_row() -> DirtyRow {
     }
 }
 
-/// What was kept when dirty rows alone were told of, and not counted.
+/// The form from when only dirty rows were listed, without a count.
 fn example_of_dirty_rows_alone() -> RefusedRows {
     RefusedRows { listed: vec![example_of_a_dirty_row()], ..RefusedRows::default() }
 }
@@ -362,7 +362,7 @@ fn every_version_stays_readable() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn unreadable_records_give_a_reason() {
     let (_, record) = examples().remove(0);
     let key = encode_key(record.key());
     let mut value = encode(&record);

@@ -1,4 +1,4 @@
-//! What tools learn about the API without its files.
+//! The reflection service, from which tools learn the API without its files.
 
 use handfast_server::embedded::Server;
 use tonic_reflection::pb::v1::ServerReflectionRequest;

@@ -1,4 +1,4 @@
-//! Sagas as bytes: as the other records, in a file of their own.
+//! Saga records as bytes.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ pub(crate) fn saga() -> impl Strategy<Value = Record> {
     })
 }
 
-/// One that has done much, and stays what it is for ever.
+/// A saga with every kind of field set. It must never change.
 pub(crate) fn example() -> Record {
     let reserve = StepDefinition {
         name: "reserve".into(),
@@ -210,7 +210,7 @@ pub(crate) fn example() -> Record {
     })
 }
 
-/// The same, with its payment in a child that another one takes from.
+/// The same saga with its payment in a child, whose output another child takes.
 pub(crate) fn example_with_children() -> Record {
     let Record::Saga(mut saga) = example() else { unreachable!("the example is a saga") };
     let mut definition = (*saga.definition).clone();

@@ -1,4 +1,4 @@
-//! One client against all: what it may have, and what becomes of it when it has gone.
+//! Limits of one client against all others, and the end of its globals when it has gone.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use wire::GlobalStatus;
 
 use crate::common::{self, Client, begin};
 
-/// Longer than any answer takes, however slow the machine.
+/// Longer than any answer takes, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Room for ten globals: six for one connection, eight for one application.
+/// Starts a coordinator with room for ten globals: six per connection, eight per application.
 async fn start(client_grace_ms: u64) -> RunningServer {
     let limits = Limits { globals_max: 10, client_grace_ms, ..Limits::default() };
     Server::builder().limits(limits).start().await.unwrap()
@@ -27,7 +27,7 @@ fn begin_of(application: &str) -> wire::BeginRequest {
     wire::BeginRequest { application, name, timeout_ms: 24 * 60 * 60 * 1_000 }
 }
 
-/// Begins until it is refused; the code of the refusal.
+/// Begins globals until one is refused. Returns them with the code of the refusal.
 async fn leak(client: &mut Client) -> (Vec<String>, String) {
     let mut begun = Vec::new();
     loop {
@@ -46,16 +46,16 @@ async fn status(client: &mut Client, xid: &str) -> GlobalStatus {
     reply.status()
 }
 
-/// One client that leaked had locked all others out.
+/// Lost was the service to all other clients when one client leaked globals.
 #[tokio::test]
-async fn a_greedy_client_is_held_to_its_share_and_an_honest_one_gets_what_it_asks_for() {
+async fn a_greedy_client_is_limited_to_its_share() {
     let server = start(60_000).await;
     let mut greedy = Client::connect(&server, "greedy", &[]).await;
     let (begun, code) = leak(&mut greedy).await;
     assert_eq!((begun.len(), code.as_str()), (6, "HF-TC-SHARE-REACHED"));
     let mut another = Client::connect(&server, "greedy too", &[]).await;
     let (begun, code) = leak(&mut another).await;
-    assert_eq!((begun.len(), code.as_str()), (2, "HF-TC-SHARE-REACHED"), "of the application");
+    assert_eq!((begun.len(), code.as_str()), (2, "HF-TC-SHARE-REACHED"), "the application's share");
     let refused = common::unary(&server).await.begin(begin_of("leaky")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(refused.metadata().get("handfast-code").unwrap(), "HF-TC-SHARE-REACHED");
@@ -67,9 +67,9 @@ async fn a_greedy_client_is_held_to_its_share_and_an_honest_one_gets_what_it_ask
     server.stop().await.unwrap();
 }
 
-/// What it had begun kept its places for a day.
+/// Lost were the places of globals of a disconnected client, for a day.
 #[tokio::test]
-async fn what_a_greedy_client_has_begun_goes_when_it_has_gone() {
+async fn globals_of_a_disconnected_client_end_after_its_grace() {
     let server = start(1).await;
     let mut greedy = Client::connect(&server, "greedy", &[]).await;
     let (begun, _) = leak(&mut greedy).await;
@@ -87,9 +87,9 @@ async fn what_a_greedy_client_has_begun_goes_when_it_has_gone() {
     server.stop().await.unwrap();
 }
 
-/// A cut in the network is not the end of a process.
+/// A broken connection is not the end of a process.
 #[tokio::test]
-async fn a_client_that_reconnects_finds_what_it_has_begun() {
+async fn globals_of_a_reconnected_client_are_kept() {
     let server = start(60_000).await;
     let mut first = Client::connect(&server, "a", &[]).await;
     let xid = first.begin().await;

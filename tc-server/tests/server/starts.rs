@@ -1,5 +1,5 @@
-//! Starts of the embedded store from what an earlier process has left: a first start that was cut
-//! off, parts of a directory without the others, a disk that has failed.
+//! Starts of the embedded store from the state that an earlier process has left: an interrupted
+//! first start, parts of a directory without the others, a disk that has failed.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::stores::{SMALL, puts, records, spawn_child};
 
-/// What the engine makes before its file `version`, which says that all is there.
-fn make_in_part(directory: &Path) {
+/// Creates the files that the old engine creates before its file `version`, which comes last.
+fn create_in_part(directory: &Path) {
     let records = directory.join("records");
     fs::create_dir_all(records.join("keyspaces")).unwrap();
     File::create(records.join("lock")).unwrap();
@@ -37,12 +37,12 @@ fn refusal(directory: &Path) -> String {
     format!("{}: {error}", error.code())
 }
 
-/// A kill, a power cut or a full disk in the first start made every later one fail.
+/// Lost was every later start after a kill, a power cut or a full disk in the first one.
 #[tokio::test]
-async fn a_first_start_that_was_cut_off_is_begun_again() {
+async fn an_interrupted_first_start_is_repeated() {
     for version in [None, Some(""), Some("FJL")] {
         let directory = tempfile::tempdir().unwrap();
-        make_in_part(directory.path());
+        create_in_part(directory.path());
         if let Some(version) = version {
             fs::write(directory.path().join("records/version"), version).unwrap();
         }
@@ -52,25 +52,25 @@ async fn a_first_start_that_was_cut_off_is_begun_again() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_a_first_start_is_no_obstacle() {
+async fn leftovers_of_a_first_start_are_replaced() {
     let directory = tempfile::tempdir().unwrap();
-    make_in_part(directory.path());
+    create_in_part(directory.path());
     fs::rename(directory.path().join("records"), directory.path().join("records.making")).unwrap();
     commit_one(directory.path()).await;
     assert_eq!(count(directory.path()).await, 3);
     assert!(!directory.path().join("records.making").exists());
 }
 
-/// Records that were made anew would have had the journal written over.
+/// Recreated records would let the journal be overwritten.
 #[tokio::test]
-async fn records_are_not_made_anew_beside_a_journal_that_is_in_use() {
+async fn records_are_not_recreated_beside_a_journal_in_use() {
     for in_part in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         commit_one(directory.path()).await;
         let (kept, records) = (directory.path().join("kept"), directory.path().join("records"));
         fs::rename(&records, &kept).unwrap();
         if in_part {
-            make_in_part(directory.path());
+            create_in_part(directory.path());
         }
         let refusal = refusal(directory.path());
         assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
@@ -83,9 +83,9 @@ async fn records_are_not_made_anew_beside_a_journal_that_is_in_use() {
     }
 }
 
-/// As docs/operate.md says it, where the journal is lost for good.
+/// The procedure of docs/operate.md for a journal that is lost.
 #[tokio::test]
-async fn an_operator_who_removes_the_journal_goes_on_from_the_records() {
+async fn a_removed_journal_leaves_the_records_in_use() {
     let directory = tempfile::tempdir().unwrap();
     commit_one(directory.path()).await;
     assert_eq!(count(directory.path()).await, 3);
@@ -102,9 +102,9 @@ async fn an_operator_who_removes_the_journal_goes_on_from_the_records() {
     }
 }
 
-/// The records are the first that a directory gets: what lacks them has lost them.
+/// The records are the first part of a directory: one without them has lost them.
 #[tokio::test]
-async fn a_directory_that_has_lost_its_records_is_refused() {
+async fn a_directory_without_its_records_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     commit_one(directory.path()).await;
     fs::remove_dir_all(directory.path().join("records")).unwrap();
@@ -134,10 +134,10 @@ async fn records_without_their_file_are_refused() {
     assert_eq!(count(directory.path()).await, 3);
 }
 
-/// After a sync that failed, the machine gives back what it may not have on its disk: the file
-/// of the records was believed, and the journal written over.
+/// Lost was the journal. After a failed sync the operating system returns bytes that may not be on
+/// the disk; the file of the records was trusted, and the journal overwritten.
 #[tokio::test]
-async fn after_a_failed_write_the_records_are_written_anew() {
+async fn records_are_rewritten_after_a_failed_write() {
     let directory = tempfile::tempdir().unwrap();
     let records = directory.path().join("records/records.redb");
     let file = || fs::metadata(&records).unwrap().ino();
@@ -158,18 +158,18 @@ async fn after_a_failed_write_the_records_are_written_anew() {
     assert_eq!(file(), rewritten, "once is enough");
 }
 
-/// As earlier programs left it, the first of which began all frames alike: what was acknowledged is
-/// there, and from then on the journal and the records are those of today.
+/// Acknowledged batches of earlier versions are found, also of the first, whose frames all began
+/// alike. Afterwards journal and records have the current form.
 #[tokio::test]
-async fn a_journal_of_an_earlier_program_is_carried_over() {
+async fn a_journal_of_an_earlier_version_is_carried_over() {
     let seed = 77_u64;
     let magic = xxh3_64_with_seed(b"magic", seed).to_le_bytes();
     for (format, magic) in [(&[][..], &b"hfJ1"[..]), (&[2], &magic[..4])] {
-        carry_over_from_an_earlier_program(seed, format, magic).await;
+        check_carry_over_from_an_earlier_version(seed, format, magic).await;
     }
 }
 
-async fn carry_over_from_an_earlier_program(seed: u64, format: &[u8], magic: &[u8]) {
+async fn check_carry_over_from_an_earlier_version(seed: u64, format: &[u8], magic: &[u8]) {
     let directory = tempfile::tempdir().unwrap();
     let applied = 4_u64;
     {
@@ -193,7 +193,7 @@ async fn carry_over_from_an_earlier_program(seed: u64, format: &[u8], magic: &[u
     segment.resize(usize::try_from(SMALL).unwrap(), 0);
     let second = directory.path().join("journal-1");
     fs::write(directory.path().join("journal-0"), segment).unwrap();
-    // One without the other was refused, and is.
+    // One without the other is refused.
     let refusal = refusal(directory.path());
     assert!(refusal.starts_with("HF-TC-JOURNAL-DAMAGED"), "{refusal}");
     fs::write(second, vec![0; usize::try_from(SMALL).unwrap()]).unwrap();

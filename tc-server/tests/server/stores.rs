@@ -1,5 +1,5 @@
-//! Stores: what was acknowledged is there again, also after `kill -9`; one process at a time; a
-//! failed write is an error with a code.
+//! Stores: acknowledged batches are found again, even after `kill -9`; one process at a time may
+//! use a directory; a failed write is an error with a code.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -13,12 +13,12 @@ use handfast_server::store::codec::{encode, encode_key};
 use handfast_server::store::{EmbeddedStore, MemoryStore, Store, StoreError};
 use redb::ReadableTable;
 
-/// Tells the child process which directory to write to.
+/// The variable that names the child process's directory.
 const CHILD_DIRECTORY: &str = "HANDFAST_TEST_CHILD_DIRECTORY";
-/// Segments of the journal that are full after some batches.
+/// The size of journal segments that are full after a few batches.
 pub(crate) const SMALL: u64 = 16 << 10;
 
-/// A global and so many of its branches.
+/// Returns a global with this many branches.
 pub(crate) fn records(number: u64, branches: u64) -> Vec<Record> {
     let xid = Xid(1 << 40 | number);
     let global = Record::Global(GlobalRecord {
@@ -67,7 +67,7 @@ pub(crate) fn sorted(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-async fn the_newest_leader_writes_and_finds_all_records(store: &dyn Store) {
+async fn check_newest_leader_writes_and_finds_all(store: &dyn Store) {
     let (first, none) = store.lead(Epoch(0)).await.unwrap();
     assert!(none.is_empty());
     let (kept, deleted) = (records(1, 2), records(2, 1));
@@ -87,15 +87,15 @@ async fn the_newest_leader_writes_and_finds_all_records(store: &dyn Store) {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_contract() {
-    the_newest_leader_writes_and_finds_all_records(&MemoryStore::new()).await;
+async fn the_memory_store_keeps_the_contract() {
+    check_newest_leader_writes_and_finds_all(&MemoryStore::new()).await;
 }
 
 #[tokio::test]
-async fn embedded_keeps_the_contract() {
+async fn the_embedded_store_keeps_the_contract() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
-    the_newest_leader_writes_and_finds_all_records(&store).await;
+    check_newest_leader_writes_and_finds_all(&store).await;
 }
 
 #[tokio::test]
@@ -114,8 +114,8 @@ async fn a_reopened_store_has_a_greater_epoch_and_the_same_records() {
     }
 }
 
-/// Through many segments of the journal, with batches that no segment has room for, and with
-/// segments of another size than before: always what the memory store holds.
+/// The records equal those of the memory store, through many segments of the journal, with batches
+/// larger than a segment, and with a changed size of segments.
 #[tokio::test]
 async fn the_journal_and_the_records_are_one_store() {
     let directory = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ async fn the_journal_and_the_records_are_one_store() {
     }
 }
 
-/// What was acknowledged and cannot be read any more is not forgotten in silence.
+/// Acknowledged batches that cannot be read any more are not silently forgotten.
 #[tokio::test]
 async fn a_damaged_journal_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ async fn a_damaged_journal_is_refused() {
     drop(store);
     let segment = directory.path().join("journal-0");
     let sound = std::fs::read(&segment).unwrap();
-    // Behind what the file knows of the others.
+    // Behind the witness of the file.
     let place = (8 << 10) + 100;
     let mut damaged = sound.clone();
     damaged[place] ^= 1;
@@ -168,7 +168,7 @@ async fn a_damaged_journal_is_refused() {
     assert_eq!(store.lead(Epoch(0)).await.unwrap().1.len(), 6);
 }
 
-/// What was written before there was a journal is found, and from then on there is one.
+/// Records from before there was a journal are found, and a journal is created.
 #[tokio::test]
 async fn a_directory_without_a_journal_gets_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ async fn a_directory_without_a_journal_gets_one() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused_with_its_name_and_holder() {
+fn a_directory_in_use_is_refused_with_its_holder() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path()).unwrap();
     let error = EmbeddedStore::open(directory.path()).unwrap_err();
@@ -208,7 +208,7 @@ fn a_directory_in_use_is_refused_with_its_name_and_holder() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_an_error() {
+fn a_directory_that_cannot_be_created_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -231,7 +231,7 @@ async fn a_record_of_a_later_version_is_refused() {
     assert_eq!(error.code(), "HF-TC-RECORD-UNREADABLE");
 }
 
-/// Gives every record the version byte of a later program.
+/// Gives every record the version byte of a later version.
 fn rewrite(path: &Path) {
     let database = redb::Database::open(path.join("records.redb")).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -249,7 +249,7 @@ fn rewrite(path: &Path) {
     transaction.commit().unwrap();
 }
 
-/// Everything acknowledged before the kill is there, and no batch is there in part.
+/// Every batch acknowledged before the kill is found, and no batch is found in part.
 #[tokio::test]
 async fn a_killed_process_loses_nothing_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ async fn a_killed_process_loses_nothing_acknowledged() {
         acknowledged = numbers.by_ref().take(kill_after).last().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it said before it was killed counts too.
+        // Acknowledgements printed before the kill count too.
         acknowledged = numbers.last().unwrap_or(acknowledged);
         check_recovered(directory.path(), acknowledged).await;
     }
@@ -279,12 +279,12 @@ async fn check_recovered(directory: &Path, acknowledged: u64) {
     assert_eq!(found, sorted(expected));
 }
 
-/// A disk that is full in the middle of a run: an error with a code, and nothing is acknowledged
-/// after it. The limit on the size of files stands in for the full disk.
+/// A disk that becomes full during a run gives an error with a code, and nothing is acknowledged
+/// after it. A limit on the size of files simulates the full disk.
 #[tokio::test]
-async fn a_failed_write_is_reported_and_the_store_stays_stopped() {
+async fn a_failed_write_stops_the_store() {
     let directory = tempfile::tempdir().unwrap();
-    // The engine reserves more than the limit when it makes its files.
+    // The engine preallocates more than the limit when it creates its files.
     drop(EmbeddedStore::open_with(directory.path(), SMALL).unwrap());
     let mut limited = Command::new("sh");
     let run = "trap '' XFSZ; ulimit -f 1000; exec \"$@\"";
@@ -307,15 +307,15 @@ fn number(line: &str) -> Option<u64> {
     line.strip_prefix("acknowledged ")?.parse().ok()
 }
 
-/// Not a test of its own: what the child process does.
+/// Not a test of its own: the code of the child process.
 #[tokio::test]
 async fn child_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(CHILD_DIRECTORY) else { return };
-    let written = write_for_ever(Path::new(&directory)).await;
+    let written = write_forever(Path::new(&directory)).await;
     println!("\ncode {}", written.unwrap_err().code());
 }
 
-async fn write_for_ever(directory: &Path) -> Result<(), StoreError> {
+async fn write_forever(directory: &Path) -> Result<(), StoreError> {
     let store = EmbeddedStore::open_with(directory, SMALL)?;
     let (epoch, found) = store.lead(Epoch(0)).await?;
     let first = found.iter().filter(|record| matches!(record, Record::Global(_))).count() as u64;

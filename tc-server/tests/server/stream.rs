@@ -57,7 +57,7 @@ async fn a_global_is_committed_and_its_branch_is_called() {
 }
 
 #[tokio::test]
-async fn a_waiting_registration_is_granted_when_the_row_is_let_go() {
+async fn a_waiting_registration_is_granted_when_the_row_is_released() {
     let server = server().await;
     let mut holder = Client::connect(&server, "a", &[RESOURCE]).await;
     let mut waiter = Client::connect(&server, "b", &[RESOURCE]).await;
@@ -98,7 +98,7 @@ async fn a_lock_check_waits_for_the_holder() {
 }
 
 #[tokio::test]
-async fn the_request_that_closes_a_cycle_is_refused_with_the_cycle() {
+async fn a_request_that_closes_a_cycle_is_refused() {
     let server = server().await;
     let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
     let (first, second) = (client.begin().await, client.begin().await);
@@ -112,7 +112,7 @@ async fn the_request_that_closes_a_cycle_is_refused_with_the_cycle() {
 }
 
 #[tokio::test]
-async fn a_dead_clients_waiting_requests_give_up_their_places() {
+async fn waiting_requests_of_a_dead_client_are_removed() {
     let server = server().await;
     let mut holder = Client::connect(&server, "a", &[]).await;
     let xid = holder.begin().await;
@@ -148,7 +148,7 @@ async fn a_second_decision_and_a_late_registration_are_refused() {
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_process_that_comes_back_and_survives_a_failure() {
+async fn a_failed_call_goes_to_the_reconnected_process() {
     let server = Server::builder()
         .dispatch(handfast_server::dispatch::Settings {
             retry_delay_ms_min: 1,
@@ -181,12 +181,13 @@ async fn a_call_goes_to_the_process_that_comes_back_and_survives_a_failure() {
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::RolledBack);
 }
 
-/// A client dials several places at a time, which may all lead here, and drops those that lose.
+/// A client connects to several addresses at a time, which may all be this server, and drops all
+/// connections but one.
 #[tokio::test]
-async fn of_two_connections_of_one_process_the_one_that_stays_is_called() {
+async fn the_surviving_connection_of_a_process_is_called() {
     let server = server().await;
     let mut stays = Client::connect(&server, "a", &[RESOURCE]).await;
-    // Greeted later, it is where calls go first.
+    // The later connection gets the calls first.
     let loses = Client::connect(&server, "a", &[RESOURCE]).await;
     let xid = stays.begin().await;
     stays.register(&xid, 1, "1").await;
@@ -196,9 +197,9 @@ async fn of_two_connections_of_one_process_the_one_that_stays_is_called() {
     assert_eq!(call.branches[0].xid, xid);
 }
 
-/// The client library asks so for a sign of life, while what it waits for takes its time.
+/// The client library checks in this way that the server is alive while other requests wait.
 #[tokio::test]
-async fn an_announcement_of_nothing_is_answered_at_once() {
+async fn an_empty_registration_is_answered_at_once() {
     let server = server().await;
     let mut holder = Client::connect(&server, "a", &[RESOURCE]).await;
     let mut waiter = Client::connect(&server, "b", &[RESOURCE]).await;
@@ -230,9 +231,9 @@ async fn a_refused_branch_needs_an_operator() {
     assert_eq!(status(client.answer(finished).await).0, GlobalStatus::NeedsOperator);
 }
 
-/// A request that waited behind a dirty row was told of a timeout, when its time was up.
+/// Lost was the reason: a request that waited behind a dirty row was answered with a timeout.
 #[tokio::test]
-async fn a_row_that_waits_for_an_operator_is_refused_with_its_holder() {
+async fn a_row_that_needs_an_operator_is_refused_with_its_holder() {
     let server = server().await;
     let mut client = Client::connect(&server, "a", &[RESOURCE]).await;
     let mut waiter = Client::connect(&server, "b", &[RESOURCE]).await;
@@ -271,7 +272,7 @@ async fn a_frame_of_many_requests_is_answered_one_by_one() {
 }
 
 #[tokio::test]
-async fn the_stream_ends_after_the_answers_when_the_client_sends_no_more() {
+async fn the_stream_ends_after_the_last_answer() {
     let server = server().await;
     let mut client = common::unary(&server).await;
     let messages = vec![
@@ -288,7 +289,7 @@ async fn the_stream_ends_after_the_answers_when_the_client_sends_no_more() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_tells_its_clients_and_ends_their_streams() {
+async fn a_stopping_server_notifies_clients_and_ends_streams() {
     let server = server().await;
     let mut client = Client::connect(&server, "a", &[]).await;
     let first = client.begin().await;

@@ -1,4 +1,4 @@
-//! Unary calls, subscriptions, health, and input that is too large or no message.
+//! Unary calls, subscriptions, health, and input that is too large or malformed.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn begin_request() -> wire::BeginRequest {
     request
 }
 
-/// The stable code, which must be in the metadata both as text and in the message.
+/// Returns the stable code, which must be in the metadata both as text and in the message.
 fn code(status: &Status) -> String {
     let text = status.metadata().get("handfast-code").unwrap().to_str().unwrap().to_owned();
     let bytes = status.metadata().get_bin("handfast-rejection-bin").unwrap().to_bytes().unwrap();
@@ -55,9 +55,10 @@ async fn a_global_runs_over_unary_calls_and_a_subscription() {
         outcome: Some(common::done(&call)),
         client_id: client_id.to_owned(),
     };
-    let nobody = client.finish_phase_two(answer("")).await.unwrap_err();
-    assert_eq!(code(&nobody), "HF-TC-BAD-REQUEST");
-    // Lost would be the undo of a branch: done is only what a process that could do it says.
+    let unnamed = client.finish_phase_two(answer("")).await.unwrap_err();
+    assert_eq!(code(&unnamed), "HF-TC-BAD-REQUEST");
+    // The answer of a process that cannot have executed the call must not count, or the undo of a
+    // branch would be lost.
     let _other = client.subscribe(hello("b", &["sqlite:stock"])).await.unwrap();
     for other in ["b", "c"] {
         client.finish_phase_two(answer(other)).await.unwrap();
@@ -158,14 +159,14 @@ async fn a_request_past_a_bound_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_message_past_the_limit_and_one_that_is_none_are_refused() {
+async fn oversized_and_malformed_messages_are_refused() {
     let bounds = Bounds { message_bytes_max: 10_000, ..Bounds::default() };
     let server = Server::builder().bounds(bounds).start().await.unwrap();
     let mut client = common::unary(&server).await;
     let large = registration("tc:1", 1, &"x".repeat(20_000), 0);
     assert_eq!(client.register_branch(large).await.unwrap_err().code(), Code::OutOfRange);
 
-    // A message of another shape: field 1 of a begin is text, here it holds a number.
+    // A message of another type: field 1 of a begin is text, and here it is a number.
     let mut raw = tonic::client::Grpc::new(common::channel(&server).await);
     raw.ready().await.unwrap();
     let path = PathAndQuery::from_static("/handfast.v1.Coordinator/Begin");
@@ -184,7 +185,7 @@ async fn a_message_past_the_limit_and_one_that_is_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_stream_without_a_hello_or_with_too_many_messages_ends_with_a_status() {
+async fn a_stream_that_breaks_the_protocol_ends_with_a_status() {
     let server = Server::builder().start().await.unwrap();
     let mut silent = Client::silent(&server).await;
     silent.send(begin()).await;
@@ -215,11 +216,11 @@ async fn a_bad_message_on_a_stream_is_refused_alone() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_off() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let bounds = Bounds { queue_messages_max: 10, ..Bounds::default() };
     let server = Server::builder().bounds(bounds).start().await.unwrap();
     let mut client = Client::connect(&server, "a", &[]).await;
-    // More at once than may be queued, whatever the reader does meanwhile.
+    // More at once than the queue may hold, even if the reader reads meanwhile.
     let message = wire::ClientMessage { id: 1, body: Some(begin()) };
     client.send_frame(vec![message; 1_000]).await;
     let status = client.end().await.unwrap_err();
@@ -230,7 +231,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn connected_processes_are_shown_until_they_go() {
+async fn connected_processes_are_shown_until_they_disconnect() {
     let server = Server::builder().start().await.unwrap();
     let client = Client::connect(&server, "a", &[RESOURCE]).await;
     let views = server.dispatcher().processes();
@@ -268,7 +269,7 @@ async fn health_follows_the_coordinator() {
 }
 
 #[tokio::test]
-async fn a_crashed_coordinator_goes_on_from_its_directory() {
+async fn a_crashed_coordinator_continues_from_its_directory() {
     let directory = tempfile::tempdir().unwrap();
     let builder = || Server::builder().directory(directory.path()).advertise("tc");
     let server = builder().start().await.unwrap();
@@ -287,7 +288,7 @@ async fn a_crashed_coordinator_goes_on_from_its_directory() {
     client.finish(&call).await;
     let epoch = |xid: &str| XidText::parse(xid).unwrap().xid.0 >> 40;
     assert!(epoch(&client.begin().await) > epoch(&active));
-    // The same registration again finds its branch; another global still finds the row locked.
+    // The repeated registration finds its branch, and another global still finds the row locked.
     client.register(&active, 2, "2").await;
     let other = client.begin().await;
     let answer = client.ask(common::register(&other, 3, "2", 0)).await;

@@ -8,23 +8,23 @@ use utoipa::{IntoParams, ToSchema};
 pub struct NamedLock {
     /// Its name.
     pub name: String,
-    /// Who holds it, longest first; at most 100 of them.
+    /// Its leases, the longest held first, at most 100.
     pub leases: Vec<Lease>,
-    /// How many leases there are of it.
+    /// The number of its leases.
     #[serde(default)]
     pub holding: usize,
-    /// Who waits, next first; at most 100 of them.
+    /// The waiting requests, the next one first, at most 100.
     pub queue: Vec<NamedLockWaiter>,
-    /// How many wait.
+    /// The number of waiting requests.
     pub waiting: usize,
 }
 
-/// One who holds a named lock, or part of it.
+/// A lease of a named lock, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
-    /// Which acquisition.
+    /// Identifies the acquisition.
     pub token: String,
-    /// What its client calls itself.
+    /// The client's name for itself.
     pub label: String,
     /// How much of the lock: `all`, `read`, or `1 of n` permits.
     pub share: String,
@@ -34,21 +34,21 @@ pub struct Lease {
     pub since: String,
     /// For how long.
     pub age_ms: u64,
-    /// How long it lasts without renewal; none if its global decides. 0: its time is up, and nobody
-    /// else has it yet.
+    /// How long it lasts without renewal; none if its global decides. 0: its time is up, and it has
+    /// not been granted to another request yet.
     pub left_ms: Option<u64>,
     /// The global that owns it, by its number.
     pub xid: Option<String>,
 }
 
-/// Who waits for a named lock.
+/// A request that waits for a named lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamedLockWaiter {
-    /// Which acquisition.
+    /// Identifies the acquisition.
     pub token: String,
-    /// What its client calls itself.
+    /// The client's name for itself.
     pub label: String,
-    /// How much it asks for.
+    /// The requested part of the lock.
     pub share: String,
     /// Since when.
     pub since: String,
@@ -67,13 +67,13 @@ pub struct NamedLockPage {
     pub next: Option<String>,
 }
 
-/// Which leases an operator ends.
+/// The leases that an operator ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
     /// The lock.
     pub name: String,
-    /// Only the lease of this acquisition; all of them without it.
+    /// Only the lease of this acquisition. Without it, all leases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// For the audit log; at most 1,024 bytes are kept.
@@ -81,19 +81,19 @@ pub struct ReleaseRequest {
     pub reason: String,
 }
 
-/// Leases were ended.
+/// The answer after leases were ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseReply {
-    /// How many.
+    /// How many were ended.
     pub leases: usize,
 }
 
-/// Which named locks to list.
+/// Selects the named locks to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NamedLockQuery {
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.

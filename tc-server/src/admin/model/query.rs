@@ -1,16 +1,16 @@
-//! What the queries of the admin API may hold.
+//! The query parameters of the admin API.
 
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::Status;
 
-/// Which transactions to list.
+/// Selects the transactions to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct TransactionQuery {
-    /// Only those that stand so.
+    /// Only those with this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub status: Option<Status>,
@@ -23,7 +23,7 @@ pub struct TransactionQuery {
     /// Only those begun longer ago, such as `30s`, `5m` or `2h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<String>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.
@@ -31,20 +31,20 @@ pub struct TransactionQuery {
     pub limit: Option<usize>,
 }
 
-/// Which branches of a transaction to show.
+/// Selects the branches of a transaction to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct BranchQuery {
-    /// Where the branches before ended: their `next`.
+    /// The `next` of the previous branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// The most branches shown: 100 unless told, at most 1,000.
+    /// The most branches shown: by default 100, at most 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
-/// Which locks to list.
+/// Selects the locks to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -61,7 +61,7 @@ pub struct LockQuery {
     /// Only rows that this transaction holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// Where the page before ended: its `next`.
+    /// The `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// The most items on the page.

@@ -1,4 +1,4 @@
-//! What is shown of a branch that is refused, and how an operator ends it.
+//! Messages about a refused branch, and how an operator ends it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,10 +6,10 @@ use utoipa::ToSchema;
 /// Why phase two is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
-    /// In the words of the process that refused.
+    /// The error of the process that refused.
     pub error: String,
-    /// The rows that the branch has written, the dirty ones first; not all of them where there are
-    /// many. Empty where the branch has no row images.
+    /// The rows that the branch has written, dirty rows first, up to a limit. Empty if the branch
+    /// has no row images.
     pub rows: Vec<DirtyRow>,
     /// How many rows the branch has written, listed or not.
     #[serde(default)]
@@ -17,77 +17,77 @@ pub struct Refusal {
     /// How many of them are dirty.
     #[serde(default)]
     pub rows_dirty: u64,
-    /// The events of the branch's outbox; missing where the branch can have none, or is refused by
-    /// a client that does not count them.
+    /// The events of the branch's outbox; missing if the branch can have none, or if the client
+    /// that refused it does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<HeldEvents>,
 }
 
-/// Events that a refused branch holds, and what becomes of them.
+/// The events that a refused branch holds, and the effect of each resolution on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeldEvents {
-    /// How many are held.
+    /// The number of held events.
     pub held: u64,
-    /// What `restore_clean` does to them.
+    /// The effect of `restore_clean` on them.
     pub on_restore_clean: EventFate,
-    /// What `accept_current` does to them.
+    /// The effect of `accept_current` on them.
     pub on_accept_current: EventFate,
-    /// What `force_before` does to them.
+    /// The effect of `force_before` on them.
     pub on_force_before: EventFate,
 }
 
-/// What becomes of held events.
+/// The effect of a resolution on held events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventFate {
-    /// They go, as in a rollback.
+    /// They are deleted, as in a rollback.
     Dropped,
-    /// They leave for the broker, as after a commit.
+    /// They are sent to the broker, as after a commit.
     Released,
 }
 
-/// A row that a refused branch has written, with what each answer would do to it as it stood when
-/// the branch was refused.
+/// A row that a refused branch has written, with the effect that each resolution would have had on
+/// it when the branch was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DirtyRow {
     /// The table.
     pub table: String,
-    /// The key, for people.
+    /// The key for display.
     pub key: String,
     /// The columns in question.
     pub columns: Vec<DirtyColumn>,
-    /// How it is beside its images.
+    /// How it compares with its images.
     #[serde(default)]
     pub standing: RowStanding,
-    /// What `restore_clean` would do to it; `null` if the client has not said.
+    /// The effect of `restore_clean` on it; `null` if the client did not report it.
     #[serde(default)]
     pub on_restore_clean: Option<RowChange>,
-    /// What `accept_current` would do to it.
+    /// The effect of `accept_current` on it.
     #[serde(default)]
     pub on_accept_current: RowChange,
-    /// What `force_before` would do to it; `null` if the client has not said.
+    /// The effect of `force_before` on it; `null` if the client did not report it.
     #[serde(default)]
     pub on_force_before: Option<RowChange>,
 }
 
-/// How a row of a refused branch is beside its images.
+/// How a row of a refused branch compares with its images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowStanding {
-    /// Somebody else wrote it since.
+    /// It was changed by another writer since.
     #[default]
     Dirty,
-    /// As the branch left it.
+    /// It is as the branch left it.
     Clean,
-    /// As the branch found it: it is back already.
+    /// It is as the branch found it: already restored.
     Restored,
 }
 
-/// What an answer does to a row.
+/// The effect of a resolution on a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowChange {
-    /// Nothing: it stays as it is, or away.
+    /// None: the row stays as it is, or stays missing.
     #[default]
     Left,
     /// The before image is written over it.
@@ -103,11 +103,11 @@ pub enum RowChange {
 pub struct DirtyColumn {
     /// The column.
     pub name: String,
-    /// What the transaction found.
+    /// The value that the transaction found.
     pub before: Option<String>,
-    /// What the transaction wrote.
+    /// The value that the transaction wrote.
     pub after: Option<String>,
-    /// What is there.
+    /// The current value.
     pub current: Option<String>,
 }
 
@@ -118,20 +118,20 @@ pub struct DirtyColumn {
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Resolution {
-    /// Put back the rows that are clean, leave those that are dirty; held events go.
+    /// Restores the clean rows, leaves the dirty ones; held events are deleted.
     #[default]
     RestoreClean,
-    /// Leave every row as it is and drop the undo log; held events leave.
+    /// Leaves every row as it is and deletes the undo log; held events are sent.
     AcceptCurrent,
-    /// Write the before image over every row; held events go.
+    /// Writes the before image over every row; held events are deleted.
     ForceBefore,
 }
 
-/// How a refused branch shall end.
+/// How to end a refused branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveRequest {
-    /// The resolution; without one the clean rows are put back.
+    /// The resolution; by default the clean rows are restored.
     #[serde(default)]
     pub resolution: Resolution,
 }

@@ -1,10 +1,10 @@
-//! Locks for people.
+//! Locks as text.
 
 use super::{Style, add_row, more, more_of, printable, table, text, word};
 use crate::admin::model::{Lock, LockHolder, LockPage, LockWaiter};
-use crate::moment;
+use crate::time_format;
 
-/// One line a locked row.
+/// Renders one line per locked row.
 #[must_use]
 pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -21,7 +21,7 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
             &lock.key,
             &format!("{}{}", holders.join(" "), hidden(lock.holding, lock.holders.len())),
             &lock.holders.first().map(|holder| word(&holder.mode)).unwrap_or_default(),
-            &oldest.map(moment::duration).unwrap_or_default(),
+            &oldest.map(time_format::duration).unwrap_or_default(),
             &waiting(lock),
         ];
         add_row(&mut table, cells);
@@ -29,17 +29,17 @@ pub(crate) fn render_locks(page: &LockPage, style: Style) -> String {
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// One row with its holders and its queue.
+/// Renders one row with its holders and its queue.
 #[must_use]
 pub fn render_lock(lock: &Lock, style: Style) -> String {
     let title = printable(&format!("{} {} {}", lock.resource, lock.table, lock.key));
     let mut table = table(style, &["", "XID", "MODE", "FOR"]);
     for LockHolder { xid, mode, age_ms, .. } in &lock.holders {
-        add_row(&mut table, ["holds", xid, &word(mode), &moment::duration(*age_ms)]);
+        add_row(&mut table, ["holds", xid, &word(mode), &time_format::duration(*age_ms)]);
     }
     for LockWaiter { xid, mode, age_ms, .. } in &lock.queue {
         let xid = xid.as_deref().unwrap_or("(outside)");
-        add_row(&mut table, ["waits", xid, &word(mode), &moment::duration(*age_ms)]);
+        add_row(&mut table, ["waits", xid, &word(mode), &time_format::duration(*age_ms)]);
     }
     let key = printable(&lock.canonical_key);
     let rest = more_of(lock.holding, lock.holders.len(), "hold it");
@@ -50,12 +50,12 @@ pub fn render_lock(lock: &Lock, style: Style) -> String {
 fn waiting(lock: &Lock) -> String {
     let count = lock.waiting.max(lock.queue.len());
     match lock.queue.first() {
-        Some(first) => format!("{count} (for {})", moment::duration(first.age_ms)),
+        Some(first) => format!("{count} (for {})", time_format::duration(first.age_ms)),
         None => "-".to_owned(),
     }
 }
 
-/// How many more there are than are shown.
+/// Returns how many holders are not shown, if any.
 fn hidden(count: usize, shown: usize) -> String {
     if count > shown { format!(" +{}", count - shown) } else { String::new() }
 }

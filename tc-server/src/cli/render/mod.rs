@@ -1,11 +1,11 @@
-//! Answers for people, as text. Pure: what is printed depends on the answer and the style alone.
+//! Answers as text. Pure: the text depends only on the answer and the style.
 
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::admin::model::{
     ActionReply, ClientProcess, Processes, Resources, RollbackReason, ServerStatus, Status,
 };
-use crate::moment;
+use crate::time_format;
 
 mod lock;
 mod named_lock;
@@ -19,15 +19,15 @@ pub(super) use named_lock::{render_named_locks, render_release};
 pub use transaction::render_transaction;
 pub(super) use transaction::render_transactions;
 
-/// What the coordinator shows of the resources of one process.
+/// The most resources of one process that the coordinator shows.
 const RESOURCES_SHOWN_MAX: usize = 100;
 
-/// Who reads.
+/// The style of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// A person: ruled tables, fitted to the terminal.
+    /// For reading: a ruled table, fitted to the terminal.
     Terminal,
-    /// A program such as `awk`: one line a row, columns apart by two spaces and more.
+    /// For a program such as `awk`: one line per row, columns separated by at least two spaces.
     Plain,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn render_status(status: &ServerStatus, style: Style) -> String {
     let rows = [
         ("address", status.advertised_address.clone()),
         ("store", status.store.clone()),
-        ("up for", moment::duration(status.uptime_ms)),
+        ("up for", time_format::duration(status.uptime_ms)),
         ("active", status.active.to_string()),
         ("committing", status.committing.to_string()),
         ("rolling back", status.rolling_back.to_string()),
@@ -92,7 +92,7 @@ pub(super) fn render_action(reply: &ActionReply, _style: Style) -> String {
     format!("{} is {}", reply.xid, word(&reply.status))
 }
 
-/// `rolled_back (timeout)`, `active`.
+/// Formats a status, such as `rolled_back (timeout)` or `active`.
 fn status_words(status: Status, reason: Option<RollbackReason>) -> String {
     match reason {
         Some(reason) => format!("{} ({})", word(&status), word(&reason)),
@@ -100,7 +100,7 @@ fn status_words(status: Status, reason: Option<RollbackReason>) -> String {
     }
 }
 
-/// The word that the JSON uses, so that people and scripts speak alike.
+/// Returns a value's name in JSON, so that tables and JSON use the same names.
 fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -121,7 +121,7 @@ fn table(style: Style, header: &[&str]) -> Table {
     };
     table.set_header(header.iter().copied());
     if style == Style::Plain {
-        // Nothing before the first column, so that a line begins with its first word.
+        // No padding before the first column, so that a line begins with its first word.
         table.column_iter_mut().for_each(|column| {
             column.set_padding((0, 2));
         });
@@ -129,8 +129,8 @@ fn table(style: Style, header: &[&str]) -> Table {
     table
 }
 
-/// Adds a row. What comes from applications and databases may hold control characters: they are
-/// shown, not sent to the terminal.
+/// Adds a row. Texts of applications and databases may contain control characters. They are escaped
+/// and not sent to the terminal.
 fn add_row<const N: usize>(table: &mut Table, cells: [&str; N]) {
     table.add_row(cells.map(printable));
 }
@@ -147,7 +147,7 @@ fn text(table: &Table) -> String {
     table.trim_fmt()
 }
 
-/// A line on those that are not shown, if there are any.
+/// Returns a line about the items that are not shown, if there are any.
 fn more_of(count: usize, shown: usize, what_they_do: &str) -> String {
     if count > shown {
         format!("\nand {} more {what_they_do}", count - shown)
@@ -156,7 +156,7 @@ fn more_of(count: usize, shown: usize, what_they_do: &str) -> String {
     }
 }
 
-/// Where the list goes on.
+/// Returns a line with the cursor at which the list continues, if it does.
 fn more(next: Option<&str>) -> String {
     next.map(|cursor| format!("\nmore: --cursor {}", printable(cursor))).unwrap_or_default()
 }

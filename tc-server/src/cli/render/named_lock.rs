@@ -1,10 +1,10 @@
-//! Named locks for people.
+//! Named locks as text.
 
 use super::{Style, add_row, more, more_of, printable, table, text};
 use crate::admin::model::{Lease, NamedLock, NamedLockPage, NamedLockWaiter, ReleaseReply};
-use crate::moment;
+use crate::time_format;
 
-/// One line a lease; a lock that is only waited for has one too.
+/// Renders one line per lease, and one for each lock that is only waited for.
 #[must_use]
 pub(crate) fn render_named_locks(page: &NamedLockPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -19,25 +19,25 @@ pub(crate) fn render_named_locks(page: &NamedLockPage, style: Style) -> String {
         }
         for lease in &lock.leases {
             let Lease { label, share, fence, age_ms, .. } = lease;
-            let (age, left) = (moment::duration(*age_ms), left(lease));
+            let (age, left) = (time_format::duration(*age_ms), left(lease));
             add_row(&mut table, [&*lock.name, label, share, fence, &age, &left, &waiting]);
         }
     }
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// One lock with its leases and its queue.
+/// Renders one lock with its leases and its queue.
 #[must_use]
 pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
     let header = ["", "WHO", "TOKEN", "SHARE", "FENCE", "XID", "FOR", "LEFT"];
     let mut table = table(style, &header);
     for lease in &lock.leases {
         let Lease { label, token, share, fence, xid, age_ms, .. } = lease;
-        let (xid, age) = (xid.as_deref().unwrap_or("-"), moment::duration(*age_ms));
+        let (xid, age) = (xid.as_deref().unwrap_or("-"), time_format::duration(*age_ms));
         add_row(&mut table, ["holds", label, token, share, fence, xid, &age, &left(lease)]);
     }
     for NamedLockWaiter { label, token, share, xid, age_ms, .. } in &lock.queue {
-        let (xid, age) = (xid.as_deref().unwrap_or("-"), moment::duration(*age_ms));
+        let (xid, age) = (xid.as_deref().unwrap_or("-"), time_format::duration(*age_ms));
         add_row(&mut table, ["waits", label, token, share, "", xid, &age, ""]);
     }
     let rest = more_of(lock.holding, lock.leases.len(), "hold some of it");
@@ -45,7 +45,7 @@ pub fn render_named_lock(lock: &NamedLock, style: Style) -> String {
     format!("{}\n\n{}{rest}", printable(&lock.name), text(&table))
 }
 
-/// What an operator has done.
+/// Renders the result of ending leases.
 #[must_use]
 pub(crate) fn render_release(reply: &ReleaseReply, _style: Style) -> String {
     match reply.leases {
@@ -57,7 +57,7 @@ pub(crate) fn render_release(reply: &ReleaseReply, _style: Style) -> String {
 fn left(lease: &Lease) -> String {
     match lease.left_ms {
         Some(0) => "over".to_owned(),
-        Some(left_ms) => moment::duration(left_ms),
+        Some(left_ms) => time_format::duration(left_ms),
         None => "its global".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! A refused branch for people: its rows, and what each answer would do to them.
+//! A refused branch as text: its rows, and the effect of each resolution on them.
 
 use super::transaction::push;
 use super::{Style, add_row, printable, table, text};
@@ -6,7 +6,7 @@ use crate::admin::model::{
     Branch, BranchState, DirtyRow, EventFate, HeldEvents, Mode, Refusal, RowChange, RowStanding,
 };
 
-/// What the resources of Seata's Java clients begin with.
+/// The prefix of Java clients' database resources.
 const JDBC: &str = "jdbc:";
 
 pub(super) fn push_refusal(
@@ -24,7 +24,7 @@ pub(super) fn push_refusal(
     }
 }
 
-/// How many rows there are, and events, whatever is listed.
+/// Returns the number of rows and events, which may be more than are listed.
 fn summary(refusal: &Refusal) -> String {
     let Refusal { rows, rows_total, rows_dirty, events, .. } = refusal;
     let held = events.map_or(0, |events| events.held);
@@ -45,8 +45,9 @@ fn count(of: u64, what: &str) -> String {
     if of == 1 { format!("1 {what}") } else { format!("{of} {what}s") }
 }
 
-/// What to type. A branch without images has no rows to choose from: a saga's step is put right by
-/// hand or retried, others are asked once more or counted as rolled back.
+/// Returns the commands that end the refusal. A branch without images has no rows to choose from: a
+/// saga's step is corrected by hand or retried, and other branches are called once more or counted
+/// as rolled back.
 fn resolutions(xid: &str, branch: &Branch, refusal: &Refusal) -> String {
     let events = |fate: fn(&HeldEvents) -> EventFate| {
         let held = refusal.events.filter(|events| events.held > 0);
@@ -107,7 +108,7 @@ fn dirty_row(row: &DirtyRow, style: Style) -> String {
     format!("{name}: {standing}{gone}\n{}\n{}\n", text(&table), effects(row))
 }
 
-/// What each answer would do to the row.
+/// Returns the effect of each resolution on the row.
 fn effects(row: &DirtyRow) -> String {
     let effects = [
         ("restore_clean", row.on_restore_clean),
@@ -126,7 +127,7 @@ fn effects(row: &DirtyRow) -> String {
     known.collect::<Vec<_>>().join(", ") + "\n"
 }
 
-/// A missing value is told from text by its brackets.
+/// Returns the text of a value. The brackets distinguish a missing value from text.
 fn value(cell: Option<&str>) -> &str {
     cell.unwrap_or("<null>")
 }

@@ -1,13 +1,13 @@
-//! Transactions for people; what to type where one needs a person.
+//! Transactions as text, with the commands for those that need an operator.
 
 use std::fmt::Write as _;
 
 use super::refusal::push_refusal;
 use super::{Style, add_row, more, printable, status_words, table, text, word};
 use crate::admin::model::{Branch, Transaction, TransactionDetail, TransactionPage};
-use crate::moment;
+use crate::time_format;
 
-/// One line a transaction.
+/// Renders one line per transaction.
 #[must_use]
 pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> String {
     if page.items.is_empty() {
@@ -20,7 +20,7 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
             &standing(transaction),
             &transaction.application,
             &transaction.name,
-            &moment::duration(transaction.age_ms),
+            &time_format::duration(transaction.age_ms),
             &transaction.branch_count.to_string(),
         ];
         add_row(&mut table, cells);
@@ -28,7 +28,7 @@ pub(crate) fn render_transactions(page: &TransactionPage, style: Style) -> Strin
     format!("{}{}", text(&table), more(page.next.as_deref()))
 }
 
-/// A transaction with its branches, its timeline and the rows that need a decision.
+/// Renders a transaction with its branches, its timeline and the rows that need a decision.
 #[must_use]
 pub fn render_transaction(detail: &TransactionDetail, style: Style) -> String {
     let transaction = &detail.transaction;
@@ -39,7 +39,7 @@ pub fn render_transaction(detail: &TransactionDetail, style: Style) -> String {
         printable(&transaction.application),
         printable(&transaction.name),
         transaction.begun_at,
-        moment::duration(transaction.age_ms),
+        time_format::duration(transaction.age_ms),
         transaction.deadline,
     );
     if !detail.branches.is_empty() {

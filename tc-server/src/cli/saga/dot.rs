@@ -1,10 +1,11 @@
-//! A saga for Graphviz: solid arrows lead forward, dashed ones back, dotted ones carry outputs.
+//! Draws a saga for Graphviz. Solid arrows lead forward, dashed ones back; dotted ones carry
+//! outputs.
 
 use handfast_core::{SagaDefinition, SagaPart, StepKind, StepRef};
 
 use super::tree::{Element, Groups, backwards, entries, exits, forwards};
 
-/// The drawing; a child is a frame around its steps.
+/// Returns the drawing. A child is a frame around its steps.
 pub(super) fn drawn(saga: &SagaDefinition) -> String {
     let mut lines = vec![format!("digraph {} {{", quoted(&saga.name))];
     lines.extend(["  rankdir=LR;", "  node [shape=box];"].map(str::to_owned));
@@ -38,10 +39,10 @@ fn add_nodes(saga: &SagaDefinition, groups: &Groups, margin: &str, lines: &mut V
 fn node(saga: &SagaDefinition, place: StepRef) -> String {
     let step = &saga.steps[place.0 as usize];
     let label = quoted(format!("{}\n{}", step.name, step.action).trim_end());
-    format!("{} [label={label}, {}];", id(saga, place), look(step.kind))
+    format!("{} [label={label}, {}];", id(saga, place), node_style(step.kind))
 }
 
-/// From the last of each group to the first of the next, and within each child.
+/// Adds arrows from the last steps of each group to the first of the next, and within each child.
 fn add_arrows(saga: &SagaDefinition, groups: &Groups, attributes: &str, lines: &mut Vec<String>) {
     for (before, after) in groups.iter().zip(groups.iter().skip(1)) {
         for to in after.iter().flat_map(entries) {
@@ -64,7 +65,7 @@ fn id(saga: &SagaDefinition, step: StepRef) -> String {
     quoted(&saga.path(SagaPart::Step(step)))
 }
 
-fn look(kind: StepKind) -> &'static str {
+fn node_style(kind: StepKind) -> &'static str {
     match kind {
         StepKind::Compensable => "style=solid",
         StepKind::Harmless => "style=rounded",
@@ -74,7 +75,7 @@ fn look(kind: StepKind) -> &'static str {
     }
 }
 
-/// A string of Graphviz.
+/// Quotes a text as a Graphviz string.
 fn quoted(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{text}\"")

@@ -1,4 +1,5 @@
-//! A saga as text: one line a part, the first of a group with the group's number, and the way back.
+//! Draws a saga as text: one line per part, the first of each group with the group's number, and
+//! the order of compensations.
 
 use handfast_core::{
     ChildDefinition, Retry, SagaDefinition, SagaPart, StepDefinition, StepKind, StepRef,
@@ -6,7 +7,7 @@ use handfast_core::{
 
 use super::tree::{Element, Groups, backwards, forwards};
 
-/// The drawing.
+/// Returns the drawing.
 pub(super) fn drawn(saga: &SagaDefinition) -> String {
     let until = saga
         .timeout_ms
@@ -31,7 +32,7 @@ pub(super) fn drawn(saga: &SagaDefinition) -> String {
 }
 
 struct Row {
-    /// Of its group among those around it, such as `2.1`; empty if it is the one above it.
+    /// The number of its group, such as `2.1`; empty if the line above has the same.
     number: String,
     name: String,
     word: &'static str,
@@ -39,7 +40,7 @@ struct Row {
     is_pivot: bool,
 }
 
-/// People count from one.
+/// Adds a row per part. Groups are numbered from one.
 fn add_rows(saga: &SagaDefinition, groups: &Groups, around: &str, rows: &mut Vec<Row>) {
     for (at, group) in (1..).zip(groups) {
         let number = format!("{around}{at}");
@@ -68,7 +69,8 @@ fn row(saga: &SagaDefinition, part: SagaPart, number: String) -> Row {
     }
 }
 
-/// Who does what, and what is not as it is by default.
+/// Describes a step: its action and resource, its inputs, and the settings that are not the
+/// default.
 fn what(saga: &SagaDefinition, step: &StepDefinition) -> String {
     let mut parts = Vec::new();
     if step.kind != StepKind::Signal {
@@ -95,7 +97,8 @@ fn given_up(timeout_ms: u64) -> String {
     format!("given up after {timeout_ms} ms")
 }
 
-/// The groups in words; a child with more than one is in brackets where something runs beside it.
+/// Describes the compensating groups. A child with several groups is in brackets if other parts run
+/// beside it.
 fn way_back(saga: &SagaDefinition, groups: &Groups) -> Vec<String> {
     let one = |step: StepRef| saga.path(SagaPart::Step(step)).as_ref().to_owned();
     let beside = |element: &Element| match element {

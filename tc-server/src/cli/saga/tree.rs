@@ -1,11 +1,12 @@
-//! A saga as it is drawn: groups of parts, some of which are children with groups of their own.
+//! The structure of a saga for drawing: groups of parts, some of which are children with groups of
+//! their own.
 
 use handfast_core::{ChildRef, SagaDefinition, SagaPart, StepKind, StepRef};
 
-/// What runs one after the other, and beside each other.
+/// Groups run one after the other; the elements of a group run concurrently.
 pub(super) type Groups = Vec<Vec<Element>>;
 
-/// What stands in a group.
+/// An element of a group.
 #[derive(Clone)]
 pub(super) enum Element {
     Step(StepRef),
@@ -21,22 +22,22 @@ impl Element {
     }
 }
 
-/// The whole saga.
+/// Returns the groups of the whole saga.
 pub(super) fn forwards(saga: &SagaDefinition) -> Groups {
     groups(saga, None, &saga.outline())
 }
 
-/// The steps whose compensations are called, in their order.
+/// Returns the steps whose compensations are called, in their order.
 pub(super) fn backwards(saga: &SagaDefinition) -> Groups {
     reversed(saga, forwards(saga))
 }
 
-/// The first steps of an element.
+/// Returns the first steps of an element.
 pub(super) fn entries(element: &Element) -> Vec<StepRef> {
     ends(element, |groups| groups.first(), entries)
 }
 
-/// The last steps of an element.
+/// Returns the last steps of an element.
 pub(super) fn exits(element: &Element) -> Vec<StepRef> {
     ends(element, |groups| groups.last(), exits)
 }
@@ -76,7 +77,7 @@ fn place(saga: &SagaDefinition, part: SagaPart) -> (Option<ChildRef>, u32) {
 }
 
 fn reversed(saga: &SagaDefinition, groups: Groups) -> Groups {
-    let taken_back = |element| match element {
+    let compensated = |element| match element {
         Element::Step(step) => {
             let kind = saga.steps[step.0 as usize].kind;
             (kind == StepKind::Compensable).then_some(Element::Step(step))
@@ -87,7 +88,7 @@ fn reversed(saga: &SagaDefinition, groups: Groups) -> Groups {
         }
     };
     let groups = groups.into_iter().rev();
-    let groups = groups.map(|group| group.into_iter().filter_map(taken_back).collect::<Vec<_>>());
+    let groups = groups.map(|group| group.into_iter().filter_map(compensated).collect::<Vec<_>>());
     groups.filter(|group| !group.is_empty()).collect()
 }
 

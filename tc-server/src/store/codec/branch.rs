@@ -34,31 +34,31 @@ pub(super) struct StoredBranch {
     application_data: Vec<u8>,
     #[prost(uint32, tag = "8")]
     state: u32,
-    /// Of a refused branch.
+    /// Set for a refused branch.
     #[prost(string, tag = "9")]
     refusal: String,
     #[prost(message, repeated, tag = "10")]
     dirty_rows: Vec<StoredDirtyRow>,
-    /// Of a finished branch.
+    /// Set for a finished branch.
     #[prost(uint64, tag = "11")]
     finished_at: u64,
     #[prost(uint32, tag = "12")]
     attempts: u32,
     #[prost(message, optional, tag = "13")]
     last_failure: Option<StoredFailure>,
-    /// Of a refused branch, like those below.
+    /// Set for a refused branch, like the fields below.
     #[prost(uint64, tag = "14")]
     rows_total: u64,
     #[prost(uint64, tag = "15")]
     rows_dirty: u64,
     #[prost(uint64, optional, tag = "16")]
     held_events: Option<u64>,
-    /// Nothing where it is not known, as in records from before it was stored.
+    /// Absent if unknown, as in records from before the field existed.
     #[prost(string, tag = "17")]
     registered_by: String,
 }
 
-/// Rows of one table and lock mode that follow one another.
+/// Consecutive rows of the same table and lock mode.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredRows {
     #[prost(string, tag = "1")]
@@ -143,7 +143,7 @@ pub(super) fn write(branch: &BranchRecord, fields: &mut Fields<'_>) {
     fields.text(17, branch.registered_by.as_deref().unwrap_or_default());
 }
 
-/// Runs of rows of one table and lock mode, as [`StoredRows`].
+/// Writes runs of rows of the same table and lock mode, as [`StoredRows`].
 fn write_rows(rows: &[RowLock], fields: &mut Fields<'_>) {
     for run in rows.chunk_by(|one, next| one.table == next.table && one.mode == next.mode) {
         fields.message(4, |fields| {

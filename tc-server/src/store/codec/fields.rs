@@ -1,4 +1,4 @@
-//! Protobuf fields written straight from what a record borrows: no copy is made first.
+//! Protobuf fields, written directly from borrowed parts of a record, without a copy.
 //!
 //! Writes what `prost` writes for the messages that its neighbours read: fields in
 //! the order of their numbers, without those that hold the default.
@@ -24,7 +24,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number that is written even when it is 0, if it is there at all.
+    /// Writes a number if there is one, even if it is 0.
     pub(super) fn optional_number(&mut self, tag: u32, value: Option<impl Into<u64>>) {
         if let Some(value) = value {
             self.key(tag, WireType::Varint);
@@ -42,24 +42,24 @@ impl<'a> Fields<'a> {
         self.bytes(tag, value.as_bytes());
     }
 
-    /// A field that is written even when it is empty, if it is there at all.
+    /// Writes a text if there is one, even if it is empty.
     pub(super) fn optional(&mut self, tag: u32, value: Option<&str>) {
         if let Some(value) = value {
             self.item(tag, value.as_bytes());
         }
     }
 
-    /// One of the values of a repeated field.
+    /// Writes one value of a repeated field.
     pub(super) fn item(&mut self, tag: u32, value: &[u8]) {
         self.key(tag, WireType::LengthDelimited);
         self.varint(value.len() as u64);
         self.bytes.extend_from_slice(value);
     }
 
-    /// A message within the message.
+    /// Writes a nested message.
     pub(super) fn message(&mut self, tag: u32, write: impl FnOnce(&mut Fields<'_>)) {
         self.key(tag, WireType::LengthDelimited);
-        // Most are short: one byte is kept for the length, and widened where it is too little.
+        // Most messages are short: one byte is reserved for the length, and widened if needed.
         let place = self.bytes.len();
         self.bytes.push(0);
         write(&mut Fields { bytes: self.bytes });
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
         self.varint(u64::from(tag << 3) | wire_type as u64);
     }
 
-    /// Most numbers here are small.
+    /// Writes a varint. Most are one byte.
     fn varint(&mut self, value: u64) {
         match u8::try_from(value) {
             Ok(byte) if byte < 0x80 => self.bytes.push(byte),

@@ -27,10 +27,10 @@ pub(super) struct StoredGlobal {
     deadline: u64,
     #[prost(uint32, tag = "6")]
     state: u32,
-    /// Of a rollback; 0 otherwise.
+    /// Set for a rollback; 0 otherwise.
     #[prost(uint32, tag = "7")]
     reason: u32,
-    /// Of a finished global; 0 otherwise.
+    /// Set for a finished global; 0 otherwise.
     #[prost(uint64, tag = "8")]
     finished_at: u64,
     #[prost(bool, tag = "9")]

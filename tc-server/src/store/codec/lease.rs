@@ -13,7 +13,7 @@ pub(super) struct StoredLease {
     client: Vec<u8>,
     #[prost(uint64, tag = "3")]
     number: u64,
-    /// 0: all of the lock; otherwise one of so many parts.
+    /// 0 for the whole lock, otherwise the number of equal parts of which the lease has one.
     #[prost(uint32, tag = "4")]
     share: u32,
     #[prost(uint64, optional, tag = "5")]

@@ -17,7 +17,7 @@ const COMPENSATING: u32 = 2;
 const COMPLETED: u32 = 3;
 const COMPENSATED: u32 = 4;
 
-/// Added to a child's place among the parts.
+/// Added to the index of a child to tell it from a step.
 const CHILDREN: u64 = 1 << 32;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -38,13 +38,13 @@ pub(super) struct StoredSaga {
     deadline: Option<u64>,
     #[prost(uint32, tag = "8")]
     state: u32,
-    /// Of a saga that is or was taken back; 0 otherwise.
+    /// Set for a saga that is being or was compensated; 0 otherwise.
     #[prost(uint32, tag = "9")]
     cause: u32,
     /// The step or child that was the cause, if one was.
     #[prost(uint32, tag = "10")]
     cause_step: u32,
-    /// Of an ended saga; 0 otherwise.
+    /// Set for an ended saga; 0 otherwise.
     #[prost(uint64, tag = "11")]
     ended_at: u64,
     #[prost(bool, tag = "12")]
@@ -55,7 +55,7 @@ pub(super) struct StoredSaga {
     events: Vec<StoredEvent>,
     #[prost(message, repeated, tag = "15")]
     children: Vec<StoredChild>,
-    /// What the step that was the cause had said last.
+    /// The last error of the step that was the cause.
     #[prost(string, optional, tag = "16")]
     cause_error: Option<String>,
 }
@@ -77,7 +77,7 @@ struct StoredChild {
     output: Option<u64>,
 }
 
-/// A step's definition, then how it stands.
+/// A step's definition, followed by its state.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StoredStep {
     #[prost(string, tag = "1")]
@@ -92,7 +92,7 @@ struct StoredStep {
     action: String,
     #[prost(bytes = "vec", tag = "6")]
     input: Vec<u8>,
-    /// Parts: a step as its place, a child as its place and `CHILDREN`.
+    /// Parts: a step as its index, a child as its index plus `CHILDREN`.
     #[prost(uint64, repeated, packed = "false", tag = "7")]
     takes: Vec<u64>,
     #[prost(uint64, tag = "8")]

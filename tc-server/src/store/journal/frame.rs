@@ -1,30 +1,30 @@
-//! What a segment of the journal is made of: one frame a batch.
+//! The frames of a journal segment, one per batch.
 //!
 //! ```text
 //! magic (4) · length of the changes (4) · checksum (8) · number (8) · changes · padding to 8 bytes
 //! change: length of the key (1) · key · length of the value plus 1, or 0 to delete (4) · value
 //! ```
 //!
-//! All numbers are little-endian. The checksum (XXH3, 64 bits, seeded) covers number and changes,
-//! so that a frame that was written in part, and one of an earlier use of the segment, is told from
-//! the next one. Pure: nothing here reads or writes files.
+//! All numbers are little-endian. The checksum (XXH3, 64 bits, seeded) covers number and changes.
+//! It distinguishes the next frame from one that was written in part and from one of an earlier use
+//! of the segment. Pure: nothing here reads or writes files.
 
 use handfast_core::Change;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::store::codec;
 
-/// What all frames of the first format began with.
+/// The first bytes of every frame of the first format.
 const FIRST_MAGIC: [u8; 4] = *b"hfJ1";
 const HEADER_BYTES: usize = 24;
-/// The checksum covers what follows it.
+/// The start of the part that the checksum covers.
 const NUMBER_AT: usize = 16;
 const ALIGNMENT: usize = 8;
 
-/// What every checksum of a journal begins with, and from which follows what every frame begins
-/// with. Nobody else knows it: whoever sends requests could otherwise put what looks like a frame
-/// into a value, to be read where a later frame ends before it; or many that only begin like one,
-/// so that `has_later` takes the checksum of each.
+/// The seed of every checksum of a journal, from which the magic of its frames is derived too. It
+/// is secret: a client could otherwise put the bytes of a frame into a value, to be read when a
+/// later frame ends before them. It could also send many values that only begin like a frame, so
+/// that `has_later` computes the checksum of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Seed {
     number: u64,
@@ -37,12 +37,12 @@ impl Seed {
         Self { number, magic: [a, b, c, d] }
     }
 
-    /// That of a journal whose frames begin as all did then.
+    /// Returns the seed of a journal whose frames begin with the magic of the first format.
     pub(in crate::store) fn of_first_format(number: u64) -> Self {
         Self { number, magic: FIRST_MAGIC }
     }
 
-    /// That of what is written from here on.
+    /// Returns the seed for the frames that are written after a migration.
     pub(in crate::store) fn of_later_frames(self) -> Self {
         Self::new(self.number)
     }
@@ -59,17 +59,17 @@ impl Seed {
 /// A batch as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Frame<'a> {
-    /// Greater by one than that of the batch before it.
+    /// One more than the number of the batch before it.
     pub(in crate::store) number: u64,
     changes: &'a [u8],
 }
 
-/// A key and its new value; without a value it is deleted.
+/// A key and its value; `None` deletes the key.
 pub(in crate::store) type StoredChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// The batch as a frame, in place of what is in the buffer.
+/// Replaces the content of the buffer by the batch as a frame.
 ///
-/// `None` if it is too large to be one; then the buffer holds no frame.
+/// Returns `None` if the batch is too large for a frame; then the buffer holds no frame.
 pub(in crate::store) fn encode(
     changes: &[Change],
     number: u64,
@@ -104,8 +104,8 @@ fn append(change: &Change, frame: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// The frames at the beginning of a segment, each numbered after the one before it, and where they
-/// end.
+/// Returns the consecutively numbered frames at the beginning of a segment, and the offset at which
+/// they end.
 pub(in crate::store) fn scan(segment: &[u8], seed: Seed) -> (Vec<Frame<'_>>, usize) {
     let (mut frames, mut at) = (Vec::<Frame<'_>>::new(), 0);
     while let Some((frame, length)) = segment.get(at..).and_then(|bytes| read(bytes, seed)) {
@@ -118,20 +118,20 @@ pub(in crate::store) fn scan(segment: &[u8], seed: Seed) -> (Vec<Frame<'_>>, usi
     (frames, at)
 }
 
-/// Whether there is a frame behind `from` with a number above `last`: it can only have been written
-/// after what `scan` could not read, which is then damaged rather than unfinished.
+/// Returns whether there is a frame behind `from` with a number above `last`. Such a frame was
+/// written after the bytes that `scan` could not read, so those are damaged and not unfinished.
 pub(in crate::store) fn has_later(segment: &[u8], from: usize, last: u64, seed: Seed) -> bool {
     beginnings(segment, from, last, seed).any(|bytes| read(bytes, seed).is_some())
 }
 
-/// The places where a frame with a number above `last` may begin. Only a frame does, one in four
-/// billion other places aside.
+/// Returns the places at which a frame with a number above `last` may begin. Other bytes match only
+/// by chance, one place in four billion.
 fn beginnings(segment: &[u8], from: usize, last: u64, seed: Seed) -> impl Iterator<Item = &[u8]> {
     let places = (from..segment.len()).step_by(ALIGNMENT).map(|at| &segment[at..]);
     places.filter(move |bytes| number(bytes, seed).is_some_and(|number| number > last))
 }
 
-/// The frame at the beginning of the bytes and how many it takes.
+/// Returns the frame at the beginning of the bytes, and its length.
 fn read(bytes: &[u8], seed: Seed) -> Option<(Frame<'_>, usize)> {
     let number = number(bytes, seed)?;
     let length = u32::from_le_bytes(bytes[4..8].try_into().ok()?) as usize;
@@ -144,7 +144,8 @@ fn read(bytes: &[u8], seed: Seed) -> Option<(Frame<'_>, usize)> {
     Some((Frame { number, changes }, end.next_multiple_of(ALIGNMENT)))
 }
 
-/// The number in the header at the beginning of the bytes, if there is one: it may be no frame's.
+/// Returns the number in the header at the beginning of the bytes, if they begin like a frame. The
+/// checksum is not verified.
 fn number(bytes: &[u8], seed: Seed) -> Option<u64> {
     let header = bytes.get(..HEADER_BYTES)?;
     let number = header[NUMBER_AT..].try_into().ok()?;
@@ -152,8 +153,8 @@ fn number(bytes: &[u8], seed: Seed) -> Option<u64> {
 }
 
 impl<'a> Frame<'a> {
-    /// The batch's changes, in order. `None` in the end for bytes that are none, which the checksum
-    /// rules out.
+    /// Returns the batch's changes, in order. The last item is `None` if the bytes are malformed,
+    /// which the checksum rules out.
     pub(in crate::store) fn changes(self) -> impl Iterator<Item = Option<StoredChange<'a>>> {
         let mut rest = self.changes;
         std::iter::from_fn(move || {
@@ -200,7 +201,7 @@ mod tests {
         Change::Delete(RecordKey::Branch(Xid(xid), BranchId(xid)))
     }
 
-    /// A segment with one frame after the other, and where each ends, padding aside.
+    /// Returns a segment of consecutive frames, and where each ends, without its padding.
     fn segment(batches: &[Vec<u64>], first: u64) -> (Vec<u8>, Vec<usize>) {
         let (mut segment, mut ends, mut frame) = (Vec::new(), Vec::new(), Vec::new());
         for (batch, number) in batches.iter().zip(first..) {
@@ -219,17 +220,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(batches in vec(vec(any::<u64>(), 0..5), 0..6)) {
+        fn written_frames_are_read_back(batches in vec(vec(any::<u64>(), 0..5), 0..6)) {
             let (segment, _) = segment(&batches, 7);
             let (frames, end) = scan(&segment, seed());
             prop_assert_eq!(end, segment.len());
             prop_assert_eq!(frames.iter().map(|frame| keys(*frame)).collect::<Vec<_>>(), batches);
         }
 
-        /// Wherever a write was cut off, or a bit has changed: all frames before it are read, and
-        /// none that is not whole.
+        /// Wherever a write was cut off or a bit has changed, all frames before that place are
+        /// read, and no incomplete frame is.
         #[test]
-        fn nothing_behind_a_damage_is_read(
+        fn frames_behind_damage_are_not_read(
             batches in vec(vec(any::<u64>(), 0..5), 1..6),
             place in any::<prop::sample::Index>(),
             flip in 1..=255_u8,
@@ -241,7 +242,7 @@ mod tests {
             prop_assert_eq!(cut.len(), whole);
             segment[place] ^= flip;
             let (frames, end) = scan(&segment, seed());
-            // Padding says nothing.
+            // A change in the padding has no effect.
             prop_assert!(frames.len() == whole || frames.len() == ends.len());
             let last = frames.last().map_or(0, |frame| frame.number);
             let later = has_later(&segment, end, last, seed());
@@ -260,9 +261,9 @@ mod tests {
         assert!(!has_later(&mixed, end, 4, seed()));
     }
 
-    /// Who does not know the seed cannot make one, wherever the bytes come to lie.
+    /// A client does not know the seed, so it cannot forge a frame, wherever its bytes are stored.
     #[test]
-    fn a_frame_without_the_seed_is_none() {
+    fn a_frame_with_another_seed_is_not_read() {
         let (genuine, _) = segment(&[vec![1]], 1);
         let mut forged = Vec::new();
         encode(&[delete(2)], 2, Seed::new(0), &mut forged).unwrap();
@@ -272,9 +273,10 @@ mod tests {
         assert!(!has_later(&mixed, end, 1, seed()));
     }
 
-    /// As many as fit, each with a long frame behind it: the checksums took minutes.
+    /// Lost was the start: a segment full of forged headers, each announcing a long frame, took
+    /// minutes of checksums.
     #[test]
-    fn beginnings_that_a_client_has_made_are_not_looked_into() {
+    fn forged_headers_are_not_checksummed() {
         let header = [&FIRST_MAGIC[..], &8_000_000_u32.to_le_bytes(), &[0; 8], &[1; 8]].concat();
         let segment = header.repeat((16 << 20) / HEADER_BYTES);
         let looked_into = |seed| beginnings(&segment, 0, 7, seed).count();
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_the_first_format_are_read_as_such() {
+    fn frames_of_the_first_format_are_read() {
         let mut segment = Vec::new();
         encode(&[delete(1)], 1, FIRST, &mut segment).unwrap();
         assert_eq!(segment[..4], *b"hfJ1");

@@ -1,5 +1,5 @@
-//! What a start finds of the journal, before it looks at a batch: each part must be there, whole,
-//! and know the directory.
+//! The parts of the journal as a start finds them. Before any batch is read, each part must exist,
+//! be complete, and belong to the directory.
 
 use std::fs;
 use std::io;
@@ -13,22 +13,22 @@ use crate::store::witness::{self, WITNESS_BYTES};
 #[derive(Debug)]
 pub(in crate::store) struct Parts {
     segments: [Vec<u8>; 2],
-    /// The greatest number of which a part knows that it was acknowledged.
+    /// The greatest batch number that any part knows as acknowledged.
     acknowledged: u64,
-    /// None of the files is there: an operator has removed them all, to go on without.
+    /// None of the files exists: an operator has removed them all, to go on without them.
     pub(in crate::store) are_removed: bool,
 }
 
 /// Why a start cannot go on.
 #[derive(Debug)]
 pub(in crate::store) enum PartsError {
-    /// They are not what was written, for this reason.
+    /// They are not what was written; with the reason.
     Damaged(String),
     /// They cannot be read.
     Unreadable(io::Error),
 }
 
-/// Reads the files. Those that are not in use may be missing, or hold anything.
+/// Reads the files. If they are not in use, they may be missing or hold anything.
 pub(in crate::store) fn read(directory: &Path, mark: Mark) -> Result<Parts, PartsError> {
     let [first, second] = SEGMENTS.map(|name| read_file(directory, name));
     let (first, second, tail) = (first?, second?, read_file(directory, TAIL)?);
@@ -66,8 +66,8 @@ fn check(name: &str, file: Option<&[u8]>, mark: Mark) -> Result<(), PartsError> 
 }
 
 impl Parts {
-    /// The batches that are not among the records, in order; `Err` with the reason if one is
-    /// missing or damaged, also behind all that can be read.
+    /// Returns the batches that are not among the records, in order, or the reason if one is
+    /// missing or damaged, even behind the last one that can be read.
     pub(in crate::store) fn unapplied(&self, mark: Mark) -> Result<Vec<Frame<'_>>, String> {
         let [first, second] = &self.segments;
         let frames = unapplied([batches_of(first), batches_of(second)], mark.applied, mark.seed)?;

@@ -1,4 +1,4 @@
-//! A power cut at every write of the journal, and damage to what is in it.
+//! Power cuts at every write of the journal, and damage to its files.
 
 use std::fs;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// So small that it is full after some batches.
+/// Small enough to be full after a few batches.
 const SEGMENT_BYTES: u64 = 2 << 10;
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: usize = 512;
 
 fn mark(applied: u64) -> Mark {
     Mark { applied, seed: Seed::new(77), segment_bytes: SEGMENT_BYTES, in_use: true }
 }
 
-/// A directory with the files of a journal that goes on behind a batch.
+/// Creates a directory with the files of a journal that continues after batch `applied`.
 fn made(applied: u64) -> (tempfile::TempDir, Journal) {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join(RECORDS)).unwrap();
@@ -31,13 +31,13 @@ fn segments(directory: &Path) -> [Vec<u8>; 2] {
     SEGMENTS.map(|name| fs::read(directory.join(name)).unwrap())
 }
 
-/// A journal, and what is among the records.
+/// A journal, and the number of the last batch among the records.
 struct Written {
     directory: tempfile::TempDir,
     journal: Journal,
     applied: u64,
     last: u64,
-    /// The segment that is sealed and not carried over yet, by its last batch.
+    /// The last batch of the segment that is sealed and not carried over yet.
     sealed: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Written {
         segments(self.directory.path())
     }
 
-    /// As the store's writer does it. Returns where the frame went, padding aside.
+    /// Appends in the way the store's writer does. Returns where the frame is, without its padding.
     fn append(&mut self, changes: u64) -> (usize, Range<usize>) {
         let xids = (0..changes).map(|change| Xid(self.last << 8 | change));
         let delete = |xid| Change::Delete(RecordKey::Branch(xid, BranchId(7)));
@@ -68,7 +68,7 @@ impl Written {
         (self.journal.active, start..start + length)
     }
 
-    /// A new process, behind one that ended at any moment.
+    /// Starts a process after one that ended at any moment.
     fn restart(&mut self) {
         let segments = self.segments();
         assert_eq!(numbers(&segments, self.applied).unwrap().end, self.last + 1);
@@ -77,7 +77,7 @@ impl Written {
     }
 }
 
-/// The numbers of what is not among the records.
+/// Returns the numbers of the batches that are not among the records.
 fn numbers(segments: &[Vec<u8>; 2], applied: u64) -> Result<Range<u64>, String> {
     let [first, second] = segments;
     let frames = unapplied([batches_of(first), batches_of(second)], applied, mark(applied).seed)?;
@@ -86,7 +86,7 @@ fn numbers(segments: &[Vec<u8>; 2], applied: u64) -> Result<Range<u64>, String> 
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many changes; of the sectors that it touches these arrive before the power is cut.
+    /// A batch of so many changes, and the set of its sectors that arrive before the power is cut.
     Append {
         changes: u64,
         arrived: u32,
@@ -100,7 +100,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(prop_oneof![8 => append, 1 => Just(Step::Restart)], 1..40)
 }
 
-/// What is on the disk if only some of the changed sectors have arrived.
+/// Returns the content of the disk if only some of the changed sectors have arrived.
 fn cut(before: &[u8], after: &[u8], arrived: u32) -> Vec<u8> {
     let mut disk = before.to_vec();
     let changed = |at: &usize| before[*at..][..SECTOR_BYTES] != after[*at..][..SECTOR_BYTES];
@@ -116,8 +116,8 @@ fn cut(before: &[u8], after: &[u8], arrived: u32) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whichever sectors of a batch have arrived: everything before it is read, and it itself only
-    /// as a whole.
+    /// Whichever sectors of a batch have arrived, everything before it is read, and the batch
+    /// itself is read as a whole or not at all.
     #[test]
     fn a_power_cut_at_any_write_loses_nothing_acknowledged(steps in steps()) {
         let mut written = Written::new();
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// A bit that has changed in any batch but the last is told from a write that was cut off.
+    /// A changed bit in any batch but the last is distinguished from a write that was cut off.
     #[test]
     fn damage_before_the_last_batch_is_noticed(
         sizes in vec(0..40_u64, 2..40),
@@ -163,7 +163,7 @@ proptest! {
 }
 
 #[test]
-fn files_that_were_made_in_part_are_made_again() {
+fn partly_created_files_are_created_again() {
     let (directory, _) = made(0);
     fs::write(directory.path().join(SEGMENTS[0]), [0; 100]).unwrap();
     make(directory.path(), mark(41)).unwrap();
@@ -176,7 +176,7 @@ fn files_that_were_made_in_part_are_made_again() {
 }
 
 #[test]
-fn a_batch_that_no_segment_has_room_for_is_not_written() {
+fn a_batch_larger_than_a_segment_is_not_written() {
     let (_directory, mut journal) = made(0);
     let delete = |xid| Change::Delete(RecordKey::Global(Xid(xid)));
     let batch: Vec<Change> = (0..SEGMENT_BYTES / 8).map(delete).collect();
@@ -184,7 +184,7 @@ fn a_batch_that_no_segment_has_room_for_is_not_written() {
     assert!(journal.is_empty());
 }
 
-/// Whichever of them is left, it tells of every batch that was acknowledged.
+/// Whichever part is left, it knows of every acknowledged batch.
 #[test]
 fn each_part_knows_of_the_last_batch() {
     let (directory, mut journal) = made(7);

@@ -1,4 +1,5 @@
-//! What is on a disk: files by name, and what a power cut makes of the calls since.
+//! The content of a disk: files by name, and the effect of a power cut on the calls since the last
+//! sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,20 +8,20 @@ use std::path::{Path, PathBuf};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::super::disk::account::{Call, Entry};
+use super::super::disk::call_log::{Call, LoggedCall};
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes as a whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// What becomes of the calls that were not synced.
+/// The unsynced calls that are lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Loss {
-    /// The process was killed; the machine goes on.
+    /// None: the process was killed, and the machine goes on.
     Nothing,
     Everything,
-    /// All behind a moment.
+    /// All calls after some moment.
     Later,
-    /// Any sectors, and any names behind one.
+    /// Any sectors, and all changes of names after some moment.
     Some,
 }
 
@@ -41,19 +42,19 @@ pub(super) struct Image {
     files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// A file, as it is on the disk and as it was written since.
+/// A file: its durable content, and the writes since.
 #[derive(Default)]
 struct Written<'a> {
     durable: Vec<u8>,
-    /// With the places in the account.
+    /// The calls, with their places in the log.
     since: Vec<(usize, &'a Call)>,
 }
 
-/// Names and which file each is of.
+/// The file of each name, by index.
 type Names = BTreeMap<PathBuf, usize>;
 
 impl Image {
-    /// What is in a directory.
+    /// Reads the content of a directory.
     pub(super) fn of(directory: &Path) -> Self {
         let mut image = Self::default();
         image.add(directory, Path::new(""));
@@ -80,8 +81,8 @@ impl Image {
         }
     }
 
-    /// What the calls leave if the power is cut behind the last of them.
-    pub(super) fn after(&self, entries: &[Entry], loss: Loss, random: &mut StdRng) -> Self {
+    /// Returns the content after the calls if the power is cut after the last of them.
+    pub(super) fn after(&self, entries: &[LoggedCall], loss: Loss, random: &mut StdRng) -> Self {
         let kept = match loss {
             Loss::Nothing | Loss::Some => entries.len(),
             Loss::Everything => 0,
@@ -102,16 +103,16 @@ impl Image {
     }
 }
 
-/// Follows the calls. Returns the names that a cut leaves.
+/// Applies the calls. Returns the names that a cut leaves.
 fn replay<'a>(
-    entries: &'a [Entry],
+    entries: &'a [LoggedCall],
     files: &mut Vec<Written<'a>>,
     mut now: Names,
     (loss, kept): (Loss, usize),
     random: &mut StdRng,
 ) -> Names {
     let mut durable = now.clone();
-    // Every step of the names since they were durable, with its place in the account.
+    // Every version of the names since they were last durable, with its place in the log.
     let mut steps: Vec<(usize, Names)> = Vec::new();
     for (place, entry) in entries.iter().enumerate() {
         let path = &entry.path;
@@ -167,7 +168,7 @@ impl Written<'_> {
             calls.for_each(|(_, call)| apply(&mut bytes, call, &|_| true));
             return bytes;
         }
-        // Of each sector the disk has one of the versions since it was synced.
+        // The disk holds, for each sector, one of its versions since the last sync.
         let sectors: BTreeSet<u64> =
             self.since.iter().flat_map(|(_, call)| sectors(call)).collect();
         let versions: BTreeMap<u64, usize> = sectors
@@ -198,7 +199,7 @@ fn sectors(call: &Call) -> std::ops::Range<u64> {
     offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)
 }
 
-/// What a call does to a file, of whose sectors some arrive.
+/// Applies a call to a file, as far as its sectors arrive.
 fn apply(file: &mut Vec<u8>, call: &Call, arrives: &dyn Fn(u64) -> bool) {
     if let Call::SetLen(bytes) = call {
         return file.resize(usize::try_from(*bytes).unwrap(), 0);

@@ -8,7 +8,8 @@ use handfast_proto::v1::server_message::Body as Answer;
 use handfast_proto::v1::{self, ClientMessage, Decision, ServerMessage};
 use handfast_seata_wire::frame::{Header, MessageKind};
 use handfast_seata_wire::message::{
-    BranchEnd, BranchRegister, BranchRegistered, GlobalBegun, GlobalStanding, Message, Registered,
+    BranchEnd, BranchRegister, BranchRegistered, GlobalBegun, GlobalStatusAnswer, Message,
+    Registered,
 };
 use handfast_seata_wire::value::{BranchType, GlobalStatus};
 
@@ -96,7 +97,7 @@ impl Side {
     /// An answer that Seata's protocol has nothing for.
     pub(crate) fn write(&mut self, answer: ServerMessage, out: &mut Vec<u8>) -> Result<()> {
         let id = i32::try_from(answer.id).context("an id of a request has 31 bits")?;
-        let standing = |status| GlobalStanding { result: Ok(()), status };
+        let standing = |status| GlobalStatusAnswer { result: Ok(()), status };
         let message = match answer.body {
             Some(Answer::PhaseTwo(call)) => return self.call(call, out),
             Some(Answer::Begin(it)) => Message::GlobalBeginResult(GlobalBegun {

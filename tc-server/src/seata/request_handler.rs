@@ -1,4 +1,4 @@
-//! One request of a client and its answer, step by step. What ends a global is in `end`.
+//! Handles requests that take several calls to the engine. Requests that end a global are in `end`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,59 +11,60 @@ use handfast_seata_wire::value::{BranchType, ExceptionCode};
 
 use super::client::Client;
 use super::request::{
-    self, NO_APPLICATION, Question, Step, Terms, begun_of, failed, machine, parse, refused, step_of,
+    self, NO_APPLICATION, ReplyContext, RequestLimits, RequestPlan, begun_of, failed, machine,
+    parse, plan_of, refused,
 };
 use super::rows::rows;
-use super::{Front, SERVER_VERSION, Settings};
+use super::{SERVER_VERSION, SeataFrontend, Settings};
 use crate::engine::EngineError;
 use crate::turned_away::{PortName, Why, note};
 
-/// What answers the requests of one client.
+/// Handles the requests of one client.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) front: Front,
+pub(super) struct RequestHandler {
+    pub(super) frontend: SeataFrontend,
     pub(super) client: Arc<Client>,
-    pub(super) patience: Patience,
+    pub(super) wait_policy: WaitPolicy,
 }
 
-/// What a request may wait for, beside its turn at the engine.
+/// Whether a request may wait for more than the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// For locks and for phase two, as configured.
+pub(super) enum WaitPolicy {
+    /// Waits for locks and for phase two, as configured.
     Configured,
-    /// For nothing that another request, or an answer of a client, brings about.
+    /// Does not wait for anything that depends on another request or on an answer of a client.
     None,
 }
 
-impl Patience {
-    pub(super) fn terms(self, settings: &Settings) -> Terms {
+impl WaitPolicy {
+    pub(super) fn limits(self, settings: &Settings) -> RequestLimits {
         let wait = match self {
             Self::Configured => settings.lock_wait,
             Self::None => Duration::ZERO,
         };
         let timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let wait = LockWait { timeout_ms, holding: Holding::DatabaseLocks };
-        Terms { wait, rows_max: settings.rows_max }
+        RequestLimits { wait, rows_max: settings.rows_max }
     }
 }
 
-impl Desk {
-    /// The answer, if there is one.
+impl RequestHandler {
+    /// Returns the answer, if there is one.
     pub(super) async fn answer(&self, request: Message) -> Option<Message> {
-        match step_of(request, &self.client, self.terms()) {
-            Step::Ask(_, Question::End { xid, decision }) => {
-                self.end_within(xid, decision, &self.client.dialect).await
+        match plan_of(request, &self.client, self.limits()) {
+            RequestPlan::Single(_, ReplyContext::End { xid, decision }) => {
+                self.end_with_timeout(xid, decision, &self.client.dialect).await
             }
-            Step::Ask(what, question) => {
-                question.answer(self.ask(what).await, &self.client.dialect)
+            RequestPlan::Single(what, context) => {
+                context.answer(self.ask(what).await, &self.client.dialect)
             }
-            Step::Say(answer) => Some(answer),
-            Step::Course(request) => self.answer_in_steps(request).await,
+            RequestPlan::Answered(answer) => Some(answer),
+            RequestPlan::MultiStep(request) => self.answer_multi_step(request).await,
         }
     }
 
-    /// As [`Self::answer`], to what takes several questions.
-    pub(super) async fn answer_in_steps(&self, request: Message) -> Option<Message> {
+    /// Like [`Self::answer`], for a request that takes several calls to the engine.
+    pub(super) async fn answer_multi_step(&self, request: Message) -> Option<Message> {
         match request {
             Message::GlobalBegin(it) => Some(request::begun(self.begin_saga(it).await)),
             Message::GlobalStatus(it) => Some(Message::GlobalStatusResult(self.status(&it).await)),
@@ -73,16 +74,16 @@ impl Desk {
             Message::GlobalLockQuery(it) => {
                 Some(Message::GlobalLockQueryResult(self.query(it).await))
             }
-            // Alone they do not come here.
+            // Outside a merged request, the connection handles them.
             Message::RegisterTm(_) => Some(Message::RegisterTmResult(in_a_merged_request())),
             Message::RegisterRm(_) => Some(Message::RegisterRmResult(in_a_merged_request())),
             Message::UnregisterRm(_) => Some(Message::UnregisterRmResult(in_a_merged_request())),
-            // One question each: they do not come here.
+            // Each is one call to the engine, so it does not come here.
             Message::GlobalCommit(_)
             | Message::GlobalRollback(_)
             | Message::BranchRegister(_)
             | Message::BranchReport(_)
-            // No requests of a client.
+            // Not requests of a client.
             | Message::Ping
             | Message::Pong
             | Message::GlobalBeginResult(_)
@@ -111,8 +112,9 @@ impl Desk {
         }
     }
 
-    /// A saga has its branch from the beginning: by default its client registers none, and without
-    /// one nobody would be asked to take it back, and nothing of it be stored.
+    /// Begins a saga and registers its branch. By default the client registers no branch itself.
+    /// Without one no process would be called to compensate, and nothing about the saga would be
+    /// stored.
     async fn begin_saga(&self, it: GlobalBegin) -> Result<String, Failure> {
         const CODE: ExceptionCode = ExceptionCode::BeginFailed;
         if !self.client.is_registered {
@@ -121,7 +123,7 @@ impl Desk {
         let answered = self.ask(request::beginning(it, &self.client)).await;
         let (xid, text) = begun_of(answered)?;
         let branch = machine(&self.client, Box::default());
-        match self.ask(What::RegisterBranch { xid, branch, wait: self.terms().wait }).await {
+        match self.ask(What::RegisterBranch { xid, branch, wait: self.limits().wait }).await {
             Ok(Reply::Registered { .. }) => Ok(text),
             other => Err(refused(other, CODE)),
         }
@@ -138,7 +140,7 @@ impl Desk {
         if it.branch_type != BranchType::At {
             return Ok(true);
         }
-        let Terms { wait, rows_max } = self.terms();
+        let RequestLimits { wait, rows_max } = self.limits();
         let rows = rows(&it.lock_key, rows_max);
         let rows = rows.map_err(|why| failed(&why, ExceptionCode::LockableCheckFailed))?;
         let resource = self.client.name_of(it.branch_type, &it.resource_id);
@@ -152,7 +154,7 @@ impl Desk {
         if let Ok(Reply::Rejected(Rejection::UnknownXid(_) | Rejection::AlreadyDecided { .. })) =
             reply
         {
-            // Whoever asks need not be a live global: then every lock is somebody else's.
+            // The XID need not be of a live global. Then every lock belongs to another global.
             reply = self.ask(check(None)).await;
         }
         match reply {
@@ -169,11 +171,11 @@ impl Desk {
     }
 
     pub(super) async fn ask(&self, what: What) -> Result<Reply, EngineError> {
-        self.front.shared.engine.call_of(self.client.asker(), what).await
+        self.frontend.shared.engine.call_of(self.client.asker(), what).await
     }
 
-    fn terms(&self) -> Terms {
-        self.patience.terms(&self.front.shared.settings)
+    fn limits(&self) -> RequestLimits {
+        self.wait_policy.limits(&self.frontend.shared.settings)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The owner of a call: the process that registered the branch, by the name that was stored with
 //! it.
 //!
-//! A process is found under its name for as long as it lives, whatever becomes of the coordinator
-//! in between. A client of Seata has no such name: its own ends in the port of its connection and
-//! is another one after a reconnect, so what stands before the port is looked for then. Several
-//! processes may share that; each of them may be the owner.
+//! A native process keeps its name for its whole life, across restarts of the coordinator. The name
+//! of a client of Seata ends in the port of its connection and so changes with a reconnect. If the
+//! exact name is not connected, the part before the port is looked up. Several processes may share
+//! that part, and each of them may be the owner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,40 +13,41 @@ use super::call::ProcessId;
 
 /// The connected processes by their names.
 #[derive(Debug, Default)]
-pub(super) struct ByName {
-    /// By what a name keeps when its connection is made again, the earliest connected first.
-    kin: BTreeMap<Box<str>, Vec<(ProcessId, Arc<str>)>>,
+pub(super) struct ProcessNames {
+    /// By name without port, the earliest connected first.
+    candidates: BTreeMap<Box<str>, Vec<(ProcessId, Arc<str>)>>,
 }
 
-impl ByName {
+impl ProcessNames {
     pub(super) fn add(&mut self, id: ProcessId, name: &Arc<str>) {
-        self.kin.entry(lasting(name).into()).or_default().push((id, Arc::clone(name)));
+        self.candidates.entry(without_port(name).into()).or_default().push((id, Arc::clone(name)));
     }
 
     pub(super) fn remove(&mut self, id: ProcessId, name: &str) {
-        let Some(kin) = self.kin.get_mut(lasting(name)) else { return };
-        kin.retain(|(other, _)| *other != id);
-        if kin.is_empty() {
-            self.kin.remove(lasting(name));
+        let Some(candidates) = self.candidates.get_mut(without_port(name)) else { return };
+        candidates.retain(|(other, _)| *other != id);
+        if candidates.is_empty() {
+            self.candidates.remove(without_port(name));
         }
     }
 
-    /// Of the processes that fit those that are the owner or, where it is not among them, may be.
+    /// Returns, of the processes that fit, the owner. If it is not among them, returns those that
+    /// may be the owner.
     pub(super) fn owners(
         &self,
         owner: &str,
         fits: impl Fn(ProcessId) -> bool + Copy,
     ) -> impl Iterator<Item = ProcessId> + Clone {
-        let kin = self.kin.get(lasting(owner)).into_iter().flatten();
-        let kin = kin.filter(move |(id, _)| fits(*id));
-        let is_there = kin.clone().any(|(_, name)| **name == *owner);
-        let owners = kin.filter(move |(_, name)| !is_there || **name == *owner);
+        let candidates = self.candidates.get(without_port(owner)).into_iter().flatten();
+        let candidates = candidates.filter(move |(id, _)| fits(*id));
+        let is_there = candidates.clone().any(|(_, name)| **name == *owner);
+        let owners = candidates.filter(move |(_, name)| !is_there || **name == *owner);
         owners.map(|(id, _)| *id)
     }
 }
 
-/// What a name keeps when its connection is made again: all of it but a port at its end.
-pub(super) fn lasting(name: &str) -> &str {
+/// Returns a name without the port at its end, which is the part that survives a reconnect.
+pub(super) fn without_port(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((rest, port)) if port.parse::<u16>().is_ok() => rest,
         Some(_) | None => name,
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_at_the_end_does_not_last() {
+    fn only_a_port_at_the_end_is_cut_off() {
         for (name, expected) in [
             ("shop:10.0.0.1:51234", "shop:10.0.0.1"),
             ("shop:[::1]:51234", "shop:[::1]"),
@@ -66,17 +67,18 @@ mod tests {
             ("shop:worker", "shop:worker"),
             ("", ""),
         ] {
-            assert_eq!(lasting(name), expected);
+            assert_eq!(without_port(name), expected);
         }
     }
 
     #[test]
-    fn the_owner_is_found_by_its_name_and_else_those_that_may_be_it() {
-        let mut names = ByName::default();
+    fn owners_are_found_by_name_then_by_name_without_port() {
+        let mut names = ProcessNames::default();
         for (id, name) in [(1, "shop:a:1"), (2, "shop:a:2"), (3, "shop:b:1"), (4, "x")] {
             names.add(ProcessId(id), &name.into());
         }
-        let owners = |names: &ByName, owner| names.owners(owner, |_| true).collect::<Vec<_>>();
+        let owners =
+            |names: &ProcessNames, owner| names.owners(owner, |_| true).collect::<Vec<_>>();
         assert_eq!(owners(&names, "shop:a:2"), [ProcessId(2)]);
         assert_eq!(owners(&names, "shop:a:7"), [ProcessId(1), ProcessId(2)]);
         let without_it = names.owners("shop:a:2", |id| id == ProcessId(1));

@@ -1,8 +1,9 @@
-//! Phase-two calls that clients have and have not answered.
+//! Phase-two calls that were sent to clients and are not answered.
 //!
-//! One table for all connections: a client may answer on another one than it was asked on, and
-//! after somebody else was asked the same. BOUNDED: the dispatcher asks a branch again after its
-//! time limit only, and old calls go when the table grows.
+//! There is one table for all connections: a client may answer on another connection than the one
+//! it was called on, and after another client was called for the same branch. BOUNDED: the
+//! dispatcher calls a branch again only after its time limit, and old calls are removed when the
+//! table grows.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,46 +14,47 @@ use hashbrown::HashMap;
 
 use crate::dispatch::ResourceKey;
 
-/// How long an answer counts at least. The dispatcher asks again much earlier, under another id;
-/// without this, an action that takes longer than that would never be done.
+/// How long, at least, an answer to a call is accepted. The dispatcher calls again much earlier,
+/// under another id. Without this time, an action that takes longer than the dispatcher waits would
+/// never count as done.
 const KEPT: Duration = Duration::from_secs(300);
 
-/// A table that is smaller is not worth sweeping.
+/// The size below which the table is not swept.
 const SWEEP_AT_MIN: usize = 1_024;
 
-/// What a client was asked.
+/// A call that was sent to a client.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct SentCall {
     pub(super) xid: Xid,
     pub(super) branch: BranchId,
     pub(super) decision: Decision,
     pub(super) resource: ResourceKey,
-    /// The process that registered the branch, where that is known.
+    /// The process that registered the branch, if known.
     pub(super) registered_by: Option<Arc<str>>,
-    /// Who was asked.
+    /// The client that was called.
     pub(super) client_id: Arc<str>,
-    /// As the client was told them, and must repeat.
+    /// The ids in the call, which the answer must repeat.
     pub(super) xid_text: String,
     pub(super) branch_id: i64,
 }
 
-/// The table.
+/// The table of calls by id.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct SentCalls {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     id_last: i32,
-    by_id: HashMap<i32, (Instant, Asked)>,
-    /// At this size it is looked for calls that nobody will answer.
+    by_id: HashMap<i32, (Instant, SentCall)>,
+    /// The size at which old calls are swept.
     sweep_at: usize,
 }
 
-impl Calls {
-    /// Notes a call and gives back its id.
-    pub(super) fn ask(&self, asked: Asked) -> i32 {
+impl SentCalls {
+    /// Adds a call and returns its id.
+    pub(super) fn ask(&self, asked: SentCall) -> i32 {
         let now = Instant::now();
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         state.sweep(now);
@@ -61,14 +63,14 @@ impl Calls {
         id
     }
 
-    /// The id of a request that has no answer.
+    /// Returns an id for a request that has no answer.
     pub(super) fn next_id(&self) -> i32 {
         self.state.lock().expect("no holder of the calls' lock panics").next_id()
     }
 
-    /// The call that this answers, which is not waited for any more. An answer that names another
-    /// branch is none.
-    pub(super) fn take(&self, id: i32, answer: &BranchEnded) -> Option<Asked> {
+    /// Removes and returns the call that this answers. An answer that names another branch is
+    /// ignored.
+    pub(super) fn take(&self, id: i32, answer: &BranchEnded) -> Option<SentCall> {
         let mut state = self.state.lock().expect("no holder of the calls' lock panics");
         let (_, asked) = state.by_id.get(&id)?;
         if (&asked.xid_text, asked.branch_id) != (&answer.xid, answer.branch_id) {
@@ -84,7 +86,7 @@ impl State {
         self.id_last
     }
 
-    /// Forgets old calls whenever the table has doubled: such as those of branches that another
+    /// Removes old calls whenever the table has doubled, such as those of branches that another
     /// process has ended.
     fn sweep(&mut self, now: Instant) {
         if self.by_id.len() < self.sweep_at.max(SWEEP_AT_MIN) {
@@ -101,8 +103,8 @@ mod tests {
     use handfast_core::Mode;
     use handfast_seata_wire::value::BranchStatus;
 
-    fn asked(branch: u64) -> Asked {
-        Asked {
+    fn asked(branch: u64) -> SentCall {
+        SentCall {
             xid: Xid(7),
             branch: BranchId(branch),
             decision: Decision::Commit,
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_once_and_for_its_own_branch() {
-        let calls = Calls::default();
+        let calls = SentCalls::default();
         let id = calls.ask(asked(3));
         assert!(calls.take(id, &answer(4)).is_none());
         assert!(calls.take(id + 1, &answer(3)).is_none());
@@ -130,15 +132,15 @@ mod tests {
     }
 
     #[test]
-    fn after_the_last_id_comes_the_first() {
-        let calls = Calls::default();
+    fn ids_wrap_around_to_zero() {
+        let calls = SentCalls::default();
         calls.state.lock().unwrap().id_last = i32::MAX;
         assert_eq!((calls.ask(asked(3)), calls.ask(asked(4))), (0, 1));
     }
 
     #[test]
-    fn an_answer_counts_after_another_process_was_asked() {
-        let calls = Calls::default();
+    fn an_answer_counts_after_another_process_was_called() {
+        let calls = SentCalls::default();
         let (first, second) = (calls.ask(asked(3)), calls.ask(asked(3)));
         assert!(calls.take(first, &answer(3)).is_some());
         assert!(calls.take(second, &answer(3)).is_some());
@@ -146,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_nobody_answers_go() {
-        let calls = Calls::default();
+    fn unanswered_calls_are_swept() {
+        let calls = SentCalls::default();
         let now = Instant::now();
         for branch in 0..SWEEP_AT_MIN as u64 {
             calls.ask(asked(branch));

@@ -1,7 +1,8 @@
-//! The dispatcher around the queue: who is connected, where calls are put, and the timer.
+//! The dispatcher around the queue: the connected processes, the sinks of their calls, and the
+//! timer.
 //!
-//! Everything happens under one short lock on the caller's task; only the passing of time has a
-//! task of its own.
+//! All work runs on the caller's task under one mutex that is held briefly. Only the timer has a
+//! task of its own. Which call goes where is decided in [`Queue`], not here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,33 +14,34 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::call::{Answer, CallBatch, ProcessId, ResourceKey};
-use super::lane::ResourceLoad;
 use super::queue::Queue;
-use super::{PhaseTwo, Settings};
+use super::resource_queue::ResourceLoad;
+use super::{EffectSink, Settings};
 use crate::clock::Clock;
 use crate::crash_point::crash_point;
 use crate::turned_away::{PortName, Why, note};
 
-/// Where a process receives its calls, such as the outgoing queue of its connection.
+/// Receives the calls for a process, such as the send queue of its connection.
 pub trait CallSink: fmt::Debug + Send + Sync + 'static {
-    /// Takes calls; must return at once. What cannot be delivered is noticed by the connection's
-    /// end or by the answer's absence.
+    /// Takes calls, and must return at once. An undelivered call shows as the end of the connection
+    /// or as a missing answer.
     fn put(&self, batch: CallBatch);
 }
 
-/// Resources that say themselves where to go, so that nobody registers them.
-pub trait Claim: fmt::Debug + Send + Sync + 'static {
-    /// How many calls at a time are taken, of all resources together; `None` for a resource that is
-    /// not claimed.
+/// Recognizes resources whose id itself says where their calls go, so that no process registers
+/// them.
+pub trait ResourceMatcher: fmt::Debug + Send + Sync + 'static {
+    /// Returns the number of calls taken at a time, over all resources together, or `None` if this
+    /// matcher does not claim the resource.
     fn calls_max(&self, resource: &ResourceKey) -> Option<usize>;
 }
 
 /// A process that connects.
 #[derive(Clone, Debug)]
 pub struct NewProcess {
-    /// Unique per process life, the same after a reconnect; or, of a client of Seata, of one
-    /// connection, and the same but for the port at its end. Stored with the branches that the
-    /// process registers.
+    /// For a native client: unique per process life, and the same after a reconnect. For a client
+    /// of Seata: unique per connection, and after a reconnect the same except for the port at its
+    /// end. Stored with the branches that the process registers.
     pub client_id: Arc<str>,
     /// The application it belongs to.
     pub application: Arc<str>,
@@ -54,23 +56,23 @@ pub struct NewProcess {
 pub struct RegisteredResource {
     /// Id and mode.
     pub key: ResourceKey,
-    /// For people: product, host and database. `None` where the process may have meant something
-    /// else that nobody is to see: such a resource is not listed before something is owed of it.
+    /// Product, host and database, for display. `None` if the text that the process sent may be
+    /// something else that must stay private: such a resource is not listed before it has calls.
     pub label: Option<Arc<str>>,
 }
 
 /// A connected process, for operators.
 #[derive(Clone, Debug)]
 pub struct ProcessView {
-    /// Who it is.
+    /// Its identity.
     pub process: NewProcess,
-    /// Since when it is connected.
+    /// When it connected.
     pub since: Timestamp,
-    /// What it can do phase two for.
+    /// The resources it has registered, possibly cut to a limit.
     pub resources: Vec<RegisteredResource>,
-    /// How many they are, also where not all of them are here.
+    /// The number of resources before the limit.
     pub resource_count: usize,
-    /// Calls that it has and has not answered.
+    /// Calls sent to it and not answered.
     pub in_flight: usize,
 }
 
@@ -84,7 +86,7 @@ pub struct Dispatcher {
 struct Shared {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    /// The next deadline may have moved.
+    /// Notified when the next deadline may have become earlier.
     moved: Notify,
 }
 
@@ -92,10 +94,10 @@ struct Shared {
 struct State {
     queue: Queue,
     connected: BTreeMap<ProcessId, Connected>,
-    /// Few, and fixed at the start.
-    claims: Vec<(ProcessId, Arc<dyn Claim>)>,
+    /// A few matchers, fixed at the start.
+    matchers: Vec<(ProcessId, Arc<dyn ResourceMatcher>)>,
     id_last: u64,
-    /// What the timer sleeps for.
+    /// The deadline that the timer sleeps until.
     alarm: Option<Timestamp>,
 }
 
@@ -103,38 +105,38 @@ struct State {
 struct Connected {
     process: NewProcess,
     since: Timestamp,
-    /// By key, with their labels: a registration names a thousand.
+    /// Labels by key. A map, because one registration may name a thousand resources.
     resources: BTreeMap<ResourceKey, Option<Arc<str>>>,
     sink: Arc<dyn CallSink>,
 }
 
 impl Dispatcher {
-    /// Starts with nothing owed and nobody connected. The task lets time pass; whoever stops the
-    /// server aborts it.
+    /// Starts without calls and without processes. The returned task is the timer; the caller
+    /// aborts it when the server stops.
     #[must_use]
     pub fn start(clock: Arc<dyn Clock>, settings: Settings, seed: u64) -> (Self, JoinHandle<()>) {
         let (dispatcher, timer) = Self::prepare(clock, settings, seed);
         (dispatcher, tokio::spawn(timer))
     }
 
-    /// As [`Dispatcher::start`], but leaves it to the caller to run the task.
+    /// Like [`Dispatcher::start`], but leaves running the timer to the caller.
     pub fn prepare(
         clock: Arc<dyn Clock>,
         settings: Settings,
         seed: u64,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let queue = Queue::new(settings, seed);
-        let (connected, claims) = (BTreeMap::new(), Vec::new());
-        let state = State { queue, connected, claims, id_last: 0, alarm: None };
+        let (connected, matchers) = (BTreeMap::new(), Vec::new());
+        let state = State { queue, connected, matchers, id_last: 0, alarm: None };
         let shared = Shared { state: Mutex::new(state), clock, moved: Notify::new() };
         let dispatcher = Self { shared: Arc::new(shared) };
-        let timer = dispatcher.clone().let_time_pass();
+        let timer = dispatcher.clone().run_timer();
         (dispatcher, timer)
     }
 
-    /// A process has connected; its calls go to the sink until the seat is dropped.
+    /// Adds a connected process. Its calls go to the sink until the registration is dropped.
     #[must_use]
-    pub fn connect(&self, process: NewProcess, sink: Arc<dyn CallSink>) -> Seat {
+    pub fn connect(&self, process: NewProcess, sink: Arc<dyn CallSink>) -> ProcessRegistration {
         let since = self.shared.clock.now();
         let mut state = self.lock();
         state.id_last += 1;
@@ -142,35 +144,36 @@ impl Dispatcher {
         state.queue.connected(id, Arc::clone(&process.client_id));
         state.connected.insert(id, Connected { process, since, resources: BTreeMap::new(), sink });
         self.pump(&mut state);
-        Seat { dispatcher: self.clone(), id }
+        ProcessRegistration { dispatcher: self.clone(), id }
     }
 
-    /// As [`Dispatcher::connect`], for what carries out the calls of resources that nobody
-    /// registers: those that are owed, and those to come.
+    /// Like [`Dispatcher::connect`], for an executor of calls whose resources no process registers.
+    /// The matcher claims resources that already have calls as well as later ones.
     #[must_use]
     pub fn connect_claiming(
         &self,
         process: NewProcess,
         sink: Arc<dyn CallSink>,
-        claim: Arc<dyn Claim>,
-    ) -> Seat {
-        let seat = self.connect(process, sink);
+        matcher: Arc<dyn ResourceMatcher>,
+    ) -> ProcessRegistration {
+        let registration = self.connect(process, sink);
         let mut state = self.lock();
-        state.claims.push((seat.id, claim));
+        state.matchers.push((registration.id, matcher));
         let owed = state.queue.loads().into_iter().map(|load| load.resource);
         owed.for_each(|resource| state.claim(&resource));
         self.pump(&mut state);
         drop(state);
-        seat
+        registration
     }
 
-    /// The connected processes, the longest connected first.
+    /// Returns the connected processes, the longest connected first.
     #[must_use]
     pub fn processes(&self) -> Vec<ProcessView> {
         self.processes_within(usize::MAX, usize::MAX)
     }
 
-    /// As [`Dispatcher::processes`], at most so many, with at most so many resources each.
+    /// Like [`Dispatcher::processes`], limited to `max` processes with `resources_max` resources
+    /// each.
     #[must_use]
     pub fn processes_within(&self, max: usize, resources_max: usize) -> Vec<ProcessView> {
         let state = self.lock();
@@ -184,13 +187,13 @@ impl Dispatcher {
         state.connected.iter().take(max).map(view).collect()
     }
 
-    /// How many processes are connected.
+    /// Returns the number of connected processes.
     #[must_use]
     pub fn process_count(&self) -> usize {
         self.lock().connected.len()
     }
 
-    /// What a connected process that serves the resource calls it.
+    /// Returns the label that a connected process gave the resource.
     #[must_use]
     pub fn label(&self, resource: &ResourceKey) -> Option<Arc<str>> {
         let state = self.lock();
@@ -198,20 +201,20 @@ impl Dispatcher {
         served.find_map(|connected| connected.resources.get(resource).cloned().flatten())
     }
 
-    /// The time that the dispatcher goes by.
+    /// Returns the time of the dispatcher's clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
 
-    /// How much phase two each resource has to do.
+    /// Returns the phase-two load of each resource.
     #[must_use]
     pub fn loads(&self) -> Vec<ResourceLoad> {
         self.lock().queue.loads()
     }
 
-    /// The client ids of the processes that have a resource and may have registered this branch of
-    /// it, as [`Queue::owners`] tells them.
+    /// Returns the client ids of the processes that have the resource and may have registered the
+    /// branch, by the rule of [`Queue::owners`].
     #[must_use]
     pub fn owners(&self, resource: &ResourceKey, registered_by: Option<&str>) -> Vec<Arc<str>> {
         let state = self.lock();
@@ -220,22 +223,23 @@ impl Dispatcher {
         owners.filter_map(client_id).collect()
     }
 
-    /// A process answered calls outside of the stream that it received them on. Gives back the
-    /// answers that count, as [`Seat::outcomes`] does: none if no such process is connected.
+    /// Takes answers that a process sent outside the stream on which it received the calls. Returns
+    /// the answers that count, as [`ProcessRegistration::outcomes`] does; none if no such process
+    /// is connected.
     #[must_use]
     pub fn outcomes(&self, client_id: &str, answers: Vec<Answer>) -> Vec<Answer> {
         let is_its = |connected: &Connected| *connected.process.client_id == *client_id;
-        // The latest connection, if an earlier one has died without notice.
+        // The latest connection: an earlier one may have died without notice.
         let by = self.lock().connected.iter().rfind(|(_, it)| is_its(it)).map(|(id, _)| *id);
         let Some(by) = by else {
             let what = format_args!("{} answer(s) ignored: it is not connected", answers.len());
             note(PortName::Answers, Why::Malformed, Some(&client_id), &what);
             return Vec::new();
         };
-        self.settle(by, answers)
+        self.accept(by, answers)
     }
 
-    fn settle(&self, by: ProcessId, mut answers: Vec<Answer>) -> Vec<Answer> {
+    fn accept(&self, by: ProcessId, mut answers: Vec<Answer>) -> Vec<Answer> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
         answers.retain(|answer| state.may_answer(by, answer));
@@ -249,7 +253,7 @@ impl Dispatcher {
         answers
     }
 
-    async fn let_time_pass(self) {
+    async fn run_timer(self) {
         loop {
             let moved = self.shared.moved.notified();
             let due = {
@@ -273,7 +277,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends what can be sent, and wakes the timer if it sleeps for too long.
+    /// Sends the calls that can be sent, and wakes the timer if it would sleep past a deadline.
     fn pump(&self, state: &mut State) {
         for batch in state.queue.sends(self.shared.clock.now()) {
             if let Some(connected) = state.connected.get(&batch.process) {
@@ -293,7 +297,7 @@ impl Dispatcher {
 }
 
 impl State {
-    /// Takes a call, and finds who carries it out if its resource is claimed.
+    /// Takes an effect, and assigns its resource to the process that claims it, if one does.
     fn take(&mut self, now: Timestamp, effect: Effect) {
         let resource = self.claimable(&effect);
         self.queue.take(now, effect);
@@ -306,30 +310,30 @@ impl State {
             Effect::Vote(call) => (&call.resource, call.mode),
             Effect::Hold { .. } | Effect::Reply { .. } | Effect::NeedsOperator(_) => return None,
         };
-        (!self.claims.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
+        (!self.matchers.is_empty()).then(|| ResourceKey { id: Arc::clone(id), mode })
     }
 
     fn claim(&mut self, resource: &ResourceKey) {
-        for (process, claim) in &self.claims {
-            if let Some(calls_max) = claim.calls_max(resource) {
+        for (process, matcher) in &self.matchers {
+            if let Some(calls_max) = matcher.calls_max(resource) {
                 self.queue.claimed(*process, resource, calls_max);
             }
         }
     }
 
-    /// Whether a resource is nobody's to register.
+    /// Returns whether the resource is claimed, so that no process may register it.
     fn is_claimed(&self, resource: &ResourceKey) -> bool {
-        self.claims.iter().any(|(_, claim)| claim.calls_max(resource).is_some())
+        self.matchers.iter().any(|(_, matcher)| matcher.calls_max(resource).is_some())
     }
 
-    /// Whether this process is the one that claims the resource.
-    fn claims(&self, by: ProcessId, resource: &ResourceKey) -> bool {
-        let its = self.claims.iter().filter(|(process, _)| *process == by);
-        its.map(|(_, claim)| claim).any(|claim| claim.calls_max(resource).is_some())
+    /// Returns whether this process claims the resource.
+    fn is_claimed_by(&self, resource: &ResourceKey, by: ProcessId) -> bool {
+        let its = self.matchers.iter().filter(|(process, _)| *process == by);
+        its.map(|(_, matcher)| matcher).any(|matcher| matcher.calls_max(resource).is_some())
     }
 
-    /// The other connections of the same process.
-    fn others_of(&self, id: ProcessId) -> Vec<ProcessId> {
+    /// Returns the other connections of the same process.
+    fn other_connections(&self, id: ProcessId) -> Vec<ProcessId> {
         let Some(own) = self.connected.get(&id) else { return Vec::new() };
         let same = |(other, connected): &(&ProcessId, &Connected)| {
             **other != id && connected.process.client_id == own.process.client_id
@@ -338,7 +342,7 @@ impl State {
     }
 }
 
-impl PhaseTwo for Dispatcher {
+impl EffectSink for Dispatcher {
     fn take(&self, effects: Vec<Effect>) {
         let now = self.shared.clock.now();
         let mut state = self.lock();
@@ -351,16 +355,15 @@ impl PhaseTwo for Dispatcher {
     }
 }
 
-/// A process's place at the dispatcher; dropping it says that the process is gone.
+/// A connected process's registration with the dispatcher. Dropping it disconnects the process.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ProcessRegistration {
     dispatcher: Dispatcher,
     id: ProcessId,
 }
 
-impl Seat {
-    /// The process can do phase two of these resources from here on; of one that is claimed it
-    /// cannot.
+impl ProcessRegistration {
+    /// Adds resources for which the process can do phase two. Ignores claimed resources.
     pub fn register(&self, mut resources: Vec<RegisteredResource>) {
         let mut state = self.dispatcher.lock();
         resources.retain(|resource| {
@@ -372,9 +375,9 @@ impl Seat {
             !is_claimed
         });
         state.queue.registered(self.id, resources.iter().map(|resource| resource.key.clone()));
-        // Another connection of the same process may be dead without either side's notice: its
-        // calls move on to where the process is heard from.
-        state.others_of(self.id).into_iter().for_each(|other| state.queue.doubt(other));
+        // Another connection of the same process may be dead without either side having noticed.
+        // Its calls move to the connection that the process has just used.
+        state.other_connections(self.id).into_iter().for_each(|other| state.queue.distrust(other));
         if let Some(connected) = state.connected.get_mut(&self.id) {
             let labelled = resources.into_iter().map(|resource| (resource.key, resource.label));
             connected.resources.extend(labelled);
@@ -382,7 +385,7 @@ impl Seat {
         self.dispatcher.pump(&mut state);
     }
 
-    /// How many resources the process would have with these.
+    /// Returns how many resources the process would have with these.
     #[must_use]
     pub fn count_with(&self, resources: &[RegisteredResource]) -> usize {
         let state = self.dispatcher.lock();
@@ -391,11 +394,11 @@ impl Seat {
         known.into_iter().flatten().chain(wanted).collect::<BTreeSet<_>>().len()
     }
 
-    /// The process answered calls. Gives back the answers that count: one for a resource that the
-    /// process has never registered is none, since it cannot have carried the call out.
+    /// Takes the process's answers to calls and returns those that count. An answer for a resource
+    /// that the process has never registered does not: the process cannot have executed the call.
     #[must_use]
     pub fn outcomes(&self, answers: Vec<Answer>) -> Vec<Answer> {
-        let answers = self.dispatcher.settle(self.id, answers);
+        let answers = self.dispatcher.accept(self.id, answers);
         if !answers.is_empty() {
             crash_point("after-outcome");
         }
@@ -407,7 +410,7 @@ impl State {
     fn may_answer(&self, by: ProcessId, answer: &Answer) -> bool {
         let Some(resource) = self.queue.resource_of(answer) else { return true };
         let Some(connected) = self.connected.get(&by) else { return false };
-        let may = connected.resources.contains_key(&resource) || self.claims(by, &resource);
+        let may = connected.resources.contains_key(&resource) || self.is_claimed_by(&resource, by);
         if !may {
             let client = &*connected.process.client_id;
             let Answer { xid, branch, .. } = answer;
@@ -422,12 +425,12 @@ fn registered((key, label): (&ResourceKey, &Option<Arc<str>>)) -> RegisteredReso
     RegisteredResource { key: key.clone(), label: label.clone() }
 }
 
-impl Drop for Seat {
+impl Drop for ProcessRegistration {
     fn drop(&mut self) {
         let mut state = self.dispatcher.lock();
         state.connected.remove(&self.id);
-        state.claims.retain(|(process, _)| *process != self.id);
-        state.queue.gone(self.id);
+        state.matchers.retain(|(process, _)| *process != self.id);
+        state.queue.disconnected(self.id);
         self.dispatcher.pump(&mut state);
     }
 }

@@ -1,9 +1,10 @@
-//! Web pages of other sites, in the browser of somebody whose machine reaches the port.
+//! Rejects cross-site requests: those that a web page of another site makes through the browser of
+//! a user whose machine reaches the port.
 //!
-//! Without tokens a browser needs nothing to be let in, so that it is looked at who has it ask: its
-//! own headers say of which site a page is, and a page cannot set them. A site that gives its own
-//! name this machine's address is of the same site as the coordinator; it is known by that name.
-//! What asks without a browser sends no such headers, and may.
+//! Without tokens a browser needs no credentials, so the origin of the page is checked. The browser
+//! sends it in headers that a page cannot set. A site can also point its own name at this machine's
+//! address; its pages then count as same-site, and are detected by the host name. Programs other
+//! than browsers send no such headers and are not rejected.
 
 use std::net::IpAddr;
 
@@ -17,10 +18,10 @@ use http::uri::Authority;
 use super::{AdminState, ApiError};
 use crate::security::Access;
 
-/// Sent by browsers, unless the connection is neither encrypted nor to this machine.
+/// Sent by browsers if the connection is encrypted or to this machine.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-pub(super) async fn keep_out(
+pub(super) async fn reject_cross_site(
     State(state): State<AdminState>,
     request: Request,
     next: Next,
@@ -38,9 +39,9 @@ pub(super) async fn keep_out(
     Ok(next.run(request).await)
 }
 
-/// Whether no page of another site asks.
+/// Returns whether the request does not come from a page of another site.
 fn is_of_this_site(headers: &HeaderMap) -> bool {
-    // A proxy in front may have changed the host; what the browser says of it stands.
+    // Checked before the host, which a proxy may have changed.
     if headers.contains_key(SEC_FETCH_SITE) {
         return matches!(text(headers, SEC_FETCH_SITE), Some("same-origin" | "none"));
     }
@@ -54,8 +55,8 @@ fn is_of_this_site(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether only this machine reaches the port, and may do everything. Elsewhere the names under
-/// which it is reached are not known, such as those that probes use.
+/// Returns whether only this machine reaches the port, and may do everything there. For other ports
+/// the host names in use, such as those of probes, are not known.
 fn is_for_this_machine(state: &AdminState) -> bool {
     let is_open = match state.access() {
         Access::Open => true,
@@ -64,7 +65,7 @@ fn is_for_this_machine(state: &AdminState) -> bool {
     is_open && state.config().listen.ip().to_canonical().is_loopback()
 }
 
-/// Whether a host is this machine, or what the coordinator is configured to be called.
+/// Returns whether a host is this machine or the coordinator's advertised host.
 fn is_own(state: &AdminState, host: &str) -> bool {
     let advertised = bare(&state.about().advertised_address);
     bare(host).is_some_and(|host| {
@@ -74,7 +75,7 @@ fn is_own(state: &AdminState, host: &str) -> bool {
     })
 }
 
-/// The host without its port.
+/// Returns the host without its port.
 fn bare(host: &str) -> Option<String> {
     let authority: Authority = host.parse().ok()?;
     let host = authority.host().trim_matches(['[', ']']).trim_end_matches('.');

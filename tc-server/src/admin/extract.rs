@@ -1,4 +1,5 @@
-//! Reading what requests name: XIDs and branches; JSON, paths and queries with problems as answers.
+//! Extractors of JSON bodies, paths and queries that answer with a problem, and parsers of XIDs and
+//! branches.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::{Json, extract};
@@ -64,7 +65,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// An XID in either form. The number alone names the global: addresses only tell people apart.
+/// Parses an XID in either form. The number alone identifies the global; the address is only for
+/// reading.
 pub(super) fn xid(text: &str) -> Result<Xid, ApiError> {
     if let Ok(number) = text.parse() {
         return Ok(Xid(number));
@@ -73,7 +75,7 @@ pub(super) fn xid(text: &str) -> Result<Xid, ApiError> {
     xid.map_err(|_| ApiError::BadRequest(format!("`{text}`: {XID_FORM}")))
 }
 
-/// Where the branches of a transaction go on.
+/// Parses the cursor of a transaction's branches.
 pub(super) fn sequence(text: &str) -> Result<u32, ApiError> {
     text.parse().map_err(|_| ApiError::BadRequest(format!("`{text}` is no cursor of branches")))
 }

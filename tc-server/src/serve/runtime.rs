@@ -1,4 +1,4 @@
-//! What works behind the ports: dispatcher and engine, started in that order.
+//! The parts behind the ports: dispatcher and engine, started in that order.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,59 +7,58 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::dispatch::{self, Dispatcher, PhaseTwo, Seat};
+use crate::dispatch::{self, Dispatcher, EffectSink, ProcessRegistration};
 use crate::engine::{self, Engine, EngineFailure};
-use crate::over_http::Caller;
-use crate::seata::Uncalled;
+use crate::over_http::HttpCaller;
+use crate::seata::NoOpBranches;
 use crate::store::{EmbeddedStore, Store, StoreError};
 
 /// A coordinator without ports.
 #[derive(Debug)]
-pub(crate) struct Works {
+pub(crate) struct Runtime {
     pub(crate) dispatcher: Dispatcher,
-    /// Lets time pass for the dispatcher, and tells the engine of branches that are asked nothing,
-    /// until it is aborted.
+    /// Runs the dispatcher's timer, and reports no-op branches to the engine, until it is aborted.
     pub(crate) background: JoinHandle<()>,
     pub(crate) engine: Engine,
-    /// The engine's, held here as well: its end must not wait for the store's, on a thread that has
-    /// clients and signals to listen to.
+    /// The engine's store, also held here: the end of the engine must not drop the store, and so
+    /// wait for the disk, on a thread that serves clients and signals.
     pub(crate) store: Arc<dyn Store>,
-    /// Calls participants over HTTP.
-    pub(crate) over_http: Caller,
-    /// Where it takes its calls.
-    pub(crate) seats: Vec<Seat>,
+    /// The client that calls participants over HTTP.
+    pub(crate) over_http: HttpCaller,
+    /// The registrations under which that client gets its calls.
+    pub(crate) registrations: Vec<ProcessRegistration>,
 }
 
-impl Works {
-    /// Takes the lead in the store; it answers when this returns.
+impl Runtime {
+    /// Starts the parts and takes the lead in the store. The engine answers when this returns.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         settings: engine::Settings,
         dispatch: dispatch::Settings,
-        over_http: Caller,
+        over_http: HttpCaller,
     ) -> Result<Self, EngineFailure> {
         let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatch, rand::random());
-        let uncalled = Arc::new(Uncalled::before(dispatcher.clone()));
-        let phase_two: Arc<dyn PhaseTwo> = Arc::<Uncalled>::clone(&uncalled);
-        let engine = Engine::start(Arc::clone(&store), clock, settings, phase_two).await?;
+        let no_op_branches = Arc::new(NoOpBranches::new(dispatcher.clone()));
+        let effects: Arc<dyn EffectSink> = Arc::<NoOpBranches>::clone(&no_op_branches);
+        let engine = Engine::start(Arc::clone(&store), clock, settings, effects).await?;
         let handle = engine.handle.clone();
         let background = tokio::spawn(async move {
-            tokio::join!(timer, uncalled.tell(&handle));
+            tokio::join!(timer, no_op_branches.report(&handle));
         });
-        let seats = over_http.connect(&dispatcher, &engine.handle);
-        Ok(Self { dispatcher, background, engine, store, over_http, seats })
+        let registrations = over_http.connect(&dispatcher, &engine.handle);
+        Ok(Self { dispatcher, background, engine, store, over_http, registrations })
     }
 
-    /// Ends without waiting for anything.
+    /// Ends the parts without waiting.
     pub(crate) fn abort(&self) {
         self.engine.ended.abort();
         self.background.abort();
     }
 }
 
-/// Opens the embedded store. Opening waits for the disk, which must not hold up the runtime of
-/// whoever embeds us.
+/// Opens the embedded store on a blocking thread: opening waits for the disk, which must not block
+/// the async runtime of an embedding process.
 pub(crate) async fn open_directory(
     directory: PathBuf,
     segment_bytes: u64,
@@ -68,19 +67,19 @@ pub(crate) async fn open_directory(
     let open = move || EmbeddedStore::open_with(&opened, segment_bytes);
     match tokio::task::spawn_blocking(open).await {
         Ok(store) => Ok(Arc::new(store?)),
-        // The storage engine may panic where the disk is full: that is its way to fail.
+        // The storage engine may panic if the disk is full. That counts as a failed open.
         Err(error) => Err(StoreError::Open { directory, source: io::Error::other(error) }),
     }
 }
 
-/// Lets go of a store, which waits for the disk, on a thread where nobody minds. What is not waited
-/// for any more goes on; nothing that was acknowledged depends on it.
+/// Drops a store on a blocking thread, since that waits for the disk. If the caller stops waiting,
+/// the drop continues; no acknowledged change depends on it.
 pub(crate) fn close(store: Option<Arc<dyn Store>>) -> JoinHandle<()> {
     tokio::task::spawn_blocking(move || drop(store))
 }
 
-/// How the engine's task ended. A panic is a broken invariant: the state that met it is dropped
-/// with the task, and nothing is answered from it.
+/// Converts the end of the engine's task. A panic is a broken invariant: the state is dropped with
+/// the task, and nothing more is answered from it.
 pub(crate) fn ended(
     joined: Result<Result<(), EngineFailure>, JoinError>,
 ) -> Result<(), EngineFailure> {
@@ -96,5 +95,5 @@ pub(crate) fn ended(
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it says nothing more").to_owned()
+    text.unwrap_or("the panic has no message").to_owned()
 }

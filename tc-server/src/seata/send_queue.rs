@@ -1,6 +1,6 @@
-//! What is to be written to one connection.
+//! The queue of frames to be written to one connection.
 //!
-//! BOUNDED: a client that does not read is cut off when the queue is full.
+//! BOUNDED: the connection of a client that does not read is closed when the queue is full.
 
 use handfast_seata_wire::frame::MessageKind;
 use handfast_seata_wire::message::Message;
@@ -9,22 +9,22 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio_util::sync::CancellationToken;
 
-use super::request::Question;
+use super::request::ReplyContext;
 use crate::engine::Answered;
 use crate::turned_away::{PortName, Why, note};
 
-/// Frames that leave in one write.
+/// The most frames in one write.
 const FRAMES_TOGETHER: usize = 256;
 
-/// What nearly every frame has room in.
+/// A size that is enough for nearly every frame.
 pub(super) const FRAME_BYTES: usize = 256;
 
-/// What is kept of the space for one write.
+/// The capacity that the buffer keeps after a write.
 const WRITE_BYTES_KEPT: usize = FRAMES_TOGETHER * FRAME_BYTES;
 
-/// How a request is to be answered.
+/// Where and in which format a request is answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addressee {
+pub(super) struct ReplyAddress {
     pub(super) id: i32,
     pub(super) encoding: Encoding,
     pub(super) dialect: Dialect,
@@ -33,27 +33,27 @@ pub(super) struct Addressee {
 #[derive(Debug)]
 enum Queued {
     Frame(Vec<u8>),
-    Reply { to: Addressee, question: Question, answered: Answered },
+    Reply { to: ReplyAddress, context: ReplyContext, answered: Answered },
 }
 
-/// The outgoing queue of one connection.
+/// The sending end of a connection's queue.
 #[derive(Clone, Debug)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     queue: Sender<Queued>,
     overfull: CancellationToken,
 }
 
-/// Takes the queue's other end.
+/// The receiving end of a connection's queue, which writes the frames.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct FrameWriter {
     queue: Receiver<Queued>,
 }
 
-impl Outbox {
-    pub(super) fn new(frames_max: usize) -> (Self, Outgoing) {
+impl SendQueue {
+    pub(super) fn new(frames_max: usize) -> (Self, FrameWriter) {
         let (sender, receiver) = channel(frames_max.max(1));
-        let outbox = Self { queue: sender, overfull: CancellationToken::new() };
-        (outbox, Outgoing { queue: receiver })
+        let send_queue = Self { queue: sender, overfull: CancellationToken::new() };
+        (send_queue, FrameWriter { queue: receiver })
     }
 
     /// Queues a frame.
@@ -62,7 +62,7 @@ impl Outbox {
     }
 
     /// Queues the answer to a request.
-    pub(super) fn answer(&self, to: Addressee, answer: &Message) {
+    pub(super) fn answer(&self, to: ReplyAddress, answer: &Message) {
         let mut frame = Vec::with_capacity(FRAME_BYTES);
         append(to, answer, &mut frame);
         if !frame.is_empty() {
@@ -70,12 +70,13 @@ impl Outbox {
         }
     }
 
-    /// Queues what the engine has replied to a request; it is put in words when it leaves.
-    pub(super) fn reply(&self, to: Addressee, question: Question, answered: Answered) {
-        self.enqueue(Queued::Reply { to, question, answered });
+    /// Queues the engine's reply to a request. It is encoded when it is written.
+    pub(super) fn reply(&self, to: ReplyAddress, context: ReplyContext, answered: Answered) {
+        self.enqueue(Queued::Reply { to, context, answered });
     }
 
-    /// What cannot be delivered is noticed by the connection's end.
+    /// Adds to the queue. A frame for a closed connection is dropped: the reading side notices the
+    /// end of the connection.
     fn enqueue(&self, queued: Queued) {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(queued)
             && !self.overfull.is_cancelled()
@@ -88,17 +89,18 @@ impl Outbox {
         }
     }
 
-    /// Waits until the client is cut off.
+    /// Waits until the queue has overflowed.
     pub(super) async fn overfull(&self) {
         self.overfull.cancelled().await;
     }
 }
 
-impl Outgoing {
-    /// Writes what is queued, in as few writes as can be, until `finish`, and then what is left.
+impl FrameWriter {
+    /// Writes queued frames, in as few writes as possible, until `finish` is cancelled, and then
+    /// those that are left.
     ///
-    /// seata-go loses its place in a stream when a read ends in the middle of a frame, so that each
-    /// of its frames leaves alone.
+    /// seata-go loses its position in the stream when a read ends in the middle of a frame, so each
+    /// of its frames is written alone.
     pub(super) async fn write_all(
         &mut self,
         mut io: impl AsyncWrite + Unpin,
@@ -137,8 +139,8 @@ impl Queued {
     fn append_to(self, bytes: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => bytes.extend_from_slice(&frame),
-            Self::Reply { to, question, answered } => {
-                if let Some(answer) = question.answer(answered, &to.dialect) {
+            Self::Reply { to, context, answered } => {
+                if let Some(answer) = context.answer(answered, &to.dialect) {
                     append(to, &answer, bytes);
                 }
             }
@@ -146,8 +148,8 @@ impl Queued {
     }
 }
 
-fn append(to: Addressee, answer: &Message, bytes: &mut Vec<u8>) {
-    let Addressee { id, encoding, dialect } = to;
+fn append(to: ReplyAddress, answer: &Message, bytes: &mut Vec<u8>) {
+    let ReplyAddress { id, encoding, dialect } = to;
     if let Err(error) = encode(answer, MessageKind::Answer, id, encoding, &dialect, bytes) {
         let what = format_args!("an answer cannot be written: {}: {error}", error.code());
         note(PortName::Seata, Why::Failed, None, &what);
@@ -164,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Remembers each write by itself.
+    /// Records each write separately.
     #[derive(Clone, Debug, Default)]
     struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -187,9 +189,9 @@ mod tests {
         }
     }
 
-    /// What is written when a client says of which family it is while its writer waits.
+    /// Returns the writes to a client whose family becomes known while its writer waits.
     async fn first_writes(family: Family) -> Vec<Vec<u8>> {
-        let (outbox, mut outgoing) = Outbox::new(8);
+        let (send_queue, mut outgoing) = SendQueue::new(8);
         let (is_known, writes) = (AtomicBool::new(false), Writes::default());
         let told = || if is_known.load(Ordering::Relaxed) { family } else { Family::Java };
         let finish = CancellationToken::new();
@@ -197,8 +199,8 @@ mod tests {
         let telling = async {
             tokio::task::yield_now().await;
             is_known.store(true, Ordering::Relaxed);
-            outbox.put(b"registered".to_vec());
-            outbox.put(b"pong".to_vec());
+            send_queue.put(b"registered".to_vec());
+            send_queue.put(b"pong".to_vec());
             finish.cancel();
         };
         let (written, ()) = tokio::join!(writing, telling);
@@ -208,13 +210,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_leave_together() {
+    async fn frames_are_written_together() {
         assert_eq!(first_writes(Family::Java).await, [b"registeredpong".to_vec()]);
     }
 
-    /// Also the first ones.
+    /// The first frames too, although the family was unknown when the writer began to wait.
     #[tokio::test]
-    async fn frames_to_seata_go_leave_one_by_one() {
+    async fn frames_to_seata_go_are_written_one_by_one() {
         assert_eq!(first_writes(Family::Go).await, [b"registered".to_vec(), b"pong".to_vec()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Web pages of other sites that have a browser on the coordinator's machine ask for something.
+//! Cross-site requests of web pages in a browser on the coordinator's machine.
 
 use handfast_server::config::Config;
 use handfast_server::serve::{RunningServer, Server};
@@ -12,7 +12,7 @@ async fn start_admin(config: Config) -> (RunningServer, Admin) {
     (server, Admin::new(&base, None))
 }
 
-/// Status and code, where there is one.
+/// Returns the status, and the code if there is one.
 async fn ask(
     admin: &Admin,
     method: Method,
@@ -31,7 +31,7 @@ async fn ask(
     (status, code.unwrap_or_default())
 }
 
-// A request without a body and its type needs no leave of the coordinator's: a page just sends it.
+// A page can send a request without a body and content type without asking the coordinator first.
 #[tokio::test]
 async fn a_page_of_another_site_cannot_act() {
     let (server, admin, mut application) = start().await;
@@ -58,13 +58,13 @@ async fn a_page_of_another_site_cannot_act() {
     let release = "/api/v1/named-locks/release";
     assert_eq!(ask(&admin, Method::POST, release, foreign[0]).await, refused);
     assert_eq!(admin.show(&xid).await.timeline.last().unwrap().what, "begun");
-    // Reading changes nothing, and the browser keeps the answer from such a page.
+    // Reading changes nothing, and the browser hides the answer from such a page.
     let read = ask(&admin, Method::GET, "/api/v1/status", foreign[6]).await;
     assert_eq!(read.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn the_coordinators_own_pages_and_programs_can_act() {
+async fn own_pages_and_programs_can_act() {
     let (server, admin, mut application) = start().await;
     let own = format!("http://{}", server.admin_address);
     let localhost = format!("LOCALHOST:{}", server.admin_address.port());
@@ -75,7 +75,7 @@ async fn the_coordinators_own_pages_and_programs_can_act() {
         &[("origin", &own), ("sec-fetch-site", "same-origin")],
         &[("origin", &origin), ("host", &localhost)],
         &[("sec-fetch-site", "none")],
-        // Behind a proxy that asks under a host of its own.
+        // Behind a proxy that sends its own host.
         &[("origin", "https://tc.example.com"), ("sec-fetch-site", "same-origin")],
     ];
     for headers in allowed {
@@ -86,9 +86,9 @@ async fn the_coordinators_own_pages_and_programs_can_act() {
     }
 }
 
-// Such a site gives its own name this machine's address: to the browser it is the coordinator's.
+// Such a site points its own name at this machine's address: to the browser it is same-site.
 #[tokio::test]
-async fn a_site_that_passes_for_the_coordinator_is_refused() {
+async fn a_site_with_the_coordinators_address_is_refused() {
     let mut config = roomy();
     config.advertised_address = Some("tc.internal:7091".to_owned());
     let (server, admin) = start_admin(config).await;
@@ -106,7 +106,7 @@ async fn a_site_that_passes_for_the_coordinator_is_refused() {
     ];
     for host in foreign {
         assert_eq!(status("/api/v1/status", host).await, refused, "{host}");
-        // Probes and Prometheus come under any name.
+        // Probes and Prometheus may use any host name.
         for path in ["/livez", "/readyz", "/metrics"] {
             assert_eq!(status(path, host).await.0, StatusCode::OK, "{path} {host}");
         }
@@ -119,7 +119,7 @@ async fn a_site_that_passes_for_the_coordinator_is_refused() {
 }
 
 #[tokio::test]
-async fn where_tokens_are_asked_for_or_others_are_served_any_host_will_do() {
+async fn any_host_is_accepted_with_tokens_or_other_addresses() {
     let tokens = TokensFile::draw();
     let mut config = roomy();
     config.security.tokens = Some(tokens.path());

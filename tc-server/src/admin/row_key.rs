@@ -1,8 +1,8 @@
-//! Row keys as operators type them.
+//! Row keys in operators' input.
 //!
-//! A canonical key is `{byte length}:{text}` for each key column, one after the other.
+//! A canonical key is `{byte length}:{text}` for each key column, concatenated.
 
-/// A canonical key as it was typed, or the one-column key of the text.
+/// Returns the text itself if it is a canonical key, or else the one-column key of the text.
 #[must_use]
 pub(super) fn from_typed(text: &str) -> Vec<u8> {
     if is_canonical(text.as_bytes()) {

@@ -1,4 +1,4 @@
-//! The log tells operators of a transaction that needs one, in one line.
+//! The log line about a transaction that needs an operator.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,12 @@ use handfast_server::config::StoreKind;
 
 use crate::port::{roomy, start_with};
 
-/// What is logged, for a test to look at.
+/// Captures the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// The lines of a level that speak of an operator.
+    /// Returns the lines of a level that mention an operator.
     fn of_operators(&self, level: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let wanted = |line: &&str| line.contains(level) && line.contains("need");
@@ -31,11 +31,12 @@ impl Write for Log {
     }
 }
 
-/// On a runtime of one thread everything that the coordinator logs comes by this one.
+/// Lost was the notice: an operator learned of a dirty write from the participant's log, or not at
+/// all.
 ///
-/// It was silent: a person learned of a dirty write from the participant's log, or not at all.
+/// The runtime has one thread, so everything that the coordinator logs passes this subscriber.
 #[tokio::test]
-async fn a_transaction_that_needs_an_operator_is_one_line_of_the_log_and_all_of_them_at_a_start() {
+async fn transactions_that_need_an_operator_are_logged() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -1,4 +1,5 @@
-//! Points in time as people and scripts read them: RFC 3339, UTC, milliseconds.
+//! Text forms of points in time and durations. Points in time are RFC 3339, in UTC, with
+//! milliseconds.
 
 use handfast_core::Timestamp;
 
@@ -6,13 +7,13 @@ use crate::clock;
 
 const DAY_MS: u64 = 86_400_000;
 
-/// The shell's clock.
+/// Returns the time of the machine's clock.
 #[must_use]
 pub fn now() -> Timestamp {
     clock::of_machine()
 }
 
-/// Such as `2026-11-21T05:20:00.123Z`.
+/// Formats a point in time, such as `2026-11-21T05:20:00.123Z`.
 #[must_use]
 pub fn rfc3339(Timestamp(ms): Timestamp) -> String {
     let (year, month, day) = civil_date(ms / DAY_MS);
@@ -22,7 +23,7 @@ pub fn rfc3339(Timestamp(ms): Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
-/// A duration for people, such as `1.5 s`, `12 min` or `3 d`.
+/// Formats a duration for display, such as `1.5 s`, `12 min` or `3 d`.
 #[must_use]
 pub fn duration(ms: u64) -> String {
     match ms {
@@ -53,8 +54,8 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     count.checked_mul(unit_ms).ok_or_else(|| format!("`{text}` is too long"))
 }
 
-/// Year, month and day of a day counted from 1970-01-01, by the 400-year cycle of 146,097 days
-/// with the year taken to begin in March, so that the leap day is its last.
+/// Returns year, month and day of a day counted from 1970-01-01. Uses the 400-year cycle of 146,097
+/// days, with years that begin in March, so that the leap day is the last day of its year.
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_read_as_rfc_3339() {
+    fn points_in_time_are_formatted_as_rfc_3339() {
         let cases = [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399_999, "2000-02-28T23:59:59.999Z"),
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_with_their_unit() {
+    fn durations_are_parsed_with_their_unit() {
         let cases = [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1d", DAY_MS)];
         for (text, ms) in cases {
             assert_eq!(parse_duration(text), Ok(ms));

@@ -1,4 +1,5 @@
-//! Files that are made full of zeroes, as the journal's and the engine's log are.
+//! Preallocated files, which are full of zeroes until they are used: the journal's segments and the
+//! old storage engine's log.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,7 +8,8 @@ use std::path::Path;
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Whether a file, or all that is in a directory, holds nothing but zeroes. What is missing does.
+/// Returns whether a file, or every file in a directory, holds nothing but zeroes. A missing file
+/// does.
 pub(super) fn is_blank(path: &Path) -> io::Result<bool> {
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
@@ -30,9 +32,8 @@ pub(super) fn is_blank(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes what is in one file to another, durably, leaving out blocks of zeroes. Every byte passes
-/// through this process: the system's own ways to copy may let both files share what is on the
-/// disk.
+/// Copies one file to another, durably, skipping blocks of zeroes. Every byte passes through this
+/// process: the operating system's copy calls may let both files share the same disk blocks.
 pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let (mut from, to) = (File::open(from)?, File::create(to)?);
     to.set_len(from.metadata()?.len())?;
@@ -47,7 +48,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     to.sync_all()
 }
 
-/// The next bytes in place of what is in the buffer; false at the end.
+/// Replaces the buffer's content by the next block of the file. Returns false at the end.
 fn read_block(file: &mut File, block: &mut Vec<u8>) -> io::Result<bool> {
     block.clear();
     file.take(BLOCK_BYTES as u64).read_to_end(block)?;

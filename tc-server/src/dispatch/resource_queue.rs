@@ -1,4 +1,4 @@
-//! The calls of one resource, and the processes that can carry them out.
+//! The calls of one resource, and the processes that can execute them.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,50 +6,51 @@ use std::collections::{BTreeMap, BTreeSet};
 use handfast_core::{BranchId, Xid};
 
 use super::call::{Ask, ProcessId, ResourceKey};
-use super::owner::lasting;
 use super::pending::{Addressee, Pending};
+use super::process_names::without_port;
 
-/// How much phase two a resource has to do.
+/// The phase-two load of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceLoad {
     /// The resource.
     pub resource: ResourceKey,
-    /// Live processes that registered it.
+    /// Connected processes that registered it.
     pub processes: usize,
     /// Calls that wait for a process.
     pub due: usize,
     /// Calls that wait for their next attempt.
     pub delayed: usize,
-    /// Calls that a process has and has not answered.
+    /// Calls sent to a process and not answered.
     pub in_flight: usize,
 }
 
 pub(super) type CallKey = (Xid, BranchId);
 
-/// Due calls that can go together.
+/// The key of due calls that can be sent in one batch. The order of its values is the order of
+/// sending, last first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(super) struct CallGroup {
     pub(super) ask: Ask,
-    /// The process that they are for; any without one.
+    /// The process that the calls are for; `None` for any process.
     pub(super) to: Option<ProcessId>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    /// None of them is empty.
-    pub(super) due: BTreeMap<Turn, BTreeSet<CallKey>>,
-    /// The due calls whose owner is not there, by what lasts of its name.
+pub(super) struct ResourceQueue {
+    /// No set is empty.
+    pub(super) due: BTreeMap<CallGroup, BTreeSet<CallKey>>,
+    /// The due calls whose owner is not connected, by the owner's name without its port.
     pub(super) ownerless: BTreeMap<Box<str>, BTreeSet<CallKey>>,
     pub(super) delayed: BTreeSet<CallKey>,
     pub(super) in_flight: usize,
     pub(super) processes: Vec<ProcessId>,
-    /// Its processes are there for the calls alone: without one the lane goes.
+    /// The resource is claimed, not registered: an empty queue is dropped with its processes.
     pub(super) claimed: bool,
-    /// Where the round robin goes on.
+    /// The index in `processes` at which the round robin continues.
     pub(super) next: usize,
 }
 
-impl Lane {
+impl ResourceQueue {
     pub(super) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
@@ -62,25 +63,25 @@ impl Lane {
     }
 
     pub(super) fn add_due(&mut self, key: CallKey, pending: &Pending) {
-        let (to, turn) = (pending.place.addressee(), pending.turn());
-        self.due.entry(turn).or_default().insert(key);
+        let (to, group) = (pending.state.addressee(), pending.group());
+        self.due.entry(group).or_default().insert(key);
         if let (Addressee::AnyMeanwhile, Some((_, owner))) = (to, pending.owner()) {
-            self.ownerless.entry(lasting(owner).into()).or_default().insert(key);
+            self.ownerless.entry(without_port(owner).into()).or_default().insert(key);
         }
     }
 
     pub(super) fn remove_due(&mut self, key: CallKey, pending: &Pending) {
-        remove(&mut self.due, &pending.turn(), key);
+        remove(&mut self.due, &pending.group(), key);
         if let (Addressee::AnyMeanwhile, Some((_, owner))) =
-            (pending.place.addressee(), pending.owner())
+            (pending.state.addressee(), pending.owner())
         {
-            remove(&mut self.ownerless, lasting(owner), key);
+            remove(&mut self.ownerless, without_port(owner), key);
         }
     }
 
-    /// The due calls that are for this process.
+    /// Returns the due calls that are for this process.
     pub(super) fn due_to(&self, process: ProcessId) -> Vec<CallKey> {
-        let its = self.due.iter().filter(|(turn, _)| turn.to == Some(process));
+        let its = self.due.iter().filter(|(group, _)| group.to == Some(process));
         its.flat_map(|(_, keys)| keys).copied().collect()
     }
 

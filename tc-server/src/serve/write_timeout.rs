@@ -1,7 +1,7 @@
-//! A limit on how long a client may leave unread what is written to it.
+//! A limit on how long a write to a client may make no progress.
 //!
-//! One that sends requests and reads no answers would keep its place for ever, once the system has
-//! no more room for what it does not read.
+//! Without it, a client that sends requests and never reads the answers would keep its connection
+//! forever once the socket's buffers are full.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection whose writes fail when none has got on for so long.
+/// A connection whose writes fail if none has made progress for the limit.
 #[derive(Debug)]
-pub(super) struct Attended<Io> {
+pub(super) struct WriteTimeout<Io> {
     io: Io,
     limit: Duration,
-    /// While something waits to be written.
+    /// Set while a write is pending.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<Io> Attended<Io> {
+impl<Io> WriteTimeout<Io> {
     pub(super) fn new(io: Io, limit: Duration) -> Self {
         Self { io, limit, deadline: None }
     }
 
-    /// What came of a write: too late, if it waits and has waited for too long.
+    /// Returns the result of a write, or an error if it has been pending for too long.
     fn in_time<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -42,7 +42,7 @@ impl<Io> Attended<Io> {
     }
 }
 
-impl<Io: AsyncRead + Unpin> AsyncRead for Attended<Io> {
+impl<Io: AsyncRead + Unpin> AsyncRead for WriteTimeout<Io> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Attended<Io> {
     }
 }
 
-impl<Io: AsyncWrite + Unpin> AsyncWrite for Attended<Io> {
+impl<Io: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<Io> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! A view under way: few run at a time, and their answers are written beside the engine's thread.
+//! Limits concurrent views, and writes their answers outside the engine's thread.
 
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -7,18 +7,18 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::ApiError;
 
-/// A place among the views that may run at a time (BOUNDED); given back when it is dropped.
+/// A permit for one of the views that may run at a time (BOUNDED), returned when it is dropped.
 #[derive(Debug)]
-pub(super) struct Viewing {
+pub(super) struct ViewPermit {
     _place: OwnedSemaphorePermit,
 }
 
-impl Viewing {
-    pub(super) fn at(place: OwnedSemaphorePermit) -> Self {
+impl ViewPermit {
+    pub(super) fn new(place: OwnedSemaphorePermit) -> Self {
         Self { _place: place }
     }
 
-    /// Makes the answer of what was seen, and writes it as JSON, on a thread where no client waits.
+    /// Builds the answer and writes it as JSON, on a blocking thread, where it delays no client.
     pub(super) async fn answer<T: Serialize>(
         self,
         make: impl FnOnce() -> T + Send + 'static,

@@ -1,7 +1,7 @@
-//! A limit on how long a client of HTTP/2 may take to begin.
+//! A limit on how long an HTTP/2 client may take to send its preface.
 //!
-//! Pings, which find out clients that have vanished, start after the client's preface; a client
-//! that never sends it would keep its place for ever.
+//! The pings that detect vanished clients start after the preface. Without this limit a client that
+//! never sends it would keep its connection forever.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -17,14 +17,14 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 use crate::security::Ready;
 use crate::turned_away::{PortName, Why, note};
 
-/// How every client of HTTP/2 begins.
+/// The first bytes of every HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection whose reads fail when the preface is not there in time.
+/// A connection whose reads fail if the preface does not arrive in time.
 #[derive(Debug)]
-pub(super) struct Prompt {
+pub(super) struct PrefaceTimeout {
     io: Ready,
-    /// Until the preface has been read.
+    /// `None` once the preface has been read.
     wait: Option<Wait>,
 }
 
@@ -34,22 +34,22 @@ struct Wait {
     deadline: Pin<Box<Sleep>>,
 }
 
-impl Prompt {
-    /// The time counts from here.
+impl PrefaceTimeout {
+    /// Wraps a connection. The time counts from this call.
     pub(super) fn new(io: Ready, limit: Duration) -> Self {
         let wait = Wait { preface_left: PREFACE, deadline: Box::pin(sleep(limit)) };
         Self { io, wait: Some(wait) }
     }
 }
 
-impl Prompt {
-    fn turn_away(&self, why: Why, what: &dyn Display) {
+impl PrefaceTimeout {
+    fn refuse(&self, why: Why, what: &dyn Display) {
         let peer = self.connect_info().remote_addr();
         note(PortName::Grpc, why, peer.as_ref().map(|peer| peer as &dyn Display), what);
     }
 }
 
-impl Connected for Prompt {
+impl Connected for PrefaceTimeout {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
@@ -60,7 +60,7 @@ impl Connected for Prompt {
     }
 }
 
-impl AsyncRead for Prompt {
+impl AsyncRead for PrefaceTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -72,30 +72,30 @@ impl AsyncRead for Prompt {
         if read.is_pending() {
             let late = || io::Error::new(ErrorKind::TimedOut, "the client does not begin to speak");
             return wait.deadline.as_mut().poll(context).map(|()| {
-                self.turn_away(Why::Silent, &late());
+                self.refuse(Why::Silent, &late());
                 Err(late())
             });
         }
         match left_of(wait.preface_left, &buffer.filled()[before..]) {
             Some([]) => self.wait = None,
             Some(left) => wait.preface_left = left,
-            // The connection is ended by what reads from here.
+            // The HTTP/2 server that reads from this connection ends it.
             None => {
                 self.wait = None;
-                self.turn_away(Why::Malformed, &"it does not begin as HTTP/2 does");
+                self.refuse(Why::Malformed, &"it does not begin as HTTP/2 does");
             }
         }
         read
     }
 }
 
-/// What is still to come of a preface; `None` if something else has come.
+/// Returns the missing part of a preface, or `None` if other bytes were read.
 fn left_of(preface: &'static [u8], read: &[u8]) -> Option<&'static [u8]> {
     let (expected, left) = preface.split_at(read.len().min(preface.len()));
     read.starts_with(expected).then_some(left)
 }
 
-impl AsyncWrite for Prompt {
+impl AsyncWrite for PrefaceTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
