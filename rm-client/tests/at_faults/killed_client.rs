@@ -74,7 +74,7 @@ async fn a_client_killed_in_a_rollback_leaves_it_to_another<DB: TestDatabase>() 
     for point in PHASE_TWO {
         let global = scene.begin().await;
         let mut client = scene.client(Some(global.xid()), &CHANGES).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let rolled_back = roll_back(global);
         client.crashed().await;
         let rescuer = scene.rescuer().await;
@@ -91,7 +91,7 @@ async fn a_client_killed_in_phase_two_of_a_commit_leaves_it_to_another<DB: TestD
         let xid = global.xid().clone();
         let insert = format!("INSERT INTO account (id, cents) VALUES ({id}, 5)");
         let mut client = scene.client(Some(&xid), &[&insert]).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();

@@ -7,8 +7,8 @@ use sqlx::{ConnectOptions, Pool};
 use tokio::task::JoinHandle;
 
 use crate::at::{TestDatabase, TextRow};
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Work;
 use crate::coordinator::Coordinator;
 
 const TABLES: &[&str] = &[
@@ -126,22 +126,21 @@ impl<DB: TestDatabase> Scene<DB> {
     }
 
     /// A child that changes accounts, as part of a global if one is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, statements: &[&str]) -> ClientPart {
-        ClientPart {
+    pub(crate) fn client(&self, xid: Option<&Xid>, statements: &[&str]) -> ClientInput<Work> {
+        ClientInput {
             database: DB::NAME_IN_TESTS.to_owned(),
             url: self.bank.url(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            statements: statements.iter().map(|sql| (*sql).to_owned()).collect(),
-            reads: None,
+            work: Work::Statements(statements.iter().map(|sql| (*sql).to_owned()).collect()),
         }
     }
 
     /// A child that reads what an account holds, globally committed.
-    pub(crate) fn reader(&self, id: i64) -> ClientPart {
+    pub(crate) fn reader(&self, id: i64) -> ClientInput<Work> {
         let sql = format!("SELECT CAST(cents AS {}) FROM account WHERE id = {id}", DB::TEXT);
-        ClientPart { reads: Some(sql), ..self.client(None, &[]) }
+        ClientInput { work: Work::Read(sql), ..self.client(None, &[]) }
     }
 
     /// A second process of the same service: an RM that comes to finish what the first one left.

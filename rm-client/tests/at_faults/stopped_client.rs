@@ -24,7 +24,7 @@ async fn a_registration_that_comes_too_late_is_refused<DB: TestDatabase>() {
         client.stopped().await;
         roll_back(global).await.unwrap().unwrap();
         client.go_on();
-        assert_eq!(client.told().await, "HF-TC-ALREADY-DECIDED", "{point}");
+        assert_eq!(client.next_report::<String>().await, "HF-TC-ALREADY-DECIDED", "{point}");
         scene.assert_clean(&before, 0).await;
     }
 }
@@ -45,11 +45,11 @@ async fn a_commit_that_comes_too_late_is_undone<DB: TestDatabase>() {
     if DB::NAME_IN_TESTS == "mysql" {
         rolled_back.await.unwrap().unwrap();
         client.go_on();
-        assert_eq!(client.told().await, "HF-AT-GLOBAL-FINISHED");
+        assert_eq!(client.next_report::<String>().await, "HF-AT-GLOBAL-FINISHED");
         return scene.assert_clean(&before, 1).await;
     }
     client.go_on();
-    assert_eq!(client.told().await, "done");
+    assert_eq!(client.next_report::<String>().await, "done");
     rolled_back.await.unwrap().unwrap();
     scene.assert_clean(&before, 0).await;
 }
@@ -73,7 +73,7 @@ async fn a_replay_that_comes_too_late_meets_the_guard_row<DB: TestDatabase>() {
     // On MariaDB the undo row goes out only when the coordinator has granted it.
     let on_mariadb = DB::NAME_IN_TESTS == "mysql";
     let told = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
-    assert_eq!(client.told().await, told);
+    assert_eq!(client.next_report::<String>().await, told);
     scene.assert_clean(&before, 1).await;
 }
 
@@ -91,7 +91,7 @@ async fn a_read_that_was_stopped_before_its_check_sees_nothing_undone<DB: TestDa
     // Enough for a rollback in whose way nobody is.
     let undone = tokio::time::timeout(Duration::from_secs(2), &mut rolled_back).await;
     reader.go_on();
-    assert_eq!(reader.told().await, "1000");
+    assert_eq!(reader.next_report::<String>().await, "1000");
     if undone.is_err() {
         rolled_back.await.unwrap().unwrap();
     }

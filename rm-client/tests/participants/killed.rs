@@ -79,7 +79,7 @@ async fn a_participant_killed_around_prepare_is_replaced_by_another() {
         let global = stage.begin().await;
         let xid = global.xid().clone();
         let mut client = stage.client(&global).crash_at(point);
-        assert_eq!(client.told().await, "joined");
+        assert_eq!(client.next_report::<String>().await, "joined");
         let committing = tokio::spawn(async move { global.commit().await });
         client.crashed().await;
         assert_eq!(stage.vault.cents().await, [cents - set_aside, set_aside], "{point}");
@@ -101,7 +101,7 @@ async fn a_participant_killed_before_or_after_commit_is_replaced_by_another() {
         let global = stage.begin().await;
         let xid = global.xid().clone();
         let mut client = stage.client(&global).crash_at(point);
-        assert_eq!(client.told().await, "joined");
+        assert_eq!(client.next_report::<String>().await, "joined");
         global.commit().await.unwrap();
         client.crashed().await;
         assert_eq!(stage.handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committing);
@@ -166,7 +166,7 @@ async fn nothing_is_decided_while_the_coordinator_is_away() {
     let global = stage.begin().await;
     let xid = global.xid().clone();
     let mut client = stage.client(&global).crash_at("participant-before-commit");
-    assert_eq!(client.told().await, "joined");
+    assert_eq!(client.next_report::<String>().await, "joined");
     global.commit().await.unwrap();
     client.crashed().await;
     stage.coordinator.kill().await;

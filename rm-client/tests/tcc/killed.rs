@@ -67,7 +67,7 @@ async fn a_client_killed_in_a_cancel_leaves_it_to_another<DB: LocalDatabase>() {
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), 1).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let rolled_back = roll_back(global);
         client.crashed().await;
         let rescuer = scene.rescuer().await;
@@ -85,7 +85,7 @@ async fn a_client_killed_in_a_confirm_leaves_it_to_another<DB: LocalDatabase>() 
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), account).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 
 use crate::action::{Amount, Conduct, DEBIT, Debit, DebitError, LocalDatabase};
 use crate::at::TextRow;
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Account;
 use crate::coordinator::Coordinator;
 
 const TABLES: &[&str] = &[
@@ -75,14 +75,14 @@ impl<DB: LocalDatabase> Scene<DB> {
     }
 
     /// A child that debits an account, in a global of its own if none is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, account: i64) -> ClientPart {
-        ClientPart {
+    pub(crate) fn client(&self, xid: Option<&Xid>, account: Account) -> ClientInput<Account> {
+        ClientInput {
             database: DB::NAME_IN_TESTS.to_owned(),
             url: self.pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            account,
+            work: account,
         }
     }
 

@@ -3,8 +3,8 @@
 use handfast::{Global, GlobalStatus, Handfast, XaError, XaResource, XaTransaction, Xid};
 use sqlx::{ConnectOptions, Pool};
 
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Work;
 use crate::coordinator::Coordinator;
 use crate::database::XaTestDatabase;
 
@@ -70,7 +70,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
     }
 
     /// A child that does a branch of a global, and begins its own if none is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientPart {
+    pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientInput<Work> {
         self.client_of(&self.pool, xid, sql)
     }
 
@@ -80,15 +80,14 @@ impl<DB: XaTestDatabase> Scene<DB> {
         pool: &Pool<Other>,
         xid: Option<&Xid>,
         sql: &str,
-    ) -> ClientPart {
-        ClientPart {
+    ) -> ClientInput<Work> {
+        ClientInput {
             database: Other::NAME_IN_TESTS.to_owned(),
             url: pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
-            node: self.node.clone(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            sql: sql.to_owned(),
+            work: Work { node: self.node.clone(), sql: sql.to_owned() },
         }
     }
 
