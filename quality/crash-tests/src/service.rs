@@ -216,7 +216,8 @@ fn code_of(error: &sqlx::Error) -> String {
     code.map_or_else(|| "connection".to_owned(), |code| format!("SQL {code}"))
 }
 
-/// A service comes up in its own time, whatever else is down.
+/// Repeats an attempt until it succeeds: a service starts while other parts are down, and none of
+/// them tells it when it is up.
 pub(crate) async fn keep_trying<T, E>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
     loop {
         if let Ok(done) = attempt().await {

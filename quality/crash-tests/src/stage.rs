@@ -183,6 +183,7 @@ impl Stage {
                 self.coordinator.restart(None).await?;
                 return Ok(crashed);
             }
+            // The sleeps here and below are the length of the fault itself.
             Fault::PauseCoordinator(lasting) => {
                 self.coordinator.running()?.pause()?;
                 sleep(*lasting).await;

@@ -74,6 +74,7 @@ impl Stage {
                 verdict.violations.extend(left);
                 return Ok(());
             }
+            // A poll: databases do not report when their last undo log is deleted.
             sleep(ASK_EVERY).await;
         }
     }
