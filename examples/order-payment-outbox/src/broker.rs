@@ -13,7 +13,7 @@ use lapin::{Connection, ConnectionProperties};
 
 use crate::fact::Topic;
 
-/// When an event that a consumer has and does not acknowledge is given to another one.
+/// The time after which an event that a consumer does not acknowledge is given to another one.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Takes events from service to service. What it keeps is of one run, and goes with it.
@@ -54,12 +54,12 @@ impl Broker {
         }
     }
 
-    /// Whether it is there for other processes too.
+    /// Returns whether other processes can reach it, too.
     pub(crate) fn is_shared(&self) -> bool {
         !matches!(self, Self::InProcess(_))
     }
 
-    /// What `consumer` hears of a topic, from where it has stopped.
+    /// Returns the events of a topic for `consumer`, from where it has stopped.
     pub(crate) async fn subscribe(
         &self,
         topic: Topic,
@@ -76,7 +76,7 @@ impl Broker {
         })
     }
 
-    /// Removes what the run has left with the broker. `groups` are those who have subscribed.
+    /// Removes what the run has left with the broker. `groups` have subscribed.
     pub(crate) async fn remove(&self, groups: &[(Topic, &str)]) -> Result<()> {
         match self {
             Self::InProcess(_) => Ok(()),

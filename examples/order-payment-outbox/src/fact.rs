@@ -1,4 +1,4 @@
-//! What the services tell each other.
+//! The events between the services.
 
 use handfast::outbox::Event;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use handfast_example_shop::Order;
 use handfast_example_shop::services::Failure;
 
-/// Who tells: each service has a topic of its own.
+/// The service that emits: each has a topic of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Topic {
@@ -27,7 +27,7 @@ impl Topic {
     }
 }
 
-/// What has happened.
+/// An event of the choreography.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
@@ -49,13 +49,13 @@ pub(crate) enum What {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Fact {
     pub(crate) what: What,
-    /// In full, so that nobody has to ask.
+    /// The order in full, so that no service has to ask for it.
     pub(crate) order: Order,
 }
 
 impl Fact {
-    /// The fact as an event. The key is the customer: what one customer's orders come to is told in
-    /// its order, and customers do not wait for each other.
+    /// The fact as an event. The key is the customer: the ends of one customer's orders are emitted
+    /// in its order, and customers do not wait for each other.
     pub(crate) fn event(&self, topic: Topic) -> Result<Event, Failure> {
         Ok(Event::new(topic.name(), &self.order.customer_id).json(self)?)
     }

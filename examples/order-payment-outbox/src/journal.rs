@@ -1,5 +1,5 @@
-//! What each service has taken, in its order: held against what was emitted, it shows that every
-//! event took effect once and none before an earlier one of its key.
+//! The events that each service has consumed, in order: compared with the emitted ones, they show
+//! that every event took effect once and none before an earlier one of its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,8 @@ pub(crate) async fn last_place(pool: &Pool, topic: Topic) -> Result<i64> {
     pool.count(sql).await
 }
 
-/// For how many keys somebody has not taken exactly what was emitted, in that order.
+/// Returns the number of keys for which a service has not consumed exactly the emitted events, in
+/// order.
 pub(crate) async fn keys_out_of_order(databases: &Databases) -> Result<i64> {
     let Databases { order, stock, account, .. } = databases;
     let mut count = 0;
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_or_turned_round_is_seen() {
+    fn lost_doubled_and_reordered_events_are_found() {
         check(&["1", "2"], 0);
         check(&["1"], 1);
         check(&["1", "2", "2"], 1);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_nobody_emitted_is_seen() {
+    fn an_event_never_emitted_is_found() {
         let received: Sequences = [("B".to_owned(), vec!["1".to_owned()])].into();
         assert_eq!(differences(&Sequences::new(), &received), 1);
     }

@@ -1,4 +1,4 @@
-//! Real orders as a choreography of events: nobody leads, each service answers what it hears.
+//! Real orders as a choreography of events: no service leads, each reacts to events.
 //!
 //! ```text
 //! order service            stock service             account service

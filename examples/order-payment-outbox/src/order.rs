@@ -23,7 +23,7 @@ use handfast_example_shop::{Order, Site, with_pool};
 use crate::fact::{Fact, Topic, What};
 use crate::journal;
 
-/// How long the end of an order is waited for. It is certain to come, so this is for a broker or a
+/// The time to wait for the end of an order. It is certain to come, so this is for a broker or a
 /// database that stays away.
 const WAIT_FOR: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -137,7 +137,7 @@ pub(crate) fn on_answer<'l, DB: Dialect>(
         let state = match fact.what {
             What::Paid => "confirmed",
             What::OutOfStock => "out_of_stock",
-            // Of a customer without funds the last word is that the stock is whole again.
+            // For a customer without funds, the last event is that the stock is restored.
             What::PutBack => "no_funds",
             What::Placed | What::Taken | What::NoFunds => return Ok(()),
         };

@@ -16,9 +16,9 @@ use crate::work::{PARTS, Part};
 /// A relay or a consumer works on few things at a time.
 const CONNECTIONS: u32 = 4;
 
-/// What a process is told.
+/// The input of a process.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct ProcessInput {
     part: Part,
     database: String,
     broker: String,
@@ -36,13 +36,13 @@ impl Processes {
     pub(crate) async fn start(&self, site: &Site<'_>, broker_url: &str) -> Result<()> {
         let mut all = self.all.lock().await;
         for part in PARTS {
-            let told = Told {
+            let input = ProcessInput {
                 part,
                 database: part.owner().place(site.databases).to_owned(),
                 broker: broker_url.to_owned(),
                 run: site.databases.run().to_owned(),
             };
-            all.push(Worker::start(serde_json::to_string(&told)?).await?);
+            all.push(Worker::start(serde_json::to_string(&input)?).await?);
         }
         Ok(())
     }
@@ -77,11 +77,12 @@ impl Processes {
 }
 
 /// In the process: plays its part, for as long as it lives.
-pub(crate) async fn play(told: &str) -> Result<()> {
-    let told: Told = serde_json::from_str(told).context("what a process is told")?;
-    let broker = Broker::connect(&told.broker, &told.run).await?;
-    let pool = Pool::open(&told.database, CONNECTIONS).await?;
-    told.part.prepare(&broker).await?.run(pool, broker, std::future::pending()).await
+pub(crate) async fn play(input: &str) -> Result<()> {
+    let input: ProcessInput =
+        serde_json::from_str(input).context("reading the input of a process")?;
+    let broker = Broker::connect(&input.broker, &input.run).await?;
+    let pool = Pool::open(&input.database, CONNECTIONS).await?;
+    input.part.prepare(&broker).await?.run(pool, broker, std::future::pending()).await
 }
 
 /// Makes with the broker what consumers listen to, so that nothing is published before.
@@ -91,7 +92,7 @@ pub(crate) async fn announce(broker: &Broker) -> Result<()> {
         "--kill-workers needs a --broker that other processes reach, not in-process"
     );
     for part in PARTS {
-        // Subscribed, and let go of at once: nothing has been published yet.
+        // The subscription is made and closed at once: nothing has been published yet.
         drop(part.prepare(broker).await?);
     }
     Ok(())

@@ -22,10 +22,10 @@ use crate::{account, journal, order, stock};
 
 /// An order waits for several events one after the other, so that relays look often.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the keys of a relay that was killed wait for the next one.
+/// The time that the keys of a killed relay wait for the next relay.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Whose work it is.
+/// The service that does the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Owner {
@@ -44,7 +44,7 @@ pub(crate) enum Part {
     Consumer(Topic, Owner),
 }
 
-/// Everything that there is to do. Those who listen come first: a topic that nobody has subscribed
+/// Returns all work. Consumers come first: a topic without a subscription
 /// to is not published to.
 pub(crate) const PARTS: [Part; 8] = [
     Part::Consumer(Topic::Orders, Owner::Stock),
@@ -57,7 +57,7 @@ pub(crate) const PARTS: [Part; 8] = [
     Part::Relay(Owner::Order),
 ];
 
-/// What an event does, in a local transaction of the service that hears it.
+/// The effect of an event, in a local transaction of the service that consumes it.
 type Effect<DB> =
     for<'l, 'c> fn(&'l mut Transaction<'c, DB>, Fact) -> BoxFuture<'l, Result<(), Failure>>;
 
@@ -85,7 +85,7 @@ impl Owner {
         }
     }
 
-    /// Where it is.
+    /// Its location.
     pub(crate) fn place(self, databases: &Databases) -> &str {
         let [order, stock, account] = &databases.places;
         match self {
@@ -103,7 +103,7 @@ impl Part {
         }
     }
 
-    /// Subscribes, if it is one who listens.
+    /// Subscribes, if the work is a consumer's.
     pub(crate) async fn prepare(self, broker: &Broker) -> Result<Prepared> {
         let events = match self {
             Self::Relay(_) => None,
@@ -113,7 +113,7 @@ impl Part {
     }
 }
 
-/// Who listens to what.
+/// Returns the topic that a service consumes.
 pub(crate) fn groups() -> Vec<(Topic, &'static str)> {
     let group = |part: &Part| match part {
         Part::Consumer(topic, owner) => Some((*topic, owner.name())),
@@ -146,7 +146,7 @@ impl Prepared {
     }
 }
 
-/// What a service does with what it hears.
+/// Returns the effect of the events that a service consumes.
 fn effect_of<DB: Dialect>(owner: Owner) -> Effect<DB> {
     match owner {
         Owner::Order => order::on_answer,

@@ -25,7 +25,7 @@ use handfast_example_shop::{Order, Site, with_pool};
 
 use crate::{account, stock};
 
-/// How long the end of an order is waited for. It is certain to come, so this is for a coordinator
+/// The time to wait for the end of an order. It is certain to come, so this is for a coordinator
 /// or a database that stays away.
 const WAIT_FOR: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -99,7 +99,7 @@ impl<DB: Dialect> SagaAction<DB> for Confirm<DB> {
     }
 }
 
-/// An order that is not open here would be somebody else's doing, for a person to see.
+/// An order that is not open here was changed outside of the saga, and needs an operator.
 async fn end<DB: Dialect>(
     local: &mut Transaction<'_, DB>,
     order_id: i64,
@@ -187,8 +187,8 @@ impl OrderService {
     }
 }
 
-/// How the order ended, if it has. Nobody but its steps turns such a saga back, and of these two
-/// may refuse: the payment, or the deduction before it.
+/// Returns the end of the order, if it has ended. Only its steps turn such a saga back, and of
+/// these two may refuse: the payment, or the deduction before it.
 fn ended(report: &SagaReport) -> Option<Ended> {
     match report.status() {
         SagaStatus::Completed => Some(Ended::Committed),

@@ -89,7 +89,7 @@ impl<DB: Dialect> Tcc for TakeMoney<DB> {
     }
 }
 
-/// What a try has frozen is there until its confirm or cancel. If it were not, somebody else
+/// A frozen amount stays until its confirm or cancel. If it were not there, another program
 /// changes this table, and a person would see it: the branch is called again and shown.
 fn expect_frozen(debit: &Debit, changed: u64) -> Result<(), Failure> {
     if changed == 1 {

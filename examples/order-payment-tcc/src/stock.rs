@@ -19,7 +19,7 @@ use handfast_example_shop::{Line, Site, with_pool};
 /// Products of which units are reserved.
 pub(crate) const RESERVED: &str = "SELECT COUNT(*) FROM stock WHERE reserved <> 0";
 
-/// `units` are free for everybody; `reserved` ones belong to orders that are not decided.
+/// `units` are free; `reserved` ones belong to orders that are not decided.
 const ADD_RESERVED: &str = "ALTER TABLE stock ADD COLUMN reserved BIGINT NOT NULL DEFAULT 0";
 
 const RESERVE: Sql = Sql {
@@ -91,7 +91,7 @@ impl<DB: Dialect> Tcc for TakeLines<DB> {
     }
 }
 
-/// What a try has reserved is there until its confirm or cancel. If it were not, somebody else
+/// A reservation stays until its confirm or cancel. If it were not there, another program
 /// changes this table, and a person would see it: the branch is called again and shown.
 fn expect_reserved(product_id: i64, changed: u64) -> Result<(), Failure> {
     if changed == 1 {

@@ -2,7 +2,7 @@
 //! and MariaDB, `PREPARE TRANSACTION` of PostgreSQL.
 //!
 //! The services are those of `examples/shop`, in the same SQL as in AT mode; what they write is
-//! seen by nobody before the order is decided. At the end the run proves that nothing was lost and
+//! invisible before the order is decided. At the end the run proves that nothing was lost and
 //! that no database has a prepared transaction left.
 
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ impl Example for OrderPaymentXa {
 
     async fn leftovers(&self, databases: &Databases) -> Result<Vec<Leftover>> {
         let run = databases.run();
-        // Of all three databases, because they are on one server.
+        // The count covers all three databases: they are on one server.
         let count = match &databases.order {
             Pool::Postgres(pool) => prepared_in_postgres(pool, run).await?,
             Pool::MySql(pool) => prepared_in_mysql(pool, run).await?,
@@ -49,7 +49,7 @@ impl Example for OrderPaymentXa {
     }
 }
 
-/// How many transactions of the run are prepared. Their names tell which run they are of.
+/// Returns the number of the run's prepared transactions. Their names contain the run.
 async fn prepared_in_postgres(pool: &PgPool, run: &str) -> Result<i64> {
     let count = "SELECT COUNT(*) FROM pg_prepared_xacts WHERE strpos(gid, $1) > 0";
     Ok(sqlx::query_scalar(count).bind(run).fetch_one(pool).await?)

@@ -14,7 +14,7 @@ fn the_report_has_its_keys_and_no_others() -> Result<()> {
 }
 
 #[test]
-fn sqlite_is_refused_and_told_what_to_do() {
+fn sqlite_is_refused_with_advice() {
     let error = PROGRAM.run("sqlite", &[]).unwrap_err().to_string();
     assert!(error.contains("SQLite has no two-phase commit"), "{error}");
     assert!(error.contains("--database postgres://"), "{error}");

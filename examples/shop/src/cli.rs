@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     pub(crate) task: Option<Task>,
 }
 
-/// What a run is made of.
+/// The options of a run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Order lines: order_id, customer_id, order_date, product_id, quantity, unit_price, discount.
@@ -34,10 +34,10 @@ pub(crate) struct Options {
     /// Places all orders so many times, each time under numbers of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) rounds: u16,
-    /// What every customer's account holds at the start.
+    /// The amount in every customer's account at the start.
     #[arg(long, value_name = "CENTS", default_value_t = 1_000_000)]
     pub(crate) balance: u32,
-    /// How many orders are under way at a time. With 1 the outcome is the same in every run.
+    /// The number of orders under way at a time. With 1 the outcome is the same in every run.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) concurrency: u16,
     /// `sqlite`, or the URL of a PostgreSQL, MySQL or MariaDB server on which databases may be
@@ -70,12 +70,12 @@ pub(crate) enum Task {
     /// The coordinator as a child process.
     #[command(hide = true)]
     Coordinator(ChildOptions),
-    /// A part of the services as a child process, which is told on its standard input which.
+    /// A part of the services as a child process, named on its standard input.
     #[command(hide = true)]
     Worker,
 }
 
-/// Where a child coordinator listens and keeps its records.
+/// The addresses of a child coordinator, and the folder of its records.
 #[derive(Debug, Args)]
 pub(crate) struct ChildOptions {
     #[arg(long)]

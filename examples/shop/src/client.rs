@@ -9,7 +9,7 @@ use crate::input::Order;
 use crate::services::Refusal;
 use crate::services::order::Ended;
 
-/// How long an order that keeps being rolled back is sent again.
+/// The time during which an order that is rolled back again and again is resent.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -20,11 +20,11 @@ pub(crate) struct Placed {
     pub(crate) verdict: Verdict,
     /// From the first attempt to the end.
     pub(crate) took: Duration,
-    /// How often it was sent again.
+    /// The number of times it was resent.
     pub(crate) resubmissions: u32,
 }
 
-/// How an order ended for its customer.
+/// The end of an order for its customer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Committed,

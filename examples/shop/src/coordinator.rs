@@ -1,4 +1,7 @@
 //! The coordinator that the run uses: in this process, as a child that can be killed, or elsewhere.
+//!
+//! It does not use the harness of the tests: the examples show what an application needs, and must
+//! not depend on test code.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -25,11 +28,11 @@ pub(crate) struct Coordinator {
     pub(crate) url: String,
     /// URL of the admin API.
     pub(crate) admin: String,
-    place: Place,
+    location: Location,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Location {
     Here(Box<RunningServer>),
     Child(Box<ChildCoordinator>),
     Elsewhere,
@@ -44,19 +47,19 @@ pub(crate) struct ChildCoordinator {
     admin: SocketAddr,
 }
 
-/// How the coordinator stands, as far as the proof asks.
+/// The counts of the coordinator that the proof needs.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(crate) struct Standing {
+pub(crate) struct CoordinatorCounts {
     active: u64,
     committing: u64,
     rolling_back: u64,
     needs_operator: u64,
-    /// Rows that are locked.
+    /// The number of locked rows.
     pub(crate) locks: u64,
 }
 
-impl Standing {
-    /// Globals that have not ended.
+impl CoordinatorCounts {
+    /// Returns the number of globals that have not ended.
     pub(crate) fn unfinished(&self) -> u64 {
         self.active + self.committing + self.rolling_back + self.needs_operator
     }
@@ -67,32 +70,32 @@ impl Coordinator {
     pub(crate) async fn start(options: &Options, data_dir: &Path) -> Result<Self> {
         if let Some(url) = &options.coordinator {
             let (url, admin) = (url.clone(), options.admin.clone());
-            return Ok(Self { url, admin, place: Place::Elsewhere });
+            return Ok(Self { url, admin, location: Location::Elsewhere });
         }
         if options.crash_coordinator > 0 {
             let child = ChildCoordinator::start(data_dir).await?;
             let (url, admin) = (url_of(child.grpc), url_of(child.admin));
-            return Ok(Self { url, admin, place: Place::Child(Box::new(child)) });
+            return Ok(Self { url, admin, location: Location::Child(Box::new(child)) });
         }
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let server = Server::start(config(data_dir, any_port, any_port)).await?;
         let (url, admin) = (url_of(server.grpc_address), url_of(server.admin_address));
-        Ok(Self { url, admin, place: Place::Here(Box::new(server)) })
+        Ok(Self { url, admin, location: Location::Here(Box::new(server)) })
     }
 
-    /// Takes the child out, for whoever is to kill it.
+    /// Takes the child out, for the task that kills it.
     pub(crate) fn take_child(&mut self) -> Option<ChildCoordinator> {
-        match std::mem::replace(&mut self.place, Place::Elsewhere) {
-            Place::Child(child) => Some(*child),
-            other @ (Place::Here(_) | Place::Elsewhere) => {
-                self.place = other;
+        match std::mem::replace(&mut self.location, Location::Elsewhere) {
+            Location::Child(child) => Some(*child),
+            other @ (Location::Here(_) | Location::Elsewhere) => {
+                self.location = other;
                 None
             }
         }
     }
 
-    /// Asks the admin API how things stand.
-    pub(crate) async fn standing(&self, http: &reqwest::Client) -> Result<Standing> {
+    /// Asks the admin API for the counts.
+    pub(crate) async fn counts(&self, http: &reqwest::Client) -> Result<CoordinatorCounts> {
         let url = format!("{}/api/v1/status", self.admin);
         let asked = http.get(&url).send().await.and_then(reqwest::Response::error_for_status);
         asked.with_context(|| url.clone())?.json().await.context(url)
@@ -100,12 +103,12 @@ impl Coordinator {
 
     /// Stops what was started here.
     pub(crate) async fn stop(self) -> Result<()> {
-        match self.place {
-            Place::Here(server) => {
+        match self.location {
+            Location::Here(server) => {
                 server.shutdown().await?;
             }
-            Place::Child(mut child) => child.kill().await?,
-            Place::Elsewhere => {}
+            Location::Child(mut child) => child.kill().await?,
+            Location::Elsewhere => {}
         }
         Ok(())
     }
@@ -127,7 +130,7 @@ impl ChildCoordinator {
         self.wait_ready().await
     }
 
-    /// SIGKILL: nothing is flushed, nobody is told.
+    /// Kills the process by SIGKILL: it flushes nothing and sends nothing.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         self.process.kill().await.context("killing the coordinator")
     }
@@ -148,11 +151,11 @@ impl ChildCoordinator {
     }
 }
 
-/// The body of the hidden sub-command: a coordinator until the parent is gone.
+/// Runs the hidden sub-command: a coordinator until the parent ends.
 pub(crate) async fn serve_as_child(options: ChildOptions) -> Result<ExitCode> {
     let server = Server::start(config(&options.data_dir, options.grpc, options.admin)).await?;
     // The parent holds the other end of standard input and never writes: the end of file is the end
-    // of the parent, however it came.
+    // of the parent, by an exit or a kill.
     let parent_gone = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     parent_gone.await??;
     server.shutdown().await?;
@@ -177,7 +180,8 @@ fn config(data_dir: &Path, grpc: SocketAddr, admin: SocketAddr) -> Config {
     }
 }
 
-/// A free port, kept through restarts: clients find the coordinator where it was.
+/// Returns an address with a free port. It is kept through restarts, so that clients find the
+/// coordinator again.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

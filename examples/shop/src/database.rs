@@ -18,7 +18,8 @@ use sqlx::{MySql, MySqlPool, PgPool, Postgres, Sqlite, SqlitePool};
 
 use handfast::{AtResource, Handfast, XaResource};
 
-/// How long SQLite waits for another writer: long enough for every order that may stand in line.
+/// The time that SQLite waits for another writer: long enough for every order that may stand in
+/// line.
 const SQLITE_BUSY: Duration = Duration::from_secs(60);
 
 /// A statement in both ways of writing parameters.
@@ -52,7 +53,7 @@ pub enum DatabaseKind {
     Sqlite,
 }
 
-/// How a database takes part in global transactions by ordinary SQL.
+/// The way in which a database takes part in global transactions by ordinary SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SqlMode {
     /// By images and an undo log.
@@ -116,20 +117,20 @@ macro_rules! each_product {
 /// The databases of the three services.
 #[derive(Debug)]
 pub struct Databases {
-    /// Of the order service.
+    /// The database of the order service.
     pub order: Pool,
-    /// Of the stock service.
+    /// The database of the stock service.
     pub stock: Pool,
-    /// Of the account service.
+    /// The database of the account service.
     pub account: Pool,
-    /// Where the three are, in this order, for [`Pool::open`].
+    /// The locations of the three, in this order, for [`Pool::open`].
     pub places: [String; 3],
     run: String,
     server: Server,
     names: Vec<String>,
 }
 
-/// Where databases are made.
+/// The server or folder in which databases are made.
 #[derive(Debug, Clone)]
 pub enum Server {
     /// A PostgreSQL server.
@@ -180,7 +181,7 @@ impl Server {
     /// Reads what `--database` says.
     ///
     /// # Errors
-    /// What it may say instead.
+    /// An alternative to the text.
     pub fn parse(place: &str) -> Result<Self> {
         match place.split_once("://").map_or(place, |(scheme, _)| scheme) {
             "sqlite" => Ok(Self::Sqlite),
@@ -198,7 +199,7 @@ impl Server {
         }
     }
 
-    /// Where a database is: a URL, of SQLite the file.
+    /// Returns the location of a database: a URL, for SQLite of its file.
     fn place(&self, name: &str, folder: &Path) -> String {
         match self {
             Self::Postgres(options) => options.clone().database(name).to_url_lossy().to_string(),
@@ -207,7 +208,7 @@ impl Server {
         }
     }
 
-    /// Makes a database for so many who work at once. SQLite's file goes into `folder`.
+    /// Makes a database for this number of concurrent users. SQLite's file goes into `folder`.
     ///
     /// # Errors
     /// Whatever the server says.
@@ -232,7 +233,7 @@ impl Server {
         })
     }
 
-    /// Removes a database that was made here and that nobody is connected to any more.
+    /// Removes a database that was made here and has no connection left.
     ///
     /// # Errors
     /// Whatever the server says.
@@ -362,7 +363,7 @@ impl Pool {
         Ok(with_pool!(self, |pool, _text| sqlx::query_as(sql).fetch_all(pool).await)?)
     }
 
-    /// How many rows the undo log has, guard rows among them.
+    /// Returns the number of rows in the undo log, guard rows included.
     pub(crate) async fn undo_rows(&self) -> Result<i64> {
         self.count("SELECT COUNT(*) FROM undo_log").await
     }

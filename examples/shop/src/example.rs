@@ -1,4 +1,4 @@
-//! What an example does in its own way.
+//! The parts that each example implements in its own way.
 
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
@@ -13,9 +13,9 @@ use crate::services::Services;
 pub trait Example: Sync {
     /// The program's name.
     const NAME: &'static str;
-    /// What it does, for its help.
+    /// A description for its help.
     const ABOUT: &'static str;
-    /// Where goods and money are read from before and after the orders.
+    /// The queries that read goods and money before and after the orders.
     const BOOKS: Books = Books::PLAIN;
 
     /// Adds flags of its own to those that all examples have.
@@ -26,7 +26,7 @@ pub trait Example: Sync {
     /// Reads the flags of its own.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault in them.
     fn read_flags(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         let _ = matches;
         Ok(())
@@ -47,7 +47,7 @@ pub trait Example: Sync {
     /// Whatever keeps a service from starting.
     fn start(&self, site: &Site<'_>) -> impl Future<Output = Result<Services>>;
 
-    /// What is done to the services while orders run. `ended` counts the orders of `total` that
+    /// Disturbs the services while orders run. `ended` counts the orders of `total` that
     /// have.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ pub trait Example: Sync {
         async { Ok(()) }
     }
 
-    /// Plays a part in a process of its own, as a [`Worker`](crate::Worker) was told. It is dropped
+    /// Runs a part in a process of its own, as a [`Worker`](crate::Worker) asked. It is dropped
     /// when the parent is gone.
     ///
     /// # Errors
@@ -70,8 +70,8 @@ pub trait Example: Sync {
         async move { bail!("no part of this example is a process: {part}") }
     }
 
-    /// What must be gone from the databases once every order has ended, beside undo rows, global
-    /// locks and unfinished transactions, which are always counted.
+    /// Counts of what must be gone from the databases once every order has ended, beside undo rows,
+    /// global locks and unfinished transactions, which are always counted.
     ///
     /// # Errors
     /// Whatever the databases say.
@@ -104,16 +104,16 @@ impl Books {
     };
 }
 
-/// What a run gives its services to start with.
+/// The parameters that a run gives its services.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'run> {
     /// URL of the coordinator's native API.
     pub coordinator: &'run str,
     /// One for each service, empty.
     pub databases: &'run Databases,
-    /// What is in stock and who the customers are.
+    /// The stock and the customers.
     pub input: &'run Input,
-    /// What every customer's account holds at the start.
+    /// The amount in every customer's account at the start.
     pub balance_cents: i64,
 }
 
@@ -136,8 +136,8 @@ impl Site<'_> {
 /// Something of which nothing must be left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leftover {
-    /// What it is.
+    /// Its name.
     pub what: &'static str,
-    /// How many there are.
+    /// The count.
     pub count: i64,
 }

@@ -16,9 +16,9 @@ const OWN_ORDER_LINES: &[u8] = include_bytes!("../data/order-lines.csv");
 /// Everything that a run starts from.
 #[derive(Debug, Clone)]
 pub struct Input {
-    /// What is in stock.
+    /// The stock.
     pub products: Vec<Product>,
-    /// Who has an account.
+    /// The customers, each with an account.
     pub customers: Vec<Customer>,
     /// By order id.
     pub orders: Vec<Order>,
@@ -36,7 +36,7 @@ pub struct Product {
     pub units: i64,
 }
 
-/// A customer, who has an account.
+/// A customer with an account.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Customer {
     /// The key.
@@ -50,7 +50,7 @@ pub struct Customer {
 pub struct Order {
     /// Its key.
     pub order_id: i64,
-    /// Who pays.
+    /// The customer that pays.
     pub customer_id: String,
     /// As in the file.
     pub order_date: String,
@@ -62,11 +62,11 @@ pub struct Order {
 /// A line of an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Line {
-    /// What is bought.
+    /// The product.
     pub product_id: i64,
-    /// How many units.
+    /// The number of units.
     pub quantity: i64,
-    /// Of one unit.
+    /// The price of one unit.
     pub unit_price_cents: i64,
 }
 
@@ -83,7 +83,7 @@ struct LineRow {
 }
 
 impl Order {
-    /// What the customer owes. Discounts are ignored.
+    /// Returns the amount that the customer owes. Discounts are ignored.
     pub fn total_cents(&self) -> i64 {
         self.lines.iter().map(|line| line.quantity * line.unit_price_cents).sum()
     }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(error, "the lines of order 1 do not stand together");
     }
 
-    /// What one order after the other comes to, worked out without any transaction.
+    /// Computes the result of the orders one after the other, without any transaction.
     #[test]
     fn the_northwind_orders_have_one_outcome() {
         let mut products: Vec<Product> =

@@ -1,4 +1,4 @@
-//! What the order/payment examples have in common, so that each of them shows its mode alone.
+//! The common part of the order/payment examples, so that each of them shows its mode alone.
 //!
 //! A shop takes orders: its order service writes them down, its stock service deducts their lines,
 //! its account service debits the customer; a refusal anywhere undoes everything. Here are the
@@ -49,14 +49,14 @@ pub async fn main<E: Example>(mut example: E) -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // Standard error may be closed; the exit code still reports the failure.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What a program with a coordinator in it does first: `RUST_LOG` says what is logged, to standard
+/// Sets up a program with a coordinator in it: `RUST_LOG` says what is logged, to standard
 /// error; nothing unless it is set.
 pub fn prepare() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));

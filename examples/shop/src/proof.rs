@@ -11,12 +11,12 @@ use crate::coordinator::Coordinator;
 use crate::database::Databases;
 use crate::example::{Books, Example, Leftover};
 
-/// How long phase two may take to finish after the last order. A crash can leave a global open
+/// The time that phase two may take to finish after the last order. A crash can leave a global open
 /// until its timeout; beyond that this is for a machine under load.
 const SETTLED_WITHIN: Duration = Duration::from_secs(90);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// What the three databases hold.
+/// The totals of the three databases.
 #[derive(Debug, Clone)]
 pub(crate) struct Holdings {
     /// Units on hand by product.
@@ -27,17 +27,17 @@ pub(crate) struct Holdings {
     sold: BTreeMap<i64, i64>,
     /// Cents of written orders by customer.
     paid: BTreeMap<String, i64>,
-    /// How many orders are written.
+    /// The number of orders.
     orders: usize,
 }
 
-/// What phase two still owes.
+/// The work that phase two still owes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Leftovers {
     pub(crate) undo_rows: i64,
     pub(crate) locks: u64,
     pub(crate) unfinished: u64,
-    /// What the example counts beside these.
+    /// Further counts of the example.
     pub(crate) own: Vec<Leftover>,
 }
 
@@ -119,7 +119,7 @@ impl Leftovers {
         coordinator: &Coordinator,
         http: &reqwest::Client,
     ) -> Result<Self> {
-        let standing = coordinator.standing(http).await?;
+        let standing = coordinator.counts(http).await?;
         let mut undo_rows = 0;
         for pool in [&databases.order, &databases.stock, &databases.account] {
             undo_rows += pool.undo_rows().await?;
@@ -129,7 +129,7 @@ impl Leftovers {
     }
 }
 
-/// Everything that must hold. `committed` is what the customers were told.
+/// Returns every check. `committed` is the number of orders that customers saw committed.
 pub(crate) fn checks(
     before: &Holdings,
     after: &Holdings,
@@ -173,7 +173,8 @@ impl Check {
     }
 }
 
-/// How many keys do not add up, one by one: errors in two of them must not hide each other.
+/// Returns the number of keys that do not add up, one by one: errors in two of them must not hide
+/// each other.
 fn out_of_balance<Key: Ord>(
     before: &BTreeMap<Key, i64>,
     after: &BTreeMap<Key, i64>,

@@ -1,4 +1,4 @@
-//! What a run came to, for people and for scripts.
+//! The report of a run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::services::Refusal;
 /// Latencies beyond an hour count as an hour.
 const LATENCY_MICROS_MAX: u64 = 3_600_000_000;
 
-/// How the orders ended, counted as they end.
+/// Counts of the ends of orders, kept while they end.
 #[derive(Debug)]
 pub(crate) struct Tally {
     committed: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Tally {
     latencies: Histogram<u64>,
 }
 
-/// What a run came to.
+/// The report of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     numbers: Numbers,
@@ -57,7 +57,7 @@ struct Numbers {
     p99_ms: f64,
 }
 
-/// What is measured around the orders.
+/// Measurements around the orders.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) before: Holdings,
@@ -68,7 +68,7 @@ pub(crate) struct Measured {
 }
 
 impl Tally {
-    /// Of no order.
+    /// The total without any order.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             committed: 0,
@@ -132,7 +132,7 @@ impl Tally {
 }
 
 impl Report {
-    /// Whether nothing was lost and no order failed.
+    /// Returns whether nothing was lost and no order failed.
     pub(crate) fn holds(&self) -> bool {
         self.numbers.failed == 0 && self.proof.iter().all(|check| check.holds)
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What the examples' own orders come to, one after the other.
+/// The expected result of the examples' own orders, one after the other.
 const OWN_OUTCOME: [(&str, u64); 8] = [
     ("orders", 120),
     ("committed", 38),

@@ -1,6 +1,6 @@
 //! A backend to be tested, on a database that the test run shares; names keep tests apart.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use handfast::Handfast;
@@ -9,7 +9,7 @@ use handfast_locks::{
     PostgresLocks, RedisLocks, RedlockLocks, Share, SqliteLocks, Token, ZooKeeperLocks,
 };
 use handfast_migrations::{Database, client_migrations};
-use handfast_server::embedded::{RunningServer, Server};
+use handfast_test_services::EmbeddedCoordinator;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tokio::sync::OnceCell;
 
@@ -133,26 +133,9 @@ pub(crate) async fn postgres() -> String {
     url
 }
 
-/// The endpoint of a coordinator on the embedded store, in a runtime of its own that outlives every
-/// test.
-pub(crate) fn coordinator() -> &'static str {
-    static COORDINATOR: LazyLock<Coordinator> = LazyLock::new(|| {
-        let runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::builder().directory(folder.path()).listen("127.0.0.1:0");
-        let (started, server_started) = std::sync::mpsc::channel();
-        runtime.spawn(async move { started.send(server.start().await.unwrap()) });
-        let server = server_started.recv().unwrap();
-        let endpoint = format!("http://{}", server.address());
-        Coordinator { endpoint, _running: (server, runtime, folder) }
-    });
-    &COORDINATOR.endpoint
-}
-
-struct Coordinator {
-    endpoint: String,
-    _running: (RunningServer, tokio::runtime::Runtime, tempfile::TempDir),
+/// Returns the endpoint of a coordinator that all tests of this process share.
+pub(crate) fn coordinator() -> String {
+    EmbeddedCoordinator::shared().endpoint()
 }
 
 pub(crate) async fn mysql() -> String {

@@ -1,79 +1,17 @@
-//! Child processes: this test program, started again with a part to play.
-//!
-//! A child says what happens in lines on standard output, and ends when its standard input does, so
-//! that it never outlives the test.
+//! The role of this test program's child processes, see [`run_role`].
 
-use std::io::{Read, Write};
-use std::process::Stdio;
-use std::time::Duration;
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStdout, Command};
+pub(crate) use handfast_test_services::report;
+use handfast_test_services::{RoleProcess, run_role};
 
 use crate::part::{Script, play};
 
-const SCRIPT: &str = "HANDFAST_TEST_SCRIPT";
-/// Before what a child tells, among what the test runner prints.
-const MARK: &str = "told: ";
-/// After this long a test that waits has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The door of a child. Without a script there is nothing to do.
+/// The entry of a child process. Without a role there is nothing to do.
 #[test]
-fn plays_its_part() {
-    let Ok(script) = std::env::var(SCRIPT) else { return };
-    let script: Script = serde_json::from_str(&script).unwrap();
-    std::thread::spawn(|| {
-        // Ends with the parent, whichever way that ends.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(0);
-    });
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(play(script));
+fn runs_its_role() {
+    run_role(async |role| play(role.input()).await);
 }
 
-/// Tells the parent.
-pub(crate) fn tell(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{MARK}{line}").unwrap();
-    out.flush().unwrap();
-}
-
-/// A running child. Dropped, it is killed.
-pub(crate) struct Child {
-    process: tokio::process::Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Child {
-    pub(crate) fn start(script: &Script) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child::plays_its_part", "--nocapture"]);
-        command.env(SCRIPT, serde_json::to_string(script).unwrap());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut process = command.spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { process, lines }
-    }
-
-    /// The next line that it tells.
-    pub(crate) async fn told(&mut self) -> String {
-        let line = async {
-            loop {
-                let line = self.lines.next_line().await.unwrap().expect("the child has ended");
-                if let Some(told) = line.strip_prefix(MARK) {
-                    return told.to_owned();
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, line).await.unwrap()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.process.id().unwrap()).unwrap();
-        kill(Pid::from_raw(id), signal).unwrap();
-    }
+/// Starts a child that plays its part of a script.
+pub(crate) fn start(script: &Script) -> RoleProcess {
+    RoleProcess::start("client", script, &[])
 }

@@ -11,14 +11,15 @@ mod part;
 #[allow(dead_code, reason = "it serves the other tests too")]
 mod stage;
 
+use std::fmt::Debug;
+use std::str::FromStr;
 use std::time::Duration;
 
 use handfast_locks::fencing::claim;
 use handfast_locks::{Fence, LockName};
-use nix::sys::signal::Signal;
+use handfast_test_services::RoleProcess;
 use sqlx::SqlitePool;
 
-use child::Child;
 use history::{Stay, check};
 use part::{Part, Script};
 use stage::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
@@ -45,7 +46,7 @@ impl Ground {
             Kind::Etcd => (format!("etcd:{}", server("HANDFAST_TEST_ETCD")), spare),
             Kind::ZooKeeper => (format!("zookeeper:{}", server("HANDFAST_TEST_ZOOKEEPER")), spare),
             Kind::Sqlite => sqlite().await,
-            Kind::Coordinator => (coordinator().to_owned(), spare),
+            Kind::Coordinator => (coordinator(), spare),
             Kind::Memory => unreachable!("it has one process"),
         };
         let script = Script {
@@ -61,19 +62,20 @@ impl Ground {
         Self { script, _folders: [folder, other] }
     }
 
-    fn child(&self, part: Part) -> Child {
-        Child::start(&Script { part, ..self.script.clone() })
+    fn child(&self, part: Part) -> RoleProcess {
+        child::start(&Script { part, ..self.script.clone() })
     }
 }
 
 async fn a_counter_is_exact(kind: Kind) {
     let ground = Ground::new(kind, stage::LEASE).await;
     std::fs::write(&ground.script.counter, "0").unwrap();
-    let mut children: Vec<Child> = (0..PROCESSES).map(|_| ground.child(Part::Count)).collect();
+    let mut children: Vec<RoleProcess> =
+        (0..PROCESSES).map(|_| ground.child(Part::Count)).collect();
     let mut stays = Vec::new();
     for child in &mut children {
         for _ in 0..TASKS * ROUNDS {
-            stays.push(Stay::read(&child.told().await));
+            stays.push(Stay::read(&child.next_report::<String>().await));
         }
     }
     let count = PROCESSES * TASKS * ROUNDS;
@@ -85,7 +87,7 @@ async fn a_killed_holder_is_followed(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
     let mut holder = ground.child(Part::Hold);
     let fence: i64 = told(&mut holder, "held").await;
-    holder.signal(Signal::SIGKILL);
+    holder.kill().await;
     let mut next = ground.child(Part::Hold);
     assert!(told::<i64>(&mut next, "held").await > fence);
 }
@@ -94,7 +96,7 @@ async fn a_paused_holder_is_refused(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
     let mut old = ground.child(Part::Hold);
     let fence: i64 = told(&mut old, "held").await;
-    old.signal(Signal::SIGSTOP);
+    old.pause();
     let mut next = ground.child(Part::Hold);
     let later: i64 = told(&mut next, "held").await;
     assert!(later > fence);
@@ -103,14 +105,14 @@ async fn a_paused_holder_is_refused(kind: Kind) {
     let name = LockName::new(&*ground.script.name).unwrap();
     claim(&mut local, &name, Fence::new(later)).await.unwrap();
     local.commit().await.unwrap();
-    old.signal(Signal::SIGCONT);
+    old.go_on();
     // It knows, and the resource knows better.
-    assert_eq!(old.told().await, "lost");
-    assert_eq!(old.told().await, "refused");
+    assert_eq!(old.next_report::<String>().await, "lost");
+    assert_eq!(old.next_report::<String>().await, "refused");
 }
 
-async fn told<T: std::str::FromStr<Err: std::fmt::Debug>>(child: &mut Child, what: &str) -> T {
-    let line = child.told().await;
+async fn told<T: FromStr<Err: Debug>>(child: &mut RoleProcess, what: &str) -> T {
+    let line = child.next_report::<String>().await;
     line.strip_prefix(what).unwrap().trim().parse().unwrap()
 }
 

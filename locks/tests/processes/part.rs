@@ -12,7 +12,7 @@ use handfast_locks::{
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 
-use crate::child::tell;
+use crate::child::report;
 use crate::history::Stay;
 use crate::stage::redlock;
 
@@ -80,7 +80,7 @@ async fn count(locks: &Locks, script: &Script) {
             std::fs::write(&script.counter, (number + 1).to_string()).unwrap();
             let to = Moment::now();
             assert_eq!(guard.release().await.unwrap(), Outcome::Released);
-            tell(&Stay { fence, from, to }.write());
+            report(&Stay { fence, from, to }.write());
         }
     });
     futures::future::join_all(tasks).await;
@@ -88,15 +88,15 @@ async fn count(locks: &Locks, script: &Script) {
 
 async fn hold(locks: &Locks, script: &Script) {
     let guard = locks.lock(&script.name).await.unwrap();
-    tell(&format!("held {}", guard.fence()));
+    report(&format!("held {}", guard.fence()));
     guard.lost().await;
     assert!(!guard.is_held());
-    tell("lost");
+    report("lost");
     // As somebody would who did not listen.
     let pool = SqlitePool::connect(&script.resource).await.unwrap();
     let mut local = pool.begin().await.unwrap();
     match claim(&mut local, guard.name(), guard.fence()).await {
-        Err(LockError::Stale { .. }) => tell("refused"),
-        other => tell(&format!("{other:?}")),
+        Err(LockError::Stale { .. }) => report("refused"),
+        other => report(&format!("{other:?}")),
     }
 }

@@ -1,23 +1,25 @@
 //! `handfast serve` as a process: the command line of the binary, on a data directory and ports
 //! that stay through restarts.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use handfast_server::admin::model::{ServerStatus, TransactionDetail};
+use handfast_test_services::{AdminClient, ChildProcess, free_address};
 use tokio::process::ChildStdout;
 use tokio::time::{Instant, sleep};
 
-use crate::process::{Process, Program};
+use crate::program::Program;
 
 const LOG_LINES_SHOWN: usize = 20;
 const READY_WITHIN: Duration = Duration::from_secs(30);
-const ASK_EVERY: Duration = Duration::from_millis(20);
+/// The admin API has no request that waits for readiness.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Retries soon, and gives a silent process up soon: a run has minutes, not hours. The journal goes
-/// round and round in segments as small as they may be.
+/// Calls are retried soon, and a silent process is soon passed over: a run has minutes, not hours.
+/// The journal's segments are as small as they may be, so that they are often reused.
 const SETTINGS: &[&str] = &[
     "journal_segment_bytes=16384",
     "dispatch.retry_delay_ms_min=10",
@@ -27,7 +29,7 @@ const SETTINGS: &[&str] = &[
     "limits.history_max=10000000",
 ];
 
-/// The coordinator of a run.
+/// The coordinator of a run: it can be killed and started again on its ports and records.
 #[derive(Debug)]
 pub struct Coordinator {
     program: Program,
@@ -35,63 +37,61 @@ pub struct Coordinator {
     log: PathBuf,
     grpc: SocketAddr,
     admin: SocketAddr,
-    process: Option<(Process, ChildStdout)>,
-    http: reqwest::Client,
+    client: AdminClient,
+    process: Option<(ChildProcess, ChildStdout)>,
 }
 
 impl Coordinator {
-    /// Starts it, with the native API on this address, and waits until it leads.
+    /// Starts a coordinator with the native API on this address, and waits until it leads.
     ///
     /// # Errors
-    /// When it does not.
+    /// Returns the end of its log if it does not.
     pub async fn start(
         program: &Program,
         data_dir: &Path,
         log: &Path,
         listen: IpAddr,
     ) -> Result<Self> {
-        // Fails only if another run of this process has installed it.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().timeout(READY_WITHIN).build()?;
+        let admin = free_address(Ipv4Addr::LOCALHOST.into())?;
         let mut coordinator = Self {
             program: program.clone(),
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
             grpc: free_address(listen)?,
-            admin: free_address(Ipv4Addr::LOCALHOST.into())?,
+            admin,
+            client: AdminClient::new(admin)?,
             process: None,
-            http,
         };
         coordinator.restart(None).await?;
         Ok(coordinator)
     }
 
-    /// Where the native API listens.
+    /// Returns the address of the native API.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// Where the native API listens, as a client wants it.
+    /// Returns the endpoint for clients.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.grpc)
     }
 
-    /// Starts it on its ports and records, to die at a crash point if one is given. Ready, or dead
-    /// by then, when this returns.
+    /// Starts the coordinator again on its ports and records, to die at a crash point if one is
+    /// given. When this returns, it leads or has died at the point.
     ///
     /// # Errors
-    /// When it is neither.
+    /// Returns the end of its log if it does neither.
     pub async fn restart(&mut self, crash_point: Option<&str>) -> Result<()> {
         self.spawn(crash_point).await?;
         self.wait_ready(crash_point.is_some()).await
     }
 
-    /// Starts it without waiting for it.
+    /// Starts the coordinator again without waiting until it leads.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// Returns the system's error if it cannot be started.
     pub async fn spawn(&mut self, crash_point: Option<&str>) -> Result<()> {
         self.kill().await?;
         let mut command = self.program.part("serve", &self.log)?;
@@ -99,7 +99,7 @@ impl Coordinator {
         command.arg("--grpc-listen").arg(self.grpc.to_string());
         command.arg("--admin-listen").arg(self.admin.to_string());
         if !self.grpc.ip().is_loopback() {
-            // The other host is a namespace of this machine.
+            // The other host is a network namespace of this machine.
             command.arg("--insecure-allow-plaintext-and-anonymous-on-non-loopback");
         }
         for setting in SETTINGS {
@@ -109,16 +109,16 @@ impl Coordinator {
         if let Some(point) = crash_point {
             command.env("TC_CRASH_POINT", point);
         }
-        self.process = Some(Process::start(command)?);
+        self.process = Some(ChildProcess::start(command)?);
         Ok(())
     }
 
-    /// Sets the wall clock of its machine, by so many seconds from the true time.
+    /// Sets the coordinator's wall clock to so many seconds ahead of the true time.
     ///
     /// # Errors
-    /// When the file cannot be written that stands for it.
+    /// Returns an error if the file that stands for the clock cannot be written.
     pub fn set_clock(&self, ahead_s: i64) -> Result<()> {
-        // In one step: the coordinator may be reading it.
+        // By a rename, which is atomic: the coordinator may be reading the file.
         let file = self.clock_file();
         let next = file.with_extension("next");
         std::fs::write(&next, (ahead_s * 1_000).to_string())?;
@@ -129,8 +129,8 @@ impl Coordinator {
         self.log.with_extension("clock")
     }
 
-    /// The end of its log, which goes with the test's directory.
-    fn last_words(&self) -> String {
+    /// Returns the end of the log, whose file is removed with the test's directory.
+    fn last_lines(&self) -> String {
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = log.lines().collect();
@@ -138,28 +138,27 @@ impl Coordinator {
     }
 
     async fn wait_ready(&mut self, may_crash: bool) -> Result<()> {
-        let url = format!("http://{}/readyz", self.admin);
         let started = Instant::now();
-        while !self.http.get(&url).send().await.is_ok_and(|answer| answer.status().is_success()) {
+        while !self.client.is_ready().await {
             match self.running()?.ended()? {
                 Some(_) if may_crash => return Ok(()),
                 Some(status) => {
-                    bail!("the coordinator ended with {status}:\n{}", self.last_words())
+                    bail!("the coordinator ended with {status}:\n{}", self.last_lines())
                 }
                 None => {}
             }
             if started.elapsed() > READY_WITHIN {
-                bail!("the coordinator is not ready:\n{}", self.last_words());
+                bail!("the coordinator is not ready:\n{}", self.last_lines());
             }
-            sleep(ASK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Kills it, if it runs.
+    /// Kills the coordinator, if it runs.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// Returns an error if it cannot be killed.
     pub async fn kill(&mut self) -> Result<()> {
         if let Some((mut process, _)) = self.process.take() {
             process.kill().await?;
@@ -167,37 +166,28 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The process.
+    /// Returns the process.
     ///
     /// # Errors
-    /// When it has been killed.
-    pub fn running(&mut self) -> Result<&mut Process> {
+    /// Returns an error if it has been killed.
+    pub fn running(&mut self) -> Result<&mut ChildProcess> {
         let process = self.process.as_mut().context("the coordinator is down")?;
         Ok(&mut process.0)
     }
 
-    /// What it knows of a global.
+    /// Returns one global with its branches.
     ///
     /// # Errors
-    /// When it does not answer, or knows nothing.
+    /// Returns an error if the coordinator does not answer, or does not know the global.
     pub async fn transaction(&self, xid: &str) -> Result<TransactionDetail> {
-        let url = format!("http://{}/api/v1/transactions/{xid}", self.admin);
-        let answer = self.http.get(&url).send().await?.error_for_status()?;
-        Ok(serde_json::from_str(&answer.text().await?)?)
+        self.client.transaction(xid).await
     }
 
-    /// How it stands.
+    /// Returns the counts of the coordinator.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Returns an error if the coordinator does not answer.
     pub async fn status(&self) -> Result<ServerStatus> {
-        let url = format!("http://{}/api/v1/status", self.admin);
-        let answer = self.http.get(&url).send().await?.error_for_status()?;
-        Ok(serde_json::from_str(&answer.text().await?)?)
+        self.client.status().await
     }
-}
-
-/// A free port, kept through restarts: clients find the coordinator where it was.
-fn free_address(of: IpAddr) -> Result<SocketAddr> {
-    Ok(TcpListener::bind((of, 0))?.local_addr()?)
 }

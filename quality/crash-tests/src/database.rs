@@ -18,11 +18,11 @@ use sqlx::{AssertSqlSafe, MySql, MySqlPool, PgPool, Postgres, Row as _, Sqlite, 
 use crate::history::{Element, List};
 use crate::work::{ACCOUNTS, CENTS, LISTS, Product, Row, Step, elements};
 
-/// How long to wait for a connection of the pool, and for SQLite's writer lock. Shorter than a
+/// The time to wait for a connection of the pool, and for SQLite's writer lock. Shorter than a
 /// global may take, so that an outage shows as an error.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a branch waits for rows of others.
+/// The time that a branch waits for global locks.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 const TABLES: &[&str] = &[
@@ -32,10 +32,10 @@ const TABLES: &[&str] = &[
     "CREATE TABLE list (id BIGINT NOT NULL PRIMARY KEY, items TEXT NOT NULL)",
 ];
 
-/// Where a database is.
+/// The location of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Which product.
+    /// The product.
     pub product: Product,
     /// Its URL; for SQLite a path.
     pub url: String,
@@ -63,7 +63,7 @@ pub enum Resource {
     Sqlite(AtResource<Sqlite>),
 }
 
-/// How a local transaction is written.
+/// The form in which a local transaction is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// As a closure that is repeated.
@@ -198,7 +198,7 @@ impl Pool {
     /// Makes the tables and what is in them in the beginning.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn make_tables(&self, handfast: &Handfast) -> Result<()> {
         with_pool!(self, |pool| handfast.migrate(pool).await?);
         for sql in TABLES {
@@ -213,17 +213,17 @@ impl Pool {
     /// Runs a statement past the library.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn execute(&self, sql: &str) -> Result<()> {
         let sql = AssertSqlSafe(sql.to_owned());
         with_pool!(self, |pool| sqlx::raw_sql(sql).execute(pool).await.map(|_answer| ()))?;
         Ok(())
     }
 
-    /// What each account holds.
+    /// Returns the amount in each account.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn accounts(&self) -> Result<BTreeMap<i64, i64>> {
         let sql = "SELECT id, cents FROM account";
         let rows: Vec<(i64, i64)> =
@@ -234,7 +234,7 @@ impl Pool {
     /// Every receipt: of which transfer, account and cents.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn receipts(&self) -> Result<Vec<(i64, i64, i64)>> {
         let sql = "SELECT id, account, cents FROM receipt";
         Ok(with_pool!(self, |pool| sqlx::query_as(sql).fetch_all(pool).await?))
@@ -243,7 +243,7 @@ impl Pool {
     /// Every list that has elements.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn lists(&self, database: usize) -> Result<BTreeMap<List, Vec<Element>>> {
         let sql = "SELECT id, items FROM list WHERE items <> ''";
         let rows: Vec<(i64, String)> =
@@ -254,7 +254,7 @@ impl Pool {
     /// The XIDs of all undo rows of a kind: 0 for undo logs, 1 for guard rows.
     ///
     /// # Errors
-    /// What the database says.
+    /// Returns the error of the database.
     pub async fn undo_rows(&self, status: u8) -> Result<Vec<String>> {
         let sql = format!("SELECT xid FROM undo_log WHERE log_status = {status}");
         let sql = AssertSqlSafe(sql);

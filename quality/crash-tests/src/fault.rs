@@ -1,4 +1,4 @@
-//! What can go wrong, and a schedule of it from a seed. Pure.
+//! Faults, and a schedule of them from a seed. Pure.
 //!
 //! The schedule is the same for a seed; what the processes do meanwhile is not.
 
@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use crate::wire::State;
 use crate::work::DATABASES;
 
-/// Where a coordinator can be made to die. See `tc-server/src/crash_point.rs`.
+/// The crash points of a coordinator. See `tc-server/src/crash_point.rs`.
 pub const COORDINATOR_POINTS: [&str; 14] = [
     "after-lead",
     "after-decide",
@@ -29,7 +29,7 @@ pub const COORDINATOR_POINTS: [&str; 14] = [
     "after-outcome",
 ];
 
-/// Where a service can be made to die. See `rm-client/src/at/crash_point.rs`.
+/// The crash points of a service. See `rm-client/src/at/crash_point.rs`.
 pub const SERVICE_POINTS: [&str; 10] = [
     "before-undo-insert",
     "before-register",
@@ -43,7 +43,7 @@ pub const SERVICE_POINTS: [&str; 10] = [
     "after-phase-two-commit",
 ];
 
-/// What the wall clock of the coordinator's machine is set to, in seconds from the true time: from
+/// The settings of the wall clock on the coordinator's machine, in seconds from the true time: from
 /// a correction to a dead battery.
 pub const CLOCK_STEPS_S: [i64; 8] =
     [30, -30, 3_600, -3_600, 86_400, -86_400, 300 * 86_400, -300 * 86_400];
@@ -131,7 +131,7 @@ impl fmt::Display for Fault {
 pub struct Schedule {
     random: StdRng,
     services: usize,
-    /// Which databases are servers, and so can be killed and cut off.
+    /// The databases that are servers, and so can be killed and cut off.
     servers: Vec<usize>,
 }
 
@@ -143,7 +143,7 @@ impl Schedule {
         Self { random: StdRng::seed_from_u64(seed), services, servers }
     }
 
-    /// How long all is well before the next fault.
+    /// Returns the time without faults before the next one.
     pub fn calm(&mut self) -> Duration {
         Duration::from_millis(self.random.random_range(50..1_500))
     }
@@ -197,7 +197,7 @@ impl Schedule {
         }
     }
 
-    /// Mostly short; now and then longer than everybody's patience.
+    /// Returns a duration: mostly short, sometimes longer than every timeout.
     fn lasting(&mut self) -> Duration {
         match self.random.random_range(0..4) {
             0 => LONGER_THAN_EVERY_TIMEOUT,

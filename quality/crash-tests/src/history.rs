@@ -1,4 +1,4 @@
-//! What the services said they did with their lists, and a judge of it.
+//! The operations on lists as the services reported them, and a judge of their consistency.
 //!
 //! Every operation appends its own number to some lists and reads others. A list keeps the order of
 //! its appends, so that what was read, and what is there in the end, tells which operation saw
@@ -21,18 +21,18 @@ pub type List = (usize, i64);
 /// An operation's number, which is the element that it appends.
 pub type Element = u64;
 
-/// How an operation ended, as far as the one who asked for it knows.
+/// The end of an operation, as far as the service that ran it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The commit was acknowledged.
     Committed,
     /// Told that nothing of it stays.
     RolledBack,
-    /// Nothing was told: a timeout, or the process died.
+    /// No end was reported: a timeout, or the process died.
     Unknown,
 }
 
-/// How a list was read.
+/// The kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reading {
     /// Under a global lock that is held until the end of the global.
@@ -44,28 +44,28 @@ pub enum Reading {
 /// A list as an operation found it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Read {
-    /// Which list.
+    /// The list.
     pub list: List,
     /// How.
     pub reading: Reading,
-    /// What was in it.
+    /// Its content.
     pub elements: Vec<Element>,
 }
 
-/// What one operation did. Times are of one clock that all processes share.
+/// One operation. Times are of one clock that all processes share.
 #[derive(Clone, Debug)]
 pub struct Operation {
     /// Its number.
     pub element: Element,
     /// Before anything was asked for.
     pub began: u64,
-    /// After its end was known, if that was ever told.
+    /// A time after its end was known, if the end was reported.
     pub ended: Option<u64>,
-    /// How it ended.
+    /// Its end.
     pub outcome: Outcome,
     /// The lists that it appends to.
     pub appends: BTreeSet<List>,
-    /// What it read, before its own appends.
+    /// The lists that it read, before its own appends.
     pub reads: Vec<Read>,
 }
 
@@ -110,7 +110,7 @@ pub fn judge(operations: &[Operation], last: &BTreeMap<List, Vec<Element>>) -> V
     }
     for operation in operations {
         judge.check_effects(operation, &mut found);
-        // Whoever is not known to have committed may have read in between.
+        // An operation not known to have committed may have read a state in between.
         if operation.outcome == Outcome::Committed {
             for read in &operation.reads {
                 judge.check_read(operation, read, &mut found);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser};
-use handfast_crash_tests::process::Program;
+use handfast_crash_tests::program::Program;
 use handfast_crash_tests::run::run;
 use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings};
 use handfast_crash_tests::work::{Product, Workload};
@@ -28,20 +28,20 @@ enum Part {
     /// A service.
     #[command(hide = true)]
     Service {
-        /// What it does, as JSON.
+        /// Its role and input, as JSON.
         script: String,
     },
     /// A service that takes part in sagas, or a caller that starts one.
     #[command(hide = true)]
     Saga {
-        /// What it does, as JSON.
+        /// Its role and input, as JSON.
         script: String,
     },
 }
 
 #[derive(Debug, Args)]
 struct Run {
-    /// How long faults are done.
+    /// The time during which faults are done.
     #[arg(long, default_value_t = 10)]
     minutes: u64,
     /// Chooses faults and operations; every further round uses the next one.
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match play(Part::parse()) {
         Ok(code) => code,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // Standard error may be closed; the exit code still reports the failure.
             let _ = writeln!(stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }

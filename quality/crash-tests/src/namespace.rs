@@ -1,5 +1,5 @@
 //! A second host: a network namespace with a link to this one that can be cut, so that the kernel
-//! itself loses every packet. Only who may make namespaces has one.
+//! itself loses every packet. Making one takes the right to make namespaces.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -54,7 +54,7 @@ impl Host {
         Ok(Ok(host))
     }
 
-    /// Where the other host finds this one.
+    /// Returns the address of this host, as the other one sees it.
     #[must_use]
     pub fn here(&self) -> IpAddr {
         self.here.into()
@@ -71,7 +71,7 @@ impl Host {
         ]
     }
 
-    /// From here on every packet is lost, and nobody is told.
+    /// Drops every packet from now on, without an error at either end.
     ///
     /// # Errors
     /// When the link is gone.

@@ -11,16 +11,16 @@ use crate::fault::Schedule;
 use crate::stage::{Settings, Stage};
 use crate::verdict::Verdict;
 
-/// What came of a run.
+/// The report of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Chose the faults and the operations.
     pub seed: u64,
-    /// How long faults were done.
+    /// The time during which faults were done.
     pub lasted: Duration,
-    /// How often each fault was done.
+    /// The number of times each fault was done.
     pub faults: BTreeMap<String, u64>,
-    /// What held and what did not.
+    /// The result of the checks.
     pub verdict: Verdict,
 }
 
@@ -56,7 +56,7 @@ impl Stage {
 }
 
 impl Report {
-    /// Whether everything held.
+    /// Returns whether every check passed.
     ///
     /// # Errors
     /// With everything that did not.

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
+use crate::event::{ServiceEvent, emit};
 use crate::service::{keep_trying, listen};
-use crate::told::{Told, tell};
 
 /// Longer than any saga takes, however slow the machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,7 +28,7 @@ const RESOURCE: &str = "shop";
 const ACTION: &str = "leave";
 const EFFECT: &str = "CREATE TABLE effect (saga TEXT NOT NULL, step TEXT NOT NULL)";
 
-/// How a saga ends.
+/// The way a saga ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Course {
     /// Every step is done.
@@ -42,7 +42,7 @@ pub enum Course {
 }
 
 impl Course {
-    /// How the saga stands in the end.
+    /// Returns the status of the saga at its end.
     #[must_use]
     pub fn status(self) -> SagaStatus {
         match self {
@@ -51,8 +51,8 @@ impl Course {
         }
     }
 
-    /// What it leaves, in this order and each once: the step's name for an action, with a minus
-    /// before it for a compensation.
+    /// Returns the traces that it leaves, in this order and each once: the step's name for an
+    /// action, with a minus before it for a compensation.
     #[must_use]
     pub fn effects(self) -> &'static [&'static str] {
         match self {
@@ -67,7 +67,7 @@ impl Course {
         }
     }
 
-    /// Where a service can be made to die on this course, and at how many passes. See
+    /// Returns the crash points of a service on this course, and the number of passes of each. See
     /// `rm-client/src/at/crash_point.rs`.
     #[must_use]
     pub fn service_points(self) -> &'static [(&'static str, u32)] {
@@ -111,12 +111,12 @@ impl Course {
     }
 }
 
-/// What a process plays, and where the coordinator is.
+/// The role of a process, and the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
-    /// Where the coordinator is.
+    /// The coordinator's endpoint.
     pub endpoint: String,
-    /// Which of the two.
+    /// The role.
     pub role: Role,
 }
 
@@ -132,7 +132,7 @@ pub enum Role {
 /// Plays the part until standard input ends.
 ///
 /// # Errors
-/// When nobody listens to what it tells.
+/// Returns an error if standard output is closed.
 pub async fn play(script: Script) -> Result<()> {
     listen(Arc::default());
     let handfast = keep_trying(async || connect(&script.endpoint).await).await;
@@ -140,19 +140,19 @@ pub async fn play(script: Script) -> Result<()> {
         Role::Service(database) => {
             let pool = open(&database).await?;
             handfast.saga_participant(RESOURCE, pool).action(ACTION, Leave).register();
-            tell(&Told::Ready)?;
+            emit(&ServiceEvent::Ready)?;
         }
         Role::Caller(key, course) => {
             let saga = handfast.start_saga(key, course.saga()).await?;
-            tell(&Told::Ready)?;
+            emit(&ServiceEvent::Ready)?;
             saga.ended(PATIENCE).await?;
-            tell(&Told::Finished)?;
+            emit(&ServiceEvent::Finished)?;
         }
     }
     std::future::pending().await
 }
 
-/// A client whose requests are sent again for as long as a test may take.
+/// Returns a client that resends its requests for as long as a test may take.
 ///
 /// # Errors
 /// When there is no coordinator.
@@ -172,7 +172,7 @@ pub async fn create(handfast: &Handfast, database: &Path) -> Result<SqlitePool> 
     Ok(pool)
 }
 
-/// What the saga of a key has left.
+/// Returns the traces of the saga with a key.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -191,7 +191,7 @@ async fn open(database: &Path) -> Result<SqlitePool> {
 struct Leave;
 
 impl SagaAction<Sqlite> for Leave {
-    /// Whether to refuse.
+    /// Whether the action refuses.
     type Input = bool;
     type Output = ();
 

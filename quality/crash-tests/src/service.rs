@@ -17,32 +17,32 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use crate::database::{Form, Place, Pool, Resource};
+use crate::event::{Seen, ServiceEvent, emit, now};
 use crate::history::Outcome;
-use crate::told::{Seen, Told, now, tell};
-use crate::work::{DATABASES, Product, Row, What, Workload};
+use crate::work::{DATABASES, Product, Row, Task, Workload};
 
-/// How long a global may stay undecided: what a killed service leaves is rolled back after that.
+/// The timeout of a global: those of a killed service are rolled back after it.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a window of lists is in use.
+/// The time during which a window of lists is in use.
 const WINDOW_NANOSECONDS: u64 = 10_000_000_000;
 /// Operations of one process have numbers of their own.
 const OPERATIONS_PER_PROCESS: u64 = 1_000_000;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// How a process plays a service.
+/// The script of a service process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Script {
-    /// Of all service processes of the run, started again ones included.
+    /// The number of the process among all service processes of the run, replacements included.
     pub process: u64,
-    /// Where the coordinator is.
+    /// The coordinator's endpoint.
     pub endpoint: String,
-    /// Where the databases are.
+    /// The locations of the databases.
     pub databases: [Place; DATABASES],
-    /// How long a request to the coordinator may go unanswered.
+    /// The time within which the coordinator must answer a request.
     pub request_deadline_ms: u64,
-    /// How many operations run at a time.
+    /// The number of operations that run at a time.
     pub workers: u64,
-    /// What they are.
+    /// The kind of operations.
     pub workload: Workload,
     /// Chooses them.
     pub seed: u64,
@@ -51,12 +51,12 @@ pub struct Script {
 /// Plays the part until standard input ends.
 ///
 /// # Errors
-/// When nobody listens to what it tells.
+/// Returns an error if standard output is closed.
 pub async fn play(script: Script) -> Result<()> {
     let finishing = Arc::new(AtomicBool::new(false));
     listen(Arc::clone(&finishing));
     let service = Arc::new(Service::start(&script).await?);
-    tell(&Told::Ready)?;
+    emit(&ServiceEvent::Ready)?;
     let workers = (0..script.workers).map(|worker| {
         let (service, finishing) = (Arc::clone(&service), Arc::clone(&finishing));
         let seed = script.seed.wrapping_add(script.process * 1_000 + worker);
@@ -69,7 +69,7 @@ pub async fn play(script: Script) -> Result<()> {
         }
     });
     Box::pin(try_join_all(workers)).await?;
-    tell(&Told::Finished)?;
+    emit(&ServiceEvent::Finished)?;
     std::future::pending().await
 }
 
@@ -119,27 +119,27 @@ impl Service {
     async fn operate(&self, workload: Workload, random: &mut StdRng) -> Result<()> {
         let operation = self.next.fetch_add(1, Ordering::Relaxed);
         let window = i64::try_from(now() / WINDOW_NANOSECONDS)?;
-        let what = What::choose(workload, window, random);
-        // Few: who waits in the explicit form holds up everybody else until a timeout.
+        let task = Task::choose(workload, window, random);
+        // Few: a branch in the explicit form that waits holds up all others until a timeout.
         let form = if random.random_bool(0.95) { Form::Closure } else { Form::Explicit };
-        tell(&Told::Began { operation, at: now(), what: what.clone() })?;
-        let Ended { outcome, why, seen } = self.run(operation, &what, form).await?;
-        tell(&Told::Ended { operation, at: now(), outcome, why, seen })
+        emit(&ServiceEvent::Began { operation, at: now(), task: task.clone() })?;
+        let Ended { outcome, why, seen } = self.run(operation, &task, form).await?;
+        emit(&ServiceEvent::Ended { operation, at: now(), outcome, why, seen })
     }
 
-    async fn run(&self, operation: u64, what: &What, form: Form) -> Result<Ended> {
+    async fn run(&self, operation: u64, task: &Task, form: Form) -> Result<Ended> {
         let new = self.handfast.transaction("operation").timeout(TIMEOUT);
-        let new = if what.reads_committed() { new.read_committed() } else { new };
+        let new = if task.reads_committed() { new.read_committed() } else { new };
         let global = match new.begin().await {
             Ok(global) => global,
             Err(error) => return Ok(Ended::in_nothing(format!("{}: {error}", error.code()))),
         };
-        tell(&Told::Begun { operation, xid: global.xid().to_string() })?;
-        let work = self.work(operation, what, form);
+        emit(&ServiceEvent::Begun { operation, xid: global.xid().to_string() })?;
+        let work = self.work(operation, task, form);
         match Box::pin(global.scope(work)).await {
             Ok(rows) => {
-                let (outcome, why) = outcome_of(what, global.commit().await);
-                Ok(Ended { outcome, why, seen: what.seen(&rows) })
+                let (outcome, why) = outcome_of(task, global.commit().await);
+                Ok(Ended { outcome, why, seen: task.seen(&rows) })
             }
             Err(error) => Ok(roll_back(global, error).await),
         }
@@ -148,11 +148,11 @@ impl Service {
     async fn work(
         &self,
         operation: u64,
-        what: &What,
+        task: &Task,
         form: Form,
     ) -> Result<Vec<(usize, Row)>, sqlx::Error> {
         let mut read = Vec::new();
-        for branch in what.branches(operation, self.products) {
+        for branch in task.branches(operation, self.products) {
             let rows = self.resources[branch.database].run(form, &branch.steps).await?;
             read.extend(rows.into_iter().map(|row| (branch.database, row)));
         }
@@ -160,7 +160,7 @@ impl Service {
     }
 }
 
-/// What the coordinator says of a global without a branch after its restart.
+/// The coordinator's answer for a global without a branch after its restart.
 const UNKNOWN_XID: &str = "HF-TC-UNKNOWN-XID";
 
 struct Ended {
@@ -185,12 +185,12 @@ async fn roll_back(global: Global, cause: sqlx::Error) -> Ended {
     Ended::in_nothing(why)
 }
 
-fn outcome_of(what: &What, committed: Result<(), EndError>) -> (Outcome, String) {
+fn outcome_of(task: &Task, committed: Result<(), EndError>) -> (Outcome, String) {
     let Err(error) = committed else { return (Outcome::Committed, String::new()) };
     let outcome = match &error {
         // It had no branch that a restart could know of, and nothing to lose.
         EndError::Unknown { source, .. }
-            if what.reads_committed() && source.code() == UNKNOWN_XID =>
+            if task.reads_committed() && source.code() == UNKNOWN_XID =>
         {
             Outcome::RolledBack
         }
@@ -216,7 +216,8 @@ fn code_of(error: &sqlx::Error) -> String {
     code.map_or_else(|| "connection".to_owned(), |code| format!("SQL {code}"))
 }
 
-/// A service comes up in its own time, whatever else is down.
+/// Repeats an attempt until it succeeds: a service starts while other parts are down, and none of
+/// them tells it when it is up.
 pub(crate) async fn keep_trying<T, E>(attempt: impl AsyncFn() -> Result<T, E>) -> T {
     loop {
         if let Ok(done) = attempt().await {

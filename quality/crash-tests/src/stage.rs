@@ -19,7 +19,7 @@ use crate::coordinator::Coordinator;
 use crate::database::{Place, Pool};
 use crate::fault::{End, Fault};
 use crate::namespace::Host;
-use crate::process::Program;
+use crate::program::Program;
 use crate::wire::{State, Wire};
 use crate::work::{DATABASES, Product, Workload};
 
@@ -29,29 +29,29 @@ use services::ServiceSlot;
 /// Shorter than the longest outages, so that they show as answers that never came.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(3);
 
-/// How long a crash point may take to be reached.
+/// The time within which a crash point must be reached.
 const CRASH_WITHIN: Duration = Duration::from_secs(30);
-/// How long everything may take to work again after a fault.
+/// The time within which work must go on after a fault.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What is on stage.
+/// The parts of a stage and their work.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who plays the coordinator and the services.
+    /// The program that runs the coordinator and the services.
     pub program: Program,
     /// The databases.
     pub products: [Product; DATABASES],
-    /// How many service processes run.
+    /// The number of service processes.
     pub services: usize,
-    /// How many operations each runs at a time.
+    /// The number of operations that each runs at a time.
     pub workers: u64,
-    /// What they do.
+    /// The kind of operations.
     pub workload: Workload,
     /// Chooses operations.
     pub seed: u64,
-    /// How long a service waits for an answer of the coordinator.
+    /// The time that a service waits for an answer of the coordinator.
     pub request_deadline: Duration,
-    /// Where the coordinator keeps its records; a temporary directory unless given.
+    /// The folder of the coordinator's records; a temporary directory unless given.
     pub data_dir: Option<PathBuf>,
     /// The host that the services are on, if it is not this one. They then reach the coordinator
     /// over its link, and not over a wire.
@@ -70,9 +70,9 @@ pub struct Stage {
     services: Vec<ServiceSlot>,
     processes: u64,
     started: Instant,
-    /// What the services have told.
+    /// The reports of the services.
     pub record: Arc<Record>,
-    /// How often each fault was done.
+    /// The number of times each fault was done.
     pub faults: BTreeMap<String, u64>,
     // Last: everything else has its files here.
     folder: TempDir,
@@ -133,34 +133,34 @@ impl Stage {
         Ok(())
     }
 
-    /// Which databases are servers.
+    /// Returns the numbers of the databases that are servers.
     #[must_use]
     pub fn server_numbers(&self) -> Vec<usize> {
         (0..DATABASES).filter(|database| self.servers[*database].is_some()).collect()
     }
 
-    /// What chose the operations.
+    /// Returns the seed that chose the operations.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.settings.seed
     }
 
-    /// How long the stage has been up.
+    /// Returns the time since the start of the stage.
     #[must_use]
     pub fn lasted(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// How many services run.
+    /// Returns the number of services.
     #[must_use]
     pub fn service_count(&self) -> usize {
         self.services.len()
     }
 
-    /// Does a fault, puts it right, and waits until work is done again.
+    /// Does a fault, undoes it, and waits until an operation commits again.
     ///
     /// # Errors
-    /// When the fault cannot be done, or nothing works afterwards.
+    /// Returns an error if the fault cannot be done, or no operation commits afterwards.
     pub async fn suffer(&mut self, fault: &Fault) -> Result<()> {
         let happened = self.do_fault(fault).await.with_context(|| fault.to_string())?;
         if happened {
@@ -169,7 +169,7 @@ impl Stage {
         self.until_progress().await.with_context(|| format!("after: {fault}"))
     }
 
-    /// False: a crash point was not reached in time.
+    /// Returns `false` if a crash point was not reached in time.
     async fn do_fault(&mut self, fault: &Fault) -> Result<bool> {
         match fault {
             Fault::KillCoordinator => self.coordinator.restart(None).await?,
@@ -183,6 +183,7 @@ impl Stage {
                 self.coordinator.restart(None).await?;
                 return Ok(crashed);
             }
+            // The sleeps here and below are the length of the fault itself.
             Fault::PauseCoordinator(lasting) => {
                 self.coordinator.running()?.pause()?;
                 sleep(*lasting).await;
@@ -237,7 +238,7 @@ impl Stage {
     /// # Errors
     /// When none does.
     pub async fn until_progress(&self) -> Result<()> {
-        self.record.until_commit_of_what_begins(PROGRESS_WITHIN).await
+        self.record.until_later_operation_commits(PROGRESS_WITHIN).await
     }
 
     /// Waits until a global that reads a total or a list has committed.
@@ -351,7 +352,7 @@ async fn make_database(server: &DatabaseServer) -> Result<()> {
     Ok(())
 }
 
-/// Where a database is, for us or through a wire.
+/// Returns the location of a database, directly or through a wire.
 fn place(
     folder: &TempDir,
     servers: &[Option<DatabaseServer>; DATABASES],
@@ -380,7 +381,7 @@ impl Settings {
     /// Checks what types do not.
     ///
     /// # Errors
-    /// When nobody would work.
+    /// Returns an error if there are no services.
     pub fn check(&self) -> Result<()> {
         ensure!(self.services > 0 && self.workers > 0, "somebody must work");
         Ok(())

@@ -1,4 +1,4 @@
-//! A small file system of its own, to be filled. Only who may mount has one.
+//! A small file system that a test fills. Making one takes the right to mount.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -31,7 +31,7 @@ impl SmallDisk {
         }
     }
 
-    /// Where it is.
+    /// Returns the folder it is mounted on.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -72,8 +72,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a process that was killed just now may not have let go yet. What fails here
-        // leaves an empty folder behind, no more.
+        // Lazily: a process that was killed just now may not have closed its files yet. What fails
+        // here leaves an empty folder behind, no more.
         let _ = umount2(self.folder.path(), MntFlags::MNT_DETACH);
     }
 }

@@ -1,5 +1,5 @@
-//! What must hold when the faults are over: everything has ended, nothing is left over, nothing is
-//! lost, and what was told is what happened.
+//! The checks when the faults are over: every operation has ended, nothing is left over, nothing is
+//! lost, and the reports agree with the databases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::history::{self, Element, List, Operation, Outcome};
 use crate::stage::{Done, Stage};
-use crate::work::{CENTS, DATABASES, What, total};
+use crate::work::{CENTS, DATABASES, Task, total};
 
-/// How long phase two may take when all is well again.
+/// The time within which phase two must end after the faults.
 const SETTLED_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Questions to the coordinator at a time.
@@ -25,16 +25,16 @@ const GUARD: u8 = 1;
 /// An undo log: none may be left.
 const LOG: u8 = 0;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Operations by outcome, as their services know it.
     pub outcomes: BTreeMap<&'static str, usize>,
     /// Codes of what kept operations from committing.
     pub reasons: BTreeMap<String, usize>,
-    /// How often the total of all accounts was read by a global that committed.
+    /// The number of committed globals that read the total of all accounts.
     pub totals: usize,
-    /// How often a list was.
+    /// The number of committed globals that read a list.
     pub list_reads: usize,
     /// Elements in all lists in the end.
     pub elements: usize,
@@ -74,6 +74,7 @@ impl Stage {
                 verdict.violations.extend(left);
                 return Ok(());
             }
+            // A poll: databases do not report when their last undo log is deleted.
             sleep(ASK_EVERY).await;
         }
     }
@@ -137,7 +138,7 @@ impl Stage {
         Ok(last)
     }
 
-    /// What the coordinator remembers is what the databases hold.
+    /// The outcomes that the coordinator remembers agree with the databases.
     async fn check_decisions(
         &self,
         observer: &Handfast,
@@ -153,19 +154,19 @@ impl Stage {
             let status = observer.outcome(&xid.parse::<Xid>()?).await?;
             anyhow::Ok((operation, done, status))
         });
-        let told: Vec<(u64, &Done, GlobalStatus)> =
+        let reported: Vec<(u64, &Done, GlobalStatus)> =
             stream::iter(asked.collect::<Vec<_>>()).buffered(QUESTIONS).try_collect().await?;
-        for (operation, done, status) in told {
+        for (operation, done, status) in reported {
             let committed = matches!(status, GlobalStatus::Committed | GlobalStatus::Committing);
             let as_told = match done.outcome {
                 Outcome::Committed => committed,
                 Outcome::RolledBack => !committed,
                 Outcome::Unknown => true,
             };
-            let appends = matches!(&done.what, What::Append { .. });
+            let appends = matches!(&done.task, Task::Append { .. });
             if !as_told || (appends && committed != appended.contains(&operation)) {
                 verdict.violations.push(format!(
-                    "operation {operation}: told {:?}, decided {status}, in a list: {}",
+                    "operation {operation}: reported {:?}, decided {status}, in a list: {}",
                     done.outcome,
                     appended.contains(&operation)
                 ));
@@ -220,7 +221,7 @@ fn count(operations: &BTreeMap<u64, Done>, verdict: &mut Verdict) {
     }
 }
 
-/// Money is never in two places, and never in none, for whoever reads under global locks.
+/// A read under global locks never sees money in two places or in none.
 fn check_totals(operations: &BTreeMap<u64, Done>, verdict: &mut Verdict) {
     let committed = operations.iter().filter(|(_, done)| done.outcome == Outcome::Committed);
     for (operation, seen) in committed.filter_map(|(id, done)| Some((id, done.seen.total?))) {
@@ -245,7 +246,7 @@ fn check_receipts(
         }
     }
     for (operation, done) in operations {
-        let What::Transfer { .. } = done.what else { continue };
+        let Task::Transfer { .. } = done.task else { continue };
         let id = i64::try_from(*operation).expect("operations are numbered from 1");
         let there = receipts.iter().any(|receipts| receipts.contains_key(&id));
         match (done.outcome, there) {

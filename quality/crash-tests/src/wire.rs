@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What a wire does.
+/// The state of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Carries everything.
@@ -56,7 +56,7 @@ impl Wire {
         Ok(Self { address, state, breaks, listening })
     }
 
-    /// Where the client finds the server.
+    /// Returns the address at which clients reach the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -92,7 +92,7 @@ async fn carry(
 ) {
     let both = async {
         let Ok(server) = TcpStream::connect(server).await else { return };
-        // What is small and late is what the tests are about.
+        // Small packets must not wait for more data: the tests depend on their timing.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();

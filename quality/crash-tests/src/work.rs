@@ -1,4 +1,4 @@
-//! What an operation does, as data: chosen by chance, turned into SQL, and back from rows into what
+//! Operations as data: chosen by chance, turned into SQL, and back from rows into what
 //! was seen. Pure.
 
 use std::collections::BTreeSet;
@@ -7,28 +7,29 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde::{Deserialize, Serialize};
 
+use crate::event::Seen;
 use crate::history::{List, Read, Reading};
-use crate::told::Seen;
 
 /// Accounts in each database.
 pub const ACCOUNTS: i64 = 10;
-/// What each holds in the beginning.
+/// The amount in each account at the start.
 pub const CENTS: i64 = 1_000;
 /// Lists in each database.
 pub const LISTS: i64 = 400;
-/// How many of them are used at a time, so that they are contended and do not grow for ever.
+/// The number of lists used at a time: few, so that they are contended, and changing, so that they
+/// do not grow forever.
 const LISTS_AT_A_TIME: i64 = 4;
-/// How many databases an operation may span.
+/// The number of databases that an operation may span.
 pub const DATABASES: usize = 2;
 
-/// What all accounts together hold, always.
+/// The total of all accounts, which never changes.
 #[must_use]
 pub fn total() -> i64 {
     let databases = i64::try_from(DATABASES).expect("there are few databases");
     databases * ACCOUNTS * CENTS
 }
 
-/// Which workload a service runs.
+/// The workload of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Workload {
     /// Transfers and totals.
@@ -50,25 +51,25 @@ pub enum Product {
     Sqlite,
 }
 
-/// What one operation does.
+/// One operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum Task {
     /// Takes from an account in one database and gives to one in the other, with a receipt in each.
     Transfer {
         /// The database that gives.
         from: usize,
         /// The accounts, in the order of the databases.
         accounts: [i64; DATABASES],
-        /// How much.
+        /// The amount.
         cents: i64,
     },
     /// Reads all accounts under global locks.
     Total,
     /// Reads lists under global locks, then appends to lists.
     Append {
-        /// Which are read.
+        /// The lists that are read.
         reads: BTreeSet<List>,
-        /// Which grow.
+        /// The lists that are appended to.
         appends: BTreeSet<List>,
         /// Whether the databases are used in the opposite order.
         turned: bool,
@@ -101,7 +102,7 @@ pub enum Step {
 /// An id and a value, as a read gives them.
 pub type Row = (i64, String);
 
-impl What {
+impl Task {
     /// Chooses an operation. `window` says which lists are in use.
     pub fn choose(workload: Workload, window: i64, random: &mut StdRng) -> Self {
         let bank = match workload {
@@ -125,7 +126,7 @@ impl What {
         }
     }
 
-    /// Whether its plain reads must be globally committed.
+    /// Returns whether its plain reads must be globally committed.
     #[must_use]
     pub fn reads_committed(&self) -> bool {
         matches!(self, Self::Read { .. })
@@ -183,7 +184,7 @@ impl What {
         }
     }
 
-    /// What the rows mean that its branches read.
+    /// Returns the values in the rows that its branches read.
     #[must_use]
     pub fn seen(&self, read: &[(usize, Row)]) -> Seen {
         let mut seen = Seen::default();
@@ -252,8 +253,8 @@ mod tests {
 
     #[test]
     fn a_transfer_moves_money_with_a_receipt_on_both_sides() {
-        let what = What::Transfer { from: 1, accounts: [3, 4], cents: 5 };
-        let branches = what.branches(77, BOTH);
+        let task = Task::Transfer { from: 1, accounts: [3, 4], cents: 5 };
+        let branches = task.branches(77, BOTH);
         assert_eq!(branches.iter().map(|branch| branch.database).collect::<Vec<_>>(), [1, 0]);
         assert_eq!(
             branches[0].steps,
@@ -267,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn an_append_reads_before_it_writes_in_the_words_of_the_product() {
-        let what = What::Append {
+    fn an_append_reads_first_in_the_dialect_of_the_product() {
+        let task = Task::Append {
             reads: [(0, 2)].into(),
             appends: [(0, 2), (1, 3)].into(),
             turned: false,
         };
         let steps: Vec<Step> =
-            what.branches(9, BOTH).into_iter().flat_map(|branch| branch.steps).collect();
+            task.branches(9, BOTH).into_iter().flat_map(|branch| branch.steps).collect();
         assert_eq!(
             steps,
             [
@@ -288,9 +289,9 @@ mod tests {
     #[test]
     fn rows_become_totals_and_lists() {
         let row = |database, id, value: &str| (database, (id, value.to_owned()));
-        let total = What::Total.seen(&[row(0, 1, "40"), row(1, 1, "-2")]).total;
+        let total = Task::Total.seen(&[row(0, 1, "40"), row(1, 1, "-2")]).total;
         assert_eq!(total, Some(38));
-        let what = What::Read { lists: [(1, 5)].into() };
+        let task = Task::Read { lists: [(1, 5)].into() };
         let seen = what.seen(&[row(1, 5, "12,7,")]);
         assert_eq!((seen.lists[0].list, &*seen.lists[0].elements), ((1, 5), &[12, 7][..]));
     }

@@ -23,13 +23,13 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Every client that is run.
+    /// Returns every client that is run.
     pub(crate) fn all() -> Vec<Self> {
         let java = Java::ALL.iter().copied().map(Self::Java);
         java.chain([Self::Go(Go)]).collect()
     }
 
-    /// The newest release in each language.
+    /// Returns the newest release in each language.
     pub(crate) fn newest() -> Vec<Self> {
         let java = Java::ALL.last().copied().map(Self::Java);
         java.into_iter().chain([Self::Go(Go)]).collect()
@@ -43,7 +43,7 @@ impl Client {
         }
     }
 
-    /// A service with it.
+    /// Returns the command that runs a service with it.
     pub(crate) fn service(&self, wanted: &Wanted<'_>) -> Result<Command> {
         match self {
             Self::Java(java) => java.service(wanted),
@@ -51,7 +51,7 @@ impl Client {
         }
     }
 
-    /// How it is run, besides in the way that it has unless it is told otherwise.
+    /// Returns the ways in which it is run in addition to the default.
     pub(crate) fn more_ways(&self) -> Vec<Way> {
         match self {
             Self::Java(java) => java.more_ways(),
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Whether the client itself can do this.
+    /// Returns whether the client itself supports a scenario.
     pub(crate) fn can_play(&self, database: Kind, scenario: &Scenario) -> bool {
         match self {
             Self::Java(_) => true,
@@ -77,16 +77,16 @@ impl fmt::Display for Client {
     }
 }
 
-/// What a service is told at its start.
+/// The parameters of a service.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
-    /// Whose process it is.
+    /// The application that the process belongs to.
     pub(crate) application: &'a str,
-    /// Where its settings go.
+    /// The folder for its settings.
     pub(crate) folder: &'a Path,
-    /// Where it finds the coordinator, if it has a list.
+    /// The coordinator's address, for a client with a list of coordinators.
     pub(crate) coordinator: SocketAddr,
-    /// Whom it asks otherwise.
+    /// The registry's address, for a client without a list.
     pub(crate) registry: SocketAddr,
     pub(crate) way: Way,
     pub(crate) database: &'a Database,
@@ -94,7 +94,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
 }
 
-/// How a client finds the coordinator, and writes what it sends.
+/// How a client finds the coordinator and encodes its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) registry: Registry,
@@ -102,17 +102,17 @@ pub(crate) struct Way {
     pub(crate) compressor: &'static str,
 }
 
-/// Where a client looks for the coordinator.
+/// The kind of registry in which a client looks up the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Registry {
-    /// In a list of its own.
+    /// A list in the client's settings.
     File,
-    /// It asks the coordinator itself, by HTTP.
+    /// The coordinator itself, asked by HTTP.
     Raft,
 }
 
 impl Registry {
-    /// As the client's settings name it.
+    /// Returns its name in the client's settings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -126,13 +126,13 @@ impl Way {
         Self { registry: Registry::File, serializer, compressor }
     }
 
-    /// What a client does unless it is told otherwise.
+    /// The default of every client.
     pub(crate) const DEFAULT: Self = Self::written_as("seata", "none");
 
-    /// By the other registry.
+    /// The default with the other registry.
     pub(crate) const BY_RAFT: Self = Self { registry: Registry::Raft, ..Self::DEFAULT };
 
-    /// With the other serializers and compressors.
+    /// The default with the other serializers and compressors.
     pub(crate) const ENCODED: &[Self] = &[
         Self::written_as("protobuf", "none"),
         Self::written_as("protobuf", "gzip"),
@@ -144,7 +144,7 @@ impl Way {
         Self::written_as("seata", "bzip2"),
     ];
 
-    /// As the heads of frames have it.
+    /// Returns the numbers that stand for it in the head of a frame.
     pub(crate) fn written(self) -> Result<Written> {
         let number = |names: &[&str], name| {
             let at = names.iter().position(|it| *it == name);
@@ -166,12 +166,12 @@ impl fmt::Display for Way {
     }
 }
 
-/// The sources of the services in this language.
+/// Returns the folder with the sources of the services in a language.
 pub(crate) fn sources(language: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(language)
 }
 
-/// Where the build of a service goes: beside the builds of this program.
+/// Returns the folder for the build of a service, beside the builds of this program.
 pub(crate) fn built(name: &str) -> Result<PathBuf> {
     let program = env::current_exe()?;
     let target = program.parent().and_then(Path::parent).context("no target folder")?;

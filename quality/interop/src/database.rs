@@ -9,14 +9,14 @@ pub(crate) struct Database {
     server: DatabaseServer,
 }
 
-/// How a client in Java reaches a database.
+/// The URLs by which a client in Java reaches a database.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) url: String,
     pub(crate) url_for_xa: String,
 }
 
-/// Who tests connect as; the servers of tests know nobody else.
+/// The user that tests connect as, the only one on the test servers.
 pub(crate) const USER: &str = "handfast";
 
 impl Database {
@@ -25,13 +25,13 @@ impl Database {
         Ok(Self { server: DatabaseServer::start(kind, &Place::new()?, &|| Ok(()))? })
     }
 
-    /// Which product.
+    /// Returns the product.
     pub(crate) fn kind(&self) -> Kind {
         self.server.kind()
     }
 
-    /// For Java. XA needs MariaDB's own driver: by MySQL's the client takes the server for a MySQL
-    /// that lets any connection end a prepared branch.
+    /// Returns the URLs for Java. XA needs MariaDB's own driver: by MySQL's the client takes the
+    /// server for a MySQL that lets any connection end a prepared branch.
     pub(crate) fn jdbc(&self, name: &str) -> Address {
         let at = self.server.address();
         match self.server.kind() {
@@ -51,13 +51,14 @@ impl Database {
         }
     }
 
-    /// For Go. The client asks its driver for images in a way that needs both options.
+    /// Returns the data source name for Go. The client asks its driver for images in a way that
+    /// needs both options.
     pub(crate) fn dsn(&self, name: &str) -> String {
         let options = "multiStatements=true&interpolateParams=true";
         format!("{USER}:{USER}@tcp({})/{name}?{options}", self.server.address())
     }
 
-    /// What makes the tables, in the order in which it must be said.
+    /// Returns the statements that make the tables, in order.
     pub(crate) fn tables(&self, name: &str) -> Vec<String> {
         let tables = match self.server.kind() {
             Kind::Postgres => POSTGRES,

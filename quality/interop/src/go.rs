@@ -14,9 +14,9 @@ use crate::scenarios::Scenario;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Go;
 
-/// What this client cannot do, whoever the coordinator is.
+/// The scenarios that this client cannot play with any coordinator.
 const MISSING: &[&str] = &[
-    // It answers that it rolled back.
+    // It reports a rollback that did not happen.
     "at dirty-write",
     // It gives up at the first conflict, and leaves what it did in an open local transaction, which
     // the next statement on that connection commits.
@@ -24,15 +24,16 @@ const MISSING: &[&str] = &[
     "at lock-conflict",
     "at lock-conflict-of-open-transaction",
     "at 64-clients",
-    // What is written through its driver for XA can be seen before the decision.
+    // Rows written through its driver for XA are visible before the decision.
     "xa commit",
     "xa rollback",
     "xa timeout",
     "xa four-services",
     "xa two-replicas",
-    // It cannot read that it is to delete them.
+    // It cannot decode the request to delete them.
     "at old-undo-logs",
-    // On a connection made again it registers as a TM, and not its resources: nobody can ask it.
+    // After a reconnect it registers as a TM but not its resources, so no call of phase two
+    // reaches it.
     "at killed-before-rollback",
     "at killed-before-commit",
     "at killed-after-rollback",

@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-/// What both ends share.
+/// The state that the threads of a line share.
 #[derive(Debug, Default)]
 struct State {
     is_cut: bool,
-    /// How the first frame of the last connection was written.
+    /// The encoding of the first frame on the last connection.
     written: Option<Written>,
     connections: Vec<TcpStream>,
 }
@@ -37,38 +37,38 @@ pub(crate) struct Line {
     address: SocketAddr,
     target: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// Lets clients in, unless the line is cut.
-    porter: Mutex<Option<JoinHandle<()>>>,
+    /// Accepts clients until the line is cut.
+    acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Line {
-    /// Leads to this address.
+    /// Returns a line to this address.
     pub(crate) fn to(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (address, state) = (listener.local_addr()?, Arc::default());
-        let line = Self { address, target, state, porter: Mutex::new(None) };
-        line.let_in(listener);
+        let line = Self { address, target, state, acceptor: Mutex::new(None) };
+        line.accept_clients(listener);
         Ok(line)
     }
 
-    /// Where clients find the target by way of this line.
+    /// Returns the address at which clients reach the target through this line.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How the first frame of the last connection was written, once there is one.
+    /// Returns the encoding of the first frame on the last connection, once there is one.
     pub(crate) fn written(&self) -> Option<Written> {
         lock(&self.state).written
     }
 
-    /// Ends every connection. Whoever tries to connect is refused, not let in and sent away: some
-    /// clients would wait half a minute for an answer then.
+    /// Ends every connection and refuses further ones. A connection that was accepted and then
+    /// closed would make some clients wait half a minute for an answer.
     pub(crate) fn cut(&self) -> Result<()> {
         lock(&self.state).is_cut = true;
-        if let Some(porter) = lock(&self.porter).take() {
-            // Wakes him, so that he sees it.
+        if let Some(acceptor) = lock(&self.acceptor).take() {
+            // Wakes the thread, which then sees that the line is cut.
             drop(TcpStream::connect(self.address)?);
-            porter.join().map_err(|_panic| anyhow!("a line's thread panicked"))?;
+            acceptor.join().map_err(|_panic| anyhow!("a line's thread panicked"))?;
         }
         for connection in lock(&self.state).connections.drain(..) {
             // It may have ended by itself.
@@ -77,25 +77,25 @@ impl Line {
         Ok(())
     }
 
-    /// Lets clients through again.
+    /// Accepts clients again.
     pub(crate) fn mend(&self) -> Result<()> {
         lock(&self.state).is_cut = false;
-        self.let_in(TcpListener::bind(self.address)?);
+        self.accept_clients(TcpListener::bind(self.address)?);
         Ok(())
     }
 
-    fn let_in(&self, listener: TcpListener) {
+    fn accept_clients(&self, listener: TcpListener) {
         let (target, state) = (self.target, Arc::clone(&self.state));
-        let porter = thread::spawn(move || {
+        let acceptor = thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if lock(&state).is_cut {
                     return;
                 }
-                // Who is refused tries again.
+                // A client that is refused tries again.
                 let _ = connect(client, target, &state);
             }
         });
-        *lock(&self.porter) = Some(porter);
+        *lock(&self.acceptor) = Some(acceptor);
     }
 }
 
@@ -113,7 +113,7 @@ fn connect(client: TcpStream, target: SocketAddr, state: &Arc<Mutex<State>>) -> 
     Ok(())
 }
 
-/// Looks at the first head, and carries on.
+/// Records the encoding of the first frame and carries the rest.
 fn carry_requests(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     let mut head = [0; 16];
     if from.read_exact(&mut head).is_ok() && to.write_all(&head).is_ok() {

@@ -26,7 +26,7 @@ struct Performance {
     scenarios: Vec<Scenario>,
 }
 
-/// What came of all.
+/// The counts of a whole run.
 #[derive(Debug, Default)]
 struct Tally {
     next: AtomicUsize,
@@ -92,7 +92,7 @@ fn performances(options: &Options) -> Result<Vec<Performance>> {
                     .collect(),
             };
             performances.push(on(Way::DEFAULT, &scenarios));
-            // What is written on the way to the coordinator has nothing to do with the database.
+            // The encoding of frames does not depend on the database.
             let is_once = kind == Kind::MariaDb && !options.short;
             let more = if is_once { client.more_ways() } else { Vec::new() };
             performances.extend(more.into_iter().map(|way| on(way, &basic)));
@@ -150,6 +150,6 @@ impl fmt::Display for Performance {
 
 /// Says a line, whole.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
-    // Whoever closed standard output does not want to know.
+    // Standard output may be closed; the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

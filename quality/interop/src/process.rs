@@ -1,4 +1,4 @@
-//! A child process: killed, stopped where it is, let go on. Dropped, it is killed.
+//! The process of a client. It can be killed, stopped where it is, and continued.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,24 +8,19 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A running child.
+/// A running client. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
 }
 
-/// Both ends of what is said to a child and by it.
+/// Standard input and standard output of a client.
 pub(crate) type Pipes = (ChildStdin, ChildStdout);
 
 impl Process {
-    /// Starts it. What it says of itself is added to the log.
+    /// Starts a client and appends its standard error to the log.
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<(Self, Pipes)> {
-        // The coordinator takes variables of this name for its configuration.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("HANDFAST_") {
-                command.env_remove(name);
-            }
-        }
+        without_configuration(&mut command);
         let log = File::options().create(true).append(true).open(log).context("opening a log")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -34,16 +29,11 @@ impl Process {
         Ok((Self { child }, (stdin, stdout)))
     }
 
-    /// Ends it as `kill -9` does, and waits until it is gone.
+    /// Kills it as `kill -9` does and waits until it is gone.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
-    }
-
-    /// Whether it has ended.
-    pub(crate) fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Stops it where it is.
@@ -51,7 +41,7 @@ impl Process {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Lets it go on after a stop.
     pub(crate) fn go_on(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
@@ -59,6 +49,15 @@ impl Process {
     fn signal(&self, signal: Signal) -> Result<()> {
         let id = Pid::from_raw(i32::try_from(self.child.id())?);
         kill(id, signal).with_context(|| format!("sending {signal}"))
+    }
+}
+
+/// Removes the variables that the coordinator reads its configuration from.
+pub(crate) fn without_configuration(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HANDFAST_") {
+            command.env_remove(name);
+        }
     }
 }
 

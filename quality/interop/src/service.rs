@@ -1,4 +1,4 @@
-//! A service with a real client in it: a process that is told what to do, a line at a time.
+//! A service with a real client in it: a process that gets one command a line.
 //!
 //! The words of both sides are in `java/src/main/java/handfast/interop/Worker.java`.
 
@@ -115,7 +115,7 @@ impl Actor<'_> {
         Ok(done)
     }
 
-    /// Takes part in somebody else's global.
+    /// Joins a global that another service began.
     pub(crate) fn join(&self, xid: &str) -> Result<()> {
         self.tell(&format!("join {xid}")).map(drop)
     }
@@ -126,7 +126,7 @@ impl Actor<'_> {
     }
 }
 
-/// A command that has not been answered, as far as anybody looked.
+/// A command whose answer has not been read.
 #[derive(Debug)]
 pub(crate) struct Pending {
     command: String,
@@ -168,7 +168,7 @@ impl Pending {
     }
 }
 
-/// Hands answers to those who wait for them, until the service ends.
+/// Hands each answer to the command that waits for it, until the service ends.
 fn read_answers(lines: BufReader<ChildStdout>, waiting: &Waiting) {
     let waiting = Arc::clone(waiting);
     thread::spawn(move || {
@@ -178,10 +178,10 @@ fn read_answers(lines: BufReader<ChildStdout>, waiting: &Waiting) {
             let id = id.and_then(|id| id.parse().ok());
             let Some(told) = id.and_then(|id| lock(&waiting).remove(&id)) else { continue };
             let said = if kind == Some("ok") { Ok(text.to_owned()) } else { Err(text.to_owned()) };
-            // Nobody may be waiting any more.
+            // The command may have been dropped.
             let _ = told.send(said);
         }
-        // Whoever still waits is told so by the end of the channel.
+        // A command that still waits sees the end of its channel.
         lock(&waiting).clear();
     });
 }

@@ -15,10 +15,10 @@ use crate::line::Line;
 use crate::service::{Actor, Service};
 use crate::wait::{same, until, until_same};
 
-/// What the services of the stage belong to, unless it is said otherwise.
+/// The application of the services, unless a scenario names another.
 const APPLICATION: &str = "shop";
 
-/// What every row of the stock begins with.
+/// The amount that every row of the stock begins with.
 pub(crate) const AMOUNT: i64 = 1000;
 
 /// The stage of one client on one database.
@@ -59,7 +59,7 @@ impl Stage {
         };
         let desk = start("desk", coordinator.address())?;
         let shop = start("shop", line.address())?;
-        // Who asks the coordinator where it is comes by no line.
+        // A client that asks the registry connects to the coordinator directly, past the line.
         if way.registry == Registry::File {
             until("the client connects", || Ok(line.written().is_some()))?;
             same("how the client writes", &line.written(), &Some(way.written()?))?;
@@ -107,7 +107,7 @@ impl Stage {
         start_service(client, way, &self.database, name, application, &place, found)
     }
 
-    /// What lies between the shop and the coordinator.
+    /// Returns the line between the shop and the coordinator.
     pub(crate) fn line(&self) -> &Line {
         &self.line
     }
@@ -129,7 +129,7 @@ impl Stage {
         Ok(row)
     }
 
-    /// What is in a row of the stock.
+    /// Returns the amount in a row of the stock.
     pub(crate) fn amount(&self, row: u32) -> Result<i64> {
         let amount = self.plain(&format!("select amount from stock where id = {row}"))?;
         amount.parse().with_context(|| format!("row {row}: {amount:?}"))
@@ -140,7 +140,7 @@ impl Stage {
         until_same(&format!("the amount of row {row}"), &amount, || self.amount(row))
     }
 
-    /// How many undo rows a global has.
+    /// Returns the number of undo rows of a global.
     pub(crate) fn undo_rows(&self, xid: &str) -> Result<String> {
         self.plain(&format!("select count(*) from undo_log where log_status = 0 and xid = '{xid}'"))
     }
@@ -150,7 +150,7 @@ impl Stage {
         until_same("the number of undo rows", &"0".to_owned(), || self.undo_rows(xid))
     }
 
-    /// Waits until a global stands so, as the client is told.
+    /// Waits until a client that asks for the status of a global gets this one.
     pub(crate) fn until_status(&self, xid: &str, status: &str) -> Result<()> {
         let ask = format!("status {xid}");
         until_same("the status", &status.to_owned(), || self.desk().tell_until_done(&ask))
@@ -161,7 +161,7 @@ impl Stage {
         self.desk().tell(&format!("plain {statement}"))
     }
 
-    /// The logs, kept for somebody who looks for the cause of a failure.
+    /// Keeps the logs, from which the cause of a failure can be found, and returns their folder.
     pub(crate) fn keep_logs(self) -> PathBuf {
         let Self { folder, desk: _, shop: _, coordinator: _, .. } = self;
         folder.keep()

@@ -1,4 +1,6 @@
-//! Waiting for what must come to be, and looking at what must not.
+//! Waits for a state, and checks of one.
+//!
+//! They poll: the clients of Seata report no events, and a database reports no changes.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,11 +9,11 @@ use anyhow::{Result, bail, ensure};
 
 const EVERY: Duration = Duration::from_millis(30);
 
-/// Clients look every ten seconds whether a lost connection can be made again; Java begins with
-/// that when a process is a minute old.
+/// Clients try every ten seconds to restore a lost connection; Java begins to do so when a process
+/// is a minute old.
 const WITHIN: Duration = Duration::from_secs(90);
 
-/// Waits until it holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let started = Instant::now();
     while !holds()? {
@@ -21,7 +23,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Resu
     Ok(())
 }
 
-/// Waits until two things are the same.
+/// Waits until a value equals the expected one.
 pub(crate) fn until_same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     expected: &T,
@@ -39,7 +41,7 @@ pub(crate) fn until_same<T: PartialEq + std::fmt::Debug>(
     Ok(())
 }
 
-/// Fails unless two things are the same.
+/// Returns an error unless two values are equal.
 pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     seen: &T,

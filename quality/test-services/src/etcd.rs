@@ -1,4 +1,4 @@
-//! How etcd is started, as durable as any: a cluster of one, unless settings say otherwise.
+//! How etcd is started: a cluster of one, unless settings say otherwise. Every write is synced.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::probe::{etcd_answers, takes_connections};
 use crate::process::free_port;
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "etcd",
@@ -20,18 +20,19 @@ pub(crate) fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// Whether it is healthy, or, behind certificates that nobody has here, takes connections.
+/// Returns whether it is healthy. Behind certificates, which the probe does not have, it returns
+/// whether it accepts connections.
 pub(crate) fn answers(port: u16, settings: &[String]) -> bool {
     if has_certificate(settings) { takes_connections(port) } else { etcd_answers(port) }
 }
 
-pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
-    let mut command = seat.command(&PROGRAMS, "etcd")?;
+pub(crate) fn serve(home: &ServerHome, settings: &[String]) -> Result<Command> {
+    let mut command = home.command(&PROGRAMS, "etcd")?;
     let scheme = if has_certificate(settings) { "https" } else { "http" };
-    let clients = format!("{scheme}://127.0.0.1:{}", seat.port);
-    // Nobody comes there, but it must be somewhere.
+    let clients = format!("{scheme}://127.0.0.1:{}", home.port);
+    // No peer connects, but etcd requires an address for peers.
     let peers = format!("http://127.0.0.1:{}", free_port()?);
-    command.arg("--data-dir").arg(seat.home.join("data"));
+    command.arg("--data-dir").arg(home.path.join("data"));
     command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     command.args(["--initial-cluster", &format!("default={peers}"), "--logger", "zap"]);
@@ -39,7 +40,7 @@ pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
     Ok(command)
 }
 
-/// The settings of three members of one cluster.
+/// Returns the settings of three members of one cluster.
 pub(crate) fn members() -> Result<Vec<Vec<String>>> {
     let mut peers = Vec::new();
     for name in ["one", "two", "three"] {

@@ -1,7 +1,7 @@
-//! Ends the servers even when whoever started them is killed and cannot.
+//! Ends the servers even when the process that started them is killed.
 //!
 //! A small shell reads which servers run from a pipe that only this process holds open. The end of
-//! the pipe is the end of the process, however it came: the shell then stops the servers and
+//! the pipe is the end of the process, by an exit or a kill: the shell then stops the servers and
 //! removes their data.
 
 use std::io::Write;
@@ -25,7 +25,7 @@ for server in $servers; do kill -KILL "$server"; done
 rm -rf -- "$1"
 "#;
 
-/// The waiting shell. Dropping it sends the shell away: by then the servers are stopped.
+/// The waiting shell. Dropping it ends the shell: by then the servers are stopped.
 #[derive(Debug)]
 pub(crate) struct Guard {
     shell: Child,
@@ -41,7 +41,7 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C at the terminal is for the one who stops everything in order.
+            // A Ctrl-C at the terminal is for this process, which stops the servers in order.
             .process_group(0)
             .spawn()
             .context("starting sh")?;
@@ -49,21 +49,22 @@ impl Guard {
         Ok(Self { shell, pipe })
     }
 
-    /// Puts a server under guard.
+    /// Adds a running server to those that the shell ends.
     pub(crate) fn add(&self, id: u32) -> Result<()> {
         writeln!(&self.pipe, "runs {id}").context("the guard is gone")
     }
 
-    /// A server has ended: its id may be somebody else's soon.
+    /// Removes a server that has ended: the system may soon give its id to another process.
     pub(crate) fn remove(&self, id: u32) {
-        // Without a guard nobody acts on the id either.
+        // Fails only if the shell is gone, and then nothing acts on the id.
         let _ = writeln!(&self.pipe, "ended {id}");
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Killed before the pipe closes, so that it never acts on ids that others may have by then.
+        // Killed before the pipe closes, so that it never signals ids that other processes may
+        // have by then.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }

@@ -1,10 +1,17 @@
-//! Private servers for tests: free ports, data in a temporary directory, all gone
-//! afterwards, also when the one who started them is killed.
+//! What tests start beside themselves: private servers, coordinators and child processes.
 //!
-//! Durability is real (every commit is synced), so that tests meet the timing that users meet;
-//! memory is small. A server can be killed, stopped and started again on its data. Installing what
-//! is missing is not done here.
+//! Servers get free ports and keep their data in a temporary directory. All are gone afterwards,
+//! also when the process that started them is killed. Durability is real (every commit is synced),
+//! so that tests meet the timing that users meet; memory is small. A server can be killed, stopped
+//! and started again on its data. Installing missing programs is not done here.
+//!
+//! The feature `harness` adds what depends on the coordinator's code: coordinators in the test's
+//! own process and in its children, and a client of the admin API. `xtask` and the interoperation
+//! tests do without it: they must build without the coordinator, and know its binary alone.
 
+#[cfg(feature = "harness")]
+mod child;
+mod coordinator;
 mod etcd;
 mod guard;
 mod mariadb;
@@ -16,11 +23,22 @@ mod process;
 mod programs;
 mod rabbitmq;
 mod redis;
+#[cfg(feature = "harness")]
+mod role;
 mod server;
 mod wire;
 mod zookeeper;
 
+#[cfg(feature = "harness")]
+pub use child::ChildProcess;
+pub use coordinator::CoordinatorProcess;
+#[cfg(feature = "harness")]
+pub use coordinator::{AdminClient, ChildCoordinator, EmbeddedCoordinator};
+pub use nix::sys::signal::Signal;
 pub use place::Place;
+pub use process::free_address;
 pub use programs::Programs;
+#[cfg(feature = "harness")]
+pub use role::{Role, RoleProcess, WAIT_LIMIT, report, run_role};
 pub use server::{DatabaseServer, Kind};
 pub use wire::Wire;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::probe::mysql_answers;
 use crate::process::run_step;
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "MariaDB",
@@ -23,7 +23,7 @@ pub(crate) const PROGRAMS: Programs = Programs {
     ],
 };
 
-/// The user that tests connect as; made by the server's first statements.
+/// The user that tests connect as; the server's first statements create it.
 const USER: &str = "handfast";
 const FIRST_STATEMENTS: &str = "\
 CREATE USER IF NOT EXISTS 'handfast'@'%' IDENTIFIED BY 'handfast';
@@ -42,7 +42,7 @@ const SETTINGS: &[&str] = &[
     "--character-set-server=utf8mb4",
 ];
 
-/// Names no database.
+/// Returns a URL that names no database.
 pub(crate) fn url(address: SocketAddr) -> String {
     format!("mysql://{USER}:{USER}@{address}")
 }
@@ -51,21 +51,21 @@ pub(crate) fn answers(port: u16) -> bool {
     mysql_answers(port)
 }
 
-pub(crate) fn initialise(seat: &Seat) -> Result<()> {
-    fs::write(seat.home.join("first.sql"), FIRST_STATEMENTS)?;
-    let mut command = seat.command(&PROGRAMS, "mariadb-install-db")?;
-    // First, or it is taken for no option at all.
+pub(crate) fn initialise(home: &ServerHome) -> Result<()> {
+    fs::write(home.path.join("first.sql"), FIRST_STATEMENTS)?;
+    let mut command = home.command(&PROGRAMS, "mariadb-install-db")?;
+    // It must be the first argument, or the program does not know it.
     command.arg("--no-defaults");
-    command.arg(format!("--datadir={}", seat.home.join("data").display()));
+    command.arg(format!("--datadir={}", home.path.join("data").display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-    // In a directory that several share, each removes the temporary tables of the others.
-    command.arg(format!("--tmpdir={}", seat.home.display()));
-    run_step(&mut command, &seat.home.with_extension("init.log"))
+    // In a shared temporary directory each server removes the temporary tables of the others.
+    command.arg(format!("--tmpdir={}", home.path.display()));
+    run_step(&mut command, &home.path.with_extension("init.log"))
 }
 
-pub(crate) fn serve(seat: &Seat, more: &[String]) -> Result<Command> {
-    let mut command = seat.command(&PROGRAMS, "mariadbd")?;
-    command.arg("--no-defaults").arg(format!("--port={}", seat.port));
+pub(crate) fn serve(home: &ServerHome, more: &[String]) -> Result<Command> {
+    let mut command = home.command(&PROGRAMS, "mariadbd")?;
+    command.arg("--no-defaults").arg(format!("--port={}", home.port));
     for (option, file) in [
         ("datadir", "data"),
         ("init-file", "first.sql"),
@@ -73,7 +73,7 @@ pub(crate) fn serve(seat: &Seat, more: &[String]) -> Result<Command> {
         ("pid-file", "pid"),
         ("tmpdir", ""),
     ] {
-        command.arg(format!("--{option}={}", seat.home.join(file).display()));
+        command.arg(format!("--{option}={}", home.path.join(file).display()));
     }
     command.args(SETTINGS).args(more.iter().map(|setting| format!("--{setting}")));
     Ok(command)

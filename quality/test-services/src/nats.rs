@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::probe::nats_answers;
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "NATS",
@@ -23,9 +23,9 @@ pub(crate) fn answers(port: u16) -> bool {
     nats_answers(port)
 }
 
-pub(crate) fn serve(seat: &Seat) -> Result<Command> {
-    let mut command = seat.command(&PROGRAMS, "nats-server")?;
-    command.args(["--addr", "127.0.0.1", "--port", &seat.port.to_string(), "--jetstream"]);
-    command.arg("--store_dir").arg(&seat.home);
+pub(crate) fn serve(home: &ServerHome) -> Result<Command> {
+    let mut command = home.command(&PROGRAMS, "nats-server")?;
+    command.args(["--addr", "127.0.0.1", "--port", &home.port.to_string(), "--jetstream"]);
+    command.arg("--store_dir").arg(&home.path);
     Ok(command)
 }

@@ -10,23 +10,23 @@ use tempfile::TempDir;
 
 use crate::guard::Guard;
 
-/// A temporary directory and a guard that removes it, and ends the servers in it, if nobody else
-/// can. It goes with the last server that lives in it.
+/// A temporary directory, and a guard that removes it and ends the servers in it if this process is
+/// killed. The directory is removed with the last server that keeps data in it.
 #[derive(Debug)]
 pub struct Place {
-    // Dropped in this order: the guard goes last.
+    // Fields are dropped in order: the guard goes last.
     folder: TempDir,
     pub(crate) guard: Guard,
 }
 
 impl Place {
-    /// Makes the directory.
+    /// Makes a directory and starts its guard.
     ///
     /// # Errors
-    /// When it cannot be made, or there is no `sh`.
+    /// Returns an error if the directory cannot be made, or there is no `sh`.
     pub fn new() -> Result<Arc<Self>> {
         let folder = tempfile::Builder::new().prefix("handfast-services-").tempdir()?;
-        // The servers run under accounts of their own and must get through to their data.
+        // The servers run under other accounts and must be able to reach their data.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711))?;
         let guard = Guard::start(folder.path())?;
         Ok(Arc::new(Self { folder, guard }))

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::probe::postgres_answers;
 use crate::process::run_step;
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "PostgreSQL",
@@ -24,8 +24,8 @@ pub(crate) const PROGRAMS: Programs = Programs {
 
 const USER: &str = "handfast";
 
-/// Small, but as durable as the default. Prepared transactions are off by default and tests of the
-/// two-phase protocol need them.
+/// Small, but as durable as the default. Tests of two-phase commit need prepared transactions,
+/// which are off by default.
 const SETTINGS: &[&str] = &[
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
@@ -35,7 +35,7 @@ const SETTINGS: &[&str] = &[
     "max_prepared_transactions=64",
 ];
 
-/// Names the maintenance database.
+/// Returns a URL that names the maintenance database.
 pub(crate) fn url(address: SocketAddr) -> String {
     format!("postgres://{USER}@{address}/postgres")
 }
@@ -44,18 +44,18 @@ pub(crate) fn answers(port: u16) -> bool {
     postgres_answers(port, USER)
 }
 
-pub(crate) fn initialise(seat: &Seat) -> Result<()> {
-    let mut command = seat.command(&PROGRAMS, "initdb")?;
-    command.arg("--pgdata").arg(seat.home.join("data"));
+pub(crate) fn initialise(home: &ServerHome) -> Result<()> {
+    let mut command = home.command(&PROGRAMS, "initdb")?;
+    command.arg("--pgdata").arg(home.path.join("data"));
     command.args(["--username", USER, "--auth=trust", "--encoding=UTF8", "--no-locale"]);
-    // Only the empty cluster is not synced: losing it costs nothing.
+    // The empty cluster alone is not synced: losing it costs nothing.
     command.arg("--no-sync");
-    run_step(&mut command, &seat.home.with_extension("init.log"))
+    run_step(&mut command, &home.path.with_extension("init.log"))
 }
 
-pub(crate) fn serve(seat: &Seat, more: &[String]) -> Result<Command> {
-    let mut command = seat.command(&PROGRAMS, "postgres")?;
-    command.arg("-D").arg(seat.home.join("data")).args(["-p", &seat.port.to_string()]);
+pub(crate) fn serve(home: &ServerHome, more: &[String]) -> Result<Command> {
+    let mut command = home.command(&PROGRAMS, "postgres")?;
+    command.arg("-D").arg(home.path.join("data")).args(["-p", &home.port.to_string()]);
     for setting in SETTINGS.iter().copied().chain(more.iter().map(String::as_str)) {
         command.args(["-c", setting]);
     }

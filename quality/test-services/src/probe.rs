@@ -1,4 +1,4 @@
-//! Asks a server over its own protocol whether it takes connections, without a client program.
+//! Asks a server over its own protocol whether it accepts connections, without a client program.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,8 +7,8 @@ use std::time::Duration;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const MYSQL_PROTOCOL: u8 = 10;
 
-/// Whether PostgreSQL lets `user` in: a start-up message is answered with an authentication message
-/// (`R`); a server that is still recovering answers with an error (`E`).
+/// Returns whether PostgreSQL accepts `user`: it answers a start-up message with an authentication
+/// message (`R`). A server that is still recovering answers with an error (`E`).
 pub(crate) fn postgres_answers(port: u16, user: &str) -> bool {
     let mut body = vec![0, 3, 0, 0];
     for word in ["user", user, "database", "postgres"] {
@@ -21,37 +21,39 @@ pub(crate) fn postgres_answers(port: u16, user: &str) -> bool {
     first_bytes::<1>(port, &message) == Some(*b"R")
 }
 
-/// Whether MySQL or MariaDB greets: packet header, then the protocol's version.
+/// Returns whether MySQL or MariaDB sends its greeting: a packet header, then the protocol's
+/// version.
 pub(crate) fn mysql_answers(port: u16) -> bool {
     first_bytes::<5>(port, &[]).is_some_and(|greeting| greeting[4] == MYSQL_PROTOCOL)
 }
 
-/// Whether Redis answers: one that still loads its data answers a PING with an error.
+/// Returns whether Redis answers a PING. One that still loads its data answers with an error.
 pub(crate) fn redis_answers(port: u16) -> bool {
     first_bytes::<5>(port, b"PING\r\n") == Some(*b"+PONG")
 }
 
-/// Whether NATS greets.
+/// Returns whether NATS sends its greeting.
 pub(crate) fn nats_answers(port: u16) -> bool {
     first_bytes::<4>(port, &[]) == Some(*b"INFO")
 }
 
-/// Whether RabbitMQ begins a connection: a method frame on channel 0.
+/// Returns whether RabbitMQ begins a connection: a method frame on channel 0.
 pub(crate) fn rabbitmq_answers(port: u16) -> bool {
     first_bytes::<3>(port, b"AMQP\x00\x00\x09\x01") == Some([1, 0, 0])
 }
 
-/// Whether etcd says that it is healthy: it has a leader and takes writes.
+/// Returns whether etcd reports that it is healthy: it has a leader and accepts writes.
 pub(crate) fn etcd_answers(port: u16) -> bool {
     first_bytes::<12>(port, b"GET /health HTTP/1.0\r\n\r\n") == Some(*b"HTTP/1.0 200")
 }
 
-/// Whether ZooKeeper serves: one that does not yet tells so instead of its version.
+/// Returns whether ZooKeeper serves. One that does not yet answers with another text than its
+/// version.
 pub(crate) fn zookeeper_answers(port: u16) -> bool {
     first_bytes::<17>(port, b"srvr") == Some(*b"Zookeeper version")
 }
 
-/// Whether anything listens there.
+/// Returns whether anything listens on the port.
 pub(crate) fn takes_connections(port: u16) -> bool {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     TcpStream::connect_timeout(&address, ANSWER_WITHIN).is_ok()

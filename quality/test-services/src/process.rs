@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use nix::unistd::{Pid, Uid, User};
 
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(50);
-const LOG_LINES_SHOWN: usize = 60;
+pub(crate) const LOG_LINES_SHOWN: usize = 60;
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]
@@ -27,20 +27,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the server in a process group of its own, so that a Ctrl-C at the terminal leaves it
-    /// to us. `stop` is the signal for a fast orderly shutdown.
+    /// Starts the server in a process group of its own, so that a Ctrl-C at the terminal leaves
+    /// it to this process. `stop` is the signal for a fast orderly shutdown.
     pub(crate) fn start(command: &mut Command, log: &Path, stop: Signal) -> Result<Self> {
         write_output_to(command, log)?;
         let child = command.process_group(0).spawn().with_context(|| format!("{command:?}"))?;
         Ok(Self { child, stop })
     }
 
-    /// The operating system's id of the server.
+    /// Returns the operating system's id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -85,7 +85,7 @@ impl Drop for Process {
     }
 }
 
-/// The processes whose parent this is, where the system tells in `/proc`.
+/// Returns the processes whose parent this is, on systems that list them in `/proc`.
 fn children_of(parent: u32) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -98,7 +98,7 @@ fn parent_of(id: i32) -> Option<u32> {
     status.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The account that a server runs under; `None` for our own.
+/// Returns the account that a server runs under; `None` for that of this process.
 ///
 /// Servers refuse root, so as root another account is needed: the distribution's own for that
 /// server, or `nobody`.
@@ -114,7 +114,7 @@ pub(crate) fn account(preferred: &str) -> Result<Option<User>> {
     bail!("running as root, and there is neither an account {preferred} nor nobody")
 }
 
-/// Makes a folder that the account owns.
+/// Makes a folder owned by the account.
 pub(crate) fn make_folder(folder: &Path, account: Option<&User>) -> Result<()> {
     fs::create_dir(folder).with_context(|| folder.display().to_string())?;
     if let Some(user) = account {
@@ -123,7 +123,7 @@ pub(crate) fn make_folder(folder: &Path, account: Option<&User>) -> Result<()> {
     Ok(())
 }
 
-/// A command that runs under the account.
+/// Returns a command that runs under the account.
 pub(crate) fn command_as(program: &Path, account: Option<&User>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(folder).stdin(Stdio::null());
@@ -133,7 +133,7 @@ pub(crate) fn command_as(program: &Path, account: Option<&User>, folder: &Path) 
     command
 }
 
-/// Runs a set-up step; what it says is shown only if it fails.
+/// Runs a set-up step. Its output is shown only if it fails.
 pub(crate) fn run_step(command: &mut Command, log: &Path) -> Result<()> {
     write_output_to(command, log)?;
     let status = command.status().with_context(|| format!("{command:?}"))?;
@@ -143,14 +143,22 @@ pub(crate) fn run_step(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A port of the loopback interface that nobody listens on, and that this process has not been
-/// given before: whoever has got it may not listen yet.
+/// Returns a free port of the loopback interface; see [`free_address`].
 pub(crate) fn free_port() -> Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    Ok(free_address(Ipv4Addr::LOCALHOST.into())?.port())
+}
+
+/// Returns an address with a port on which nothing listens, and which this function has not
+/// returned before in this process: the program that got it earlier may not listen yet.
+///
+/// # Errors
+/// Returns the system's error, as if the host has no such address.
+pub fn free_address(of: IpAddr) -> Result<SocketAddr> {
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
     loop {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
-            return Ok(port);
+        let address = TcpListener::bind((of, 0))?.local_addr()?;
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(address) {
+            return Ok(address);
         }
     }
 }
@@ -163,7 +171,7 @@ fn write_output_to(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The end of a log, for people.
+/// Returns the end of a log, for an error message.
 pub(crate) fn last_lines(log: &Path) -> String {
     let bytes = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

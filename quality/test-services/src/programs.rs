@@ -1,4 +1,4 @@
-//! Finds server programs, which distributions keep outside the path.
+//! Finds server programs, which distributions keep outside `PATH`.
 
 use std::env;
 use std::fs;
@@ -9,22 +9,22 @@ use anyhow::{Context, Result};
 /// The programs of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Programs {
-    /// The server, for people.
+    /// The server's name, for messages.
     pub name: &'static str,
-    /// The programs that must be there, side by side or not.
+    /// The programs that must be installed, in one folder or several.
     pub programs: &'static [&'static str],
-    /// Where distributions keep them outside the path; `*` stands for one path component's rest.
+    /// Where distributions keep them outside `PATH`; `*` stands for the rest of a path component.
     pub folders: &'static [&'static str],
 }
 
 impl Programs {
-    /// Whether all of them are on this machine.
+    /// Returns whether all of them are installed on this machine.
     #[must_use]
     pub fn are_installed(&self) -> bool {
         self.programs.iter().all(|program| self.find(program).is_some())
     }
 
-    /// The full path of one of them.
+    /// Returns the full path of one of them.
     pub(crate) fn require(&self, program: &str) -> Result<PathBuf> {
         let found = self.find(program);
         found.with_context(|| format!("{program} of {} is not installed", self.name))
@@ -32,7 +32,7 @@ impl Programs {
 
     fn find(&self, program: &str) -> Option<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
-        // The distribution's own folder comes first: a wrapper in the path may pick another
+        // The distribution's own folder comes first: a wrapper in `PATH` may pick another
         // version.
         let folders = self.folders.iter().flat_map(|pattern| matching_folders(Path::new(pattern)));
         let folders = folders.chain(env::split_paths(&path));
@@ -40,7 +40,7 @@ impl Programs {
     }
 }
 
-/// The folders that a pattern names, the greatest version first.
+/// Returns the folders that match a pattern, the greatest version first.
 fn matching_folders(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
@@ -63,7 +63,7 @@ fn children_starting_with(dir: &Path, start: &str) -> Vec<PathBuf> {
     named.map(|entry| entry.path()).collect()
 }
 
-/// The numbers in a path, in order: 15 is more than 9, which text order denies.
+/// Returns the numbers in a path, in order: as text, 15 would sort before 9.
 fn version_in(dir: &Path) -> Vec<u64> {
     let text = dir.to_string_lossy();
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_nothing_finds_nothing() {
+    fn a_pattern_without_a_match_finds_no_folder() {
         assert!(matching_folders(Path::new("/nowhere-at-all/*/bin")).is_empty());
     }
 }

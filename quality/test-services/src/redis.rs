@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::probe::redis_answers;
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
 pub(crate) const PROGRAMS: Programs = Programs {
     name: "Redis",
@@ -31,7 +31,7 @@ const SETTINGS: &[&str] = &[
     "noeviction",
 ];
 
-/// Names no database: number 0.
+/// Returns a URL that names no database, which means number 0.
 pub(crate) fn url(address: SocketAddr) -> String {
     format!("redis://{address}")
 }
@@ -40,10 +40,10 @@ pub(crate) fn answers(port: u16) -> bool {
     redis_answers(port)
 }
 
-pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
-    let mut command = seat.command(&PROGRAMS, "redis-server")?;
-    command.args(["--port", &seat.port.to_string()]);
-    command.arg("--dir").arg(&seat.home);
+pub(crate) fn serve(home: &ServerHome, settings: &[String]) -> Result<Command> {
+    let mut command = home.command(&PROGRAMS, "redis-server")?;
+    command.args(["--port", &home.port.to_string()]);
+    command.arg("--dir").arg(&home.path);
     command.args(SETTINGS);
     for (name, value) in settings.iter().filter_map(|setting| setting.split_once('=')) {
         command.arg(format!("--{name}")).arg(value);

@@ -1,4 +1,4 @@
-//! A database server that can be killed, stopped, and started again on its data.
+//! A server that can be killed, stopped, and started again on its data.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::{etcd, mariadb, nats, postgres, rabbitmq, redis, zookeeper};
 
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
-/// Which product.
+/// A product whose server tests can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// PostgreSQL.
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All.
+    /// All products.
     pub const ALL: [Self; 7] = [
         Self::Postgres,
         Self::MariaDb,
@@ -50,10 +50,10 @@ impl Kind {
         Self::Etcd,
         Self::ZooKeeper,
     ];
-    /// Those with SQL.
+    /// The products with SQL.
     pub const SQL: [Self; 2] = [Self::Postgres, Self::MariaDb];
 
-    /// What must be installed.
+    /// Returns the programs that must be installed.
     #[must_use]
     pub fn programs(self) -> &'static Programs {
         match self {
@@ -79,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// The signal for a fast orderly shutdown. PostgreSQL's SIGTERM would wait for its clients.
+    /// Returns the signal for a fast orderly shutdown. PostgreSQL waits for its clients on SIGTERM.
     fn stop(self) -> Signal {
         match self {
             Self::Postgres => Signal::SIGINT,
@@ -99,36 +99,36 @@ pub struct DatabaseServer {
     kind: Kind,
     // Dropped before the place, which holds its data.
     process: Option<Process>,
-    /// What RabbitMQ needs beside it, with its port.
+    /// The name server that RabbitMQ needs, with its port.
     name_server: Option<(Process, u16)>,
-    seat: Seat,
+    home: ServerHome,
     /// Settings beyond those that every server has; the last of a name counts.
     settings: Vec<String>,
     log: PathBuf,
     place: Arc<Place>,
 }
 
-/// What stays the same through restarts.
+/// Home, account and port of a server, which stay the same through restarts.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) home: PathBuf,
+pub(crate) struct ServerHome {
+    pub(crate) path: PathBuf,
     pub(crate) account: Option<User>,
     pub(crate) port: u16,
 }
 
-impl Seat {
-    /// A command that runs under the server's account in its home.
+impl ServerHome {
+    /// Returns a command that runs under the server's account in its home.
     pub(crate) fn command(&self, programs: &Programs, name: &str) -> Result<Command> {
-        Ok(command_as(&programs.require(name)?, self.account.as_ref(), &self.home))
+        Ok(command_as(&programs.require(name)?, self.account.as_ref(), &self.path))
     }
 }
 
 impl DatabaseServer {
-    /// Makes an empty server and waits until it answers. `may_go_on` is asked again and again
+    /// Makes an empty server and waits until it answers. `may_go_on` is called repeatedly
     /// meanwhile; its error ends the wait.
     ///
     /// # Errors
-    /// What the server says, when it does not start.
+    /// Returns the end of the server's log if it does not start.
     pub fn start(
         kind: Kind,
         place: &Arc<Place>,
@@ -137,10 +137,11 @@ impl DatabaseServer {
         Self::start_with(kind, place, Vec::new(), may_go_on)
     }
 
-    /// Three servers of one cluster, of a product that keeps its data together.
+    /// Makes three servers of one cluster.
     ///
     /// # Errors
-    /// What the servers say, when they do not start; for a product without clusters.
+    /// Returns the end of a server's log if it does not start, and an error for a product that is
+    /// not started as a cluster.
     pub fn cluster(kind: Kind, place: &Arc<Place>) -> Result<Vec<Self>> {
         let members = match kind {
             Kind::Etcd => etcd::members()?,
@@ -149,7 +150,7 @@ impl DatabaseServer {
                 bail!("{} is not started as a cluster", kind.programs().name)
             }
         };
-        // None of them answers before most of them run.
+        // All start at once: no member answers before a majority runs.
         thread::scope(|scope| {
             let start =
                 |settings| scope.spawn(move || Self::start_with(kind, place, settings, &|| Ok(())));
@@ -161,7 +162,7 @@ impl DatabaseServer {
         })
     }
 
-    /// Makes a server with settings of its own, each `name=value`.
+    /// Makes a server with additional settings, each `name=value`.
     fn start_with(
         kind: Kind,
         place: &Arc<Place>,
@@ -170,43 +171,43 @@ impl DatabaseServer {
     ) -> Result<Self> {
         let account = account(kind.account())?;
         let name = kind.programs().name.to_lowercase();
-        // Several of a kind live side by side.
+        // Several servers of a product share the directory.
         let port = free_port()?;
-        let home = place.path().join(format!("{name}-{port}"));
-        make_folder(&home, account.as_ref())?;
-        let seat = Seat { home, account, port };
+        let path = place.path().join(format!("{name}-{port}"));
+        make_folder(&path, account.as_ref())?;
+        let home = ServerHome { path, account, port };
         match kind {
-            Kind::Postgres => postgres::initialise(&seat)?,
-            Kind::MariaDb => mariadb::initialise(&seat)?,
-            // They make what they need.
+            Kind::Postgres => postgres::initialise(&home)?,
+            Kind::MariaDb => mariadb::initialise(&home)?,
+            // These make their files at the first start.
             Kind::Redis | Kind::RabbitMq | Kind::Nats | Kind::Etcd | Kind::ZooKeeper => {}
         }
-        let log = seat.home.with_extension("log");
+        let log = home.path.with_extension("log");
         let (process, name_server, place) = (None, None, Arc::clone(place));
-        let mut server = Self { kind, process, name_server, seat, settings, log, place };
+        let mut server = Self { kind, process, name_server, home, settings, log, place };
         server.serve(may_go_on)?;
         Ok(server)
     }
 
-    /// Which product it is.
+    /// Returns the product.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.seat.port))
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.home.port))
     }
 
-    /// Its address, with a user who may create databases.
+    /// Returns its URL, with a user that may create databases.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_through(self.address())
     }
 
-    /// Its address for somebody who reaches it elsewhere than where it listens.
+    /// Returns its URL for a client that reaches it at another address, as through a proxy.
     #[must_use]
     pub fn url_through(&self, address: SocketAddr) -> String {
         match self.kind {
@@ -223,7 +224,7 @@ impl DatabaseServer {
     /// Kills the server as `kill -9` does. PostgreSQL's backends notice and end.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// Returns an error if it cannot be killed.
     pub fn kill(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.kill()?;
@@ -234,7 +235,7 @@ impl DatabaseServer {
     /// Starts a killed server again, on the same port and data, and waits until it answers.
     ///
     /// # Errors
-    /// What the server says, when it does not start.
+    /// Returns the end of the server's log if it does not start.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         self.serve(&|| Ok(()))
@@ -243,7 +244,7 @@ impl DatabaseServer {
     /// Starts the server again with other settings, each `name=value`.
     ///
     /// # Errors
-    /// What the server says, when it does not start.
+    /// Returns the end of the server's log if it does not start.
     pub fn restart_with(&mut self, settings: &[&str]) -> Result<()> {
         self.settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
         self.restart()
@@ -254,7 +255,7 @@ impl DatabaseServer {
         self.process.iter().for_each(|process| process.signal_all(Signal::SIGSTOP));
     }
 
-    /// Lets a stopped server go on.
+    /// Lets a paused server go on.
     pub fn go_on(&self) {
         self.process.iter().for_each(|process| process.signal_all(Signal::SIGCONT));
     }
@@ -276,13 +277,13 @@ impl DatabaseServer {
     fn try_to_serve(&mut self, started: Instant, may_go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let name_server = self.name_server()?;
         let mut command = match self.kind {
-            Kind::Postgres => postgres::serve(&self.seat, &self.settings)?,
-            Kind::MariaDb => mariadb::serve(&self.seat, &self.settings)?,
-            Kind::Redis => redis::serve(&self.seat, &self.settings)?,
-            Kind::RabbitMq => rabbitmq::serve(&self.seat, name_server)?,
-            Kind::Nats => nats::serve(&self.seat)?,
-            Kind::Etcd => etcd::serve(&self.seat, &self.settings)?,
-            Kind::ZooKeeper => zookeeper::serve(&self.seat, &self.settings)?,
+            Kind::Postgres => postgres::serve(&self.home, &self.settings)?,
+            Kind::MariaDb => mariadb::serve(&self.home, &self.settings)?,
+            Kind::Redis => redis::serve(&self.home, &self.settings)?,
+            Kind::RabbitMq => rabbitmq::serve(&self.home, name_server)?,
+            Kind::Nats => nats::serve(&self.home)?,
+            Kind::Etcd => etcd::serve(&self.home, &self.settings)?,
+            Kind::ZooKeeper => zookeeper::serve(&self.home, &self.settings)?,
         };
         let name = self.kind.programs().name;
         let mut process = Process::start(&mut command, &self.log, self.kind.stop())?;
@@ -302,7 +303,8 @@ impl DatabaseServer {
         Ok(())
     }
 
-    /// The port of RabbitMQ's name server, which is started if it is not running; 0 for others.
+    /// Returns the port of RabbitMQ's name server, which is started if it does not run, and 0 for
+    /// other products.
     fn name_server(&mut self) -> Result<u16> {
         if self.kind != Kind::RabbitMq {
             return Ok(0);
@@ -311,7 +313,7 @@ impl DatabaseServer {
             return Ok(*port);
         }
         let port = free_port()?;
-        let mut command = rabbitmq::name_server(&self.seat, port)?;
+        let mut command = rabbitmq::name_server(&self.home, port)?;
         let process = Process::start(&mut command, &self.log, Signal::SIGTERM)?;
         self.place.guard.add(process.id())?;
         self.name_server = Some((process, port));
@@ -320,13 +322,13 @@ impl DatabaseServer {
 
     fn answers(&self) -> bool {
         match self.kind {
-            Kind::Postgres => postgres::answers(self.seat.port),
-            Kind::MariaDb => mariadb::answers(self.seat.port),
-            Kind::Redis => redis::answers(self.seat.port),
-            Kind::RabbitMq => rabbitmq::answers(self.seat.port),
-            Kind::Nats => nats::answers(self.seat.port),
-            Kind::Etcd => etcd::answers(self.seat.port, &self.settings),
-            Kind::ZooKeeper => zookeeper::answers(self.seat.port),
+            Kind::Postgres => postgres::answers(self.home.port),
+            Kind::MariaDb => mariadb::answers(self.home.port),
+            Kind::Redis => redis::answers(self.home.port),
+            Kind::RabbitMq => rabbitmq::answers(self.home.port),
+            Kind::Nats => nats::answers(self.home.port),
+            Kind::Etcd => etcd::answers(self.home.port, &self.settings),
+            Kind::ZooKeeper => zookeeper::answers(self.home.port),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A wire to a server that falls silent once: nobody is answered, and no connection breaks, as when
-//! a host vanishes behind a proxy or in the midst of a statement.
+//! A connection to a server that falls silent once: no request is answered and no connection
+//! breaks, as when a host vanishes behind a proxy or in the middle of a statement.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,23 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-/// A wire, carried by threads of this process.
+/// A proxy of one server, run by threads of this process.
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
     at: &'static [u8],
-    /// How often the bytes have yet to pass.
+    /// How often the bytes must still pass before the silence.
     left: AtomicUsize,
     is_silent: AtomicBool,
-    /// Whether those who were connected then are never answered again.
+    /// Whether connections from before the silence are never answered again.
     forgets: AtomicBool,
 }
 
 impl Wire {
-    /// A wire to a server that falls silent where these bytes pass for the n-th time.
+    /// Returns a wire to a server that falls silent when these bytes pass for the n-th time.
     ///
     /// # Errors
-    /// When no port is free.
+    /// Returns an error if no port is free.
     pub fn to(
         host: String,
         port: u16,
@@ -53,30 +53,30 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Where clients find the server.
+    /// Returns the address at which clients reach the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether somebody waits for an answer in vain.
+    /// Returns whether the wire drops what is sent.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::SeqCst)
     }
 
-    /// Carries what comes from here on. What was sent meanwhile is lost.
+    /// Carries what is sent from now on. What was sent during the silence is lost.
     pub fn answer_again(&self) {
         self.is_silent.store(false, Ordering::SeqCst);
     }
 
-    /// The same, for those alone who connect after the silence began.
+    /// Carries what is sent from now on, but only on connections made after the silence began.
     pub fn answer_newcomers(&self) {
         self.forgets.store(true, Ordering::SeqCst);
         self.answer_again();
     }
 
-    /// Until one of the ends closes, of which the other one hears.
+    /// Carries bytes one way until either end closes, and then closes the other.
     fn carry(&self, mut from: TcpStream, mut to: TcpStream) -> io::Result<()> {
         let came_later = self.left.load(Ordering::SeqCst) == 0;
         let mut bytes = vec![0; 16 * 1024];

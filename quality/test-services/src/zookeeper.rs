@@ -1,4 +1,4 @@
-//! How ZooKeeper is started, as durable as any: a single server, unless settings say otherwise.
+//! How ZooKeeper is started: a single server, unless settings say otherwise. Every write is synced.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,13 +9,14 @@ use anyhow::{Context, Result};
 use crate::probe::zookeeper_answers;
 use crate::process::{free_port, make_folder};
 use crate::programs::Programs;
-use crate::server::Seat;
+use crate::server::ServerHome;
 
-/// The server's own script would start it under an account and in folders of its own; its classes
-/// are enough. The logger is one that writes to standard error.
+/// The classes of the server. Its start script is not used: it would choose an account and folders
+/// of its own. The logger writes to standard error.
 const CLASSES: [&str; 2] = ["zookeeper.jar", "slf4j-simple.jar"];
 
-/// What a member finds in a file of its own. ZooKeeper passes over the setting.
+/// The setting with a member's number, which goes to the file `myid`. ZooKeeper ignores the setting
+/// itself.
 const NUMBER: &str = "handfast.number=";
 
 pub(crate) const PROGRAMS: Programs = Programs {
@@ -24,7 +25,7 @@ pub(crate) const PROGRAMS: Programs = Programs {
     folders: &["/usr/share/java"],
 };
 
-/// What its clients call a cluster.
+/// Returns the connection string for clients.
 pub(crate) fn url(address: SocketAddr) -> String {
     address.to_string()
 }
@@ -33,35 +34,35 @@ pub(crate) fn answers(port: u16) -> bool {
     zookeeper_answers(port)
 }
 
-pub(crate) fn serve(seat: &Seat, settings: &[String]) -> Result<Command> {
-    let file = seat.home.join("zoo.cfg");
-    let text = settings_of(seat) + &settings.join("\n");
+pub(crate) fn serve(home: &ServerHome, settings: &[String]) -> Result<Command> {
+    let file = home.path.join("zoo.cfg");
+    let text = settings_of(home) + &settings.join("\n");
     fs::write(&file, text).with_context(|| file.display().to_string())?;
     if let Some(number) = settings.iter().find_map(|setting| setting.strip_prefix(NUMBER)) {
-        let data = seat.home.join("data");
+        let data = home.path.join("data");
         if !data.exists() {
-            make_folder(&data, seat.account.as_ref())?;
+            make_folder(&data, home.account.as_ref())?;
         }
         fs::write(data.join("myid"), number)?;
     }
     let classes = CLASSES.iter().map(|jar| PROGRAMS.require(jar)).collect::<Result<Vec<_>>>()?;
-    let mut command = seat.command(&PROGRAMS, "java")?;
+    let mut command = home.command(&PROGRAMS, "java")?;
     command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
     command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
     command.arg("-cp").arg(std::env::join_paths(classes)?);
-    // Without other members it serves alone.
+    // Without other members this class serves alone.
     command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
     Ok(command)
 }
 
-/// The settings of three members of one cluster.
+/// Returns the settings of three members of one cluster.
 pub(crate) fn members() -> Result<Vec<Vec<String>>> {
     let mut cluster = Vec::new();
     for number in 1..=3 {
         let (follow, elect) = (free_port()?, free_port()?);
         cluster.push(format!("server.{number}=127.0.0.1:{follow}:{elect}"));
     }
-    // In ticks.
+    // The limits are in ticks.
     cluster.extend(["initLimit=50".to_owned(), "syncLimit=25".to_owned()]);
     let settings = |number| {
         let mut settings = cluster.clone();
@@ -71,9 +72,10 @@ pub(crate) fn members() -> Result<Vec<Vec<String>>> {
     Ok((1..=3).map(settings).collect())
 }
 
-/// Ticks are short, so that a session that has ended is soon seen to have.
-fn settings_of(seat: &Seat) -> String {
-    let (data, port) = (seat.home.join("data"), seat.port);
+/// Returns the settings that every server has. Ticks are short, so that the end of a session is
+/// soon noticed.
+fn settings_of(home: &ServerHome) -> String {
+    let (data, port) = (home.path.join("data"), home.port);
     format!(
         "tickTime=200\nminSessionTimeout=400\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n\
         dataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n\

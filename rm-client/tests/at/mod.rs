@@ -1,4 +1,4 @@
-//! A stage for tests of AT mode: a real coordinator in this process, a real database of its own.
+//! The fixture of AT tests: a real coordinator in this process, and a real database of its own.
 
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part")]
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -30,11 +30,11 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
     /// The type to cast to for a readable value.
     const TEXT: &'static str;
 
-    /// A fresh database, and what keeps it alive.
+    /// Makes a database. The directory, if there is one, must outlive it.
     fn create() -> BoxFuture<'static, (Pool<Self>, Option<tempfile::TempDir>)>;
-    /// Another pool onto the same database.
+    /// Makes another pool onto the same database.
     fn again(pool: &Pool<Self>) -> BoxFuture<'_, Pool<Self>>;
-    /// Executes SQL in a local transaction of ours.
+    /// Executes SQL in a local transaction of the library.
     fn run<'q>(
         local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
@@ -44,7 +44,7 @@ pub(crate) trait TestDatabase: AtDatabase + Sized {
         resource: &'q AtResource<Self>,
         sql: &'q str,
     ) -> BoxFuture<'q, Result<u64, sqlx::Error>>;
-    /// Reads rows of texts in a local transaction of ours.
+    /// Reads rows of texts in a local transaction of the library.
     fn read<'q>(
         local: &'q mut AtTransaction<'_, Self>,
         sql: &'q str,
@@ -222,7 +222,7 @@ pub(crate) struct Stage<DB: TestDatabase> {
 }
 
 impl<DB: TestDatabase> Stage<DB> {
-    /// A stage whose database has the tables that `setup` makes, statement by statement.
+    /// Returns a stage on a database in which the statements of `setup` have run.
     pub(crate) async fn new(setup: &[&str]) -> Self {
         let tc = Tc::start().await;
         let handfast = Handfast::connect(tc.endpoint()).application("tests").await.unwrap();
@@ -260,7 +260,7 @@ impl<DB: TestDatabase> Stage<DB> {
             .await
     }
 
-    /// What a table holds: the columns named, as texts, in the order of all of them.
+    /// Returns the named columns of a table as texts, sorted by all of them.
     pub(crate) async fn dump(&self, table: &str, columns: &[&str]) -> Vec<TextRow> {
         let casts: Vec<String> =
             columns.iter().map(|column| format!("CAST({column} AS {})", DB::TEXT)).collect();
@@ -269,7 +269,7 @@ impl<DB: TestDatabase> Stage<DB> {
         DB::raw_rows(&self.pool, &sql).await.unwrap()
     }
 
-    /// The only value of the only row of a query.
+    /// Returns the only value of the only row of a query.
     pub(crate) async fn value(&self, sql: &str) -> Option<String> {
         let sql = format!("SELECT CAST(({sql}) AS {})", DB::TEXT);
         DB::raw_rows(&self.pool, &sql).await.unwrap().remove(0).remove(0)
@@ -280,7 +280,7 @@ impl<DB: TestDatabase> Stage<DB> {
         count.unwrap().parse().unwrap()
     }
 
-    /// Asks until the global stands as expected; the coordinator gets there by itself.
+    /// Polls until the global has the expected status.
     pub(crate) async fn await_status(
         &self,
         xid: &Xid,
@@ -312,8 +312,7 @@ impl<DB: TestDatabase> Stage<DB> {
         self.await_status(&xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
     }
 
-    /// Runs statements as one branch, looks at the table, rolls back, and finds the table as it
-    /// was.
+    /// Runs statements as one branch, rolls back, and checks that the table is as it was before.
     pub(crate) async fn check_undone(&self, table: &str, columns: &[&str], statements: &[&str]) {
         let before = self.dump(table, columns).await;
         let global = self.begin().await;
@@ -326,7 +325,7 @@ impl<DB: TestDatabase> Stage<DB> {
     }
 }
 
-/// The stable code of an AT failure, or the error itself.
+/// Returns the stable code of an AT failure, or the error itself.
 pub(crate) fn code(error: &sqlx::Error) -> String {
     AtError::of(error).map_or_else(|| format!("{error:?}"), |ours| ours.code().to_owned())
 }

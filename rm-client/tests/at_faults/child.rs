@@ -1,36 +1,24 @@
-//! Child processes: this test program, started again with a part to play.
-//!
-//! A child says what happens in lines on standard output, and ends when its standard input does, so
-//! that it never outlives the test.
+//! The child processes of these tests: clients of one global that die or stop at a named point.
+//! See [`run_role`].
 
-use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use handfast::{Handfast, Xid};
+use handfast_test_services::run_role;
+pub(crate) use handfast_test_services::{RoleProcess as Child, report};
+use serde::{Deserialize, Serialize};
 
-use crate::client::{self, ClientPart};
-use crate::coordinator::{self, CoordinatorPart};
+use crate::client;
 
-/// Which part, and how to play it.
-const PART: &str = "HANDFAST_TEST_PART";
-const SCRIPT: &str = "HANDFAST_TEST_SCRIPT";
-/// Before what a child tells, among what the test runner prints.
-const MARK: &str = "told: ";
-/// After this long a test that waits has failed.
+/// A test that waits for longer has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeouts of a global that only its timeout ends.
 const TIMEOUTS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(45)];
-/// What a client is told whose global has timed out.
-pub(crate) const TIMED_OUT: &str = "HF-TC-ALREADY-DECIDED";
+/// The code of the error that a client gets when its global has timed out.
+const TIMED_OUT: &str = "HF-TC-ALREADY-DECIDED";
 
 /// Does `work` in a global that ends by its timeout.
 ///
@@ -45,114 +33,88 @@ pub(crate) async fn before_the_timeout<T>(work: impl AsyncFn(Duration) -> Option
     panic!("the work is not done within any of {TIMEOUTS:?}");
 }
 
-/// The door of a child. Without a part there is nothing to do.
+/// The entry of a child process. Without a role there is nothing to do.
 #[test]
-fn plays_its_part() {
-    let Ok(part) = std::env::var(PART) else { return };
-    std::thread::spawn(|| {
-        // Ends with the parent, whichever way that ends.
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(0);
+fn runs_its_role() {
+    run_role(async |role| match role.name() {
+        "client" => client::play(role.input()).await,
+        other => unreachable!("no role is called {other}"),
     });
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    match part.as_str() {
-        "client" => runtime.block_on(client::play(script::<ClientPart>())),
-        "coordinator" => runtime.block_on(coordinator::play(script::<CoordinatorPart>())),
-        other => unreachable!("no part is called {other}"),
-    }
 }
 
-fn script<S: DeserializeOwned>() -> S {
-    serde_json::from_str(&std::env::var(SCRIPT).unwrap()).unwrap()
+/// The input of a client: a database, a coordinator, and the work of one branch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ClientInput<Work> {
+    /// The database product.
+    pub(crate) database: String,
+    /// The URL of the database.
+    pub(crate) url: String,
+    /// The endpoint of the coordinator.
+    pub(crate) endpoint: String,
+    /// The global to take part in; without one the client begins its own.
+    pub(crate) xid: Option<String>,
+    /// The timeout of a global that the client begins.
+    pub(crate) timeout: Duration,
+    pub(crate) work: Work,
 }
 
-/// Tells the parent.
-pub(crate) fn tell(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{MARK}{line}").unwrap();
-    out.flush().unwrap();
-}
-
-/// A running child. Dropped, it is killed.
-pub(crate) struct Child {
-    process: tokio::process::Child,
-    /// Kept apart, for waiting for a process closes its standard input.
-    _stdin: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Child {
-    pub(crate) fn start(part: &str, script: &impl Serialize, variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child::plays_its_part", "--nocapture"]);
-        command.env(PART, part).env(SCRIPT, serde_json::to_string(script).unwrap());
-        command.envs(variables.iter().copied()).kill_on_drop(true);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self { _stdin: process.stdin.take(), process, lines }
+impl<Work: Serialize> ClientInput<Work> {
+    /// Sets the timeout of a global that the client begins.
+    pub(crate) fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    /// The next thing that the child tells.
-    pub(crate) async fn told(&mut self) -> String {
-        let told = tokio::time::timeout(PATIENCE, self.next_told()).await;
-        told.expect("the child tells something").expect("the child lives until then")
+    /// Starts a client that begins a global of its own, and waits until it has died at a crash
+    /// point, and with it the TM. Returns the XID, or `None` if the global has timed out first.
+    pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
+        let mut child = self.crash_at(point);
+        let xid = child.next_report::<String>().await;
+        let reported = child.crashed_or_report::<String>().await;
+        let timed_out = reported.as_deref() == Some(TIMED_OUT);
+        assert!(reported.is_none() || timed_out, "{point}: {reported:?}");
+        reported.is_none().then_some(xid)
     }
 
-    /// The next thing that the child tells, or none when it has ended.
-    async fn next_told(&mut self) -> Option<String> {
-        while let Some(line) = self.lines.next_line().await.unwrap() {
-            // The runner's own words may stand before the mark on one line.
-            if let Some((_, told)) = line.split_once(MARK) {
-                return Some(told.to_owned());
-            }
-        }
-        None
+    /// Starts a client that dies at a crash point.
+    pub(crate) fn crash_at(&self, point: &str) -> Child {
+        Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
     }
 
-    /// Waits until the child has died, as a crash point makes it.
-    pub(crate) async fn crashed(&mut self) {
-        let passed = self.crashed_or_told().await;
-        assert_eq!(passed, None, "the child tells something in place of its crash");
+    /// Starts a client that stops at a stop point.
+    pub(crate) fn stop_at(&self, point: &str) -> Child {
+        Child::start("client", self, &[("HANDFAST_STOP_POINT", point)])
     }
 
-    /// Waits until the child has died at a crash point, or returns what it tells without one.
-    pub(crate) async fn crashed_or_told(&mut self) -> Option<String> {
-        let ended = tokio::time::timeout(PATIENCE, self.next_told()).await;
-        if let Some(told) = ended.expect("the child crashes or tells something") {
-            return Some(told);
-        }
-        let status = self.process.wait().await.unwrap();
-        assert_eq!(status.signal(), Some(Signal::SIGABRT as i32), "the crash point is reached");
-        None
+    /// Starts a client.
+    pub(crate) fn start(&self) -> Child {
+        Child::start("client", self, &[])
     }
 
-    /// Waits until the child has stopped, as a stop point makes it.
-    pub(crate) async fn stopped(&self) {
-        let id = Id::Pid(self.pid());
-        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        let waited = tokio::task::spawn_blocking(move || waitid(id, flags));
-        let status = tokio::time::timeout(PATIENCE, waited).await.expect("the child stops");
-        let status = status.unwrap().unwrap();
-        assert!(
-            matches!(status, WaitStatus::Stopped(_, Signal::SIGSTOP)),
-            "the stop point is reached: {status:?}"
-        );
+    /// In the child: connects to the coordinator.
+    pub(crate) async fn connect(&self) -> Handfast {
+        Handfast::connect(&self.endpoint).application("child").await.unwrap()
     }
 
-    /// Lets a stopped child go on.
-    pub(crate) fn go_on(&self) {
-        kill(self.pid(), Signal::SIGCONT).unwrap();
-    }
-
-    /// Kills the child; it gets no chance to tidy up.
-    pub(crate) async fn kill(mut self) {
-        self.process.kill().await.unwrap();
-    }
-
-    fn pid(&self) -> Pid {
-        let id = self.process.id().expect("the child has not ended");
-        Pid::from_raw(i32::try_from(id).unwrap())
+    /// In the child: runs a branch in the global, reports the XID if the client begins the global,
+    /// then `done` or the code of the error, and waits for phase two.
+    pub(crate) async fn run(
+        &self,
+        handfast: &Handfast,
+        branch: impl Future<Output = Result<(), String>>,
+    ) {
+        let result = if let Some(xid) = &self.xid {
+            let xid: Xid = xid.parse().unwrap();
+            Box::pin(xid.scope(branch)).await
+        } else {
+            let global = handfast.transaction("child").timeout(self.timeout);
+            let global = global.begin().await.unwrap();
+            report(global.xid().as_str());
+            let result = Box::pin(global.scope(branch)).await;
+            // Dropping the global would roll it back.
+            std::mem::forget(global);
+            result
+        };
+        report(&result.map_or_else(|code| code, |()| "done".to_owned()));
+        std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A wire between a client and its database server that breaks when COMMIT passes, or is down.
+//! A proxy between a client and its database server that breaks when COMMIT passes, or is down.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -12,32 +12,32 @@ use tokio::sync::watch;
 
 use crate::at::TestDatabase;
 
-/// What the wire does.
+/// The fault of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Carries everything.
+    /// The wire carries everything.
     None,
-    /// Breaks at the next COMMIT, before it arrives.
+    /// The wire breaks at the next COMMIT, before it arrives.
     LoseCommit,
-    /// Breaks after the next COMMIT, before its answer arrives.
+    /// The wire breaks after the next COMMIT, before its answer arrives.
     LoseAnswer,
-    /// Says that the next COMMIT was interrupted when it has happened, as MariaDB does where the
+    /// The next COMMIT takes effect and is answered as interrupted. MariaDB does so if the
     /// interruption comes between COMMIT and the end of its call.
     Interrupt,
-    /// Says as PgBouncer does that the server is lost when the next COMMIT has happened.
+    /// The next COMMIT takes effect and is answered by the loss of the server, as PgBouncer does.
     LoseServer,
-    /// Takes connections and drops them.
+    /// The wire accepts connections and drops them.
     Down,
 }
 
-/// A database behind a wire.
+/// A database that can be reached through a wire.
 pub(crate) trait Wired: TestDatabase {
-    /// What the call carries that commits a branch, and no other: COMMIT as the driver sends it,
-    /// for "READ COMMITTED" is something else, or a value of the undo row that goes out with it.
+    /// Bytes that occur only in the call that commits a branch: COMMIT as the driver sends it,
+    /// which "READ COMMITTED" does not contain, or a value of the undo row in the same call.
     const COMMIT: &'static [u8];
-    /// Keeps the wire readable.
+    /// The option that turns encryption off, so that the wire can read the bytes.
     const NO_TLS: (&'static str, &'static str);
-    /// Where the server listens if its URL does not say.
+    /// The server's port if its URL has none.
     const PORT: u16;
 
     fn open(url: String) -> BoxFuture<'static, Pool<Self>>;
@@ -71,12 +71,12 @@ pub(crate) struct CommitWire {
 }
 
 impl CommitWire {
-    /// A wire to the server of a pool, and the URL of the same database through it.
+    /// Returns a wire to the server of a pool, and the URL of the same database through it.
     pub(crate) async fn to<DB: Wired>(pool: &Pool<DB>) -> (Self, String) {
         Self::breaking_at(pool, DB::COMMIT).await
     }
 
-    /// The same, but it breaks where these bytes pass.
+    /// As [`Self::to`], with a wire that breaks where these bytes pass.
     pub(crate) async fn breaking_at<DB: Wired>(
         pool: &Pool<DB>,
         commit: &'static [u8],
@@ -112,7 +112,7 @@ impl CommitWire {
         }
     }
 
-    /// Whether the fault that was set has happened.
+    /// Returns whether the fault that was set has happened.
     pub(crate) fn has_broken(&self) -> bool {
         *self.fault.lock().unwrap() == Fault::None
     }
@@ -124,10 +124,10 @@ impl std::fmt::Debug for CommitWire {
     }
 }
 
-/// An error of MariaDB: length, number of the packet, what it is, 1317, its SQLSTATE.
+/// An error of MariaDB: length, packet number, packet type, code 1317, SQLSTATE.
 const INTERRUPTED: &[u8] = b"\x12\0\0\x01\xff\x25\x05#70100interrupt";
 
-/// An error of PostgreSQL's protocol: its length, how bad it is, its SQLSTATE, its text.
+/// An error of PostgreSQL's protocol: length, severity, SQLSTATE, text.
 const SERVER_LOST: &[u8] = b"E\0\0\0\x30SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0";
 
 async fn carry(
@@ -149,7 +149,7 @@ async fn carry(
                     Fault::LoseCommit => return,
                     fault @ (Fault::LoseAnswer | Fault::Interrupt | Fault::LoseServer) => {
                         to_server.write_all(request).await.unwrap();
-                        // It has answered, so it has committed.
+                        // The server has answered, so it has committed.
                         let _answer_bytes = from_server.read(&mut answered).await.unwrap();
                         match fault {
                             Fault::Interrupt => to_client.write_all(INTERRUPTED).await,
@@ -178,7 +178,7 @@ async fn carry(
     }
 }
 
-/// The fault that this request meets. A fault happens once.
+/// Returns the fault that this request meets. A fault happens once.
 fn due(fault: &Mutex<Fault>, request: &[u8], commit: &[u8]) -> Fault {
     let mut fault = fault.lock().unwrap();
     let waits = !matches!(*fault, Fault::None | Fault::Down);

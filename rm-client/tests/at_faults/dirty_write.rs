@@ -72,7 +72,7 @@ async fn an_answer_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
             let global = scene.begin().await;
             let xid = global.xid().clone();
             let mut client = scene.client(Some(&xid), &[CHANGE]).crash_at(point);
-            assert_eq!(client.told().await, "done");
+            assert_eq!(client.next_report::<String>().await, "done");
             DB::raw(&scene.bank.pool, FOREIGN).await.unwrap();
             global.rollback("test").await.unwrap_err();
             let detail = scene.coordinator.show(xid.as_str()).await;

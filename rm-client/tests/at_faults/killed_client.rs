@@ -75,7 +75,7 @@ async fn a_rollback_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
     for point in PHASE_TWO {
         let global = scene.begin().await;
         let mut client = scene.client(Some(global.xid()), &CHANGES).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let rolled_back = roll_back(global);
         client.crashed().await;
         let rescuer = scene.rescuer().await;
@@ -92,7 +92,7 @@ async fn a_commit_is_finished_after_its_client_is_killed<DB: TestDatabase>() {
         let xid = global.xid().clone();
         let insert = format!("INSERT INTO account (id, cents) VALUES ({id}, 5)");
         let mut client = scene.client(Some(&xid), &[&insert]).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();

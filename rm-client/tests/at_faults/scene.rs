@@ -1,4 +1,4 @@
-//! A coordinator in a process of its own, a database, and a look at what is left in the end.
+//! A coordinator in a process of its own, a database of accounts, and checks of the final state.
 
 use handfast::{AtResource, AtTransaction, EndError, Global, GlobalStatus, Handfast, Xid};
 use handfast_server::admin::model::Status;
@@ -7,8 +7,8 @@ use sqlx::{ConnectOptions, Pool};
 use tokio::task::JoinHandle;
 
 use crate::at::{TestDatabase, TextRow};
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Work;
 use crate::coordinator::Coordinator;
 
 const TABLES: &[&str] = &[
@@ -16,7 +16,7 @@ const TABLES: &[&str] = &[
     "INSERT INTO account VALUES (1, 1000), (2, 1000), (3, 1000)",
 ];
 
-/// A change, an arrival and a departure.
+/// An update, an insert and a delete.
 pub(crate) const CHANGES: [&str; 3] = [
     "UPDATE account SET cents = cents - 10 WHERE id = 1",
     "INSERT INTO account (id, cents) VALUES (9, 5)",
@@ -39,7 +39,7 @@ impl<DB: TestDatabase> Bank<DB> {
         Self { pool, _directory: directory }
     }
 
-    /// Where another process finds it.
+    /// Returns the URL for another process.
     pub(crate) fn url(&self) -> String {
         self.pool.connect_options().to_url_lossy().to_string()
     }
@@ -51,23 +51,23 @@ impl<DB: TestDatabase> Bank<DB> {
         DB::raw_rows(&self.pool, &sql).await.unwrap()
     }
 
-    /// What an account holds.
+    /// Returns the amount in an account.
     pub(crate) async fn cents(&self, id: i64) -> i64 {
         self.number(&format!("SELECT cents FROM account WHERE id = {id}")).await
     }
 
-    /// Undo logs, and guard rows.
+    /// Returns the numbers of undo logs and of guard rows.
     pub(crate) async fn undo_rows(&self) -> (i64, i64) {
         let count = "SELECT COUNT(*) FROM undo_log WHERE log_status";
         (self.number(&format!("{count} = 0")).await, self.number(&format!("{count} = 1")).await)
     }
 
-    /// Whether there is such an account.
+    /// Returns whether there is an account with this id.
     pub(crate) async fn has(&self, id: i64) -> bool {
         self.number(&format!("SELECT COUNT(*) FROM account WHERE id = {id}")).await == 1
     }
 
-    /// What all accounts hold.
+    /// Returns the total of all accounts.
     pub(crate) async fn sum(&self) -> i64 {
         self.number("SELECT SUM(cents) FROM account").await
     }
@@ -126,25 +126,24 @@ impl<DB: TestDatabase> Scene<DB> {
     }
 
     /// A child that changes accounts, as part of a global if one is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, statements: &[&str]) -> ClientPart {
-        ClientPart {
+    pub(crate) fn client(&self, xid: Option<&Xid>, statements: &[&str]) -> ClientInput<Work> {
+        ClientInput {
             database: DB::NAME_IN_TESTS.to_owned(),
             url: self.bank.url(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            statements: statements.iter().map(|sql| (*sql).to_owned()).collect(),
-            reads: None,
+            work: Work::Statements(statements.iter().map(|sql| (*sql).to_owned()).collect()),
         }
     }
 
     /// A child that reads what an account holds, globally committed.
-    pub(crate) fn reader(&self, id: i64) -> ClientPart {
+    pub(crate) fn reader(&self, id: i64) -> ClientInput<Work> {
         let sql = format!("SELECT CAST(cents AS {}) FROM account WHERE id = {id}", DB::TEXT);
-        ClientPart { reads: Some(sql), ..self.client(None, &[]) }
+        ClientInput { work: Work::Read(sql), ..self.client(None, &[]) }
     }
 
-    /// A second process of the same service: an RM that comes to finish what the first one left.
+    /// Returns a second process of the same service: an RM that finishes what the first one left.
     pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
         let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
         let handfast = handfast.await.unwrap();
@@ -152,25 +151,25 @@ impl<DB: TestDatabase> Scene<DB> {
         Rescuer { handfast, resource }
     }
 
-    /// Waits until the global stands so.
+    /// Waits until the coordinator shows the global with this status.
     pub(crate) async fn until(&self, xid: &Xid, status: Status) {
         self.coordinator.until(xid.as_str(), |detail| detail.transaction.status == status).await;
     }
 
-    /// Waits until somebody waits for a global lock.
+    /// Waits until a request waits for a global lock.
     pub(crate) async fn until_a_request_waits(&self) {
         let waits = async { while self.coordinator.status().await.waiters == 0 {} };
         tokio::time::timeout(PATIENCE, waits).await.expect("a request waits");
     }
 
-    /// Waits until the client is told that the global is committed and finished.
+    /// Waits until the client sees the global as committed and finished.
     pub(crate) async fn until_committed(&self, xid: &Xid) {
         let committed =
             async { while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {} };
         tokio::time::timeout(PATIENCE, committed).await.expect("the global is committed");
     }
 
-    /// Waits until the coordinator owes nothing.
+    /// Waits until no global is unfinished.
     pub(crate) async fn until_finished(&self) {
         let finished = async {
             loop {
@@ -183,8 +182,9 @@ impl<DB: TestDatabase> Scene<DB> {
         tokio::time::timeout(PATIENCE, finished).await.expect("everything ends");
     }
 
-    /// The rows are as given, and nothing of any global is left but guard rows, at least so many: a
-    /// rollback that is asked for twice may leave one more.
+    /// Checks that the rows are as given, and that globals have left nothing but guard rows, at
+    /// least
+    /// `guards_min`: a rollback that is requested twice may leave one more.
     pub(crate) async fn assert_clean(&self, accounts: &[TextRow], guards_min: i64) {
         assert_eq!(self.bank.accounts().await, accounts);
         let (logs, guards) = self.bank.undo_rows().await;
@@ -193,7 +193,7 @@ impl<DB: TestDatabase> Scene<DB> {
         self.assert_finished().await;
     }
 
-    /// The coordinator has no global unfinished, no lock and no waiter.
+    /// Checks that the coordinator has no unfinished global, no lock and no waiter.
     pub(crate) async fn assert_finished(&self) {
         let status = self.coordinator.status().await;
         let left = [
@@ -225,7 +225,7 @@ impl<DB: TestDatabase> Rescuer<DB> {
     }
 }
 
-/// Rolls back in the background; ends when every branch is undone.
+/// Rolls back in the background. The task ends when every branch is undone.
 pub(crate) fn roll_back(global: Global) -> JoinHandle<Result<(), EndError>> {
     tokio::spawn(async move { global.rollback("test").await })
 }

@@ -24,7 +24,7 @@ async fn a_late_registration_is_refused<DB: TestDatabase>() {
         client.stopped().await;
         roll_back(global).await.unwrap().unwrap();
         client.go_on();
-        assert_eq!(client.told().await, "HF-TC-ALREADY-DECIDED", "{point}");
+        assert_eq!(client.next_report::<String>().await, "HF-TC-ALREADY-DECIDED", "{point}");
         scene.assert_clean(&before, 0).await;
     }
 }
@@ -45,11 +45,11 @@ async fn a_late_commit_is_undone<DB: TestDatabase>() {
     if DB::NAME_IN_TESTS == "mysql" {
         rolled_back.await.unwrap().unwrap();
         client.go_on();
-        assert_eq!(client.told().await, "HF-AT-GLOBAL-FINISHED");
+        assert_eq!(client.next_report::<String>().await, "HF-AT-GLOBAL-FINISHED");
         return scene.assert_clean(&before, 1).await;
     }
     client.go_on();
-    assert_eq!(client.told().await, "done");
+    assert_eq!(client.next_report::<String>().await, "done");
     rolled_back.await.unwrap().unwrap();
     scene.assert_clean(&before, 0).await;
 }
@@ -72,8 +72,8 @@ async fn a_late_replay_is_refused_by_the_guard_row<DB: TestDatabase>() {
     client.go_on();
     // On MariaDB the undo row is sent only after the coordinator has registered the branch.
     let on_mariadb = DB::NAME_IN_TESTS == "mysql";
-    let expected = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
-    assert_eq!(client.told().await, expected);
+    let told = if on_mariadb { "HF-TC-ALREADY-DECIDED" } else { "HF-AT-GLOBAL-FINISHED" };
+    assert_eq!(client.next_report::<String>().await, told);
     scene.assert_clean(&before, 1).await;
 }
 
@@ -91,7 +91,7 @@ async fn a_suspended_read_sees_no_undone_row<DB: TestDatabase>() {
     // Long enough for a rollback that does not have to wait.
     let undone = tokio::time::timeout(Duration::from_secs(2), &mut rolled_back).await;
     reader.go_on();
-    assert_eq!(reader.told().await, "1000");
+    assert_eq!(reader.next_report::<String>().await, "1000");
     if undone.is_err() {
         rolled_back.await.unwrap().unwrap();
     }

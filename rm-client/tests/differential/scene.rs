@@ -1,4 +1,4 @@
-//! A coordinator, a database behind the library, and its twin that the library does not know.
+//! A coordinator, a database behind the library, and a twin that the library does not use.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::schema::{Schema, TABLES_MAX, trusted_triggers};
 use crate::table::{Role, Table};
 use crate::witness::Witness;
 
-/// What a run plays on.
+/// The databases of a run.
 pub(crate) struct Scene<DB: Twin> {
     pub(crate) server: RunningServer,
     pub(crate) handfast: Handfast,
@@ -21,7 +21,7 @@ pub(crate) struct Scene<DB: Twin> {
     pub(crate) rival: AtResource<DB>,
     pub(crate) ours: Pool<DB>,
     pub(crate) plain: Pool<DB>,
-    /// What the library's database reports of itself.
+    /// The reports of the library's database about its own changes.
     pub(crate) witness: Witness,
     _directory: Option<tempfile::TempDir>,
 }
@@ -29,16 +29,16 @@ pub(crate) struct Scene<DB: Twin> {
 /// Rows of every table of a schema, sorted.
 pub(crate) type Snapshot = Vec<Vec<TextRow>>;
 
-/// Which columns are looked at.
+/// The columns that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     All,
-    /// Those in which twins do not differ.
+    /// The columns in which twins do not differ.
     Alike,
 }
 
 impl<DB: Twin> Scene<DB> {
-    /// MariaDB takes statements apart or together, `compound_statements` says.
+    /// Returns a scene. `compound_statements` chooses whether MariaDB gets statements together.
     pub(crate) async fn new(compound_statements: bool) -> Self {
         let pacing = dispatch::Settings {
             retry_delay_ms_min: 1,
@@ -51,8 +51,8 @@ impl<DB: Twin> Scene<DB> {
         let handfast = Handfast::connect(endpoint).application("differential").await.unwrap();
         let Twins { ours, plain, directory, witness } = DB::create().await;
         handfast.migrate(&ours).await.unwrap();
-        // The last one registered is the one that phase two is asked of: it has to know which
-        // branches have ended.
+        // Phase two calls the resource that was registered last: it has to know which branches
+        // have ended.
         let rival = trusting(handfast.at(ours.clone()).lock_timeout(Duration::ZERO));
         let rival = rival.await.unwrap();
         let resource = handfast.at(ours.clone()).compound_statements(compound_statements);
@@ -64,8 +64,8 @@ impl<DB: Twin> Scene<DB> {
         self.handfast.transaction("differential").begin().await.unwrap()
     }
 
-    /// Asks until the global stands as expected; the coordinator gets there by itself. Gives up
-    /// when it asks for a person.
+    /// Polls until the global has the expected status. Returns the status as an error if the global
+    /// needs an operator.
     pub(crate) async fn await_status(
         &self,
         xid: &Xid,
@@ -76,7 +76,7 @@ impl<DB: Twin> Scene<DB> {
         if expected(status) { Ok(()) } else { Err(status) }
     }
 
-    /// As [`await_status`](Self::await_status), after a person has decided.
+    /// As [`await_status`](Self::await_status), after an operator has decided.
     pub(crate) async fn await_end(&self, xid: &Xid) {
         self.ask_until(xid, |status| matches!(status, GlobalStatus::RolledBack(_))).await;
     }
@@ -95,7 +95,7 @@ impl<DB: Twin> Scene<DB> {
         reached.expect("a global ends in a minute")
     }
 
-    /// What the tables of the library's database hold.
+    /// Returns the rows of the library's database.
     pub(crate) async fn ours(&self, schema: &Schema, shown: Shown) -> Snapshot {
         let mut snapshot = Snapshot::new();
         for table in &schema.tables {
@@ -105,7 +105,7 @@ impl<DB: Twin> Scene<DB> {
         snapshot
     }
 
-    /// What the tables of the other one hold.
+    /// Returns the rows of the twin.
     pub(crate) async fn plain(&self, schema: &Schema, shown: Shown) -> Snapshot {
         let mut local = self.plain.begin().await.unwrap();
         plain_in(&mut local, schema, shown).await
@@ -117,7 +117,7 @@ fn trusting<DB: Twin>(resource: At<DB>) -> At<DB> {
     (0..TABLES_MAX).flat_map(trusted_triggers).fold(resource, At::trust_trigger)
 }
 
-/// What the tables of the other one hold within a transaction.
+/// Returns the rows of the twin within a transaction.
 pub(crate) async fn plain_in<DB: Twin>(
     local: &mut Transaction<'static, DB>,
     schema: &Schema,

@@ -1,22 +1,19 @@
 //! Processes that die at the worst moments: a relay between publishing and marking, a consumer
 //! between effect and acknowledgement, a branch that has emitted. No event is lost, and none takes
 //! effect twice.
-//!
-//! The process is this test program, started as a child process with a role.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
 use std::time::Duration;
 
 use handfast::outbox::{Consumer, EventState, Relay};
 use handfast::{Global, Handfast, Xid};
-use nix::sys::signal::Signal;
+use handfast_test_services::RoleProcess;
+use sqlx::ConnectOptions;
 use sqlx::pool::PoolOptions;
-use sqlx::{ConnectOptions, MySql, Postgres, Sqlite};
 
 use crate::at::on_every_database;
+use crate::child::ChildInput;
 use crate::inbox::Effect;
-use crate::scene::{PATIENCE, Scene, TOPIC, event, start, until};
+use crate::scene::{Scene, TOPIC, event, start, until};
 use crate::streams::{connect, effect, fresh_prefix};
 
 on_every_database!(
@@ -27,31 +24,16 @@ on_every_database!(
     a_branch_killed_before_its_commit_leaves_no_event,
 );
 
-const PART: &str = "HANDFAST_TEST_PART";
 const IDLE: Duration = Duration::from_millis(50);
 
-/// The entry point of a child process. Without a role it returns at once.
-#[test]
-fn plays_its_part() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let words: Vec<&str> = part.split(' ').collect();
-    let [role, database, url, prefix] = words.as_slice() else { unreachable!("a part: {part}") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    match *database {
-        "postgres" => runtime.block_on(play::<Postgres>(role, url, prefix)),
-        "mysql" => runtime.block_on(play::<MySql>(role, url, prefix)),
-        "sqlite" => runtime.block_on(play::<Sqlite>(role, url, prefix)),
-        other => unreachable!("no database is called {other}"),
+/// Runs a role in the child process.
+pub(crate) async fn play<DB: Effect>(name: &str, role: ChildInput) {
+    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&role.url).await.unwrap();
+    if let Some((endpoint, xid)) = &role.global {
+        return branch(pool, endpoint, xid).await;
     }
-}
-
-async fn play<DB: Effect>(role: &str, url: &str, prefix: &str) {
-    let pool = PoolOptions::<DB>::new().max_connections(5).connect(url).await.unwrap();
-    if role == "branch" {
-        return branch(pool, prefix).await;
-    }
-    let broker = connect(prefix).await;
-    if role == "relay" {
+    let broker = connect(&role.prefix).await;
+    if name == "relay" {
         let relay = Relay::new(pool, broker).lease(Duration::from_millis(1_000));
         relay.run(std::future::pending()).await.unwrap();
     } else {
@@ -61,9 +43,8 @@ async fn play<DB: Effect>(role: &str, url: &str, prefix: &str) {
     }
 }
 
-/// Runs a branch with a change and an event. `place` names the global and its coordinator.
-async fn branch<DB: Effect>(pool: sqlx::Pool<DB>, place: &str) {
-    let (endpoint, xid) = place.split_once('|').unwrap();
+/// Runs a branch with a change and an event.
+async fn branch<DB: Effect>(pool: sqlx::Pool<DB>, endpoint: &str, xid: &str) {
     let handfast = Handfast::connect(endpoint).application("child").await.unwrap();
     let resource = handfast.at(pool).await.unwrap();
     let work = async {
@@ -77,19 +58,25 @@ async fn branch<DB: Effect>(pool: sqlx::Pool<DB>, place: &str) {
 
 /// Starts a child and waits until it dies at the crash point.
 async fn crash<DB: Effect>(scene: &Scene<DB>, role: &str, prefix: &str, point: &str) {
-    let url = scene.pool().connect_options().to_url_lossy();
-    let part = format!("{role} {} {url} {prefix}", DB::NAME_IN_TESTS);
-    let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "killed::plays_its_part", "--nocapture"]).env(PART, part);
-    command.env("HANDFAST_CRASH_POINT", point).kill_on_drop(true);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("the child ends");
-    assert_eq!(ended.unwrap().signal(), Some(Signal::SIGABRT as i32), "{point} is reached");
+    crash_in(scene, role, prefix, None, point).await;
 }
 
 async fn crash_branch<DB: Effect>(scene: &Scene<DB>, global: &Global, point: &str) {
-    let place = format!("{}|{}", scene.stage.tc.endpoint(), global.xid());
-    crash(scene, "branch", &place, point).await;
+    let global = (scene.stage.tc.endpoint(), global.xid().to_string());
+    crash_in(scene, "branch", "", Some(global), point).await;
+}
+
+async fn crash_in<DB: Effect>(
+    scene: &Scene<DB>,
+    role: &str,
+    prefix: &str,
+    global: Option<(String, String)>,
+    point: &str,
+) {
+    let (database, url) = (DB::NAME_IN_TESTS.to_owned(), scene.pool().connect_options());
+    let (url, prefix) = (url.to_url_lossy().to_string(), prefix.to_owned());
+    let input = ChildInput { database, url, prefix, global };
+    RoleProcess::start(role, &input, &[("HANDFAST_CRASH_POINT", point)]).crashed().await;
 }
 
 async fn a_branch_killed_after_commit_leaves_its_events_held<DB: Effect>() {

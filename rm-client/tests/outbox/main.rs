@@ -5,6 +5,7 @@
 #[path = "../at/mod.rs"]
 mod at;
 mod brokers;
+mod child;
 mod emit;
 mod held;
 mod inbox;

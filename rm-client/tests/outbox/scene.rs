@@ -1,4 +1,4 @@
-//! A database with an outbox, a broker that remembers, and relays between them.
+//! A database with an outbox, a broker that records, and relays between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -14,11 +14,11 @@ use tokio::task::JoinHandle;
 
 use crate::at::{Stage, TestDatabase};
 
-/// After this long a test that waits has failed.
+/// A test that waits for longer has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const TOPIC: &str = "orders";
 
-/// A broker that remembers what it was given, and fails as it is told.
+/// A broker that records what is published, and fails on request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     state: Arc<Mutex<Recorded>>,
@@ -34,7 +34,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// Payloads of a key, in order.
+    /// Returns the payloads of a key, in order.
     pub(crate) fn of(&self, key: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();
         let of_key = state.published.iter().filter(|(of, _)| of == key);
@@ -45,7 +45,7 @@ impl Recorder {
         self.state.lock().unwrap().published.len()
     }
 
-    /// From here on events with this payload are refused, or no more.
+    /// Refuses events with this payload from now on.
     pub(crate) fn refuse(&self, payload: &str) {
         self.state.lock().unwrap().refused.insert(payload.to_owned());
     }
@@ -70,7 +70,7 @@ impl Recorder {
 impl Broker for Recorder {
     fn publish<'b>(&'b self, event: &'b Event) -> BoxFuture<'b, Result<(), PublishError>> {
         async move {
-            // So that what runs beside each other can overtake each other.
+            // Concurrent calls can overtake each other here.
             tokio::task::yield_now().await;
             let payload = String::from_utf8(event.payload_bytes().to_vec()).unwrap();
             let mut state = self.state.lock().unwrap();
@@ -89,7 +89,7 @@ impl Broker for Recorder {
     }
 }
 
-/// A relay that runs until it is told to stop.
+/// A relay that runs until it is stopped.
 pub(crate) struct RunningRelay {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), OutboxError>>,
@@ -101,7 +101,7 @@ impl RunningRelay {
         self.task.await.unwrap().unwrap();
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Ends it at the point that it has reached.
     pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
@@ -133,12 +133,12 @@ impl<DB: TestDatabase> Scene<DB> {
         &self.stage.pool
     }
 
-    /// A relay that is quick to look and to try again.
+    /// Returns a relay that polls and retries soon.
     pub(crate) fn relay(&self) -> Relay<DB> {
         self.relay_to(self.broker.clone())
     }
 
-    /// The same, to another broker.
+    /// As [`Self::relay`], to another broker.
     pub(crate) fn relay_to(&self, broker: impl Broker + 'static) -> Relay<DB> {
         quick(Relay::new(self.pool().clone(), broker))
     }
@@ -155,13 +155,13 @@ impl<DB: TestDatabase> Scene<DB> {
         local.commit().await.unwrap();
     }
 
-    /// Waits until so many events of a key are published.
+    /// Waits until this many events of a key are published.
     pub(crate) async fn published(&self, key: &str, count: usize) -> Vec<String> {
         until(async || self.broker.of(key).len() >= count).await;
         self.broker.of(key)
     }
 
-    /// Waits until relays have renewed their leases a few times: they have looked at everything
+    /// Waits until relays have renewed their leases a few times: by then they have read every event
     /// that was there before.
     pub(crate) async fn rounds(&self) {
         for _ in 0..3 {
@@ -174,7 +174,7 @@ impl<DB: TestDatabase> Scene<DB> {
         self.stage.value("SELECT MAX(until_ms) FROM event_relay").await
     }
 
-    /// The payloads and states of all events, in order.
+    /// Returns the states of all events, in order.
     pub(crate) async fn states(&self) -> Vec<EventState> {
         let rows = outbox::list(self.pool(), None, 1_000).await.unwrap();
         rows.into_iter().map(|row| row.state).collect()
@@ -192,12 +192,12 @@ pub(crate) fn event(key: &str, payload: &str) -> Event {
     Event::new(TOPIC, key).header("type", "test").payload(payload)
 }
 
-/// Asks until the answer is yes.
+/// Polls a condition until it holds.
 pub(crate) async fn until<F: Future<Output = bool>>(mut is_so: impl FnMut() -> F) {
     let asked = async {
         while !is_so().await {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.expect("it is so in the end");
+    tokio::time::timeout(PATIENCE, asked).await.expect("the condition holds in the end");
 }

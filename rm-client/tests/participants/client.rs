@@ -5,7 +5,7 @@ use std::time::Duration;
 use handfast::{Handfast, Xid};
 use serde::{Deserialize, Serialize};
 
-use crate::child::{Child, tell};
+use crate::child::{Child, report};
 use crate::vault::Vault;
 
 /// The parameters of a participant in a child process.
@@ -33,6 +33,6 @@ pub(crate) async fn play(part: ClientPart) {
     let vault = vault.ask_every(Duration::from_secs(3_600)).start().unwrap();
     let xid: Xid = part.xid.parse().unwrap();
     xid.scope(async { vault.join(&10).await }).await.unwrap();
-    tell("joined");
+    report("joined");
     std::future::pending::<()>().await;
 }

@@ -80,7 +80,7 @@ async fn a_participant_killed_around_prepare_is_replaced() {
         let global = stage.begin().await;
         let xid = global.xid().clone();
         let mut client = stage.client(&global).crash_at(point);
-        assert_eq!(client.told().await, "joined");
+        assert_eq!(client.next_report::<String>().await, "joined");
         let committing = tokio::spawn(async move { global.commit().await });
         client.crashed().await;
         assert_eq!(stage.vault.cents().await, [cents - set_aside, set_aside], "{point}");
@@ -102,7 +102,7 @@ async fn a_participant_killed_around_commit_is_replaced() {
         let global = stage.begin().await;
         let xid = global.xid().clone();
         let mut client = stage.client(&global).crash_at(point);
-        assert_eq!(client.told().await, "joined");
+        assert_eq!(client.next_report::<String>().await, "joined");
         global.commit().await.unwrap();
         client.crashed().await;
         assert_eq!(stage.handfast.outcome(&xid).await.unwrap(), GlobalStatus::Committing);
@@ -167,7 +167,7 @@ async fn no_branch_is_decided_without_the_coordinator() {
     let global = stage.begin().await;
     let xid = global.xid().clone();
     let mut client = stage.client(&global).crash_at("participant-before-commit");
-    assert_eq!(client.told().await, "joined");
+    assert_eq!(client.next_report::<String>().await, "joined");
     global.commit().await.unwrap();
     client.crashed().await;
     stage.coordinator.kill().await;

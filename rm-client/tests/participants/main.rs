@@ -8,11 +8,9 @@
 mod actor;
 mod asked;
 #[path = "../at_faults/child.rs"]
-#[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod child;
 mod client;
 #[path = "../at_faults/coordinator.rs"]
-#[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod coordinator;
 mod hanging;
 mod killed;

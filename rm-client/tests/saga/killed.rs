@@ -4,7 +4,7 @@ use handfast::Handfast;
 use handfast::saga::SagaStatus;
 
 use crate::at::on_every_database;
-use crate::child::Child;
+use crate::child;
 use crate::scene::{
     Behaviour, PATIENCE, Writes, assert_all_done, assert_all_taken_back, five_steps, scene, start,
     take_part, until_traces,
@@ -22,7 +22,7 @@ async fn a_participant_killed_going_forward_is_replaced<DB: Writes>() {
     for point in ["before-step", "in-step-before-commit", "after-step-commit"] {
         for pass in 1..=5 {
             let point = format!("{point}:{pass}");
-            let mut dying = Child::participant(&stage, &point).await;
+            let mut dying = child::participant(&stage, &point).await;
             let saga = start(&stage, &point, five_steps("", Behaviour::Good)).await;
             dying.crashed().await;
             let rescuer = Handfast::connect(stage.tc.endpoint()).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_participant_killed_going_back_is_replaced<DB: Writes>() {
     for point in ["in-compensation-before-commit", "after-compensation-commit"] {
         for pass in 1..=2 {
             let point = format!("{point}:{pass}");
-            let mut dying = Child::participant(&stage, &point).await;
+            let mut dying = child::participant(&stage, &point).await;
             let saga = start(&stage, &point, five_steps("pay", Behaviour::Refuses)).await;
             dying.crashed().await;
             let rescuer = Handfast::connect(stage.tc.endpoint()).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_coordinator_killed_anywhere_goes_on<DB: Writes>() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_saga_goes_on_after_its_caller_dies() {
     let stage = scene::<sqlx::Sqlite>().await;
-    let mut caller = Child::start("caller", &stage.tc.endpoint(), &[]);
+    let mut caller = child::caller(stage.tc.endpoint());
     caller.crashed().await;
     take_part(&stage.handfast, &stage.pool);
     // Starting with the same key finds the saga that the dead caller has started.

@@ -1,4 +1,4 @@
-//! A service that takes part, whose five actions leave traces, and sagas made of them.
+//! A participant whose five actions leave traces, and sagas made of them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::at::{Stage, TestDatabase};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Actions and compensations leave rows here, in the local transaction that is fenced.
+/// The table of traces. Actions and compensations insert rows in the fenced local transaction.
 pub(crate) const EFFECT: &str =
     "CREATE TABLE effect (n INT NOT NULL, saga VARCHAR(64) NOT NULL, step VARCHAR(16) NOT NULL)";
 
-/// In the order of the saga; before the pivot, which is `pay`, the first two can be taken back.
+/// The steps in order. Of those before the pivot, `pay`, the first two can be compensated.
 pub(crate) const STEPS: [&str; 5] = ["reserve", "charge", "check", "pay", "ship"];
 const COMPENSABLE: usize = 2;
 
-/// A database whose plain local transactions a test can write in.
+/// A database in whose plain local transactions a test can write.
 pub(crate) trait Writes: TestDatabase {
     fn write<'l>(
         local: &'l mut Transaction<'_, Self>,
@@ -45,22 +45,22 @@ macro_rules! writes {
 
 writes!(Postgres, MySql, Sqlite);
 
-/// What a step is to do besides leaving its trace.
+/// The behaviour of a step in addition to its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Behaviour {
     #[default]
     Good,
     /// The action refuses, after it has written.
     Refuses,
-    /// The action fails so many times, over all sagas.
+    /// The action fails this many times, over all sagas.
     Fails(u32),
-    /// What the action gives is above the limit.
+    /// The output of the action is above the limit.
     GivesTooMuch,
     /// The compensation refuses.
     Sticks,
 }
 
-/// Leaves `1` for an action and `-1` for a compensation; gives the saga's key and the step back.
+/// Leaves `1` for an action and `-1` for a compensation, and returns the saga's key and the step.
 #[derive(Default)]
 pub(crate) struct Trace {
     failed: AtomicU32,
@@ -109,7 +109,7 @@ impl<DB: Writes> SagaAction<DB> for Trace {
     }
 }
 
-/// Leaves the same rows under a short limit; so many calls of it never end after that.
+/// Leaves the same rows under a short time limit. The given numbers of its calls then never end.
 pub(crate) struct Hanging {
     pub(crate) actions: AtomicU32,
     pub(crate) compensations: AtomicU32,
@@ -144,7 +144,7 @@ impl<DB: Writes> SagaAction<DB> for Hanging {
     }
 }
 
-/// Never ends, unless there is none left.
+/// Never ends while the number is above zero, and counts it down.
 async fn hang(left: &AtomicU32) {
     let less = |left: u32| left.checked_sub(1);
     if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
@@ -157,7 +157,7 @@ fn trace(n: i32, call: &SagaCall) -> String {
     format!("INSERT INTO effect (n, saga, step) VALUES ({n}, '{}', '{step}')", call.key())
 }
 
-/// Takes part with all five actions.
+/// Registers a participant with all five actions.
 pub(crate) fn take_part<DB: Writes>(handfast: &Handfast, pool: &Pool<DB>) {
     let participant = handfast.saga_participant("shop", pool.clone());
     let add = |participant: handfast::saga::Participant<DB>, step: &&str| {
@@ -166,14 +166,14 @@ pub(crate) fn take_part<DB: Writes>(handfast: &Handfast, pool: &Pool<DB>) {
     STEPS.iter().fold(participant, add).register();
 }
 
-/// Takes part with one action that hangs.
+/// Registers a participant with one action that hangs.
 pub(crate) fn take_part_hanging<DB: Writes>(stage: &Stage<DB>, actions: u32, compensations: u32) {
     let participant = stage.handfast.saga_participant("bank", stage.pool.clone());
     let (actions, compensations) = (AtomicU32::new(actions), AtomicU32::new(compensations));
     participant.action("charge", Hanging { actions, compensations }).register();
 }
 
-/// Five steps, of which one behaves otherwise.
+/// Returns a saga of five steps, one of which behaves as given.
 pub(crate) fn five_steps(other: &str, behaviour: Behaviour) -> Saga {
     let steps = STEPS.iter().enumerate().map(|(place, &name)| {
         let step = match place {
@@ -189,7 +189,7 @@ pub(crate) fn five_steps(other: &str, behaviour: Behaviour) -> Saga {
     steps.fold(Saga::new("place-order"), Saga::step)
 }
 
-/// A coordinator and a database, where nobody takes part yet.
+/// Returns a coordinator and a database without a participant.
 pub(crate) async fn scene<DB: Writes>() -> Stage<DB> {
     Stage::<DB>::new(&[EFFECT]).await
 }
@@ -198,14 +198,14 @@ pub(crate) async fn start<DB: Writes>(stage: &Stage<DB>, key: &str, saga: Saga) 
     stage.handfast.start_saga(key, saga).await.unwrap()
 }
 
-/// The steps whose action was done, and those that were taken back, each as often as it was.
+/// Returns the steps with traces of an action (`n` is 1) or a compensation (-1), one entry a trace.
 pub(crate) async fn traces<DB: Writes>(stage: &Stage<DB>, key: &str, n: i32) -> Vec<String> {
     let sql = format!("SELECT step FROM effect WHERE saga = '{key}' AND n = {n} ORDER BY step");
     let rows = DB::raw_rows(&stage.pool, &sql).await.unwrap();
     rows.into_iter().map(|mut row| row.remove(0).unwrap()).collect()
 }
 
-/// Every action took effect once, and nothing was taken back.
+/// Checks that every action took effect once and no compensation did.
 pub(crate) async fn assert_all_done<DB: Writes>(stage: &Stage<DB>, key: &str) {
     let mut all = STEPS.map(str::to_owned).to_vec();
     all.sort();
@@ -213,7 +213,8 @@ pub(crate) async fn assert_all_done<DB: Writes>(stage: &Stage<DB>, key: &str) {
     assert_eq!(traces(stage, key, -1).await, Vec::<String>::new(), "{key}");
 }
 
-/// What was done of the steps that can be taken back was taken back, once; the pivot was not done.
+/// Checks that each done step that can be compensated was compensated once, and that the pivot was
+/// not done.
 pub(crate) async fn assert_all_taken_back<DB: Writes>(stage: &Stage<DB>, key: &str) {
     let done = traces(stage, key, 1).await;
     let compensable = |step: &&String| STEPS[..COMPENSABLE].contains(&step.as_str());
@@ -223,7 +224,7 @@ pub(crate) async fn assert_all_taken_back<DB: Writes>(stage: &Stage<DB>, key: &s
     assert_eq!(done.iter().find(late), None, "{key}");
 }
 
-/// Waits until so many actions and compensations have taken effect.
+/// Waits until this many actions and compensations have taken effect.
 pub(crate) async fn until_traces<DB: Writes>(stage: &Stage<DB>, key: &str, count: usize) {
     let reached = async {
         while traces(stage, key, 1).await.len() + traces(stage, key, -1).await.len() < count {

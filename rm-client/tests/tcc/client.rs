@@ -1,92 +1,33 @@
-//! A client in a process of its own: it runs one debit of a global, and then waits for phase two.
+//! A client in a child process: one debit of a global, and then a process that waits for phase two.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use handfast::{Handfast, Xid};
-use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::action::{Conduct, DEBIT, Debit, LocalDatabase, ten_from};
 use crate::at::TestDatabase;
-use crate::child::{Child, TIMED_OUT, tell};
+use crate::child::ClientInput;
 
-/// The parameters of a client in a child process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ClientPart {
-    /// The database product.
-    pub(crate) database: String,
-    /// The URL of the database.
-    pub(crate) url: String,
-    /// The endpoint of the coordinator.
-    pub(crate) endpoint: String,
-    /// The global to join. Without one, the client begins its own.
-    pub(crate) xid: Option<String>,
-    /// The timeout of a global of its own.
-    pub(crate) timeout: Duration,
-    /// The account to debit.
-    pub(crate) account: i64,
-}
+/// The account that a client debits.
+pub(crate) type Account = i64;
 
-impl ClientPart {
-    /// Sets the timeout of a global of its own.
-    pub(crate) fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-
-    /// Starts the child, which begins a global of its own, and waits until it dies at a crash
-    /// point. Returns the XID, or `None` if the global timed out first.
-    pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
-        let mut child = self.crash_at(point);
-        let xid = child.told().await;
-        let told = child.crashed_or_told().await;
-        assert!(told.is_none() || told.as_deref() == Some(TIMED_OUT), "{point}: {told:?}");
-        told.is_none().then_some(xid)
-    }
-
-    /// Starts the child, which dies at a crash point.
-    pub(crate) fn crash_at(&self, point: &str) -> Child {
-        Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
-    }
-
-    /// Starts the child, which is suspended at a crash point.
-    pub(crate) fn stop_at(&self, point: &str) -> Child {
-        Child::start("client", self, &[("HANDFAST_STOP_POINT", point)])
-    }
-}
-
-/// Runs in the child: reports the XID of its own global, if any, and the outcome of phase one.
-pub(crate) async fn play(part: ClientPart) {
-    match part.database.as_str() {
-        Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,
-        MySql::NAME_IN_TESTS => play_on::<MySql>(part).await,
-        Sqlite::NAME_IN_TESTS => play_on::<Sqlite>(part).await,
+/// In the child: debits the account and reports the end of phase one.
+pub(crate) async fn play(input: ClientInput<Account>) {
+    match input.database.as_str() {
+        Postgres::NAME_IN_TESTS => play_on::<Postgres>(input).await,
+        MySql::NAME_IN_TESTS => play_on::<MySql>(input).await,
+        Sqlite::NAME_IN_TESTS => play_on::<Sqlite>(input).await,
         other => unreachable!("no database is called {other}"),
     }
 }
 
-async fn play_on<DB: LocalDatabase>(part: ClientPart) {
-    let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
-    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&part.url).await.unwrap();
+async fn play_on<DB: LocalDatabase>(input: ClientInput<Account>) {
+    let handfast = input.connect().await;
+    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&input.url).await.unwrap();
     let debit = Debit::new(&Arc::<Conduct>::default());
     let resource = handfast.tcc(DEBIT, pool, debit).await.unwrap();
-    let amount = ten_from(part.account);
-    let work = resource.try_(&amount);
-    let result = if let Some(xid) = &part.xid {
-        let xid: Xid = xid.parse().unwrap();
-        Box::pin(xid.scope(work)).await
-    } else {
-        let global = handfast.transaction("child").timeout(part.timeout);
-        let global = global.begin().await.unwrap();
-        tell(global.xid().as_str());
-        let result = Box::pin(global.scope(work)).await;
-        std::mem::forget(global);
-        result
-    };
-    match result {
-        Ok(()) => tell("done"),
-        Err(error) => tell(error.code()),
-    }
-    std::future::pending::<()>().await;
+    let amount = ten_from(input.work);
+    let branch = async { resource.try_(&amount).await.map_err(|error| error.code().to_owned()) };
+    input.run(&handfast, branch).await;
 }

@@ -69,7 +69,7 @@ async fn a_cancel_is_finished_after_its_client_is_killed<DB: LocalDatabase>() {
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), 1).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let rolled_back = roll_back(global);
         client.crashed().await;
         let rescuer = scene.rescuer().await;
@@ -87,7 +87,7 @@ async fn a_confirm_is_finished_after_its_client_is_killed<DB: LocalDatabase>() {
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), account).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         global.commit().await.unwrap();
         client.crashed().await;
         let status = scene.handfast.outcome(&xid).await.unwrap();

@@ -1,4 +1,4 @@
-//! A coordinator in a process of its own, a database of accounts, and a look at what is left.
+//! A coordinator in a process of its own, a database of accounts, and checks of the final state.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 
 use crate::action::{Amount, Conduct, DEBIT, Debit, DebitError, LocalDatabase};
 use crate::at::TextRow;
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Account;
 use crate::coordinator::Coordinator;
 
 const TABLES: &[&str] = &[
@@ -22,12 +22,12 @@ const TABLES: &[&str] = &[
     "INSERT INTO note VALUES (1, 'as it was')",
 ];
 
-/// How a fence stands in its table.
+/// The states of a fence as its table stores them.
 pub(crate) const CONFIRMED: &str = "2";
 pub(crate) const CANCELLED: &str = "3";
 pub(crate) const BARRED: &str = "4";
 
-/// What an account holds, freely and for a branch, when nothing has happened to it.
+/// The free and the held amount of an account before any debit, after a try, and after a confirm.
 pub(crate) const UNTOUCHED: [i64; 2] = [1_000, 0];
 pub(crate) const TRIED: [i64; 2] = [990, 10];
 pub(crate) const DEBITED: [i64; 2] = [990, 0];
@@ -54,13 +54,13 @@ impl<DB: LocalDatabase> Scene<DB> {
         Self { coordinator, handfast, pool, conduct: Arc::default(), _directory }
     }
 
-    /// Makes this process one that debits.
+    /// Registers the debit in this process.
     pub(crate) async fn resource(&self) -> TccResource<Debit<DB>> {
         let debit = Debit::new(&self.conduct);
         self.handfast.tcc(DEBIT, self.pool.clone(), debit).await.unwrap()
     }
 
-    /// A second process of the same service, which finishes what the first one left.
+    /// Returns a second process of the same service, which finishes what the first one left.
     pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
         let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
         let handfast = handfast.await.unwrap();
@@ -74,19 +74,19 @@ impl<DB: LocalDatabase> Scene<DB> {
         self.handfast.transaction("test").begin().await.unwrap()
     }
 
-    /// A child that debits an account, in a global of its own if none is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, account: i64) -> ClientPart {
-        ClientPart {
+    /// Returns a child that debits an account, in a global of its own if none is given.
+    pub(crate) fn client(&self, xid: Option<&Xid>, account: Account) -> ClientInput<Account> {
+        ClientInput {
             database: DB::NAME_IN_TESTS.to_owned(),
             url: self.pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            account,
+            work: account,
         }
     }
 
-    /// What an account holds, freely and for branches.
+    /// Returns the free and the held amount of an account.
     pub(crate) async fn account(&self, id: i64) -> [i64; 2] {
         let text = DB::TEXT;
         let cells = format!("CAST(cents AS {text}), CAST(held AS {text})");
@@ -95,25 +95,25 @@ impl<DB: LocalDatabase> Scene<DB> {
         [0, 1].map(|cell: usize| row[cell].as_deref().unwrap().parse().unwrap())
     }
 
-    /// The operations of a global that took effect, sorted.
+    /// Returns the operations of a global that took effect, sorted.
     pub(crate) async fn traces(&self, xid: &Xid) -> Vec<String> {
         let sql = format!("SELECT operation FROM trace WHERE xid = '{xid}' ORDER BY operation");
         self.texts(&sql).await
     }
 
-    /// How the fences of a global stand, sorted.
+    /// Returns the states of the fences of a global, sorted.
     pub(crate) async fn fences(&self, xid: &Xid) -> Vec<String> {
         let status = format!("CAST(status AS {})", DB::TEXT);
         let sql = format!("SELECT {status} FROM branch_fence WHERE xid = '{xid}' ORDER BY 1");
         self.texts(&sql).await
     }
 
-    /// What the row of AT mode says.
+    /// Returns the text in the row of AT mode.
     pub(crate) async fn note(&self) -> String {
         self.texts("SELECT body FROM note WHERE id = 1").await.remove(0)
     }
 
-    /// The only value of a query, as a number.
+    /// Returns the only value of a query, as a number.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = format!("SELECT CAST(({sql}) AS {})", DB::TEXT);
         self.texts(&sql).await[0].parse().unwrap()
@@ -127,12 +127,12 @@ impl<DB: LocalDatabase> Scene<DB> {
         DB::raw_rows(&self.pool, sql).await.unwrap()
     }
 
-    /// Waits until the coordinator shows the global so.
+    /// Waits until the coordinator shows the global with this status.
     pub(crate) async fn until(&self, xid: &Xid, status: Status) -> TransactionDetail {
         self.coordinator.until(xid.as_str(), |detail| detail.transaction.status == status).await
     }
 
-    /// Waits until this process is told that the global is committed and finished.
+    /// Waits until this process sees the global as committed and finished.
     pub(crate) async fn until_committed(&self, xid: &Xid) {
         let committed =
             async { while self.handfast.outcome(xid).await.unwrap() != GlobalStatus::Committed {} };
@@ -141,7 +141,7 @@ impl<DB: LocalDatabase> Scene<DB> {
         }
     }
 
-    /// The coordinator owes nothing and needs nobody.
+    /// Checks that the coordinator has no unfinished global and none that needs an operator.
     pub(crate) async fn assert_finished(&self) {
         let status = self.coordinator.status().await;
         let owed = [status.active, status.committing, status.rolling_back, status.needs_operator];
@@ -171,7 +171,7 @@ pub(crate) async fn debit<DB: LocalDatabase>(
     Box::pin(global.scope(resource.try_(amount))).await
 }
 
-/// Rolls back in the background; ends when every branch is undone.
+/// Rolls back in the background. The task ends when every branch is undone.
 pub(crate) fn roll_back(global: Global) -> JoinHandle<Result<(), EndError>> {
     tokio::spawn(async move { global.rollback("test").await })
 }

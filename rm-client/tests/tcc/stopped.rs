@@ -20,7 +20,7 @@ async fn a_try_after_its_cancel_is_barred<DB: LocalDatabase>() {
     assert_eq!(scene.fences(&xid).await, [BARRED]);
     assert_eq!(rescuer.conduct.called(), [""; 0]);
     client.go_on();
-    assert_eq!(client.told().await, "HF-FENCE-BARRED");
+    assert_eq!(client.next_report::<String>().await, "HF-FENCE-BARRED");
     assert_eq!(scene.account(1).await, UNTOUCHED);
     assert_eq!(scene.traces(&xid).await, [""; 0]);
     scene.assert_finished().await;
@@ -37,7 +37,7 @@ async fn a_cancel_waits_for_a_running_try<DB: LocalDatabase>() {
     scene.until(&xid, Status::RollingBack).await;
     scene.coordinator.until_phase_two_is_under_way().await;
     client.go_on();
-    assert_eq!(client.told().await, "done");
+    assert_eq!(client.next_report::<String>().await, "done");
     rolled_back.await.unwrap().unwrap();
     assert_eq!(scene.account(1).await, UNTOUCHED);
     assert_eq!(scene.traces(&xid).await, ["cancel", "try"]);

@@ -1,101 +1,49 @@
-//! A client in a process of its own: it runs one branch of a global, and then waits for phase two
-//! as an RM.
+//! A client in a child process: one branch of a global, and then an RM that waits for phase two.
 
 use std::time::Duration;
 
-use handfast::{Handfast, XaTransaction, Xid};
+use handfast::XaTransaction;
 use serde::{Deserialize, Serialize};
 use sqlx::pool::PoolOptions;
 use sqlx::{MySql, Postgres};
 
 use crate::at::TestDatabase;
-use crate::child::{Child, TIMED_OUT, tell};
+use crate::child::ClientInput;
 use crate::database::XaTestDatabase;
 use crate::scene::code;
 
-/// The parameters of a client in a child process.
+/// The work of a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ClientPart {
-    /// The database product.
-    pub(crate) database: String,
-    /// The URL of the database.
-    pub(crate) url: String,
-    /// The endpoint of the coordinator.
-    pub(crate) endpoint: String,
-    /// The node id of the branches.
+pub(crate) struct Work {
+    /// The node id that its branches carry.
     pub(crate) node: String,
-    /// The global to join. Without one, the client begins its own.
-    pub(crate) xid: Option<String>,
-    /// The timeout of a global of its own.
-    pub(crate) timeout: Duration,
-    /// The statement of the branch. If it is empty, the client runs no branch.
+    /// The statement of the branch; without one there is no branch.
     pub(crate) sql: String,
 }
 
-impl ClientPart {
-    /// Sets the timeout of a global of its own.
-    pub(crate) fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
-    }
-
-    /// Starts the child, which begins a global of its own, and waits until it dies at a crash
-    /// point. Returns the XID, or `None` if the global timed out first.
-    pub(crate) async fn crash_with_its_global_at(&self, point: &str) -> Option<String> {
-        let mut child = self.crash_at(point);
-        let xid = child.told().await;
-        let told = child.crashed_or_told().await;
-        assert!(told.is_none() || told.as_deref() == Some(TIMED_OUT), "{point}: {told:?}");
-        told.is_none().then_some(xid)
-    }
-
-    /// Starts the child, which dies at a crash point.
-    pub(crate) fn crash_at(&self, point: &str) -> Child {
-        Child::start("client", self, &[("HANDFAST_CRASH_POINT", point)])
-    }
-
-    /// Starts the child.
-    pub(crate) fn start(&self) -> Child {
-        Child::start("client", self, &[])
-    }
-}
-
-/// Runs in the child: reports the XID of its own global, if any, and the outcome of phase one.
-pub(crate) async fn play(part: ClientPart) {
-    match part.database.as_str() {
-        Postgres::NAME_IN_TESTS => play_on::<Postgres>(part).await,
-        MySql::NAME_IN_TESTS => play_on::<MySql>(part).await,
+/// In the child: does the work and reports the end of phase one.
+pub(crate) async fn play(input: ClientInput<Work>) {
+    match input.database.as_str() {
+        Postgres::NAME_IN_TESTS => play_on::<Postgres>(input).await,
+        MySql::NAME_IN_TESTS => play_on::<MySql>(input).await,
         other => unreachable!("no database is called {other}"),
     }
 }
 
-async fn play_on<DB: XaTestDatabase>(part: ClientPart) {
-    let handfast = Handfast::connect(&part.endpoint).application("child").await.unwrap();
-    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&part.url).await.unwrap();
-    // The hold is longer than every test, so only the death of the process ends it.
-    let resource = handfast.xa(pool).node(&part.node).hold_limit(Duration::from_secs(3_600));
+async fn play_on<DB: XaTestDatabase>(input: ClientInput<Work>) {
+    let handfast = input.connect().await;
+    let pool = PoolOptions::<DB>::new().max_connections(5).connect(&input.url).await.unwrap();
+    // The session is held for longer than any test runs: only the death of the process ends it.
+    let resource = handfast.xa(pool).node(&input.work.node).hold_limit(Duration::from_secs(3_600));
     let resource = resource.await.unwrap();
-    let work = async {
-        if part.sql.is_empty() {
+    let branch = async {
+        if input.work.sql.is_empty() {
             return Ok(());
         }
         let mut local: XaTransaction<'static, DB> = resource.begin().await?;
-        DB::run_xa(&mut local, &part.sql).await?;
+        DB::run_xa(&mut local, &input.work.sql).await?;
         local.commit().await
     };
-    let result = if let Some(xid) = &part.xid {
-        let xid: Xid = xid.parse().unwrap();
-        Box::pin(xid.scope(work)).await
-    } else {
-        let global = handfast.transaction("child").timeout(part.timeout);
-        let global = global.begin().await.unwrap();
-        tell(global.xid().as_str());
-        let result = Box::pin(global.scope(work)).await;
-        std::mem::forget(global);
-        result
-    };
-    match result {
-        Ok(()) => tell("done"),
-        Err(error) => tell(&code(&error)),
-    }
-    std::future::pending::<()>().await;
+    let branch = async { branch.await.map_err(|error| code(&error)) };
+    input.run(&handfast, branch).await;
 }

@@ -81,7 +81,7 @@ async fn undecided_branches_are_rolled_back_in_both() {
         std::mem::forget(global);
         let mut in_time = true;
         for mut client in world.clients(&xid, "xa-after-prepare") {
-            in_time &= client.crashed_or_told().await.is_none();
+            in_time &= client.crashed_or_report::<String>().await.is_none();
         }
         in_time.then_some(xid)
     });
@@ -100,7 +100,7 @@ async fn decided_branches_are_committed_in_both() {
     let xid = global.xid().clone();
     let mut clients = world.clients(&xid, "xa-before-phase-two");
     for client in &mut clients {
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
     }
     global.commit().await.unwrap();
     for client in &mut clients {

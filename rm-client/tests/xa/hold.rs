@@ -22,8 +22,8 @@ async fn a_branch_prepared_in_one_process_is_finished_by_another<DB: XaTestDatab
         branch(&resource, &global, DEBIT).await.unwrap();
         // A process without a branch of the global also receives calls of phase two.
         let mut other = scene.client(None, "").start();
-        let _xid = other.told().await;
-        assert_eq!(other.told().await, "done");
+        let _xid = other.next_report::<String>().await;
+        assert_eq!(other.next_report::<String>().await, "done");
         global.commit().await.unwrap();
         cents -= 10;
         scene.until_committed(&xid).await;
@@ -39,7 +39,7 @@ async fn a_branch_is_finished_after_its_holder_dies<DB: XaTestDatabase>() {
     let xid = global.xid().clone();
     // The process would hold the session for an hour.
     let mut holder = scene.client(Some(&xid), DEBIT).start();
-    assert_eq!(holder.told().await, "done");
+    assert_eq!(holder.next_report::<String>().await, "done");
     holder.kill().await;
     global.commit().await.unwrap();
     let rescuer = scene.rescuer().await;

@@ -58,7 +58,7 @@ async fn phase_two_is_finished_after_its_client_is_killed<DB: XaTestDatabase>() 
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), DEBIT).crash_at(point);
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let ended = tokio::spawn(async move {
             if commits { global.commit().await } else { global.rollback("test").await }
         });

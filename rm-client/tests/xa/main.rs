@@ -10,14 +10,12 @@
 mod at;
 mod by_hand;
 #[path = "../at_faults/child.rs"]
-#[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod child;
 mod client;
 #[path = "../at_faults/commit_wire.rs"]
 #[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod commit_wire;
 #[path = "../at_faults/coordinator.rs"]
-#[expect(dead_code, reason = "the tests of AT mode use the rest")]
 mod coordinator;
 mod database;
 mod ends;

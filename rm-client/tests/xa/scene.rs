@@ -1,10 +1,10 @@
-//! A coordinator in a process of its own, a database of accounts, and a look at what is left.
+//! A coordinator in a process of its own, a database of accounts, and checks of the final state.
 
 use handfast::{Global, GlobalStatus, Handfast, XaError, XaResource, XaTransaction, Xid};
 use sqlx::{ConnectOptions, Pool};
 
-use crate::child::PATIENCE;
-use crate::client::ClientPart;
+use crate::child::{ClientInput, PATIENCE};
+use crate::client::Work;
 use crate::coordinator::Coordinator;
 use crate::database::XaTestDatabase;
 
@@ -15,7 +15,7 @@ const TABLES: &[&str] = &[
 
 /// Takes ten from an account.
 pub(crate) const DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 1";
-/// Of another account.
+/// Takes ten from another account.
 pub(crate) const OTHER_DEBIT: &str = "UPDATE account SET cents = cents - 10 WHERE id = 2";
 
 /// Makes the tables.
@@ -31,7 +31,8 @@ pub(crate) struct Scene<DB: XaTestDatabase> {
     pub(crate) coordinator: Coordinator,
     pub(crate) handfast: Handfast,
     pub(crate) pool: Pool<DB>,
-    /// Of this scene alone: the servers are shared, and prepared branches belong to servers.
+    /// The node id, unique to this scene: the servers are shared, and prepared branches belong to
+    /// servers.
     pub(crate) node: String,
 }
 
@@ -41,7 +42,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
         Self::on(pool).await
     }
 
-    /// On an empty database.
+    /// Returns a scene on an empty database.
     pub(crate) async fn on(pool: Pool<DB>) -> Self {
         let coordinator = Coordinator::start().await;
         let handfast = Handfast::connect(coordinator.endpoint()).application("parent");
@@ -56,8 +57,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
         self.handfast.xa(self.pool.clone()).node(&self.node).await.unwrap()
     }
 
-    /// A second process of the same service: an RM of its own connection, which comes to finish
-    /// what the first one left.
+    /// Returns a second process of the same service: an RM that finishes what the first one left.
     pub(crate) async fn rescuer(&self) -> Rescuer<DB> {
         let handfast = Handfast::connect(self.coordinator.endpoint()).application("rescuer");
         let handfast = handfast.await.unwrap();
@@ -69,35 +69,34 @@ impl<DB: XaTestDatabase> Scene<DB> {
         self.handfast.transaction("test").begin().await.unwrap()
     }
 
-    /// A child that does a branch of a global, and begins its own if none is given.
-    pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientPart {
+    /// Returns a child that runs a branch of a global, and begins its own if none is given.
+    pub(crate) fn client(&self, xid: Option<&Xid>, sql: &str) -> ClientInput<Work> {
         self.client_of(&self.pool, xid, sql)
     }
 
-    /// The same, of another database.
+    /// As [`Self::client`], on another database.
     pub(crate) fn client_of<Other: XaTestDatabase>(
         &self,
         pool: &Pool<Other>,
         xid: Option<&Xid>,
         sql: &str,
-    ) -> ClientPart {
-        ClientPart {
+    ) -> ClientInput<Work> {
+        ClientInput {
             database: Other::NAME_IN_TESTS.to_owned(),
             url: pool.connect_options().to_url_lossy().to_string(),
             endpoint: self.coordinator.endpoint(),
-            node: self.node.clone(),
             xid: xid.map(|xid| xid.as_str().to_owned()),
             timeout: PATIENCE,
-            sql: sql.to_owned(),
+            work: Work { node: self.node.clone(), sql: sql.to_owned() },
         }
     }
 
-    /// What an account holds, as everybody sees it.
+    /// Returns the committed amount in an account.
     pub(crate) async fn cents(&self, id: i64) -> i64 {
         self.cents_of(&self.pool, id).await
     }
 
-    /// The same, of another database.
+    /// As [`Self::cents`], in another database.
     pub(crate) async fn cents_of<Other: XaTestDatabase>(&self, pool: &Pool<Other>, id: i64) -> i64 {
         let text = Other::TEXT;
         let sql = format!("SELECT CAST(cents AS {text}) FROM account WHERE id = {id}");
@@ -105,12 +104,12 @@ impl<DB: XaTestDatabase> Scene<DB> {
         rows[0][0].as_deref().unwrap().parse().unwrap()
     }
 
-    /// The names of this scene's prepared branches.
+    /// Returns the names of this scene's prepared branches.
     pub(crate) async fn prepared(&self) -> Vec<String> {
         DB::listed(&self.pool, &self.node).await
     }
 
-    /// Waits until so many branches are prepared.
+    /// Waits until this many branches are prepared.
     pub(crate) async fn until_prepared(&self, count: usize) {
         let reached = async { while self.prepared().await.len() != count {} };
         tokio::time::timeout(PATIENCE, reached).await.expect("so many are prepared");
@@ -138,7 +137,7 @@ impl<DB: XaTestDatabase> Scene<DB> {
         }
     }
 
-    /// Nothing is prepared, nothing is owed, and the accounts hold so much.
+    /// Checks that no branch is prepared, no global is unfinished, and the accounts hold `cents`.
     pub(crate) async fn assert_clean(&self, cents: [i64; 2]) {
         assert_eq!(self.prepared().await, Vec::<String>::new());
         assert_eq!([self.cents(1).await, self.cents(2).await], cents);

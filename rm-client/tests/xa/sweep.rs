@@ -96,7 +96,7 @@ async fn a_decided_branch_is_finished<DB: XaTestDatabase>() {
         let global = scene.begin().await;
         let xid = global.xid().clone();
         let mut client = scene.client(Some(&xid), DEBIT).crash_at("xa-before-phase-two");
-        assert_eq!(client.told().await, "done");
+        assert_eq!(client.next_report::<String>().await, "done");
         let ended = tokio::spawn(async move {
             if commits { global.commit().await } else { global.rollback("test").await }
         });

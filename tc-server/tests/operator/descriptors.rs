@@ -63,7 +63,7 @@ async fn silent_connections_leave_descriptors_for_the_store() {
     let admin = Admin::new(&format!("http://{}", coordinator.admin), None);
     expect_all(&admin, &acknowledged).await;
     drop((admin, application));
-    let told = coordinator.told("file descriptors");
+    let told = coordinator.startup_event("file descriptors");
     let places = told["grpc"].as_u64().unwrap() + told["admin"].as_u64().unwrap();
     assert_eq!((&told["limit"], &told["reserve"]), (&1_024.into(), &192.into()));
     assert!(places <= 1_024 - 192, "{told}");
@@ -95,7 +95,7 @@ async fn a_carry_over_takes_no_descriptor() {
 fn the_soft_limit_is_raised_to_the_hard_one() {
     let limit = "ulimit -Sn 256; ulimit -Hn 2000";
     let coordinator = Coordinator::start_limited(limit, &["--store", "memory"]);
-    assert_eq!(coordinator.told("file descriptors")["limit"], 2_000);
+    assert_eq!(coordinator.startup_event("file descriptors")["limit"], 2_000);
 }
 
 #[test]

@@ -1,40 +1,27 @@
 //! `handfast serve` as a process: its start, its end, and its exit codes.
 
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Stdio};
-use std::thread::JoinHandle;
+use std::process::{Command, Stdio};
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{ClientFrame, ClientMessage, Hello, client_message, server_message};
 use handfast_server::config::StoreKind;
 use handfast_server::serve::Ended;
+use handfast_test_services::{CoordinatorProcess, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::application::Application;
 use crate::port::{Admin, TokensFile, roomy, start_with};
 
-/// A process that is killed with the test.
-struct Killed(Child);
-
-/// A coordinator in a process of its own.
+/// A coordinator in a process of its own, which is killed with the test.
 pub(crate) struct Coordinator {
-    running: Killed,
+    process: CoordinatorProcess,
     pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) seata: Option<SocketAddr>,
-    /// What was logged before it listened.
-    started: Vec<serde_json::Value>,
-    log: BufReader<ChildStderr>,
 }
 
-/// A coordinator whose log is read while it is written: one that is not stops the coordinator when
-/// the pipe is full.
-pub(crate) struct Observed {
-    running: Killed,
-    log: JoinHandle<String>,
-}
-
+/// Returns the command `handfast` with these arguments, without an environment.
 pub(crate) fn handfast(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
     command.args(arguments).env_clear().stdin(Stdio::null());
@@ -42,128 +29,75 @@ pub(crate) fn handfast(arguments: &[&str]) -> Command {
 }
 
 impl Coordinator {
-    /// Starts on free ports and reads from the log which ones they are.
+    /// Starts `handfast serve` on free ports, which are read from its log.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-        let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        Self::spawn(handfast(&all))
+        Self::spawn(handfast(&[&["serve"], arguments].concat()))
     }
 
     /// As [`Self::start`], where no file can grow past so many blocks of 512 bytes: a full disk.
     pub(crate) fn start_on_small_disk(arguments: &[&str], blocks: u32) -> Self {
-        Self::spawn(limited(&format!("trap '' XFSZ; ulimit -f {blocks}"), arguments))
+        Self::start_limited(&format!("trap '' XFSZ; ulimit -f {blocks}"), arguments)
     }
 
     /// As [`Self::start`], behind a command of the shell that sets limits.
     pub(crate) fn start_limited(limit: &str, arguments: &[&str]) -> Self {
-        Self::spawn(limited(limit, arguments))
+        let mut limited = Command::new("sh");
+        let run = format!("{limit}; exec \"$@\"");
+        limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast"), "serve"]);
+        limited.args(arguments).env_clear();
+        Self::spawn(limited)
     }
 
     /// As [`Self::start`], with a disk that hangs at the first batch.
     #[cfg(feature = "crash-points")]
     pub(crate) fn start_on_hanging_disk(arguments: &[&str]) -> Self {
-        let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-        let all = [&ports[..], &["--log-format", "json"], arguments].concat();
-        let mut command = handfast(&all);
+        let mut command = handfast(&[&["serve"], arguments].concat());
         command.env("TC_HANG_POINT", "before-write");
         Self::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Self {
-        let mut running = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
-        let mut log = BufReader::new(running.0.stderr.take().unwrap());
-        let mut started = Vec::new();
-        loop {
-            let mut line = String::new();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the coordinator did not start");
-            let event: serde_json::Value = serde_json::from_str(&line).expect("JSON, as asked for");
-            if event["message"] == "listening" {
-                let address = |key: &str| event[key].as_str().unwrap().parse().unwrap();
-                let (grpc, admin) = (address("grpc_address"), address("admin_address"));
-                let seata = event["seata_address"].as_str().and_then(|shown| {
-                    shown.trim_start_matches("Some(").trim_end_matches(')').parse().ok()
-                });
-                return Self { running, grpc, admin, seata, started, log };
-            }
-            started.push(event);
-        }
+    fn spawn(command: Command) -> Self {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let process = CoordinatorProcess::start(command, [free; 2], None).unwrap();
+        let (grpc, admin, seata) = (process.grpc(), process.admin(), process.seata());
+        Self { process, grpc, admin, seata }
     }
 
-    /// The event of the start whose message begins so.
-    pub(crate) fn told(&self, message: &str) -> &serde_json::Value {
-        let is_it = |event: &&serde_json::Value| {
-            event["message"].as_str().is_some_and(|said| said.starts_with(message))
-        };
-        self.started.iter().find(is_it).expect("the start says so")
+    /// Returns the event of the start whose message begins with `message`.
+    pub(crate) fn startup_event(&self, message: &str) -> &serde_json::Value {
+        self.process.startup_event(message).expect("the start logs the event")
     }
 
     /// Sets the soft limit of its file descriptors while it runs.
     pub(crate) fn set_descriptors_max(&self, soft: u32) {
-        let (pid, limit) = (self.running.0.id().to_string(), format!("--nofile={soft}:"));
+        let (pid, limit) = (self.process.id().to_string(), format!("--nofile={soft}:"));
         let set = Command::new("prlimit").args(["--pid", &pid, &limit]).status();
         assert!(set.unwrap().success());
     }
 
-    /// Has the log read from here on.
-    pub(crate) fn observed(self) -> Observed {
-        let Self { running, mut log, .. } = self;
-        let log = std::thread::spawn(move || {
-            let mut rest = String::new();
-            log.read_to_string(&mut rest).unwrap();
-            rest
-        });
-        Observed { running, log }
+    /// Waits until a line after those already waited for contains this text.
+    pub(crate) fn read_until(&mut self, text: &str) {
+        self.process.wait_for_log(text).unwrap();
     }
 
-    /// Reads the log up to the event with this message.
-    pub(crate) fn read_until(&mut self, message: &str) {
-        let mut line = String::new();
-        while !line.contains(message) {
-            line.clear();
-            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log has no {message}");
-        }
-    }
-
+    /// Sends a signal, named as for `kill`: `-TERM`.
     pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.running.0.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let signal: Signal = signal.replacen('-', "SIG", 1).parse().unwrap();
+        self.process.signal(signal).unwrap();
     }
 
-    /// The exit code and what was logged meanwhile.
-    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.log.read_to_string(&mut rest).unwrap();
-        (self.running.0.wait().unwrap().code(), rest)
+    /// Waits for the end. Returns the exit code and what was logged after the start.
+    pub(crate) fn wait(self) -> (Option<i32>, String) {
+        let (status, log) = self.process.wait().unwrap();
+        (status.code(), log)
     }
-}
 
-/// `handfast serve` on free ports, behind a command of the shell.
-fn limited(limit: &str, arguments: &[&str]) -> Command {
-    let ports = ["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-    let mut limited = Command::new("sh");
-    let run = format!("{limit}; exec \"$@\"");
-    limited.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_handfast")]);
-    limited.args(ports).args(["--log-format", "json"]).args(arguments);
-    limited.env_clear().stdin(Stdio::null());
-    limited
-}
-
-impl Observed {
-    /// Stops it; what was logged since it is observed.
-    pub(crate) fn stop(mut self) -> String {
-        let pid = self.running.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let log = self.log.join().unwrap();
-        assert_eq!(self.running.0.wait().unwrap().code(), Some(0), "{log}");
+    /// Stops it in order and returns what was logged after the start.
+    pub(crate) fn stop(self) -> String {
+        self.signal("-TERM");
+        let (code, log) = self.wait();
+        assert_eq!(code, Some(0), "{log}");
         log
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // Fails only if it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

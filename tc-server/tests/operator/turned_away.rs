@@ -41,7 +41,6 @@ async fn garbage_is_counted_and_rarely_logged() {
     let coordinator = Coordinator::start(&arguments);
     let (grpc, admin) = (coordinator.grpc, coordinator.admin);
     let seata = coordinator.seata.unwrap();
-    let observed = coordinator.observed();
     many_times(grpc, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and then more of it").await;
     many_times(admin, b"\x16\x03\x01\x02\x00\x01\r\n\r\n").await;
     many_times(seata, b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await;
@@ -49,7 +48,7 @@ async fn garbage_is_counted_and_rarely_logged() {
     let admin = Admin::new(&format!("http://{admin}"), None);
     let metrics = admin.send(http::Method::GET, "/metrics", None).await.1;
     drop(admin);
-    let log = observed.stop();
+    let log = coordinator.stop();
     assert!(log.lines().count() < 3 * LINES_MAX, "{} lines", log.lines().count());
     for port in ["grpc", "admin", "seata"] {
         assert!((1..LINES_MAX).contains(&lines_of(&log, port)), "{port}: {log}");
@@ -65,7 +64,6 @@ async fn refused_tokens_and_handshakes_are_rarely_logged() {
     let tls = [set("tls.certificate", &certificate), set("tls.private_key", &key)];
     let encrypted = Coordinator::start(&["--store", "memory", "--set", &tls[0], "--set", &tls[1]]);
     let address = encrypted.grpc;
-    let encrypted = encrypted.observed();
     many_times(address, b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await;
     assert!((1..LINES_MAX).contains(&lines_of(&encrypted.stop(), "grpc")));
 
@@ -75,7 +73,6 @@ async fn refused_tokens_and_handshakes_are_rarely_logged() {
     let base = format!("http://{}", coordinator.admin);
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", coordinator.grpc));
     let mut client = CoordinatorClient::new(channel.unwrap().connect().await.unwrap());
-    let observed = coordinator.observed();
     let stranger = Admin::new(&base, Some("hft_stranger".to_owned()));
     for _ in 0..TIMES {
         assert!(client.begin(BeginRequest::default()).await.is_err());
@@ -84,7 +81,7 @@ async fn refused_tokens_and_handshakes_are_rarely_logged() {
     let viewer = Admin::new(&base, Some(tokens.viewer.clone()));
     let metrics = viewer.send(http::Method::GET, "/metrics", None).await.1;
     drop((client, stranger, viewer));
-    let log = observed.stop();
+    let log = coordinator.stop();
     for port in ["grpc", "admin"] {
         assert_eq!(counted(&metrics, port, "token"), TIMES, "{port}");
         assert!((1..LINES_MAX).contains(&lines_of(&log, port)), "{port}: {log}");

@@ -1,26 +1,26 @@
-//! `handfast serve` on one data directory, through as many lives as it takes.
+//! `handfast serve` on one data directory, killed and started again.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use handfast_proto::v1::coordinator_client::CoordinatorClient;
 use handfast_proto::v1::{BeginRequest, Decision, EndRequest, TryBranchReply, TryBranchRequest};
+use handfast_test_services::CoordinatorProcess;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const SECRET: &str = "known to coordinator and service";
 
-/// A data directory and a configuration; the process that runs on them, if one does.
+/// A data directory and a configuration, and the process that runs on them. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Coordinator {
     directory: Arc<tempfile::TempDir>,
-    running: Arc<Mutex<Option<Child>>>,
+    running: Arc<Mutex<Option<CoordinatorProcess>>>,
 }
 
 impl Coordinator {
-    /// May call under this prefix.
+    /// A coordinator that may call participants under this prefix.
     pub(crate) fn new(prefix: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let secret = directory.path().join("points.key");
@@ -35,54 +35,33 @@ impl Coordinator {
         Self { directory: Arc::new(directory), running: Arc::default() }
     }
 
-    /// A life of the process, and a client of it.
+    /// Starts the process and returns a client of it.
     pub(crate) async fn start(&self) -> Application {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_handfast"))
-            .args(["serve", "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
-            .args(["--log-format", "json", "--config"])
-            .arg(self.directory.path().join("handfast.toml"))
-            .env_clear()
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        *self.running.lock().unwrap() = Some(child);
-        let mut told = String::new();
-        let address = loop {
-            let mut line = String::new();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it did not start: {told}");
-            assert!(!line.contains(SECRET), "the secret is logged: {line}");
-            told.push_str(&line);
-            let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-            if event["message"] == "listening" {
-                break event["grpc_address"].as_str().unwrap().parse::<SocketAddr>().unwrap();
-            }
-        };
-        // Whoever does not read a pipe stops who writes to it.
-        std::thread::spawn(move || log.lines().for_each(drop));
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let (config, log) = (self.path("handfast.toml"), self.path("log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_handfast"));
+        command.arg("serve").arg("--config").arg(config).env_clear();
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let process = CoordinatorProcess::start(command, [free; 2], Some(&log)).unwrap();
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(!log.contains(SECRET), "the secret is logged: {log}");
+        let endpoint = Endpoint::from_shared(format!("http://{}", process.grpc())).unwrap();
+        *self.running.lock().unwrap() = Some(process);
         Application { client: CoordinatorClient::new(endpoint.connect().await.unwrap()) }
     }
 
-    /// `kill -9`.
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Kills the process as `kill -9` does.
     pub(crate) fn kill(&self) {
-        if let Some(mut child) = self.running.lock().unwrap().take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+        if let Some(mut process) = self.running.lock().unwrap().take() {
+            process.kill().unwrap();
         }
     }
 }
 
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.running) == 1 {
-            self.kill();
-        }
-    }
-}
-
-/// A TM, by unary calls.
+/// A TM that sends unary calls.
 #[derive(Clone)]
 pub(crate) struct Application {
     client: CoordinatorClient<Channel>,

@@ -1,4 +1,4 @@
-//! The account service in ordinary SQL: debits a customer who has the funds.
+//! The account service in ordinary SQL: debits a customer with the funds.
 
 use anyhow::Result;
 use axum::extract::State;
@@ -24,7 +24,7 @@ const INSERT: Sql = Sql {
     plain: "INSERT INTO account (customer_id, name, balance_cents) VALUES (?, ?, ?)",
 };
 
-/// Debits a customer who has the funds: cents, customer, cents.
+/// Debits a customer with the funds: cents, customer, cents.
 pub const DEBIT: Sql = Sql {
     numbered: "UPDATE account SET balance_cents = balance_cents - $1 \
                WHERE customer_id = $2 AND balance_cents >= $3",
@@ -32,12 +32,12 @@ pub const DEBIT: Sql = Sql {
             WHERE customer_id = ? AND balance_cents >= ?",
 };
 
-/// What is taken from whom.
+/// A debit.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Debit {
     /// The customer.
     pub customer_id: String,
-    /// How much.
+    /// The amount in cents.
     pub amount_cents: i64,
 }
 

@@ -39,7 +39,7 @@ struct Body {
 }
 
 impl Failure {
-    /// What the called service answered, if it was not a success.
+    /// The answer of the called service, if it was not a success.
     pub async fn of(response: reqwest::Response) -> Result<(), Self> {
         if response.status().is_success() {
             return Ok(());

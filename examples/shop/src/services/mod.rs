@@ -66,7 +66,7 @@ impl Services {
 /// A service that listens on a port of the loopback interface.
 #[derive(Debug)]
 pub struct Service {
-    /// Where it listens.
+    /// The address it listens on.
     pub url: String,
     handfast: Handfast,
     stop: CancellationToken,
@@ -103,7 +103,8 @@ impl Service {
         self.beside.push(tokio::spawn(work(self.stop.clone())));
     }
 
-    /// Answers what it has taken in, then lets go of port and coordinator.
+    /// Answers the requests that have arrived, then closes the port and the connection to the
+    /// coordinator.
     async fn stop(self) -> Result<()> {
         self.stop.cancel();
         self.task.await??;

@@ -19,11 +19,11 @@ use crate::input::Order;
 use super::account::Debit;
 use super::{Failure, Refusal, Service};
 
-/// How long an order may take before the coordinator rolls it back: above what the slowest database
+/// The timeout of an order's global: above what the slowest database
 /// needs under load, and what a crash of the coordinator leaves locked at most.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the end of a global is asked after. It is certain to come within the timeout, so this
-/// is for a coordinator that stays away.
+/// The time during which the end of a global is polled. It is certain to come within the timeout,
+/// so this is for a coordinator that stays away.
 const ASK_FOR: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
@@ -58,7 +58,7 @@ pub const INSERT_LINE: Sql = Sql {
             VALUES (?, ?, ?, ?)",
 };
 
-/// How an order ended.
+/// The end of an order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub enum Ended {
@@ -76,12 +76,12 @@ pub enum Ended {
     },
     /// A person must look.
     Unclear {
-        /// What is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
 }
 
-/// Where the services are that an order needs.
+/// The addresses of the services that an order needs.
 #[derive(Debug, Clone)]
 pub struct Neighbours {
     /// URL of the stock service, which takes lines at `/deductions`.
@@ -176,7 +176,7 @@ impl OrderService {
     }
 }
 
-/// What a transaction that did not plainly commit came to.
+/// Finds the end of a transaction whose commit was not answered.
 async fn ended(handfast: &Handfast, error: TransactionError<Failure>) -> Ended {
     let reason = error.to_string();
     let undone = match error.application() {
@@ -190,7 +190,7 @@ async fn ended(handfast: &Handfast, error: TransactionError<Failure>) -> Ended {
     // no answer may have happened. So the coordinator is asked until it knows.
     if let TransactionError::RollingBack { xid, .. } = &error {
         let status = end_of(handfast, xid).await;
-        // Nobody asked for a commit: what the coordinator forgot left nothing behind.
+        // No commit was requested: a global that the coordinator forgot has left nothing behind.
         if matches!(status, GlobalStatus::RolledBack(_) | GlobalStatus::Unknown) {
             return undone;
         }

@@ -1,4 +1,4 @@
-//! Whether the operations can be put into one order that explains everything that was seen.
+//! Finds whether one order of the operations explains all that they read.
 //!
 //! An operation comes before another if its element stands before the other's in a list, if the
 //! other saw it, or if it read a list under locks and did not see the other. A circle means that no
@@ -21,7 +21,7 @@ pub(super) fn cycle(
             add(&mut arrows, pair[0], pair[1]);
         }
     }
-    // What was read under locks counts only if the locks were held to the end.
+    // A read under locks counts only if the locks were held to the end.
     let readers = operations.iter().filter(|operation| operation.outcome == Outcome::Committed);
     for reader in readers {
         for read in reader.reads.iter().filter(|read| read.reading == Reading::Locked) {

@@ -80,13 +80,13 @@ fn an_effect_that_happened_twice_is_doubled() {
 }
 
 #[test]
-fn an_element_that_nobody_appended_there_is_foreign() {
+fn an_element_never_appended_there_is_foreign() {
     let foreign = |element, list| Anomaly::Foreign { element, list };
     assert_eq!(found(&[committed(1, &[A])], &[1, 7], &[1]), [foreign(1, B), foreign(7, A)]);
 }
 
 #[test]
-fn a_read_of_what_was_rolled_back_is_dirty() {
+fn a_read_of_a_rolled_back_value_is_dirty() {
     let operations = [
         operation(1, Outcome::RolledBack, &[A]),
         committed(2, &[]).reading(Reading::Committed, A, &[1]),
@@ -101,7 +101,7 @@ fn a_read_of_what_was_rolled_back_is_dirty() {
 }
 
 #[test]
-fn a_read_by_an_operation_that_came_to_nothing_proves_nothing() {
+fn a_read_of_an_aborted_operation_proves_nothing() {
     let operations = [
         operation(1, Outcome::RolledBack, &[A]),
         operation(2, Outcome::RolledBack, &[]).locked(A, &[1]),
@@ -132,7 +132,7 @@ fn half_of_an_operation_seen_without_locks_may_be() {
 }
 
 #[test]
-fn a_read_that_misses_what_was_acknowledged_before_it_began_is_stale() {
+fn a_read_that_misses_an_acknowledged_append_is_stale() {
     let operations = [
         committed(1, &[A]).during(10, 20),
         committed(2, &[]).during(21, 30).reading(Reading::Committed, A, &[]),

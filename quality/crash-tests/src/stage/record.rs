@@ -1,4 +1,4 @@
-//! Everything that the services have told.
+//! The reports of all services.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::sync::watch;
 
+use crate::event::{Seen, ServiceEvent, now};
 use crate::history::{Operation, Outcome};
-use crate::told::{Seen, Told, now};
-use crate::work::What;
+use crate::work::Task;
 
 /// The operations of all services, by number.
 #[derive(Debug)]
@@ -17,26 +17,26 @@ pub struct Record {
     operations: Mutex<BTreeMap<u64, Done>>,
     /// When the operation began that committed last.
     committed: watch::Sender<u64>,
-    /// How many operations that read a total or a list have committed.
+    /// The number of committed operations that read a total or a list.
     reads: watch::Sender<u64>,
 }
 
-/// An operation as far as it was told.
+/// An operation as far as it was reported.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// What it was to do.
-    pub what: What,
+    /// The operation.
+    pub task: Task,
     /// When it began.
     pub began: u64,
-    /// When it was over, if that was told.
+    /// The time of its end, if that was reported.
     pub ended: Option<u64>,
     /// How.
     pub outcome: Outcome,
     /// Why it did not commit.
     pub why: String,
-    /// Its global, if it got that far and told it.
+    /// Its global, if one was begun and reported.
     pub xid: Option<String>,
-    /// What it read.
+    /// The values read.
     pub seen: Seen,
 }
 
@@ -48,22 +48,22 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Notes what was told.
-    pub fn note(&self, told: Told) {
+    /// Records a report.
+    pub fn note(&self, event: ServiceEvent) {
         let mut operations = self.lock();
-        match told {
-            Told::Began { operation, at, what } => {
+        match event {
+            ServiceEvent::Began { operation, at, task } => {
                 let (outcome, seen) = (Outcome::Unknown, Seen::default());
                 let (why, xid, ended) = (String::new(), None, None);
-                let done = Done { what, began: at, ended, outcome, why, xid, seen };
+                let done = Done { task, began: at, ended, outcome, why, xid, seen };
                 operations.insert(operation, done);
             }
-            Told::Begun { operation, xid } => {
+            ServiceEvent::Begun { operation, xid } => {
                 if let Some(done) = operations.get_mut(&operation) {
                     done.xid = Some(xid);
                 }
             }
-            Told::Ended { operation, at, outcome, why, seen } => {
+            ServiceEvent::Ended { operation, at, outcome, why, seen } => {
                 let Some(done) = operations.get_mut(&operation) else { return };
                 (done.ended, done.outcome, done.why, done.seen) = (Some(at), outcome, why, seen);
                 if outcome == Outcome::Committed {
@@ -73,12 +73,12 @@ impl Record {
                     self.reads.send_modify(|count| *count += u64::from(reads));
                 }
             }
-            Told::Ready | Told::Finished => {}
+            ServiceEvent::Ready | ServiceEvent::Finished => {}
         }
     }
 
     /// Waits until an operation that begins from here on has committed.
-    pub(super) async fn until_commit_of_what_begins(&self, within: Duration) -> Result<()> {
+    pub(super) async fn until_later_operation_commits(&self, within: Duration) -> Result<()> {
         let (start, mut committed) = (now(), self.committed.subscribe());
         let commit = committed.wait_for(|began| *began > start);
         let in_time = tokio::time::timeout(within, commit).await.is_ok();
@@ -95,7 +95,7 @@ impl Record {
         Ok(())
     }
 
-    /// What is known of every operation.
+    /// Returns what is known of every operation.
     #[must_use]
     pub fn operations(&self) -> BTreeMap<u64, Done> {
         self.lock().clone()
@@ -117,9 +117,9 @@ impl Done {
     /// As the judge of histories wants it.
     #[must_use]
     pub fn operation(&self, element: u64) -> Operation {
-        let appends = match &self.what {
-            What::Append { appends, .. } => appends.clone(),
-            What::Transfer { .. } | What::Total | What::Read { .. } => [].into(),
+        let appends = match &self.task {
+            Task::Append { appends, .. } => appends.clone(),
+            Task::Transfer { .. } | Task::Total | Task::Read { .. } => [].into(),
         };
         Operation {
             element,

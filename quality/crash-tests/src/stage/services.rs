@@ -1,10 +1,11 @@
-//! A service's place on stage: its wires stay, the process in it comes and goes.
+//! A service of a stage: its wires stay, its process is replaced when it dies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use handfast_test_services::ChildProcess;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::watch;
@@ -12,19 +13,18 @@ use tokio::task::JoinHandle;
 
 use super::{Record, Settings};
 use crate::database::Place;
+use crate::event::ServiceEvent;
 use crate::fault::AFTER_A_BROKEN_COMMIT;
-use crate::process::Process;
 use crate::service::Script;
-use crate::told::Told;
 use crate::wire::Wire;
 use crate::work::DATABASES;
 
-/// How long a service may take to finish its last operations.
+/// The time within which a service must finish its last operations.
 const FINISHED_WITHIN: Duration = Duration::from_secs(60);
 
 const BREAK_EVERY: Duration = Duration::from_millis(300);
 
-/// One service's place.
+/// One service: its wires and the process that runs now.
 #[derive(Debug)]
 pub(super) struct ServiceSlot {
     pub(super) coordinator: Wire,
@@ -35,8 +35,8 @@ pub(super) struct ServiceSlot {
 
 #[derive(Debug)]
 struct Running {
-    process: Process,
-    /// Whether it has told that it is finished.
+    process: ChildProcess,
+    /// Whether it has reported that it is finished.
     finished: watch::Receiver<bool>,
     /// Ends when the process does.
     listening: JoinHandle<Result<()>>,
@@ -47,12 +47,12 @@ impl ServiceSlot {
         Self { coordinator, databases, running: None }
     }
 
-    /// Where the service finds a database that is a server.
+    /// Returns the address at which the service reaches a database that is a server.
     pub(super) fn address(&self, database: usize) -> Option<SocketAddr> {
         self.databases[database].as_ref().map(Wire::address)
     }
 
-    /// What the process gets to play.
+    /// Returns the script of the process.
     pub(super) fn script(
         &self,
         settings: &Settings,
@@ -75,26 +75,27 @@ impl ServiceSlot {
     /// Kills the process that is there and puts another in its place.
     pub(super) async fn restart(&mut self, command: Command, record: Arc<Record>) -> Result<()> {
         self.kill().await?;
-        let (process, stdout) = Process::start(command)?;
+        let (process, stdout) = ChildProcess::start(command)?;
         let (sender, finished) = watch::channel(false);
         let listening = tokio::spawn(listen(stdout, record, sender));
         self.running = Some(Running { process, finished, listening });
         Ok(())
     }
 
-    /// Kills the process, and reads what it told before.
+    /// Kills the process and reads what it reported before.
     pub(super) async fn kill(&mut self) -> Result<()> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         running.process.kill().await?;
         running.listening.await?
     }
 
-    pub(super) fn running(&mut self) -> Result<&mut Process> {
+    pub(super) fn running(&mut self) -> Result<&mut ChildProcess> {
         let running = self.running.as_mut().context("the service is down")?;
         Ok(&mut running.process)
     }
 
-    /// Waits for the process to die at a point; helps it to come there. False: it never did.
+    /// Waits for the process to die at a point, and breaks its wires where the point needs that.
+    /// Returns `false` if it did not die in time.
     pub(super) async fn crashed_at(&mut self, point: &str, within: Duration) -> Result<bool> {
         let running = self.running.as_mut().context("the service is down")?;
         let died = running.process.crashed(within);
@@ -112,14 +113,14 @@ impl ServiceSlot {
         };
         tokio::select! {
             died = died => died,
-            () = breaking => unreachable!("it goes on for ever"),
+            () = breaking => unreachable!("it goes on forever"),
         }
     }
 
     /// Asks for no more operations and waits until the last one has ended.
     pub(super) async fn finish(&mut self) -> Result<()> {
         let running = self.running.as_mut().context("the service is down")?;
-        running.process.say("finish").await?;
+        running.process.write_line("finish").await?;
         let finished = running.finished.wait_for(|finished| *finished);
         let in_time = tokio::time::timeout(FINISHED_WITHIN, finished).await;
         ensure!(in_time.is_ok_and(|told| told.is_ok()), "a service does not come to an end");
@@ -127,7 +128,7 @@ impl ServiceSlot {
     }
 }
 
-/// Notes everything that the process tells.
+/// Records every report of the process.
 async fn listen(
     stdout: ChildStdout,
     record: Arc<Record>,
@@ -135,12 +136,15 @@ async fn listen(
 ) -> Result<()> {
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next_line().await? {
-        // The last line of a process that was killed while it told something is cut off.
-        let Ok(told) = serde_json::from_str::<Told>(&line) else { continue };
-        match told {
-            Told::Finished => drop(finished.send_replace(true)),
-            told @ (Told::Ready | Told::Began { .. } | Told::Begun { .. } | Told::Ended { .. }) => {
-                record.note(told);
+        // The last line of a process that was killed while it reported is cut off.
+        let Ok(event) = serde_json::from_str::<ServiceEvent>(&line) else { continue };
+        match event {
+            ServiceEvent::Finished => drop(finished.send_replace(true)),
+            event @ (ServiceEvent::Ready
+            | ServiceEvent::Began { .. }
+            | ServiceEvent::Begun { .. }
+            | ServiceEvent::Ended { .. }) => {
+                record.note(event);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use handfast::{AtResource, Global, Handfast};
 use handfast_crash_tests::coordinator::Coordinator;
 use handfast_crash_tests::fault::CLOCK_STEPS_S;
-use handfast_crash_tests::process::Program;
+use handfast_crash_tests::program::Program;
 use handfast_crash_tests::saga;
 use handfast_server::admin::model::Status;
 use sqlx::{Sqlite, SqlitePool};
@@ -56,7 +56,7 @@ impl Scene {
 }
 
 /// Before deadlines had their grace, the first step ahead rolled everything back that was
-/// undecided; before the retention counted anew, it forgot everything that was finished.
+/// undecided; before a start restarted the retention, it forgot everything that was finished.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_changes_no_outcome() {
     let mut scene = Scene::new().await;

@@ -10,12 +10,12 @@ use crate::stages::{FILES, assert_sound, not_run, settings};
 /// More than the store's first files take, and little enough to be filled at once.
 const DISK_BYTES: u64 = 256 << 20;
 const EXIT_STORE_FAILED: i32 = 8;
-/// How often it meets the end of the disk.
+/// The number of times that the coordinator meets the end of the disk.
 const ENDS: usize = 3;
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coordinator_whose_disk_is_full_stops_and_goes_on_when_there_is_room() {
+async fn a_full_disk_stops_the_coordinator_until_there_is_room() {
     let Some(disk) = SmallDisk::mount(DISK_BYTES).unwrap() else {
         return not_run("this process may not mount a tmpfs to fill");
     };

@@ -10,7 +10,7 @@ use handfast_crash_tests::stage::{Settings, Stage};
 use crate::stages::{FILES, assert_sound, not_run, settings};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_network_that_loses_everything_for_a_while_does_no_harm() {
+async fn a_network_that_loses_all_packets_does_no_harm() {
     let host = match Host::make().unwrap() {
         Ok(host) => Some(Arc::new(host)),
         Err(why) => return not_run(&format!("no second host in a network namespace: {why}")),

@@ -7,7 +7,8 @@ use handfast_crash_tests::stage::{Settings, Stage};
 
 use crate::stages::{FILES, MIXED, assert_sound, settings};
 
-/// Which pass of a point: not the first, which some points meet before there is any work.
+/// The pass of a point at which the process dies: not the first, which some points meet before
+/// there is any work.
 const PASS: u32 = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +22,8 @@ async fn a_coordinator_that_dies_at_any_point_loses_nothing() {
         let pass = if point == "after-lead" { 1 } else { PASS };
         stage.suffer(&Fault::CrashCoordinator { point, pass }).await.unwrap();
     }
-    // Between decision and disk, where nobody may have been told: often enough to meet commits.
+    // Between decision and disk, where no client may have been answered: often enough to meet
+    // commits.
     for pass in 4..12 {
         stage.suffer(&Fault::CrashCoordinator { point: "before-write", pass }).await.unwrap();
     }

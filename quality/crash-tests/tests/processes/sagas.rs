@@ -1,4 +1,5 @@
-//! Death of everybody who has to do with sagas of five steps, on their way forward and back.
+//! Deaths of caller, service and coordinator during sagas of five steps, on the way forward and
+//! back.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -8,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use handfast::Handfast;
 use handfast_crash_tests::coordinator::Coordinator;
 use handfast_crash_tests::fault::COORDINATOR_POINTS;
-use handfast_crash_tests::process::{Process, Program};
+use handfast_crash_tests::program::Program;
 use handfast_crash_tests::saga::{self, Course, PATIENCE, Role, Script};
+use handfast_test_services::ChildProcess;
 use sqlx::SqlitePool;
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
@@ -17,8 +19,8 @@ use tokio::process::ChildStdout;
 const COURSES: [Course; 4] =
     [Course::Forward, Course::Back, Course::ForwardWithChild, Course::BackWithChild];
 
-/// Who dies while a service is at a point. A service that lives is held there, and goes on when the
-/// others are back: what it does then comes late.
+/// The process that dies while a service is at a point. A service that lives is held there, and
+/// goes on when the others are back: what it does then comes late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Caller,
@@ -44,10 +46,10 @@ struct Scene {
     pool: SqlitePool,
 }
 
-/// A process of a saga; dropped, it is killed.
+/// A process of a saga. Dropping it kills it.
 struct Player {
-    process: Process,
-    /// It would end if nobody listened.
+    process: ChildProcess,
+    /// Kept open: the process ends when its output is closed.
     _told: ChildStdout,
 }
 
@@ -69,7 +71,7 @@ impl Scene {
         let mut command = self.program.part("saga", &log).unwrap();
         command.arg(serde_json::to_string(&script).unwrap());
         command.envs(at_point);
-        let (process, told) = Process::start(command).unwrap();
+        let (process, told) = ChildProcess::start(command).unwrap();
         Player { process, _told: told }
     }
 
@@ -78,7 +80,7 @@ impl Scene {
         self.play(Role::Service(database), at_point)
     }
 
-    /// One saga, whose service comes to the point, where the victim dies and is replaced.
+    /// Runs one saga. When its service reaches the point, the victim dies and is replaced.
     async fn end_without(&mut self, victim: Victim, course: Course, point: &str) {
         let key = format!("{course:?} without {victim:?} {point}");
         let service_dies = victim.is(Victim::Service);
@@ -102,7 +104,7 @@ impl Scene {
             service.process.go_on().unwrap();
         }
         self.assert_ends(&key, course).await;
-        // The next saga is for the next service alone, whose passes are counted.
+        // Only the next service may take part in the next saga: its passes are counted.
         service.process.kill().await.unwrap();
         caller.process.kill().await.unwrap();
     }
@@ -120,7 +122,7 @@ fn expected(course: Course) -> Vec<String> {
     course.effects().iter().map(|&effect| effect.to_owned()).collect()
 }
 
-async fn assert_ends_whoever_dies(course: Course) {
+async fn assert_ends_despite_deaths(course: Course) {
     let mut scene = Scene::new().await;
     for victim in Victim::ALL {
         for &(point, passes) in course.service_points() {
@@ -132,23 +134,23 @@ async fn assert_ends_whoever_dies(course: Course) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_saga_is_done_whoever_dies_at_any_point_of_a_step() {
-    assert_ends_whoever_dies(Course::Forward).await;
+async fn a_saga_completes_after_a_death_at_any_point() {
+    assert_ends_despite_deaths(Course::Forward).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_saga_is_taken_back_whoever_dies_at_any_point_of_a_step() {
-    assert_ends_whoever_dies(Course::Back).await;
+async fn a_saga_is_compensated_after_a_death_at_any_point() {
+    assert_ends_despite_deaths(Course::Back).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_saga_with_a_child_is_done_whoever_dies_at_any_point_of_a_step() {
-    assert_ends_whoever_dies(Course::ForwardWithChild).await;
+async fn a_parent_saga_completes_after_a_death_at_any_point() {
+    assert_ends_despite_deaths(Course::ForwardWithChild).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_was_done_is_taken_back_whoever_dies_at_any_point_of_a_step() {
-    assert_ends_whoever_dies(Course::BackWithChild).await;
+async fn a_done_child_is_compensated_after_a_death_at_any_point() {
+    assert_ends_despite_deaths(Course::BackWithChild).await;
 }
 
 /// Each of the passes meets another decision of a saga.
@@ -182,8 +184,8 @@ async fn a_coordinator_that_dies_at_any_point_ends_its_sagas() {
     assert!(sagas.await.unwrap() > 0);
 }
 
-/// Runs one saga after the other until told to stop, there and back in turn, every second pair with
-/// a child; answers how many.
+/// Runs one saga after the other until it is stopped, there and back in turn, every second pair
+/// with a child; answers how many.
 async fn run_sagas(handfast: Handfast, pool: SqlitePool, stop: Arc<AtomicBool>) -> u32 {
     let mut sagas = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Processes that are stopped, and wires that carry nothing, for longer than anybody's patience.
+//! Processes that are stopped, and wires that carry nothing, for longer than every timeout.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use handfast_crash_tests::work::{Product, Workload};
 
 use crate::stages::{FILES, SERVERS, assert_sound, settings};
 
-/// Whoever was stopped goes on with what it was at when its globals are long decided.
+/// A stopped service goes on with its work long after its globals are decided.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_stopped_for_longer_than_every_timeout_does_no_harm() {
+async fn a_service_stopped_past_every_timeout_does_no_harm() {
     let mut stage = Stage::start(settings(FILES, 21)).await.unwrap();
     stage.suffer(&Fault::PauseCoordinator(LONGER_THAN_EVERY_TIMEOUT)).await.unwrap();
     stage.suffer(&Fault::PauseService(0, LONGER_THAN_EVERY_TIMEOUT)).await.unwrap();
@@ -21,9 +21,9 @@ async fn who_is_stopped_for_longer_than_every_timeout_does_no_harm() {
 /// A branch that is registered and not committed when its global is rolled back meets the guard
 /// row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stops_between_registration_and_commit_comes_too_late() {
-    // PostgreSQL shows nobody the undo row of an open transaction, so that the guard row alone is
-    // in its way. Transfers, since a branch that only reads leaves nothing to find.
+async fn a_service_stopped_before_its_commit_comes_too_late() {
+    // In PostgreSQL the undo row of an open transaction is invisible to others, so that the guard
+    // row alone is in its way. Transfers, since a branch that only reads leaves nothing to find.
     let products = [Product::Postgres, Product::Postgres];
     let settings = Settings { workload: Workload::Bank, ..settings(products, 24) };
     let mut stage = Stage::start(settings).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use handfast_crash_tests::process::Program;
+use handfast_crash_tests::program::Program;
 use handfast_crash_tests::run::Report;
 use handfast_crash_tests::stage::{REQUEST_DEADLINE, Settings, Stage};
 use handfast_crash_tests::work::{Product, Workload};

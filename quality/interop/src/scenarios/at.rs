@@ -1,4 +1,4 @@
-//! AT: commit, rollback, timeout, a row that somebody else has changed, a process that is gone.
+//! AT: commit, rollback, timeout, a row changed outside of any global, a killed process.
 
 use anyhow::{Result, ensure};
 
@@ -37,7 +37,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     stage.until_status(&xid, "Rollbacked")
 }
 
-/// Rolled back by its deadline, and the client that comes late is not told that it committed.
+/// The global is rolled back at its deadline, and a late commit is not answered as committed.
 pub(super) fn timeout(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
@@ -52,7 +52,8 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
     same("the amount", &stage.amount(row)?, &AMOUNT)
 }
 
-/// Somebody changed the row beside the client: nothing is overwritten, a person is called.
+/// The row was changed outside of the global: nothing is overwritten, and the global needs an
+/// operator.
 pub(super) fn dirty_write(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();

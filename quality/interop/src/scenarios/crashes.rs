@@ -94,7 +94,8 @@ fn decide_without_phase_two(
     Ok(xid)
 }
 
-/// A client whose line was cut before the decision connects again, and is asked then.
+/// A client whose line was cut before the decision gets the call of phase two when it has connected
+/// again.
 pub(super) fn reconnect(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let (desk, buyer) = (stage.desk(), stage.shop().actor());

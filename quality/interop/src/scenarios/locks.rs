@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::stage::{AMOUNT, Stage, take_one};
 use crate::wait::same;
 
-/// Who meets a lock gets it when the holder is done.
+/// A client that waits for a lock gets it when the holder's global ends.
 pub(super) fn wait(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let (first, second) = (stage.shop().actor(), stage.shop().actor());
@@ -21,7 +21,8 @@ pub(super) fn wait(stage: &Stage) -> Result<()> {
     stage.until_no_undo_rows(&xid)
 }
 
-/// Who meets a lock that stays gives up, has changed nothing, and may do something else.
+/// A client that waits for a lock in vain gives up, has changed nothing, and can go on with another
+/// row.
 pub(super) fn conflict(stage: &Stage) -> Result<()> {
     let (row, other) = (stage.new_row()?, stage.new_row()?);
     let (first, second) = (stage.shop().actor(), stage.shop().actor());

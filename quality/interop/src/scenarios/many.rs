@@ -1,4 +1,4 @@
-//! Many clients at once, on rows of their own and on rows that they fight for.
+//! Many clients at once, on rows of their own and on shared rows.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ const CLIENTS: usize = 64;
 const ROUNDS: usize = 4;
 const SHARED_ROWS: usize = 8;
 
-/// What one client saw of its globals.
+/// The globals of one client, and how many of them committed.
 #[derive(Debug, Default)]
 struct Seen {
     committed: i64,
@@ -65,7 +65,7 @@ fn play(client: &Actor<'_>, at: usize, own: u32, shared: u32) -> Result<Seen> {
             same("the end", &client.tell("commit")?, &"Committed".to_owned())?;
             seen.committed += 1;
         } else {
-            // Rows that others fight for may take longer than the answer waits.
+            // The rollback of a shared row may take longer than the client waits for an answer.
             let end = client.tell("rollback")?;
             ensure!(["RollbackDone", "Rollbacking"].contains(&end.as_str()), "the end is {end}");
         }

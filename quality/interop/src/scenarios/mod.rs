@@ -1,4 +1,4 @@
-//! What the clients play, in the order in which it is played.
+//! The scenarios, in the order in which they are played.
 
 mod at;
 mod crashes;
@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use crate::stage::Stage;
 
-/// How the branches of a scenario work.
+/// The mode of the branches of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Undo rows.
@@ -34,18 +34,18 @@ impl fmt::Display for Mode {
     }
 }
 
-/// When a scenario is played: each rank where the next one is, too.
+/// The runs in which a scenario is played. A run that plays a rank plays the lower ones, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// With every way to write what is sent.
+    /// Every run, also those with other serializers and compressors.
     Basic,
-    /// In the short run.
+    /// The short run and the whole run.
     Core,
-    /// In the whole run.
+    /// The whole run alone.
     More,
 }
 
-/// One thing that must work.
+/// One case that must work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scenario {
     pub(crate) mode: Mode,

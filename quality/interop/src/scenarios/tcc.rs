@@ -1,4 +1,4 @@
-//! TCC: both ends, the deadline, a process that is gone, a coordinator that was killed.
+//! TCC: commit, rollback, timeout, a killed process, a killed coordinator.
 
 use anyhow::{Result, ensure};
 
@@ -6,12 +6,12 @@ use super::crashes::{BEGIN, until_known};
 use crate::stage::Stage;
 use crate::wait::{same, until_same};
 
-/// How a reservation stands, and how often phase two came.
+/// Returns the state of a reservation, and how often phase two was called.
 fn state(stage: &Stage, key: u32) -> Result<String> {
     stage.plain(&format!("select state, ends from reservation where id = {key}"))
 }
 
-/// Confirmed before the client is told that it committed.
+/// The branch is confirmed before the client gets the answer to its commit.
 pub(super) fn commit(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
@@ -23,7 +23,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
     stage.until_status(&xid, "Committed")
 }
 
-/// Cancelled.
+/// The branch is cancelled by a rollback.
 pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
@@ -34,7 +34,7 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     stage.until_status(&xid, "Rollbacked")
 }
 
-/// Cancelled by the deadline.
+/// The branch is cancelled at the deadline of the global.
 pub(super) fn timeout(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();
@@ -42,11 +42,11 @@ pub(super) fn timeout(stage: &Stage) -> Result<()> {
     buyer.tell(&format!("reserve {key}"))?;
     until_same("phase two", &"cancelled,1".to_owned(), || state(stage, key))?;
     stage.until_status(&xid, "TimeoutRollbacked")?;
-    ensure!(buyer.tell("commit")? != "Committed", "told that it committed");
+    ensure!(buyer.tell("commit")? != "Committed", "a late commit is answered as committed");
     Ok(())
 }
 
-/// The process that tried is gone: another one of its application confirms.
+/// The process that ran the try is killed, and another process of its application confirms.
 pub(super) fn two_processes(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let second = stage.second_shop()?;
@@ -60,7 +60,7 @@ pub(super) fn two_processes(stage: &Stage) -> Result<()> {
     until_same("phase two", &"confirmed,1".to_owned(), || state(stage, key))
 }
 
-/// Killed between phase one and the decision.
+/// The coordinator is killed between phase one and the decision.
 pub(super) fn killed_before_commit(stage: &Stage) -> Result<()> {
     let key = stage.new_id();
     let buyer = stage.shop().actor();

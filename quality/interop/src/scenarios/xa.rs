@@ -6,11 +6,11 @@ use crate::service::Service;
 use crate::stage::{AMOUNT, Stage, take_one};
 use crate::wait::same;
 
-/// How often several processes play together: asked in turn, one of them would have been first by
-/// luck.
+/// How often several processes take part in one global. Phase two asks a resource's processes in
+/// turn, so in a single round the right one could come first by chance.
 const ROUNDS: usize = 4;
 
-/// Seen by nobody before the commit, and by everybody when the client is told of it.
+/// The change is invisible before the commit, and visible when the client gets its answer.
 pub(super) fn commit(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
@@ -22,7 +22,7 @@ pub(super) fn commit(stage: &Stage) -> Result<()> {
     stage.until_status(&xid, "Committed")
 }
 
-/// Seen by nobody, ever; the rows are free again.
+/// The change is never visible, and the rows are unlocked.
 pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
@@ -35,20 +35,20 @@ pub(super) fn roll_back(stage: &Stage) -> Result<()> {
     stage.until_status(&xid, "Rollbacked")
 }
 
-/// Rolled back by the deadline; the rows are free again.
+/// The branch is rolled back at the deadline, and the rows are unlocked.
 pub(super) fn timeout(stage: &Stage) -> Result<()> {
     let row = stage.new_row()?;
     let buyer = stage.shop().actor();
     let xid = buyer.begin(1500)?;
     buyer.tell(&format!("xa {}", take_one(row)))?;
     stage.until_status(&xid, "TimeoutRollbacked")?;
-    ensure!(buyer.tell("commit")? != "Committed", "told that it committed");
+    ensure!(buyer.tell("commit")? != "Committed", "a late commit is answered as committed");
     stage.plain(&take_one(row))?;
     same("the amount", &stage.amount(row)?, &(AMOUNT - 1))
 }
 
-/// Each with a branch of every global, on one database, where no process can end what another has
-/// prepared.
+/// Each service has a branch of every global on one database, where no process can end a branch
+/// that another one has prepared.
 pub(super) fn four_services(stage: &Stage) -> Result<()> {
     let services = ["business", "order", "storage", "account"]
         .map(|application| stage.service_of(application))
@@ -58,7 +58,7 @@ pub(super) fn four_services(stage: &Stage) -> Result<()> {
     (0..ROUNDS).try_for_each(|_| end_together(stage, &services))
 }
 
-/// Two processes of one application, and what one of them leaves when it is killed.
+/// Two processes of one application. When one is killed, the other ends its prepared branch.
 pub(super) fn two_replicas(stage: &Stage) -> Result<()> {
     let second = stage.second_shop()?;
     (0..ROUNDS).try_for_each(|_| end_together(stage, &[stage.shop(), &second]))?;

@@ -92,7 +92,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("order-payment-tcc", &["handfast", "handfast-example-shop"]),
     ("order-payment-xa", &["handfast-example-shop"]),
     ("seed-defects", &["handfast-locks", "handfast-migrations", "handfast-test-services"]),
-    ("handfast-test-services", &[]),
+    // Optional: the feature `harness` starts coordinators in tests and their children.
+    ("handfast-test-services", &["handfast-server"]),
     ("handfast-crash-tests", &["handfast", "handfast-server", "handfast-test-services"]),
     ("handfast-interop", &["handfast-test-services"]),
     ("xtask", &["handfast-test-services"]),

@@ -1,5 +1,5 @@
-//! What a service process tells, a line each on standard output, before and after everything it
-//! does: what was written into a pipe survives the writer.
+//! Events that a service process reports, a line each on standard output, before and after each
+//! step: a line in a pipe survives the process that wrote it.
 
 use std::io::Write;
 
@@ -8,11 +8,11 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Outcome, Read};
-use crate::work::What;
+use crate::work::Task;
 
-/// One thing that is told.
+/// One event of a service process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Told {
+pub enum ServiceEvent {
     /// Everything is connected and work begins.
     Ready,
     /// An operation is going to be run.
@@ -21,8 +21,8 @@ pub enum Told {
         operation: u64,
         /// When.
         at: u64,
-        /// What it will do.
-        what: What,
+        /// The operation.
+        task: Task,
     },
     /// Its global was begun.
     Begun {
@@ -41,14 +41,14 @@ pub enum Told {
         outcome: Outcome,
         /// Why it did not commit.
         why: String,
-        /// What it read.
+        /// The values read.
         seen: Seen,
     },
     /// No more work comes; the process stays, to finish branches.
     Finished,
 }
 
-/// What an operation read.
+/// The values that an operation read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// The sum of all accounts.
@@ -58,7 +58,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether a total or a list was read.
+    /// Returns whether a total or a list was read.
     #[must_use]
     pub fn is_something(&self) -> bool {
         self.total.is_some() || !self.lists.is_empty()
@@ -68,14 +68,14 @@ impl Seen {
 /// Writes the line.
 ///
 /// # Errors
-/// When nobody listens.
-pub fn tell(told: &Told) -> Result<()> {
-    let line = serde_json::to_string(told)?;
+/// Returns an error if standard output is closed.
+pub fn emit(event: &ServiceEvent) -> Result<()> {
+    let line = serde_json::to_string(event)?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("nobody listens")
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("standard output is closed")
 }
 
-/// Nanoseconds by a clock that all processes of the machine share and nobody sets.
+/// Returns nanoseconds of a clock that all processes of the machine share and that is never set.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Unix has this clock");

@@ -1,0 +1,169 @@
+//! A coordinator as a child process of the test program, which is killed as `kill -9` does it. A
+//! test program that has no `handfast` beside it can use it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use handfast_server::admin::model::{Resource, ServerStatus, TransactionDetail};
+use handfast_server::config::{AdminConfig, Config, DispatchConfig, GrpcConfig};
+use handfast_server::serve::Server;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::AdminClient;
+use crate::role::{RoleProcess, WAIT_LIMIT, report};
+
+/// The role that [`run_role`](crate::run_role) leads here.
+pub(crate) const ROLE: &str = "coordinator";
+
+/// What the child is given.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Input {
+    directory: PathBuf,
+    grpc: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// In the child: reports the addresses and serves until the process is killed.
+pub(crate) async fn run(input: Input) {
+    let config = Config {
+        data_dir: input.directory,
+        grpc: GrpcConfig { listen: input.grpc, ..GrpcConfig::default() },
+        admin: AdminConfig { listen: input.admin, ..AdminConfig::default() },
+        dispatch: DispatchConfig {
+            retry_delay_ms_min: 1,
+            retry_delay_ms_max: 20,
+            // A stopped process is soon passed over for another one.
+            answer_timeout_ms: 300,
+            ..DispatchConfig::default()
+        },
+        ..Config::default()
+    };
+    let server = Server::start(config).await.expect("the coordinator starts");
+    report(&[server.grpc_address, server.admin_address]);
+    std::future::pending::<()>().await;
+}
+
+/// In the test: a coordinator on the embedded store that can be killed and started again on the
+/// same ports and records.
+#[derive(Debug)]
+pub struct ChildCoordinator {
+    grpc: SocketAddr,
+    admin: SocketAddr,
+    client: AdminClient,
+    directory: TempDir,
+    process: Option<RoleProcess>,
+}
+
+impl ChildCoordinator {
+    /// Starts a coordinator on free ports.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut coordinator = Self {
+            grpc: free,
+            admin: free,
+            client: AdminClient::new(free).expect("a client can be made"),
+            directory: TempDir::new().expect("a temporary directory can be made"),
+            process: None,
+        };
+        coordinator.restart().await;
+        coordinator
+    }
+
+    /// Returns the endpoint for clients, the same after a restart.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.grpc)
+    }
+
+    /// Kills the process in the middle of its work.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub async fn kill(&mut self) {
+        self.process.take().expect("the coordinator runs").kill().await;
+    }
+
+    /// Starts the coordinator again, on the same ports and records.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        let directory = self.directory.path().to_owned();
+        let input = Input { directory, grpc: self.grpc, admin: self.admin };
+        let mut process = RoleProcess::start(ROLE, &input, &[]);
+        [self.grpc, self.admin] = process.next_report().await;
+        self.client = AdminClient::new(self.admin).expect("a client can be made");
+        self.process = Some(process);
+    }
+
+    /// Returns the counts of the coordinator.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub async fn status(&self) -> ServerStatus {
+        self.client.status().await.expect("the coordinator answers")
+    }
+
+    /// Returns one global with its branches.
+    ///
+    /// # Panics
+    /// If the coordinator does not answer, or does not know the global.
+    pub async fn show(&self, xid: &str) -> TransactionDetail {
+        self.client.transaction(xid).await.expect("the coordinator knows the global")
+    }
+
+    /// Polls the coordinator until it shows the transaction as expected.
+    ///
+    /// # Panics
+    /// If it does not within [`WAIT_LIMIT`].
+    pub async fn until(
+        &self,
+        xid: &str,
+        expected: impl Fn(&TransactionDetail) -> bool,
+    ) -> TransactionDetail {
+        let mut last = None;
+        let reached = async {
+            loop {
+                let detail = self.show(xid).await;
+                if expected(&detail) {
+                    return detail;
+                }
+                last = Some(detail);
+            }
+        };
+        match timeout(WAIT_LIMIT, reached).await {
+            Ok(detail) => detail,
+            Err(_elapsed) => panic!("not as expected: {last:?}"),
+        }
+    }
+
+    /// Waits until a process has been asked to finish a branch and has not answered.
+    ///
+    /// # Panics
+    /// If none is within [`WAIT_LIMIT`].
+    pub async fn until_phase_two_is_under_way(&self) {
+        let is_idle = |resource: &Resource| resource.asked_branches == 0;
+        let asked = async {
+            loop {
+                let resources = self.client.resources().await.expect("the coordinator answers");
+                if !resources.items.iter().all(is_idle) {
+                    return;
+                }
+            }
+        };
+        timeout(WAIT_LIMIT, asked).await.expect("phase two begins");
+    }
+
+    /// Ends a refused branch as an operator does.
+    ///
+    /// # Panics
+    /// If the coordinator refuses.
+    pub async fn resolve(&self, xid: &str, branch: &str, resolution: &str) {
+        let resolved = self.client.resolve(xid, branch, resolution).await;
+        resolved.expect("the branch can be resolved");
+    }
+}

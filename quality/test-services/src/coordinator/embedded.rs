@@ -1,0 +1,126 @@
+//! A coordinator inside the test's own process, which can be killed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
+
+use handfast_server::dispatch;
+use handfast_server::embedded::{RunningServer, Server};
+use handfast_server::engine::EngineHandle;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+/// A coordinator on the embedded store, in a runtime of its own. Phase two is retried soon.
+#[derive(Debug)]
+pub struct EmbeddedCoordinator {
+    address: SocketAddr,
+    directory: TempDir,
+    running: Option<(Runtime, RunningServer)>,
+}
+
+impl EmbeddedCoordinator {
+    /// Starts a coordinator on a free port.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn start() -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let directory = TempDir::new().expect("a temporary directory can be made");
+        let mut coordinator = Self { address, directory, running: None };
+        coordinator.restart().await;
+        coordinator
+    }
+
+    /// Returns the coordinator that all tests of this process share. It ends with the process.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn shared() -> &'static Self {
+        static SHARED: LazyLock<EmbeddedCoordinator> = LazyLock::new(|| {
+            // In a thread of its own: the caller may be in a runtime, which must not block on
+            // another one.
+            let started = std::thread::spawn(|| {
+                let runtime = Builder::new_current_thread().build();
+                runtime.expect("a runtime can be made").block_on(EmbeddedCoordinator::start())
+            });
+            started.join().expect("the coordinator starts")
+        });
+        &SHARED
+    }
+
+    /// Returns the endpoint for clients, the same after a restart.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Returns the address that the coordinator listens on, the same after a restart.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the engine, for what only operators can do.
+    ///
+    /// # Panics
+    /// If the coordinator has been killed.
+    pub fn engine(&self) -> &EngineHandle {
+        self.server().engine()
+    }
+
+    /// Returns the dispatcher, which knows the connected processes.
+    ///
+    /// # Panics
+    /// If the coordinator has been killed.
+    pub fn dispatcher(&self) -> &dispatch::Dispatcher {
+        self.server().dispatcher()
+    }
+
+    fn server(&self) -> &RunningServer {
+        let (_, server) = self.running.as_ref().expect("the coordinator runs");
+        server
+    }
+
+    /// Starts the coordinator again, on the same port and records.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        let pacing = dispatch::Settings {
+            retry_delay_ms_min: 1,
+            retry_delay_ms_max: 20,
+            ..dispatch::Settings::default()
+        };
+        let server = Server::builder()
+            .directory(self.directory.path())
+            .listen(self.address.to_string())
+            .dispatch(pacing);
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime can be made");
+        let server = runtime.spawn(server.start()).await.expect("starting does not panic");
+        let server = server.expect("the coordinator starts");
+        self.address = server.address();
+        self.running = Some((runtime, server));
+    }
+
+    /// Ends the coordinator in the middle of its work: its tasks are dropped at the point that each
+    /// has reached, as the death of a process would leave them.
+    ///
+    /// # Panics
+    /// If a task panics while it is dropped.
+    pub async fn kill(&mut self) {
+        let Some((runtime, server)) = self.running.take() else { return };
+        let killed = tokio::task::spawn_blocking(move || {
+            drop(server);
+            drop(runtime);
+        });
+        killed.await.expect("killing does not panic");
+    }
+}
+
+impl Drop for EmbeddedCoordinator {
+    fn drop(&mut self) {
+        if let Some((runtime, server)) = self.running.take() {
+            // An async test must not wait for another runtime.
+            runtime.shutdown_background();
+            drop(server);
+        }
+    }
+}
