@@ -23,7 +23,7 @@ impl Tc {
         tc
     }
 
-    /// The endpoint for clients, the same after a restart.
+    /// Returns the endpoint for clients, which is the same after a restart.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -39,7 +39,7 @@ impl Tc {
         self.life = Some((runtime, server));
     }
 
-    /// Ends it in the middle of whatever it does: its tasks are dropped where they stand.
+    /// Kills it in the middle of its work: its tasks are dropped where they stand.
     pub(crate) async fn kill(&mut self) {
         let Some((runtime, server)) = self.life.take() else { return };
         let killed = tokio::task::spawn_blocking(move || {
@@ -49,7 +49,7 @@ impl Tc {
         killed.await.unwrap();
     }
 
-    /// Looks at what the coordinator has stored.
+    /// Reads what the coordinator has stored.
     pub(crate) async fn view<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Coordinator) -> T + Send + 'static,
@@ -57,7 +57,7 @@ impl Tc {
         self.life.as_ref().unwrap().1.engine().view(look).await.unwrap()
     }
 
-    /// Waits until so many requests stand in the queue of a lock.
+    /// Waits until a number of requests is in the queue of a lock.
     pub(crate) async fn queue_of(&self, name: &'static str, waiting: usize) {
         loop {
             let found = self.view(|coordinator| coordinator.named_lock(name)).await;
@@ -72,7 +72,7 @@ impl Tc {
 impl Drop for Tc {
     fn drop(&mut self) {
         if let Some((runtime, server)) = self.life.take() {
-            // Within an async test a runtime must not be waited for.
+            // An async test must not wait for a runtime to end.
             runtime.shutdown_background();
             drop(server);
         }

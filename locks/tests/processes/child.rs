@@ -1,7 +1,7 @@
 //! Child processes: this test program, started again with a part to play.
 //!
-//! A child says what happens in lines on standard output, and ends when its standard input does, so
-//! that it never outlives the test.
+//! A child reports what happens in lines on standard output. It ends when its standard input does,
+//! so that it never outlives the test.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -15,18 +15,18 @@ use tokio::process::{ChildStdout, Command};
 use crate::part::{Script, play};
 
 const SCRIPT: &str = "HANDFAST_TEST_SCRIPT";
-/// Before what a child tells, among what the test runner prints.
-const MARK: &str = "told: ";
-/// After this long a test that waits has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The prefix of a child's reports among the output of the test runner.
+const MARK: &str = "report: ";
+/// A test that waits for longer than this has failed.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// The door of a child. Without a script there is nothing to do.
+/// The entry point of a child. Without a script it does nothing.
 #[test]
 fn plays_its_part() {
     let Ok(script) = std::env::var(SCRIPT) else { return };
     let script: Script = serde_json::from_str(&script).unwrap();
     std::thread::spawn(|| {
-        // Ends with the parent, whichever way that ends.
+        // The child ends with the parent, in whichever way that ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
@@ -35,8 +35,8 @@ fn plays_its_part() {
     runtime.block_on(play(script));
 }
 
-/// Tells the parent.
-pub(crate) fn tell(line: &str) {
+/// Reports to the parent.
+pub(crate) fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{line}").unwrap();
     out.flush().unwrap();
@@ -59,17 +59,17 @@ impl Child {
         Self { process, lines }
     }
 
-    /// The next line that it tells.
-    pub(crate) async fn told(&mut self) -> String {
+    /// Returns the child's next report.
+    pub(crate) async fn reported(&mut self) -> String {
         let line = async {
             loop {
                 let line = self.lines.next_line().await.unwrap().expect("the child has ended");
-                if let Some(told) = line.strip_prefix(MARK) {
-                    return told.to_owned();
+                if let Some(reported) = line.strip_prefix(MARK) {
+                    return reported.to_owned();
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, line).await.unwrap()
+        tokio::time::timeout(WAIT_MAX, line).await.unwrap()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -1,27 +1,27 @@
 //! Locks among real processes: counted (T-MUTEX), killed (T-CRASH), stopped for longer than their
-//! lease (T-PAUSE). What happened is judged by stamps of one clock and by a file that knows nothing
-//! of locks.
+//! lease (T-PAUSE). The result is judged by stamps of one clock and by a file that knows nothing of
+//! locks.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod child;
 mod history;
 mod part;
-#[path = "../conformance/stage.rs"]
+#[path = "../conformance/setup.rs"]
 #[allow(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::time::Duration;
 
 use handfast_locks::fencing::claim;
-use handfast_locks::{Fence, LockName};
+use handfast_locks::{FencingToken, LockName};
 use nix::sys::signal::Signal;
 use sqlx::SqlitePool;
 
 use child::Child;
 use history::{Stay, check};
 use part::{Part, Script};
-use stage::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
+use setup::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -49,7 +49,7 @@ impl Ground {
             Kind::Memory => unreachable!("it has one process"),
         };
         let script = Script {
-            part: Part::Hold,
+            part: Part::LockRef,
             url,
             name: fresh(),
             resource,
@@ -67,13 +67,13 @@ impl Ground {
 }
 
 async fn a_counter_is_exact(kind: Kind) {
-    let ground = Ground::new(kind, stage::LEASE).await;
+    let ground = Ground::new(kind, setup::LEASE).await;
     std::fs::write(&ground.script.counter, "0").unwrap();
     let mut children: Vec<Child> = (0..PROCESSES).map(|_| ground.child(Part::Count)).collect();
     let mut stays = Vec::new();
     for child in &mut children {
         for _ in 0..TASKS * ROUNDS {
-            stays.push(Stay::read(&child.told().await));
+            stays.push(Stay::read(&child.reported().await));
         }
     }
     let count = PROCESSES * TASKS * ROUNDS;
@@ -83,34 +83,34 @@ async fn a_counter_is_exact(kind: Kind) {
 
 async fn a_killed_holder_is_followed(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
-    let mut holder = ground.child(Part::Hold);
-    let fence: i64 = told(&mut holder, "held").await;
+    let mut holder = ground.child(Part::LockRef);
+    let fencing_token: i64 = reported(&mut holder, "held").await;
     holder.signal(Signal::SIGKILL);
-    let mut next = ground.child(Part::Hold);
-    assert!(told::<i64>(&mut next, "held").await > fence);
+    let mut next = ground.child(Part::LockRef);
+    assert!(reported::<i64>(&mut next, "held").await > fencing_token);
 }
 
 async fn a_paused_holder_is_refused(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
-    let mut old = ground.child(Part::Hold);
-    let fence: i64 = told(&mut old, "held").await;
+    let mut old = ground.child(Part::LockRef);
+    let fencing_token: i64 = reported(&mut old, "held").await;
     old.signal(Signal::SIGSTOP);
-    let mut next = ground.child(Part::Hold);
-    let later: i64 = told(&mut next, "held").await;
-    assert!(later > fence);
+    let mut next = ground.child(Part::LockRef);
+    let later: i64 = reported(&mut next, "held").await;
+    assert!(later > fencing_token);
     let pool = SqlitePool::connect(&ground.script.resource).await.unwrap();
     let mut local = pool.begin().await.unwrap();
     let name = LockName::new(&*ground.script.name).unwrap();
-    claim(&mut local, &name, Fence::new(later)).await.unwrap();
+    claim(&mut local, &name, FencingToken::new(later)).await.unwrap();
     local.commit().await.unwrap();
     old.signal(Signal::SIGCONT);
-    // It knows, and the resource knows better.
-    assert_eq!(old.told().await, "lost");
-    assert_eq!(old.told().await, "refused");
+    // The old holder knows of the loss, and the resource refuses it as well.
+    assert_eq!(old.reported().await, "lost");
+    assert_eq!(old.reported().await, "refused");
 }
 
-async fn told<T: std::str::FromStr<Err: std::fmt::Debug>>(child: &mut Child, what: &str) -> T {
-    let line = child.told().await;
+async fn reported<T: std::str::FromStr<Err: std::fmt::Debug>>(child: &mut Child, what: &str) -> T {
+    let line = child.reported().await;
     line.strip_prefix(what).unwrap().trim().parse().unwrap()
 }
 
