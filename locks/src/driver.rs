@@ -143,7 +143,9 @@ impl Driver {
             alarm.set(self.machine.next_deadline());
             let trigger = tokio::select! {
                 message = self.inbox.recv(), if is_open => Trigger::Message(message),
-                Some(event) = self.calls.next(), if !self.calls.is_empty() => Trigger::Answered(event),
+                Some(event) = self.calls.next(), if !self.calls.is_empty() => {
+                    Trigger::Answered(event)
+                }
                 Some(wake) = woken.recv() => Trigger::Event(Event::WokenUp(wake)),
                 // The machine compares the time itself, so an early tick does nothing.
                 () = alarm.wait() => Trigger::Event(Event::Tick),

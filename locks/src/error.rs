@@ -34,7 +34,7 @@ pub enum LockError {
         /// The fencing token of the acquisition.
         fencing_token: FencingToken,
         /// Why it was lost.
-        reason: Lost,
+        reason: LossReason,
     },
     /// The resource has seen the fencing token of a later holder: nothing may be written any more.
     #[error("lock {name}: the resource has seen a fencing token above {fencing_token}")]

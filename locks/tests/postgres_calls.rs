@@ -178,7 +178,8 @@ async fn ended_permit_does_not_touch_the_writer() {
     let mut clock = PgConnection::connect(&url).await.unwrap();
     let (reader, lease) = (lock_ref(&fresh()), Duration::from_secs(30));
     let writer = lock_ref(reader.name.as_str());
-    let part = AcquireRequest { mode: LockMode::READ, ..acquire(&reader, QueueMode::NoWait) };
+    let part =
+        AcquireRequest { mode: LockMode::READ, ..acquire_request(&reader, QueueMode::NoWait) };
     assert!(is_granted(&backend, part.clone()).await);
     for ends in [
         "UPDATE distributed_lock_share SET expires_at = expires_at - interval '1 hour' \

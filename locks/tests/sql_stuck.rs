@@ -219,8 +219,10 @@ async fn stopped_process_in_a_transaction_frees_its_row(server: Server) {
     let url = server.database().await;
     // The request has locked the row by then.
     let (wire, still) = server.over_a_wire(&url, b"DELETE FROM distributed_lock_share ", 1).await;
-    let part =
-        AcquireRequest { mode: LockMode::READ, ..acquire(&lock_ref(&fresh()), QueueMode::NoWait) };
+    let part = AcquireRequest {
+        mode: LockMode::READ,
+        ..acquire_request(&lock_ref(&fresh()), QueueMode::NoWait)
+    };
     let all = acquire_request(&lock_ref(part.name.as_str()), QueueMode::NoWait);
     let _standing = tokio::spawn(async move { still.acquire(&part).await });
     let backend = server.backend(&url).await;
@@ -238,7 +240,7 @@ async fn waits_for_a_permit_remove_dead_waiters(server: Server) {
     let backend = server.backend(&url).await;
     let permit = |queue| AcquireRequest {
         mode: LockMode::Shared { permits: 1 },
-        ..acquire(&lock_ref(&name), queue)
+        ..acquire_request(&lock_ref(&name), queue)
     };
     assert!(is_granted(&*backend, &permit(QueueMode::NoWait)).await);
     server.bury(&url, &name).await;

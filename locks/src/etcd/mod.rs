@@ -16,6 +16,7 @@ mod entry;
 mod handshake;
 mod heartbeats;
 mod options;
+mod queue_view;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,13 +27,13 @@ use futures::FutureExt;
 use tokio::sync::mpsc;
 use tonic::transport::Endpoint;
 
-use self::api::Compare;
 use self::cluster::{
     Changes, Cluster, Range, all, delete, first, is_unchanged, last_before, none_since, put,
 };
 use self::entry::{EntryValue, QueueEntry, barred, entries, key};
 use self::heartbeats::Heartbeats;
 pub use self::options::EtcdOptions;
+use self::queue_view::QueueView;
 use crate::backend::{
     AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, QueueMode,
     ReleaseRequest, ReleaseResponse, WAITER_HEARTBEAT, WAITER_TIMEOUT, WakeUp,
@@ -56,9 +57,9 @@ mod api {
 const BARRED: Duration = Duration::from_secs(60);
 /// How often a request reads the queue again if the queue moves while the request acts on what it
 /// saw (BOUNDED).
-const LOOKS_MAX: u32 = 8;
+const READS_MAX: u32 = 8;
 /// When the request is repeated after that.
-const LOOK_SOON: Duration = Duration::from_millis(20);
+const RETRY_SOON: Duration = Duration::from_millis(20);
 /// How long the first answer of a cluster may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -87,14 +88,6 @@ struct WatchContext {
     /// The lease of the waiter's own key.
     lease: i64,
     holder: Option<Holder>,
-}
-
-/// The part of a queue that was read.
-#[derive(Debug, Default)]
-struct QueueView {
-    entries: Vec<QueueEntry>,
-    /// The revision of the store at the read. There are no keys before revision 1.
-    revision: i64,
 }
 
 impl Cluster {
@@ -187,7 +180,7 @@ impl EtcdLocks {
             return self.advance_in_queue(request, view, at).await;
         }
         view.check_permits(request)?;
-        if queue::turn(&view.shares(), request.mode) == Turn::Now {
+        if queue::turn(&view.modes(), request.mode) == Turn::Now {
             return self.take(request, view).await;
         }
         match request.queue {
@@ -214,8 +207,8 @@ impl EtcdLocks {
             fencing_token,
             label: request.label.to_string(),
         };
-        let lock_ref = put(key(&request.name, request.id), text.write(), lease);
-        let taken = self.etcd.transaction(conditions, vec![lock_ref], Vec::new()).await?;
+        let hold = put(key(&request.name, request.id), text.write(), lease);
+        let taken = self.etcd.transaction(conditions, vec![hold], Vec::new()).await?;
         if taken.succeeded {
             let fencing_token = FencingToken::new(fencing_token.unwrap_or(taken.revision));
             return Ok(Some(AcquireResponse::granted(fencing_token)));
@@ -254,7 +247,7 @@ impl EtcdLocks {
             return self.confirm_holder(request, own).await;
         }
         view.check_permits(request)?;
-        let ahead = &view.shares()[..at];
+        let ahead = &view.modes()[..at];
         match queue::turn(ahead, request.mode) {
             Turn::Now => self.take_over(request, view, own).await,
             Turn::Behind(other) => self.wait(request, view, own, Some(other)).await,
@@ -299,8 +292,8 @@ impl EtcdLocks {
             vec![is_unchanged(own_key.clone(), own.changed), none_since(&barred(request.id), 0)];
         let fencing_token = view.shared_fencing_token(request, &mut conditions);
         let text = EntryValue { is_holder: true, fencing_token, ..own.text.clone() };
-        let lock_ref = vec![put(own_key, text.write(), lease)];
-        if self.etcd.transaction(conditions, lock_ref, Vec::new()).await?.succeeded {
+        let hold = vec![put(own_key, text.write(), lease)];
+        if self.etcd.transaction(conditions, hold, Vec::new()).await?.succeeded {
             self.watches.forget(request.id);
             let fencing_token = fencing_token.unwrap_or(own.created);
             return Ok(Some(AcquireResponse::granted(FencingToken::new(fencing_token))));
@@ -338,13 +331,13 @@ impl EtcdLocks {
     ) -> Result<bool, BackendError> {
         let range = entries(&request.name);
         let one = |entry: &QueueEntry| Range::one(key(&request.name, entry.id));
-        let (read_queue, before, watched, changes) = match (request.mode, other) {
+        let (read, before, watched, changes) = match (request.mode, other) {
             (LockMode::Exclusive, _) => {
-                let read_queue = last_before(&range, own.created);
+                let read = last_before(&range, own.created);
                 let before =
-                    QueueEntry::read_all(&self.etcd.run(vec![read_queue.clone()]).await?.found(0))?;
+                    QueueEntry::read_all(&self.etcd.run(vec![read.clone()]).await?.found(0))?;
                 let Some(last) = before.first() else { return Ok(false) };
-                (read_queue, before.clone(), one(last), Changes::Deletions)
+                (read, before.clone(), one(last), Changes::Deletions)
             }
             (LockMode::Shared { .. }, Some(other)) => {
                 let other = &view.entries[other];
@@ -358,7 +351,7 @@ impl EtcdLocks {
         let set_at = Moment::now();
         let watched = self.etcd.watch(watched, changes).await?;
         let is_unchanged =
-            QueueEntry::read_all(&self.etcd.run(vec![read_queue]).await?.found(0))? == before;
+            QueueEntry::read_all(&self.etcd.run(vec![read]).await?.found(0))? == before;
         if is_unchanged {
             let seen = WatchContext { lease: own.lease, holder: view.holder() };
             self.watches.set(set_at, request.id, seen, watched.changed().boxed());
@@ -374,49 +367,6 @@ impl EtcdLocks {
                 tracing::debug!(%error, "a lease in etcd is left to end by itself");
             }
         });
-    }
-}
-
-impl QueueView {
-    fn shares(&self) -> Vec<LockMode> {
-        self.entries.iter().map(|entry| entry.text.mode).collect()
-    }
-
-    fn check_permits(&self, request: &AcquireRequest) -> Result<(), BackendError> {
-        let first = self.entries.first().filter(|first| first.text.is_holder);
-        match queue::conflicting_permits(first.map(|first| first.text.mode), request.mode) {
-            Some(other) => Err(BackendError::other_permits(other)),
-            None => Ok(()),
-        }
-    }
-
-    fn holder(&self) -> Option<Holder> {
-        self.entries.first().and_then(QueueEntry::holder)
-    }
-
-    fn busy(&self) -> AcquireResponse {
-        AcquireResponse::Busy { holder: self.holder(), retry_after: WAITER_HEARTBEAT }
-    }
-
-    /// Returns the fencing token for a request whose turn it is, if it is not that of its own key:
-    /// that of the present shared holders, or of the first that will be one. The key that it is
-    /// taken from must not change until it is written, or two holders at the same time would have
-    /// different tokens.
-    fn shared_fencing_token(
-        &self,
-        request: &AcquireRequest,
-        conditions: &mut Vec<Compare>,
-    ) -> Option<i64> {
-        if request.mode == LockMode::Exclusive {
-            return None;
-        }
-        let holds_shared =
-            |entry: &&QueueEntry| entry.text.is_holder && entry.text.mode == request.mode;
-        let source = self.entries.iter().find(holds_shared).or(self.entries.first())?;
-        if source.id != request.id {
-            conditions.push(is_unchanged(key(&request.name, source.id), source.changed));
-        }
-        Some(source.fencing_token().number())
     }
 }
 
@@ -439,7 +389,7 @@ impl Backend for EtcdLocks {
         }
         // A first request finds the lock free, more often than not.
         let mut view = (request.queue != QueueMode::KeepPlace).then(QueueView::default);
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             let seen = match view.take() {
                 Some(empty) => empty,
                 None => match self.read_queue(request).await? {
@@ -456,16 +406,16 @@ impl Backend for EtcdLocks {
                 return Ok(answer);
             }
         }
-        Ok(AcquireResponse::Busy { holder: None, retry_after: LOOK_SOON })
+        Ok(AcquireResponse::Busy { holder: None, retry_after: RETRY_SOON })
     }
 
     async fn renew(&self, lock_refs: &[LockRef], _: Duration) -> Result<Vec<bool>, BackendError> {
         // A lease in etcd knows its own duration.
-        let read_queue = |lock_ref: &LockRef| all(&Range::one(key(&lock_ref.name, lock_ref.id)));
-        let mut seen = self.etcd.run(lock_refs.iter().map(read_queue).collect()).await?;
+        let read = |lock_ref: &LockRef| all(&Range::one(key(&lock_ref.name, lock_ref.id)));
+        let mut seen = self.etcd.run(lock_refs.iter().map(read).collect()).await?;
         let mut leases = Vec::with_capacity(lock_refs.len());
-        for advance in 0..lock_refs.len() {
-            let entry = QueueEntry::read_all(&seen.found(advance))?.into_iter().next();
+        for step in 0..lock_refs.len() {
+            let entry = QueueEntry::read_all(&seen.found(step))?.into_iter().next();
             leases.push(entry.filter(|entry| entry.text.is_holder).map(|entry| entry.lease));
         }
         let there: Vec<i64> = leases.iter().copied().flatten().collect();

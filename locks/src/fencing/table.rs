@@ -16,13 +16,13 @@ use crate::name::FencingToken;
 ///
 /// async fn add(pool: &sqlx::SqlitePool, guard: &Guard) -> Result<(), Box<dyn std::error::Error>> {
 ///     let stock = FencedTable::new("stock", "id", "fence")?;
-///     let fencing_token = guard.fencing_token().number();
+///     let token = guard.fencing_token().number();
 ///     let text = sqlx::AssertSqlSafe(stock.claim_text("?", "?"));
-///     let claimed = sqlx::query(text).bind(fencing_token).bind(7).bind(fencing_token).execute(pool).await?;
+///     let claimed = sqlx::query(text).bind(token).bind(7).bind(token).execute(pool).await?;
 ///     stock.check(guard, claimed.rows_affected())?;
 ///     let n: i64 = sqlx::query_scalar("SELECT n FROM stock WHERE id = 7").fetch_one(pool).await?;
 ///     let write = "UPDATE stock SET n = ? WHERE id = 7 AND fence <= ?";
-///     let written = sqlx::query(write).bind(n + 1).bind(fencing_token).execute(pool).await?;
+///     let written = sqlx::query(write).bind(n + 1).bind(token).execute(pool).await?;
 ///     stock.check(guard, written.rows_affected())?;
 ///     Ok(())
 /// }

@@ -199,7 +199,8 @@ async fn serve(
             request = waiting.recv(), if calls.len() < limits.calls => {
                 let Some(request) = request else { break };
                 let share = (calls.requests + 1 + waiting.len()).div_ceil(limits.calls);
-                let requests = collect_batch(request, &mut waiting, share.min(limits.batch_size_max));
+                let most = share.min(limits.batch_size_max);
+                let requests = collect_batch(request, &mut waiting, most);
                 calls.start(&connection, &scripts, requests).await;
             }
             is_alive = calls.oldest(), if calls.len() > 0 => {

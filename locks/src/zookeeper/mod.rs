@@ -46,10 +46,10 @@ use crate::watches::Watches;
 
 /// How often a request reads the queue again if the queue moves while the request acts on what it
 /// saw (BOUNDED).
-const LOOKS_MAX: u32 = 8;
+const READS_MAX: u32 = 8;
 /// When the request is repeated after that, or while a release of the same acquisition is under
 /// way.
-const LOOK_SOON: Duration = Duration::from_millis(20);
+const RETRY_SOON: Duration = Duration::from_millis(20);
 /// How long the first answer of a cluster, or the deletion of a node, may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How late the end of a lease may be noticed.
@@ -123,10 +123,10 @@ async fn sweep(inner: Weak<Inner>) {
         tokio::time::sleep(SWEEP_EVERY).await;
         let Some(inner) = inner.upgrade() else { return };
         let ended = inner.registry().expire(Moment::now());
-        for (id, place) in ended {
+        for (id, entry) in ended {
             inner.watches.forget(id);
             // A deletion that fails is repeated.
-            match within(ANSWER_MAX, inner.delete(id, &place.name)).await {
+            match within(ANSWER_MAX, inner.delete(id, &entry.name)).await {
                 Ok(_) => inner.registry().forget(id),
                 Err(error) => {
                     tracing::debug!(%error, "a node in ZooKeeper is still to be deleted");
@@ -146,7 +146,7 @@ impl Inner {
 
     /// Returns the node of an acquisition, if this process knows it.
     fn node(&self, id: AcquisitionId) -> Option<LockNode> {
-        self.registry().get(id).and_then(|place| place.node.clone())
+        self.registry().get(id).and_then(|entry| entry.node.clone())
     }
 
     fn check_lease(&self, lease: Duration) -> Result<(), BackendError> {
@@ -165,17 +165,17 @@ impl Inner {
         client: &Client,
         request: &AcquireRequest,
     ) -> Result<AcquireResponse, BackendError> {
-        for _ in 0..LOOKS_MAX {
-            let look = QueueSnapshot {
+        for _ in 0..READS_MAX {
+            let snapshot = QueueSnapshot {
                 client,
                 request,
                 candidates: self.candidates(client, &request.name).await?,
             };
-            if let Some(answer) = self.advance(&look).await? {
+            if let Some(answer) = self.advance(&snapshot).await? {
                 return Ok(answer);
             }
         }
-        Ok(AcquireResponse::Busy { holder: None, retry_after: LOOK_SOON })
+        Ok(AcquireResponse::Busy { holder: None, retry_after: RETRY_SOON })
     }
 
     async fn candidates(
@@ -213,39 +213,42 @@ impl Inner {
     /// Takes one step towards a response. Returns none if the queue moved and must be read again.
     async fn advance(
         &self,
-        look: &QueueSnapshot<'_>,
+        snapshot: &QueueSnapshot<'_>,
     ) -> Result<Option<AcquireResponse>, BackendError> {
-        let Some(mut ahead) = look.modes().await? else { return Ok(None) };
-        let at = look.candidates.iter().position(|candidate| candidate.id == look.request.id);
+        let Some(mut ahead) = snapshot.modes().await? else { return Ok(None) };
+        let at =
+            snapshot.candidates.iter().position(|candidate| candidate.id == snapshot.request.id);
         let Some(at) = at else {
-            look.check_permits(&ahead)?;
-            let is_free = queue::turn(&ahead, look.request.mode) == Turn::Now;
-            if !is_free && look.request.queue == QueueMode::NoWait {
-                return Ok(Some(busy(look.holder().await?)));
+            snapshot.check_permits(&ahead)?;
+            let is_free = queue::turn(&ahead, snapshot.request.mode) == Turn::Now;
+            if !is_free && snapshot.request.queue == QueueMode::NoWait {
+                return Ok(Some(busy(snapshot.holder().await?)));
             }
-            self.join(look.client, look.request).await?;
+            self.join(snapshot.client, snapshot.request).await?;
             return Ok(None);
         };
-        let Some(node) = self.own_node(look, &look.candidates[at]).await? else { return Ok(None) };
+        let Some(node) = self.own_node(snapshot, &snapshot.candidates[at]).await? else {
+            return Ok(None);
+        };
         let fencing_token =
-            self.registry().get(look.request.id).and_then(|place| place.fencing_token);
+            self.registry().get(snapshot.request.id).and_then(|entry| entry.fencing_token);
         if let Some(fencing_token) = fencing_token {
-            return self.confirm_holder(look, &look.candidates[at], fencing_token).await;
+            return self.confirm_holder(snapshot, &snapshot.candidates[at], fencing_token).await;
         }
         ahead.truncate(at);
-        let mode = look.candidates[at].mode;
+        let mode = snapshot.candidates[at].mode;
         match queue::turn(&ahead, mode) {
             Turn::Now => {
                 let fencing_token = match mode {
                     LockMode::Exclusive => Some(node.made_by),
-                    LockMode::Shared { .. } => look.shared_fencing_token(at, &node).await?,
+                    LockMode::Shared { .. } => snapshot.shared_fencing_token(at, &node).await?,
                 };
                 Ok(fencing_token.and_then(|fencing_token| {
-                    self.grant(look.request, FencingToken::new(fencing_token))
+                    self.grant(snapshot.request, FencingToken::new(fencing_token))
                 }))
             }
-            Turn::Behind(other) => self.wait(look, &ahead, Some(other)).await,
-            Turn::Full => self.wait(look, &ahead, None).await,
+            Turn::Behind(other) => self.wait(snapshot, &ahead, Some(other)).await,
+            Turn::Full => self.wait(snapshot, &ahead, None).await,
         }
     }
 
@@ -253,24 +256,24 @@ impl Inner {
     /// about to be, and its nodes with it.
     async fn own_node(
         &self,
-        look: &QueueSnapshot<'_>,
+        snapshot: &QueueSnapshot<'_>,
         own: &Candidate,
     ) -> Result<Option<LockNode>, BackendError> {
-        let session = look.client.session_id().0;
-        let is_it = |node: &LockNode| node.session == session && node.path == own.path;
-        if let Some(node) = self.node(look.request.id).filter(is_it) {
+        let session = snapshot.client.session_id().0;
+        let is_own = |node: &LockNode| node.session == session && node.path == own.path;
+        if let Some(node) = self.node(snapshot.request.id).filter(is_own) {
             return Ok(Some(node));
         }
-        let Some(stat) = look.client.check_stat(&own.path).await.map_err(failed)? else {
+        let Some(stat) = snapshot.client.check_stat(&own.path).await.map_err(failed)? else {
             return Ok(None);
         };
         if stat.ephemeral_owner != session {
-            self.registry().set_node(look.request.id, None);
-            delete(look.client, &own.path).await?;
+            self.registry().set_node(snapshot.request.id, None);
+            delete(snapshot.client, &own.path).await?;
             return Ok(None);
         }
         let node = LockNode { path: own.path.clone(), made_by: stat.czxid, session };
-        self.registry().set_node(look.request.id, Some(node.clone()));
+        self.registry().set_node(snapshot.request.id, Some(node.clone()));
         Ok(Some(node))
     }
 
@@ -290,40 +293,40 @@ impl Inner {
     /// that. A reader that asks for the exclusive mode gets nothing: the request is a late one.
     async fn confirm_holder(
         &self,
-        look: &QueueSnapshot<'_>,
+        snapshot: &QueueSnapshot<'_>,
         own: &Candidate,
         fencing_token: FencingToken,
     ) -> Result<Option<AcquireResponse>, BackendError> {
-        if own.mode == LockMode::Exclusive && look.request.mode != LockMode::Exclusive {
+        if own.mode == LockMode::Exclusive && snapshot.request.mode != LockMode::Exclusive {
             let text = NodeValue {
                 fencing_token: Some(fencing_token.number()),
-                label: look.request.label.to_string(),
+                label: snapshot.request.label.to_string(),
             }
             .write();
-            match look.client.set_data(&own.path, text.as_bytes(), None).await {
+            match snapshot.client.set_data(&own.path, text.as_bytes(), None).await {
                 Ok(_) => {}
                 Err(Error::NoNode) => return Ok(None),
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(self.grant(look.request, fencing_token))
+        Ok(self.grant(snapshot.request, fencing_token))
     }
 
     /// Sends a heartbeat, and watches the candidate `other` ahead, or all of them.
     async fn wait(
         &self,
-        look: &QueueSnapshot<'_>,
+        snapshot: &QueueSnapshot<'_>,
         ahead: &[LockMode],
         other: Option<usize>,
     ) -> Result<Option<AcquireResponse>, BackendError> {
-        look.check_permits(ahead)?;
-        let (id, now) = (look.request.id, Moment::now());
+        snapshot.check_permits(ahead)?;
+        let (id, now) = (snapshot.request.id, Moment::now());
         self.registry().mark_waiting(now, id);
-        let holder = look.holder().await?;
-        if look.request.queue != QueueMode::NoWait && self.watches.needs_watch(now, id) {
+        let holder = snapshot.holder().await?;
+        if snapshot.request.queue != QueueMode::NoWait && self.watches.needs_watch(now, id) {
             let watcher = match other {
-                Some(other) => look.watch_one(other).await?,
-                None => look.watch_all().await?,
+                Some(other) => snapshot.watch_one(other).await?,
+                None => snapshot.watch_all().await?,
             };
             let Some(watcher) = watcher else { return Ok(None) };
             let sign = watcher.changed().map(drop).boxed();
@@ -375,7 +378,7 @@ impl Backend for ZooKeeperLocks {
         let nobody = |retry_after| Ok(AcquireResponse::Busy { holder: None, retry_after });
         match found {
             Registration::Barred => return nobody(WAITER_HEARTBEAT),
-            Registration::Ending => return nobody(LOOK_SOON),
+            Registration::Ending => return nobody(RETRY_SOON),
             Registration::First | Registration::Earlier => {}
         }
         let now = Moment::now();

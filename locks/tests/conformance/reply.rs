@@ -98,7 +98,7 @@ pub(crate) async fn requests_after_several_releases_are_refused(setup: &TestBack
 pub(crate) async fn a_request_after_the_release_of_a_lost_lock_is_refused(setup: &TestBackend) {
     let name = fresh();
     let lost = lock_ref(&name);
-    let short = AcquireRequest { lease: SHORT, ..acquire(&lost, QueueMode::NoWait) };
+    let short = AcquireRequest { lease: SHORT, ..acquire_request(&lost, QueueMode::NoWait) };
     assert!(matches!(
         setup.backend.acquire(&short).await.unwrap(),
         AcquireResponse::Granted { .. }

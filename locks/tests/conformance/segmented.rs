@@ -83,8 +83,8 @@ pub(crate) async fn stock_in_any_segment_is_found(setup: &TestBackend) {
     let buyers = (0..10).map(|buyer| {
         let (locks, units) = (clients[buyer % 2].clone(), Arc::clone(&units));
         tokio::spawn(async move {
-            let mut segments_left = locks.iter();
-            while let Some(segment) = segments_left.next_segment().await.unwrap() {
+            let mut visit = locks.visit_segments();
+            while let Some(segment) = visit.next_segment().await.unwrap() {
                 let units = &units[segment.index()];
                 let left = units.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;

@@ -20,7 +20,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(20);
 /// The kinds of backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    MemoryLocks,
+    Memory,
     Coordinator,
     Postgres,
     MySql,

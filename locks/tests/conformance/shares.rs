@@ -259,7 +259,7 @@ pub(crate) async fn shared_mode_is_refused(setup: &TestBackend) {
 }
 
 fn ask_for(name: &str, mode: LockMode) -> AcquireRequest {
-    AcquireRequest { mode, ..acquire(&lock_ref(name), QueueMode::NoWait) }
+    AcquireRequest { mode, ..acquire_request(&lock_ref(name), QueueMode::NoWait) }
 }
 
 async fn release(setup: &TestBackend, request: &AcquireRequest) -> ReleaseResponse {

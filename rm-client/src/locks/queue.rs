@@ -97,7 +97,7 @@ impl Shared {
             })
             .await
         {
-            tracing::warn!(token = %id, %error, "a place in the queue of a lock could not be given up");
+            tracing::warn!(token = %id, %error, "a place in a queue could not be given up");
         }
         self.queue.lock().remove(&id);
     }
