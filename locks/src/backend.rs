@@ -1,8 +1,8 @@
-//! What a backend must do for the client: four idempotent requests.
+//! The interface of a backend: four idempotent requests.
 //!
-//! A backend keeps no state of the client's and decides nothing about waiting, renewing or losing:
-//! that is the client's state machine. It never sees a clock of the client's; it is told durations
-//! and goes by its own clock.
+//! A backend keeps no state of the client and decides nothing about waiting, renewing or losing a
+//! lock: the client's state machine does that. A backend never sees a client's clock. It gets
+//! durations, and measures them by its own clock.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,224 +14,243 @@ use tokio::sync::mpsc;
 
 use crate::clock::Moment;
 use crate::error::BackendError;
-use crate::name::{Fence, Holder, LockName, Token};
+use crate::name::{AcquisitionId, FencingToken, Holder, LockName};
 
-/// How long a waiter keeps its place in the queue without a sign of life. A waiter that died costs
-/// the others this much.
-pub const WAITER_ALIVE: Duration = Duration::from_secs(6);
-/// How often a waiter asks again, which is also its sign of life.
-pub const WAITER_BEAT: Duration = Duration::from_secs(2);
+/// How long a waiter keeps its place in the queue without a heartbeat. A waiter that died delays
+/// the others by this much.
+pub const WAITER_TIMEOUT: Duration = Duration::from_secs(6);
+/// How often a waiter repeats its request, which is also its heartbeat.
+pub const WAITER_HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// What a backend's locks are good for.
+/// What the locks of a backend guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grade {
+pub enum Guarantee {
     /// Two holders at once are rare and cost work done twice. A fail-over of the backend may lose
     /// the lock and, with it, the order of fencing tokens.
     Efficiency,
-    /// Together with the fence at the resource two holders never both take effect: fencing tokens
-    /// never go back as long as the backend keeps what it has committed.
+    /// If the resource checks fencing tokens, two holders never both take effect: tokens never go
+    /// back as long as the backend keeps what it has committed.
     Correctness,
 }
 
-/// How much of a lock is asked for.
+/// How much of a lock a holder excludes others from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
-    /// All of it: nobody else holds any of it. What a writer takes, and every plain lock.
-    All,
-    /// One of so many equal parts: a permit of a semaphore. Nobody holds all meanwhile.
-    One {
-        /// How many there are. All who hold a part agree on it.
-        of: u32,
+pub enum LockMode {
+    /// One holder, alone: a writer, and every plain lock.
+    Exclusive,
+    /// One of a number of equal permits: a reader, or a holder of a semaphore. No exclusive holder
+    /// exists at the same time.
+    Shared {
+        /// The number of permits. All holders at a time agree on it.
+        permits: u32,
     },
 }
 
-impl Share {
-    /// What a reader takes: there are enough for everybody.
-    pub const READ: Self = Self::One { of: u32::MAX };
+impl LockMode {
+    /// The mode of a reader: a permit out of so many that there is always one left.
+    pub const READ: Self = Self::Shared { permits: u32::MAX };
 }
 
-/// A request for a lock. The same token always gets the same answer: a request sent twice finds its
-/// own lock.
+/// A request for a lock.
+///
+/// A backend answers requests with the same id alike: a request that is sent twice finds the lock
+/// that the first one took.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// Which lock.
+pub struct AcquireRequest {
+    /// The name of the lock.
     pub name: LockName,
-    /// Which acquisition.
-    pub token: Token,
-    /// How much of it. Asking for a part with the token of somebody who holds all gives the rest
-    /// back; asking for all with the token of somebody who holds a part changes nothing.
-    pub share: Share,
-    /// How long it is held without renewal, from when the backend grants it.
+    /// The acquisition that this request belongs to.
+    pub id: AcquisitionId,
+    /// The mode in which to hold it. A request for [`LockMode::Shared`] with the id of an exclusive
+    /// holder turns it into a shared one; a request for [`LockMode::Exclusive`] with the id of a
+    /// shared holder changes nothing.
+    pub mode: LockMode,
+    /// How long the lock is held without renewal, from when the backend grants it.
     pub lease: Duration,
-    /// What the client calls itself.
+    /// The client's name, for messages to others.
     pub label: Arc<str>,
-    /// Whether to be put in the queue while somebody else holds it.
-    pub place: Place,
+    /// Whether to join the queue if the lock is not free.
+    pub queue: QueueMode,
 }
 
-/// What happens to a request for a lock that is held.
+/// What happens to a request for a lock that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum QueueMode {
     /// It leaves nothing behind.
-    None,
+    NoWait,
     /// It joins the queue.
     Join,
-    /// It is in the queue, and says that its waiter lives.
-    Keep,
+    /// It is in the queue already, and is a heartbeat of its waiter.
+    KeepPlace,
 }
 
-/// The answer to a request for a lock.
+/// The response to an [`AcquireRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Held from here on.
+pub enum AcquireResponse {
+    /// The lock is held.
     Granted {
-        /// Larger than every earlier holder's; those who hold parts at the same time have the same.
-        fence: Fence,
-        /// When the backend had certainly not granted it yet, where that is not the time at which
-        /// this request was handed out: the lease counts from then.
+        /// Larger than the token of every earlier holder. Shared holders at the same time have the
+        /// same token.
+        fencing_token: FencingToken,
+        /// The lease counts from this time, at which the lock was certainly not granted yet. If
+        /// none, it counts from when this request was handed to the backend.
         since: Option<Moment>,
     },
-    /// Not yet.
+    /// The lock is not held yet.
     Busy {
-        /// Who holds it; none when it is free and somebody else is to have it first.
+        /// The holder. None if the lock is free and another waiter is to have it first.
         holder: Option<Holder>,
-        /// When to ask again if no wake-up comes.
-        look_again: Duration,
+        /// When to repeat the request if no wake-up comes.
+        retry_after: Duration,
     },
 }
 
-impl Answer {
-    /// Granted by the very request that is answered.
+impl AcquireResponse {
+    /// Makes the response of a lock that was granted by the very request that is answered.
     #[must_use]
-    pub const fn granted(fence: Fence) -> Self {
-        Self::Granted { fence, since: None }
+    pub const fn granted(fencing_token: FencingToken) -> Self {
+        Self::Granted { fencing_token, since: None }
     }
 }
 
-/// A lock that the client believes to hold.
+/// A lock and the acquisition by which the client believes to hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Which lock.
+pub struct LockRef {
+    /// The name of the lock.
     pub name: LockName,
-    /// Which acquisition.
-    pub token: Token,
+    /// The acquisition.
+    pub id: AcquisitionId,
 }
 
 /// A request to end an acquisition, in whatever state it is: held, queued, or never heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leave {
-    /// Which one.
-    pub hold: Hold,
-    /// Whether a request of this token went unanswered and may still arrive, after this one: the
-    /// backend must then refuse the token.
-    pub is_doubtful: bool,
-    /// Whether it was got as a whole and without waiting, so that probably nobody waits behind it:
-    /// a hint which way is the shorter one. It may be wrong, and a backend may ignore it.
-    pub is_alone: bool,
+pub struct ReleaseRequest {
+    /// The lock and the acquisition.
+    pub lock_ref: LockRef,
+    /// Whether the backend must refuse this id from here on: an earlier request with it went
+    /// unanswered and may still arrive, after this one.
+    pub refuse_late_requests: bool,
+    /// Whether the lock was taken exclusively and without waiting, so that probably no waiter is
+    /// queued behind it. This is a hint for the shorter way. It may be wrong, and a backend may
+    /// ignore it.
+    pub is_uncontended: bool,
 }
 
-/// The answer to a request to end an acquisition.
+/// The response to a [`ReleaseRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// It was held, and is free now or goes to the next one who waits.
-    Freed,
-    /// It was not held by this token, and who holds it was not touched.
+pub enum ReleaseResponse {
+    /// The lock was held, and is free or goes to the next waiter.
+    Released,
+    /// The lock was not held by this acquisition. Its holder was not touched.
     NotHeld {
-        /// Who holds it.
+        /// The holder.
         current: Option<Holder>,
     },
 }
 
-/// A sign that asking again is worth while.
+/// A signal that repeating a request is worth while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// To one who waits.
-    One(Token),
-    /// To all: signs may have been missed.
+pub enum WakeUp {
+    /// For one waiter.
+    One(AcquisitionId),
+    /// For all waiters of the client: signals may have been missed.
     All,
 }
 
-/// Where locks are kept.
+/// A store of locks.
+///
+/// Applications use the backends of this crate through [`Locks`](crate::Locks). Implement this
+/// trait to keep locks elsewhere; every request must be idempotent.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What it is called in messages.
+    /// Returns the name of the backend, for messages and metrics.
     fn name(&self) -> &'static str;
 
-    /// What its locks are good for.
-    fn grade(&self) -> Grade;
+    /// Returns what the backend's locks guarantee.
+    fn guarantee(&self) -> Guarantee;
 
-    /// How long a request to ask or to leave takes at most, where the backend sees to that itself:
-    /// it fails then. The client keeps time for each request otherwise, and always where it would
-    /// wait for less.
-    fn answers_within(&self) -> Option<Duration> {
+    /// Returns how long [`acquire`](Self::acquire) and [`release`](Self::release) take at most, if
+    /// the backend itself fails them then. Otherwise, and where it would wait for less, the client
+    /// times each request out.
+    fn request_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Asks for a lock, once. Fair: a lock that is free goes to whoever waits longest, whatever
-    /// share those ask for who come later, so that readers never keep a writer waiting for ever.
+    /// Requests a lock, once.
+    ///
+    /// A free lock goes to the waiter that has waited longest, whichever mode later requests are
+    /// for, so that readers never keep a writer waiting forever.
     ///
     /// # Errors
-    /// When it is unknown whether the lock was granted; a lasting one where no shares are to be had
-    /// or others hold parts of another size.
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError>;
+    /// If it is unknown whether the lock was granted. A lasting error if the backend has no shared
+    /// mode, or if others hold permits of another number.
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError>;
 
-    /// Renews leases, all in one go, and answers for each whether it is still held. A renewal never
+    /// Renews leases, all in one go, and returns for each whether it is still held. A renewal never
     /// takes a lock again that was lost.
     ///
     /// # Errors
-    /// When it is unknown which were renewed.
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError>;
+    /// If it is unknown which leases were renewed.
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError>;
 
-    /// Ends an acquisition: frees the lock, leaves the queue, wakes the next.
+    /// Ends an acquisition: frees the lock, leaves the queue, and wakes the next waiter.
     ///
     /// # Errors
-    /// When it is unknown whether it was ended.
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError>;
+    /// If it is unknown whether the acquisition was ended.
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError>;
 
-    /// Hears of wake-ups for a client's waiters, until the connection fails. Without wake-ups it
-    /// never ends.
+    /// Forwards wake-ups for a client's waiters until the connection fails. A backend without
+    /// wake-ups never returns.
     ///
     /// # Errors
-    /// When the connection failed; signs may be missed until it is called again.
+    /// If the connection failed. Signals may be missed until this is called again.
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError>;
 }
 
-/// A backend that is chosen while the program runs is an `Arc<dyn Backend>`.
+/// Lets a program choose its backend at run time, as an `Arc<dyn Backend>`.
 #[async_trait]
 impl<B: Backend + ?Sized> Backend for Arc<B> {
     fn name(&self) -> &'static str {
         (**self).name()
     }
 
-    fn grade(&self) -> Grade {
-        (**self).grade()
+    fn guarantee(&self) -> Guarantee {
+        (**self).guarantee()
     }
 
-    fn answers_within(&self) -> Option<Duration> {
-        (**self).answers_within()
+    fn request_timeout(&self) -> Option<Duration> {
+        (**self).request_timeout()
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
-        (**self).ask(ask).await
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+        (**self).acquire(request).await
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
-        (**self).renew(holds, lease).await
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        (**self).renew(lock_refs, lease).await
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        (**self).leave(leave).await
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        (**self).release(request).await
     }
 
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
-        (**self).listen(client, wakes).await
+        (**self).listen(client, wake_ups).await
     }
 }

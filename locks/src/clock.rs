@@ -1,8 +1,8 @@
-//! Time for leases: a clock that goes on while the machine is suspended.
+//! A clock for leases that goes on while the machine is suspended.
 //!
-//! `std::time::Instant` stops with the machine on Linux: after a minute of suspension a lease that
-//! ended long ago would still look fresh. This one counts such time. It has no relation to the time
-//! of day and is never compared with another machine's.
+//! `std::time::Instant` stops with the machine on Linux: after a minute of suspension, a lease that
+//! ended long ago would still look fresh. This clock counts such time. It has no relation to the
+//! time of day and is never compared with the clock of another machine.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// A point in time on this machine, since it was started.
+/// A point in time on this machine, counted from the machine's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The present.
+    /// Returns the present.
     #[must_use]
     pub fn now() -> Self {
         let clock = rustix::time::clock_gettime(CLOCK);
@@ -24,21 +24,21 @@ impl Moment {
         Self(Duration::new(seconds, nanoseconds))
     }
 
-    /// A point in time by its distance from the start of the clock: for tests and simulations.
+    /// Makes a point in time from its distance to the clock's start, for tests and simulations.
     #[must_use]
     pub const fn at(since_start: Duration) -> Self {
         Self(since_start)
     }
 
-    /// The distance from the start of the clock.
+    /// Returns the distance to the clock's start.
     #[must_use]
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// How long until then, nothing if it has passed.
+    /// Returns the time from `now` until this moment, or zero if it has passed.
     #[must_use]
-    pub fn left(self, now: Self) -> Duration {
+    pub fn remaining(self, now: Self) -> Duration {
         self.0.saturating_sub(now.0)
     }
 }
@@ -57,14 +57,15 @@ const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
-/// The longest sleep while a deadline is near or far. The runtime's timer stops with the machine;
-/// sleeping in slices, a deadline that passed meanwhile is seen this soon after the resumption.
+/// The longest sleep at a time. The runtime's timer stops with the machine. Because a wait is cut
+/// into slices, a deadline that passed during a suspension is noticed this soon after the machine
+/// resumes.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// Waits until then, by this clock.
+/// Waits until `then`, by this clock.
 pub(crate) async fn sleep_until(then: Moment) {
     loop {
-        let left = then.left(Moment::now());
+        let left = then.remaining(Moment::now());
         if left.is_zero() {
             return;
         }
@@ -72,15 +73,16 @@ pub(crate) async fn sleep_until(then: Moment) {
     }
 }
 
-/// Rings at a time at the latest. It may ring early: what it is set to is never put off, since each
-/// setting may wake the runtime's driver, and times that move away are mostly never reached.
+/// A timer that ends a wait at the latest at the time to which it is set. It may end early: it is
+/// never set to a later time, since each change may wake the runtime's driver, and a deadline that
+/// moves away is mostly never reached.
 #[derive(Default)]
 pub(crate) struct Alarm {
     set: Option<(Moment, BoxFuture<'static, ()>)>,
 }
 
 impl Alarm {
-    /// It rings by then, if there is a time.
+    /// Makes the alarm go off by `then`, if there is a time.
     pub(crate) fn set(&mut self, then: Option<Moment>) {
         let Some(then) = then else { return };
         if self.set.as_ref().is_none_or(|(at, _)| then < *at) {
@@ -88,8 +90,8 @@ impl Alarm {
         }
     }
 
-    /// Waits until it rings, once; for ever if it is not set.
-    pub(crate) async fn rings(&mut self) {
+    /// Waits until the alarm goes off, once. Never returns if the alarm is not set.
+    pub(crate) async fn wait(&mut self) {
         match &mut self.set {
             Some((_, sleep)) => sleep.await,
             None => std::future::pending().await,
@@ -105,16 +107,16 @@ mod tests {
     const FAR: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn an_alarm_rings_at_the_earliest_time_that_it_was_set_to() {
+    async fn alarm_goes_off_at_the_earliest_time_set() {
         let (now, mut alarm) = (Moment::now(), Alarm::default());
         for then in [Some(now + FAR), Some(now), Some(now + FAR), None] {
             alarm.set(then);
         }
-        alarm.rings().await;
-        assert!(alarm.rings().now_or_never().is_none(), "it rings once");
+        alarm.wait().await;
+        assert!(alarm.wait().now_or_never().is_none(), "it goes off once");
         alarm.set(Some(now + FAR));
-        assert!(alarm.rings().now_or_never().is_none());
+        assert!(alarm.wait().now_or_never().is_none());
         alarm.set(Some(now));
-        alarm.rings().await;
+        alarm.wait().await;
     }
 }

@@ -1,116 +1,116 @@
-//! What can go wrong with a lock. Variants by what the caller can do.
+//! The errors of locks. Variants differ by what the caller can do.
 
 use std::error::Error;
 
-use crate::backend::{Grade, Share};
-use crate::name::{Fence, Holder, LockName};
+use crate::backend::{Guarantee, LockMode};
+use crate::name::{FencingToken, Holder, LockName};
 
-/// A lock that was not to be had, was lost, or could not be asked for.
+/// An error of a lock: it was not acquired, it was lost, or the backend failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else holds it, and the caller did not want to wait.
+    /// Another acquisition holds the lock, and the caller did not want to wait.
     #[error("lock {name} is held by {}", describe(holder.as_ref()))]
     Busy {
-        /// Which lock.
+        /// The name of the lock.
         name: LockName,
-        /// Who holds it; unknown if it is about to go to somebody who waits.
+        /// The holder. None if the lock is about to go to another waiter.
         holder: Option<Holder>,
     },
-    /// The caller's patience ended before the lock was free.
+    /// The caller's time limit passed before the lock was free.
     #[error("waited too long for lock {name}, held by {}", describe(holder.as_ref()))]
     TimedOut {
-        /// Which lock.
+        /// The name of the lock.
         name: LockName,
-        /// Who was seen holding it last, if anybody was.
+        /// The holder that was last seen, if any.
         holder: Option<Holder>,
     },
-    /// The lock was lost while it was held: others may hold it. What was written under it must be
-    /// fenced; what runs under it must stop.
-    #[error("lock {name} (fence {fence}) was lost: {why}")]
+    /// The lock was lost while it was held: others may hold it. Writes under it must be fenced, and
+    /// work under it must stop.
+    #[error("lock {name} (fencing token {fencing_token}) was lost: {reason}")]
     Lost {
-        /// Which lock.
+        /// The name of the lock.
         name: LockName,
-        /// The token of the acquisition.
-        fence: Fence,
-        /// What happened.
-        why: Lost,
+        /// The fencing token of the acquisition.
+        fencing_token: FencingToken,
+        /// Why it was lost.
+        reason: LossReason,
     },
-    /// The resource has seen a later holder's fencing token: nothing may be written any more.
-    #[error("lock {name}: the resource has seen a fence above {fence}")]
+    /// The resource has seen the fencing token of a later holder: nothing may be written any more.
+    #[error("lock {name}: the resource has seen a fencing token above {fencing_token}")]
     Stale {
-        /// Which lock or row.
+        /// The lock, row or key.
         name: String,
-        /// The token that came too late.
-        fence: Fence,
+        /// The fencing token that came too late.
+        fencing_token: FencingToken,
     },
-    /// The backend could not be reached, or did not answer in time, and the caller's patience or
-    /// the client's ended over it.
+    /// The backend could not be reached or did not answer in time, until the caller's time limit or
+    /// the client's passed.
     #[error("the backend of lock {name} is not available")]
     Unavailable {
-        /// Which lock.
+        /// The name of the lock.
         name: LockName,
-        /// What it said last.
+        /// The last failure.
         source: BackendError,
     },
-    /// The backend refuses, and asking again would not help: its table is missing, its
-    /// configuration is unsafe.
+    /// The backend refuses, and a repetition would not help: for example, its table is missing or
+    /// its configuration is unsafe.
     #[error("the backend cannot be used")]
     Refused {
-        /// Why.
+        /// The backend's message.
         source: BackendError,
     },
-    /// The backend does not let us in, or not to its locks: a wrong user, password or certificate,
-    /// a right that was not granted.
+    /// The backend denies access to itself or to its locks: a wrong user, password or certificate,
+    /// or a missing right.
     #[error("the backend denies access to its locks")]
     Denied {
-        /// What it said.
+        /// The backend's message.
         source: BackendError,
     },
-    /// The resource that is to be fenced failed; the claim may or may not be there.
+    /// The resource failed. The claim may or may not be there.
     #[error("claiming lock {name} at the resource failed")]
     Claim {
-        /// Which lock.
+        /// The name of the lock.
         name: String,
-        /// What the resource said.
+        /// The resource's failure.
         source: BackendError,
     },
-    /// No name for a lock.
-    #[error("no name for a lock: {reason}: {name:?}")]
+    /// The text is not a valid name of a lock.
+    #[error("not a valid name of a lock: {reason}: {name:?}")]
     Name {
-        /// What was given.
+        /// The text.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong with the name.
         reason: &'static str,
     },
-    /// Correctness was asked for, and the backend cannot give it.
-    #[error("backend {backend} is of grade {has:?}, and {wants:?} is asked for")]
-    Grade {
-        /// Which backend.
+    /// The caller asked for a guarantee that the backend cannot give.
+    #[error("backend {backend} guarantees {has:?}, and {wants:?} is asked for")]
+    Guarantee {
+        /// The backend.
         backend: &'static str,
-        /// What it gives.
-        has: Grade,
-        /// What was asked for.
-        wants: Grade,
+        /// What the backend guarantees.
+        has: Guarantee,
+        /// What the caller asked for.
+        wants: Guarantee,
     },
-    /// Settings that contradict each other.
+    /// The settings are out of range or contradict each other.
     #[error("settings of locks: {reason}")]
     Settings {
-        /// What is wrong.
+        /// What is wrong with the settings.
         reason: &'static str,
     },
-    /// The client was shut down, or its runtime has ended.
+    /// The client's runtime has ended.
     #[error("the client of the locks has ended")]
     Ended,
 }
 
 impl LockError {
-    /// What a backend says that cannot be used.
+    /// Makes the error of a backend that cannot be used.
     pub(crate) fn refused(source: BackendError) -> Self {
         if source.is_denied() { Self::Denied { source } } else { Self::Refused { source } }
     }
 
-    /// The stable code, listed in `docs/errors.md`.
+    /// Returns the stable code, which is listed in `docs/errors.md`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl LockError {
             Self::Denied { .. } => "HF-LOCK-DENIED",
             Self::Claim { .. } => "HF-LOCK-CLAIM",
             Self::Name { .. } => "HF-LOCK-NAME",
-            Self::Grade { .. } => "HF-LOCK-GRADE",
+            Self::Guarantee { .. } => "HF-LOCK-GRADE",
             Self::Settings { .. } => "HF-LOCK-SETTINGS",
             Self::Ended => "HF-LOCK-ENDED",
         }
@@ -131,43 +131,43 @@ impl LockError {
 }
 
 fn describe(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "somebody unknown".to_owned(), ToString::to_string)
+    holder.map_or_else(|| "an unknown holder".to_owned(), ToString::to_string)
 }
 
-/// How a lock was lost.
+/// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
-    /// No renewal came through before the lease could have ended. The backend need not have been
-    /// reached for this to be known.
+pub enum LossReason {
+    /// No renewal succeeded before the lease could have ended. This is known even if the backend
+    /// cannot be reached.
     #[error("its lease may have ended")]
     Deadline,
-    /// The backend answered a renewal with: not yours.
+    /// The backend answered a renewal with "not held".
     #[error("the backend has given it away")]
     Taken,
-    /// It was held for as long as a lock may be held.
+    /// It was held for as long as [`LocksBuilder::hold_max`](crate::LocksBuilder::hold_max) allows.
     #[error("it was held for too long")]
     MaxHold,
 }
 
-/// How a release ended.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a lock that was lost before its release did not protect what was done under it"]
-pub enum Outcome {
-    /// Freed: it was held until then.
+pub enum ReleaseOutcome {
+    /// The lock was held until then, and is free.
     Released,
-    /// The same owner holds it further: another guard of a reentrant lock is alive.
+    /// The same owner still holds the lock: another guard of a reentrant lock is alive.
     StillHeld,
-    /// It was lost before, and nobody holds it.
+    /// The lock was lost before, and is not held by others.
     WasLost,
-    /// It was lost before, and somebody else holds it, untouched by this release.
+    /// The lock was lost before, and another acquisition holds it, untouched by this release.
     NotOwner {
-        /// Who.
+        /// The holder.
         current: Holder,
     },
 }
 
-/// What a backend says when it fails.
+/// A failure of a backend.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct BackendError {
@@ -176,19 +176,19 @@ pub struct BackendError {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What helps against a failure.
+/// What the client can do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Asking again may.
+    /// A repetition may help.
     Passing,
-    /// Somebody must change something.
+    /// An operator must change something.
     Lasting,
-    /// The same: who we are, or what we may do.
+    /// An operator must change who the client is or what it may do.
     Denied,
 }
 
 impl BackendError {
-    /// A failure that may pass. Whether the request was carried out is unknown.
+    /// Makes a failure that may pass. Whether the request was carried out is unknown.
     pub fn passing(
         message: impl Into<String>,
         source: impl Into<Box<dyn Error + Send + Sync>>,
@@ -197,43 +197,44 @@ impl BackendError {
         Self { message, kind: Kind::Passing, source }
     }
 
-    /// No answer within the time that a call may take. Whether it was carried out is unknown.
+    /// Makes the failure of a request that was not answered in time. Whether it was carried out is
+    /// unknown.
     #[must_use]
     pub fn unanswered() -> Self {
         let message = "no answer in time".to_owned();
         Self { message, kind: Kind::Passing, source: None }
     }
 
-    /// A failure that stays until somebody changes something.
+    /// Makes a failure that stays until an operator changes something.
     pub fn lasting(message: impl Into<String>) -> Self {
         Self { message: message.into(), kind: Kind::Lasting, source: None }
     }
 
-    /// A backend that does not let us in, or not to its locks.
+    /// Makes the failure of a backend that denies access to itself or to its locks.
     pub fn denied(message: impl Into<String>) -> Self {
         Self { message: message.into(), kind: Kind::Denied, source: None }
     }
 
-    /// Others hold parts of the same lock, of another size.
-    pub(crate) fn other_parts(of: u32) -> Self {
-        let readers = Share::READ == Share::One { of };
-        let parts = if readers { "readers".to_owned() } else { format!("{of} permits") };
-        Self::lasting(format!("the lock is in use with {parts}"))
+    /// Makes the failure of a request while others hold permits of another number.
+    pub(crate) fn other_permits(permits: u32) -> Self {
+        let readers = LockMode::READ == LockMode::Shared { permits };
+        let users = if readers { "readers".to_owned() } else { format!("{permits} permits") };
+        Self::lasting(format!("the lock is in use with {users}"))
     }
 
-    /// A backend whose locks cannot be held in parts.
+    /// Makes the failure of a backend without a shared mode.
     #[cfg(feature = "redis")]
-    pub(crate) fn no_shares(backend: &str) -> Self {
-        Self::lasting(format!("{backend} has neither readers nor permits"))
+    pub(crate) fn no_shared_mode(backend: &str) -> Self {
+        Self::lasting(format!("{backend} has no shared mode, and so neither readers nor permits"))
     }
 
-    /// Whether asking again cannot help.
+    /// Returns whether a repetition cannot help.
     #[must_use]
     pub fn is_final(&self) -> bool {
         self.kind != Kind::Passing
     }
 
-    /// Whether it is because of who we are.
+    /// Returns whether access was denied.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.kind == Kind::Denied

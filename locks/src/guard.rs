@@ -7,126 +7,130 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock::{Moment, sleep_until};
-use crate::error::{LockError, Lost, Outcome};
-use crate::machine::Until;
-use crate::name::{Fence, LockName, Token};
-use crate::shell::Message;
+use crate::driver::Message;
+use crate::error::{LockError, LossReason, ReleaseOutcome};
+use crate::machine::Expiry;
+use crate::name::{AcquisitionId, FencingToken, LockName};
 
 /// A lock that is held, and renewed, for as long as this value lives.
 ///
+/// Dropping a guard releases the lock at once, without blocking and without a runtime. To know
+/// whether it was held to the end, [`release`](Self::release) it.
+///
 /// Dropping it lets the lock go: at once, without blocking, without a runtime. To learn whether it
 /// was held to the end, [`release`](Self::release) it.
-#[must_use = "the lock is let go when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    held: Arc<Held>,
+    held: Arc<HeldLock>,
 }
 
-/// One acquisition, shared by the guards of a reentrant owner.
+/// An acquisition that is held, shared by the guards of a reentrant owner.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLock {
     pub(crate) name: LockName,
-    pub(crate) token: Token,
-    pub(crate) fence: Fence,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) shell: mpsc::UnboundedSender<Message>,
+    pub(crate) id: AcquisitionId,
+    pub(crate) fencing_token: FencingToken,
+    pub(crate) lease: Arc<SharedLease>,
+    pub(crate) driver: mpsc::UnboundedSender<Message>,
 }
 
-/// What is known of a lock's lease.
+/// What is known of a lease.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    pub(crate) until: Until,
-    pub(crate) lost: Option<Lost>,
+pub(crate) struct LeaseStatus {
+    pub(crate) expiry: Expiry,
+    pub(crate) lost: Option<LossReason>,
 }
 
-/// The lease of an acquisition, as its shell and its guards know it.
+/// The lease of an acquisition, shared by the driver and the guards.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    standing: Mutex<Standing>,
+pub(crate) struct SharedLease {
+    status: Mutex<LeaseStatus>,
     changed: Notify,
 }
 
-impl Lease {
-    pub(crate) fn new(until: Until) -> Self {
-        let standing = Mutex::new(Standing { until, lost: None });
-        Self { standing, changed: Notify::new() }
+impl SharedLease {
+    pub(crate) fn new(expiry: Expiry) -> Self {
+        let status = Mutex::new(LeaseStatus { expiry, lost: None });
+        Self { status, changed: Notify::new() }
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Standing)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut LeaseStatus)) {
         change(&mut self.lock());
         self.changed.notify_waiters();
     }
 
-    fn standing(&self) -> Standing {
+    fn status(&self) -> LeaseStatus {
         *self.lock()
     }
 
-    /// Ends with the next change from here on.
+    /// Returns a future that ends with the next change from here on.
     fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Standing> {
-        // A panic leaves nothing half changed: each change sets one field.
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LeaseStatus> {
+        // Each change sets one field, so a panic leaves nothing half changed.
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Guard {
-    pub(crate) fn new(held: Arc<Held>) -> Self {
+    pub(crate) fn new(held: Arc<HeldLock>) -> Self {
         Self { held }
     }
 
-    /// Which lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn name(&self) -> &LockName {
         &self.held.name
     }
 
-    /// Which acquisition.
+    /// Returns the id of this acquisition.
     #[must_use]
-    pub fn token(&self) -> Token {
-        self.held.token
+    pub fn id(&self) -> AcquisitionId {
+        self.held.id
     }
 
-    /// The fencing token: larger than that of every earlier holder.
+    /// Returns the fencing token, which is larger than that of every earlier holder.
     #[must_use]
-    pub fn fence(&self) -> Fence {
-        self.held.fence
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held.fencing_token
     }
 
-    /// Until when the lock is surely held, unless it is renewed before, which happens by itself.
-    /// Counted from when the lease was asked for, on a clock that goes on during suspension.
+    /// Returns the time until which the lock is surely held. A renewal, which happens by itself,
+    /// moves it on. It counts from when the lease was requested, on a clock that goes on while the
+    /// machine is suspended.
     #[must_use]
     pub fn deadline(&self) -> Moment {
-        self.held.lease.standing().until.deadline
+        self.held.lease.status().expiry.deadline
     }
 
-    /// Whether the lock is held, as far as can be known here. It goes by the clock and needs no
-    /// runtime to have run. The moment after, it may be lost: proof is only the fence at the
-    /// resource.
+    /// Returns whether the lock is held, as far as this process can know. The answer comes from the
+    /// clock and needs no task to have run. A moment later the lock may be lost: only the fencing
+    /// token at the resource is proof.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.lost().is_none()
     }
 
-    /// An error if the lock is lost.
+    /// Returns an error if the lock is lost.
     ///
     /// # Errors
     /// [`LockError::Lost`].
     pub fn check(&self) -> Result<(), LockError> {
-        let Some(why) = self.held.lost() else { return Ok(()) };
-        Err(self.lost_error(why))
+        let Some(reason) = self.held.lost() else { return Ok(()) };
+        Err(self.lost_error(reason))
     }
 
-    /// Waits until the lock is lost. It ends before the lease can end at the backend, whether or
-    /// not the backend can be reached.
-    pub async fn lost(&self) -> Lost {
+    /// Waits until the lock is lost. This returns before the lease can end at the backend, whether
+    /// or not the backend can be reached.
+    pub async fn lost(&self) -> LossReason {
         loop {
             let changed = self.held.lease.changed();
-            if let Some(why) = self.held.lost() {
-                return why;
+            if let Some(reason) = self.held.lost() {
+                return reason;
             }
-            // Where nobody renews it any more, nothing changes before the deadline.
+            // If the runtime of the driver has ended, nothing changes before the deadline.
             tokio::select! {
                 () = sleep_until(self.deadline()) => {}
                 () = changed => {}
@@ -134,77 +138,78 @@ impl Guard {
         }
     }
 
-    /// Lets the lock go and tells how it stood. Cancelling this future does not keep the lock.
+    /// Releases the lock and returns whether it was held to the end. Cancelling this future does
+    /// not keep the lock.
     ///
     /// # Errors
-    /// [`LockError::Unavailable`] if the backend did not answer until the lease had ended;
-    /// [`LockError::Ended`] if the runtime of the locks has.
-    pub async fn release(self) -> Result<Outcome, LockError> {
-        // Exactly one of the last guards of an owner gets it.
-        let Some(held) = Arc::into_inner(self.held) else { return Ok(Outcome::StillHeld) };
+    /// [`LockError::Unavailable`] if the backend did not answer until the lease had ended.
+    /// [`LockError::Ended`] if the client's runtime has ended.
+    pub async fn release(self) -> Result<ReleaseOutcome, LockError> {
+        // If several guards of an owner end at the same time, exactly one gets the value.
+        let Some(held) = Arc::into_inner(self.held) else { return Ok(ReleaseOutcome::StillHeld) };
         let (ended, outcome) = oneshot::channel();
-        let number = held.token.number;
-        let message = Message::LetGo { number, ended: Some(ended) };
-        held.shell.send(message).map_err(|_| LockError::Ended)?;
+        let number = held.id.number;
+        let message = Message::Release { number, ended: Some(ended) };
+        held.driver.send(message).map_err(|_| LockError::Ended)?;
         let outcome = outcome.await.map_err(|_| LockError::Ended)?;
         let name = held.name.clone();
         outcome.map_err(|source| LockError::Unavailable { name, source })
     }
 
-    /// Gives others a share: from here on this is the guard of a reader, and other readers may come
-    /// in beside it, with the same fencing token; a writer may not. What a writer has written and
-    /// reads on is not changed by another writer in between.
+    /// Turns a writer into a reader: other readers may join, with the same fencing token, and
+    /// writers may not. No other writer changes in between what this writer has written and still
+    /// reads.
     ///
-    /// Cancelling this future lets the lock go.
+    /// Cancelling this future releases the lock.
     ///
     /// ```
-    /// use handfast_locks::{Locks, Memory};
+    /// use handfast_locks::{Locks, MemoryLocks};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), handfast_locks::LockError> {
-    /// let locks = Locks::over(Memory::new()).start()?;
+    /// let locks = Locks::over(MemoryLocks::new()).start()?;
     /// let writer = locks.lock("prices").await?;
     /// let reader = writer.downgrade().await?;
     /// let other = locks.try_lock_shared("prices").await?;
-    /// assert_eq!(other.fence(), reader.fence());
+    /// assert_eq!(other.fencing_token(), reader.fencing_token());
     /// assert!(locks.try_lock("prices").await.is_err());
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`]; [`LockError::Settings`] for the guard of an owner who may enter again:
-    /// his other guards would not know of it.
+    /// [`LockError::Lost`]. [`LockError::Settings`] for the guard of a reentrant owner, whose other
+    /// guards would not know of the change.
     pub async fn downgrade(mut self) -> Result<Self, LockError> {
         if Arc::get_mut(&mut self.held).is_none() {
-            let reason = "the lock of an owner who may enter again is not downgraded";
+            let reason = "the lock of a reentrant owner cannot be downgraded";
             return Err(LockError::Settings { reason });
         }
         let (done, wait) = oneshot::channel();
-        let message = Message::Downgrade { number: self.held.token.number, done };
-        self.held.shell.send(message).map_err(|_| LockError::Ended)?;
+        let message = Message::Downgrade { number: self.held.id.number, done };
+        self.held.driver.send(message).map_err(|_| LockError::Ended)?;
         let done = wait.await;
         self.check()?;
         done.map(|()| self).map_err(|_| LockError::Ended)
     }
 
-    pub(crate) fn lost_error(&self, why: Lost) -> LockError {
-        LockError::Lost { name: self.name().clone(), fence: self.fence(), why }
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost { name: self.name().clone(), fencing_token: self.fencing_token(), reason }
     }
 }
 
-impl Held {
-    pub(crate) fn lost(&self) -> Option<Lost> {
-        let standing = self.lease.standing();
-        let is_over = standing.until.deadline <= Moment::now();
-        standing.lost.or(is_over.then_some(standing.until.then))
+impl HeldLock {
+    pub(crate) fn lost(&self) -> Option<LossReason> {
+        let status = self.lease.status();
+        let is_over = status.expiry.deadline <= Moment::now();
+        status.lost.or(is_over.then_some(status.expiry.loss))
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
-        // A shell that has ended lets nothing go; then the lease ends.
-        let _ = self.shell.send(Message::LetGo { number: self.token.number, ended: None });
+        // A driver that has ended releases nothing; then the lease ends.
+        let _ = self.driver.send(Message::Release { number: self.id.number, ended: None });
     }
 }
 
@@ -212,7 +217,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("name", &self.held.name)
-            .field("fence", &self.held.fence)
+            .field("fencing_token", &self.held.fencing_token)
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
-//! Locks that their owner may enter again.
+//! Locks that their owner may acquire again.
 //!
-//! Entering again is counted here, by sharing one acquisition, and never at the backend: a request
-//! that is sent twice cannot count twice, and whoever lets go last frees the lock.
+//! Reentrancy is counted in this process, by sharing one acquisition, and never at the backend: a
+//! request that is sent twice cannot count twice. The last guard frees the lock.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
@@ -9,79 +9,80 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use crate::backend::Share;
-use crate::client::{Link, run_under};
+use crate::backend::LockMode;
+use crate::client::{ClientHandle, run_under};
 use crate::clock::Moment;
 use crate::error::LockError;
-use crate::guard::{Guard, Held};
-use crate::machine::Patience;
+use crate::guard::{Guard, HeldLock};
+use crate::machine::WaitPolicy;
 use crate::name::LockName;
 
-/// What an owner holds of a lock. Locked while he asks for it, so that he asks once.
-pub(crate) type Owned = Arc<Mutex<Weak<Held>>>;
+/// What an owner holds of a lock. The mutex is held while the owner waits for the lock, so that the
+/// owner sends one request.
+pub(crate) type Owned = Arc<Mutex<Weak<HeldLock>>>;
 
-/// The locks of one owner, see [`Locks::reentrant`](crate::Locks::reentrant). Clones are the same
+/// The locks of one owner. See [`Locks::reentrant`](crate::Locks::reentrant). Clones are the same
 /// owner.
 ///
 /// ```
-/// use handfast_locks::{Locks, Memory, Outcome};
+/// use handfast_locks::{Locks, MemoryLocks, ReleaseOutcome};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), handfast_locks::LockError> {
-/// let locks = Locks::over(Memory::new()).start()?;
+/// let locks = Locks::over(MemoryLocks::new()).start()?;
 /// let job = locks.reentrant("nightly-job");
 /// let outer = job.lock("report").await?;
 /// let inner = job.lock("report").await?;
-/// assert_eq!(inner.fence(), outer.fence());
+/// assert_eq!(inner.fencing_token(), outer.fencing_token());
 /// assert!(locks.reentrant("other-job").try_lock("report").await.is_err());
-/// assert_eq!(outer.release().await?, Outcome::StillHeld);
-/// assert_eq!(inner.release().await?, Outcome::Released);
+/// assert_eq!(outer.release().await?, ReleaseOutcome::StillHeld);
+/// assert_eq!(inner.release().await?, ReleaseOutcome::Released);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct ReentrantLocks {
-    link: Arc<Link>,
+    handle: Arc<ClientHandle>,
     owner: String,
 }
 
 impl ReentrantLocks {
-    pub(crate) fn new(link: Arc<Link>, owner: String) -> Self {
-        Self { link, owner }
+    pub(crate) fn new(handle: Arc<ClientHandle>, owner: String) -> Self {
+        Self { handle, owner }
     }
 
-    /// As [`Locks::lock`](crate::Locks::lock); at once if this owner holds the lock.
+    /// As [`Locks::lock`](crate::Locks::lock). Returns at once if this owner holds the lock.
     ///
     /// # Errors
-    /// Those of [`Locks::lock`](crate::Locks::lock).
+    /// The errors of [`Locks::lock`](crate::Locks::lock).
     pub async fn lock(&self, name: &str) -> Result<Guard, LockError> {
-        self.acquire(LockName::new(name)?, Patience::Endless).await
+        self.acquire(LockName::new(name)?, WaitPolicy::Forever).await
     }
 
-    /// As [`Locks::try_lock`](crate::Locks::try_lock); granted if this owner holds the lock.
+    /// As [`Locks::try_lock`](crate::Locks::try_lock). Succeeds if this owner holds the lock.
     ///
     /// # Errors
-    /// Those of [`Locks::try_lock`](crate::Locks::try_lock), also while the same owner is asking
-    /// for the lock elsewhere.
+    /// The errors of [`Locks::try_lock`](crate::Locks::try_lock), also while another task of this
+    /// owner waits for the lock.
     pub async fn try_lock(&self, name: &str) -> Result<Guard, LockError> {
         let name = LockName::new(name)?;
         let owned = self.owned(&name);
         let Ok(mut held) = owned.try_lock() else {
             return Err(LockError::Busy { name, holder: None });
         };
-        self.enter(&mut held, name, Patience::None).await
+        self.enter(&mut held, name, WaitPolicy::NoWait).await
     }
 
-    /// As [`Locks::lock_timeout`](crate::Locks::lock_timeout); at once if this owner holds the
-    /// lock.
+    /// As [`Locks::lock_timeout`](crate::Locks::lock_timeout). Returns at once if this owner holds
+    /// the lock.
     ///
     /// # Errors
-    /// Those of [`Locks::lock_timeout`](crate::Locks::lock_timeout).
+    /// The errors of [`Locks::lock_timeout`](crate::Locks::lock_timeout).
     pub async fn lock_timeout(&self, name: &str, limit: Duration) -> Result<Guard, LockError> {
         let name = LockName::new(name)?;
-        let patience = Patience::Until(Moment::now() + limit);
-        let asking = self.acquire(name.clone(), patience);
-        // The same owner may be asking for it elsewhere, with more patience.
+        let wait = WaitPolicy::Until(Moment::now() + limit);
+        let asking = self.acquire(name.clone(), wait);
+        // Another task of the same owner may be waiting for the lock with a later limit.
         match tokio::time::timeout(limit.saturating_add(SLACK), asking).await {
             Ok(answer) => answer,
             Err(_elapsed) => Err(LockError::TimedOut { name, holder: None }),
@@ -91,7 +92,7 @@ impl ReentrantLocks {
     /// As [`Locks::run`](crate::Locks::run).
     ///
     /// # Errors
-    /// Those of [`Locks::run`](crate::Locks::run).
+    /// The errors of [`Locks::run`](crate::Locks::run).
     pub async fn run<T>(
         &self,
         name: &str,
@@ -101,30 +102,30 @@ impl ReentrantLocks {
         run_under(guard, work).await
     }
 
-    async fn acquire(&self, name: LockName, patience: Patience) -> Result<Guard, LockError> {
+    async fn acquire(&self, name: LockName, wait: WaitPolicy) -> Result<Guard, LockError> {
         let owned = self.owned(&name);
         let mut held = owned.lock().await;
-        self.enter(&mut held, name, patience).await
+        self.enter(&mut held, name, wait).await
     }
 
     async fn enter(
         &self,
-        held: &mut Weak<Held>,
+        held: &mut Weak<HeldLock>,
         name: LockName,
-        patience: Patience,
+        wait: WaitPolicy,
     ) -> Result<Guard, LockError> {
-        // What is lost cannot be entered again: it is asked for anew.
+        // A lost acquisition cannot be shared: the lock is acquired again.
         if let Some(held) = held.upgrade().filter(|held| held.lost().is_none()) {
             return Ok(Guard::new(held));
         }
-        let acquired = self.link.acquire(name, Share::All, patience).await?;
+        let acquired = self.handle.acquire(name, LockMode::Exclusive, wait).await?;
         *held = Arc::downgrade(&acquired);
         Ok(Guard::new(acquired))
     }
 
-    /// The owner's place for a lock. Places that nobody uses any more go on the way.
+    /// Returns the owner's entry for a lock. Drops entries that are no longer used.
     fn owned(&self, name: &LockName) -> Owned {
-        let mut all = self.link.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.handle.owned.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PLACES_KEPT {
             all.retain(|_, owned| {
                 Arc::strong_count(owned) > 1
@@ -135,9 +136,9 @@ impl ReentrantLocks {
     }
 }
 
-/// What the machine's own limit may need to be told.
+/// How long the state machine may take to report that its own limit has passed.
 const SLACK: Duration = Duration::from_millis(20);
-/// From so many on, unused places are looked for (BOUNDED by what is in use).
+/// From this number of entries on, unused ones are dropped (BOUNDED by the entries in use).
 const PLACES_KEPT: usize = 1024;
 
 impl fmt::Debug for ReentrantLocks {
@@ -149,11 +150,11 @@ impl fmt::Debug for ReentrantLocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Locks, Memory};
+    use crate::{Locks, MemoryLocks};
 
     #[tokio::test]
-    async fn an_owner_may_wait_for_as_long_as_there_is_time() {
-        let owner = Locks::over(Memory::new()).start().unwrap().reentrant("owner");
+    async fn owner_may_wait_with_the_longest_duration() {
+        let owner = Locks::over(MemoryLocks::new()).start().unwrap().reentrant("owner");
         let guard = owner.lock_timeout("a", Duration::MAX).await.unwrap();
         assert!(guard.is_held());
     }

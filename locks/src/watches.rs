@@ -1,9 +1,10 @@
-//! What those who wait are watching: for backends where each hears by a watch of his own that those
-//! in front of him have moved.
+//! The watches of waiters, for backends where each waiter hears by a watch of its own that the
+//! queue ahead of it has moved.
 //!
-//! A watch is kept by the client who listens; without one nobody watches, and whoever waits looks
-//! by himself at his next sign of life. While his watch stands there is nothing to look for: what
-//! he saw when it was set is kept with it, and so a crowd costs the servers little.
+//! The client that listens keeps the watches. Without a listener there is no watch, and a waiter
+//! reads the queue at each heartbeat. While its watch stands, a waiter need not read the queue:
+//! what it saw when the watch was set is kept with the watch, so a large crowd costs the servers
+//! little.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,35 +15,35 @@ use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
-use crate::backend::Wake;
+use crate::backend::WakeUp;
 use crate::clock::Moment;
 use crate::error::BackendError;
-use crate::name::Token;
+use crate::name::AcquisitionId;
 
-/// How long a watch is relied on. Then whoever waits looks again and sets another one.
-const RELIED_ON: Duration = Duration::from_secs(30);
+/// How long a watch is trusted. Then its waiter reads the queue again and sets another one.
+const TRUSTED_FOR: Duration = Duration::from_secs(30);
 
-/// Ends when looking again is worth while.
-type Sign = BoxFuture<'static, ()>;
-/// The same for a token, which is told; for none when nobody wants to know any more.
-type Watch = BoxFuture<'static, Option<Token>>;
+/// Ends when reading the queue again is worth while.
+type Signal = BoxFuture<'static, ()>;
+/// The same for an id, which it returns. It returns none if the watch was replaced or removed.
+type Watch = BoxFuture<'static, Option<AcquisitionId>>;
 
-/// The watches of all clients of a backend, each with what its owner saw when it was set.
+/// The watches of all clients of a backend, each with what its waiter saw when it was set.
 #[derive(Debug)]
 pub(crate) struct Watches<S> {
-    shared: Mutex<Shared<S>>,
+    table: Mutex<WatchTable<S>>,
 }
 
 #[derive(Debug)]
-struct Shared<S> {
-    /// Of each client who listens, the way to its watches.
+struct WatchTable<S> {
+    /// For each client that listens, the channel to its watches.
     listeners: HashMap<u128, mpsc::UnboundedSender<Watch>>,
-    /// Exactly the tokens with a watch that has not ended.
-    watched: HashMap<Token, Watched<S>>,
+    /// Exactly the ids with a watch that has not ended.
+    watched: HashMap<AcquisitionId, WatchEntry<S>>,
 }
 
 #[derive(Debug)]
-struct Watched<S> {
+struct WatchEntry<S> {
     watch: AbortHandle,
     set_at: Moment,
     seen: S,
@@ -50,85 +51,85 @@ struct Watched<S> {
 
 impl<S> Default for Watches<S> {
     fn default() -> Self {
-        let shared = Shared { listeners: HashMap::new(), watched: HashMap::new() };
-        Self { shared: Mutex::new(shared) }
+        let table = WatchTable { listeners: HashMap::new(), watched: HashMap::new() };
+        Self { table: Mutex::new(table) }
     }
 }
 
 impl<S: Clone> Watches<S> {
-    /// Whether a watch of this token would be heard, and there is none to rely on.
-    pub(crate) fn are_wanted(&self, now: Moment, token: Token) -> bool {
-        let shared = self.shared();
-        shared.listeners.contains_key(&token.client) && shared.relied_on(now, token).is_none()
+    /// Returns whether a watch of this id would be heard, and there is none to trust.
+    pub(crate) fn needs_watch(&self, now: Moment, id: AcquisitionId) -> bool {
+        let table = self.table();
+        table.listeners.contains_key(&id.client) && table.trusted(now, id).is_none()
     }
 
-    /// What was seen when the watch of this token was set, if it stands: nothing that matters has
-    /// changed since.
-    pub(crate) fn seen(&self, now: Moment, token: Token) -> Option<S> {
-        self.shared().relied_on(now, token).cloned()
+    /// Returns what was seen when the watch of this id was set, if the watch stands: nothing that
+    /// matters has changed since.
+    pub(crate) fn observation(&self, now: Moment, id: AcquisitionId) -> Option<S> {
+        self.table().trusted(now, id).cloned()
     }
 
-    /// Watches for a sign, after something was seen. Another watch of the token ends.
-    pub(crate) fn watch(&self, now: Moment, token: Token, seen: S, sign: Sign) {
-        let mut shared = self.shared();
-        let Some(listener) = shared.listeners.get(&token.client) else { return };
+    /// Sets a watch for a signal, with what was seen before. Replaces another watch of the id.
+    pub(crate) fn set(&self, now: Moment, id: AcquisitionId, seen: S, signal: Signal) {
+        let mut table = self.table();
+        let Some(listener) = table.listeners.get(&id.client) else { return };
         let (watch, registration) = AbortHandle::new_pair();
-        let sign = Abortable::new(sign, registration);
-        // A listener that has just ended wakes all its waiters when it begins again.
-        let _ = listener.send(sign.map(move |ended| ended.is_ok().then_some(token)).boxed());
-        if let Some(other) = shared.watched.insert(token, Watched { watch, set_at: now, seen }) {
+        let signal = Abortable::new(signal, registration);
+        // A listener that has just ended wakes all its waiters when it starts again.
+        let _ = listener.send(signal.map(move |ended| ended.is_ok().then_some(id)).boxed());
+        if let Some(other) = table.watched.insert(id, WatchEntry { watch, set_at: now, seen }) {
             other.watch.abort();
         }
     }
 
-    /// Ends the watch of a token.
-    pub(crate) fn forget(&self, token: Token) {
-        if let Some(watched) = self.shared().watched.remove(&token) {
+    /// Removes the watch of an id.
+    pub(crate) fn forget(&self, id: AcquisitionId) {
+        if let Some(watched) = self.table().watched.remove(&id) {
             watched.watch.abort();
         }
     }
 
-    /// Keeps the watches of a client and passes their signs on, for as long as it is polled.
+    /// Keeps the watches of a client and forwards their signals, for as long as it is polled.
     pub(crate) async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         let (listener, mut watches) = mpsc::unbounded_channel();
-        self.shared().listeners.insert(client, listener);
+        self.table().listeners.insert(client, listener);
         let _listening = Listening { watches: self, client };
-        // The receiver ends with the one who called this, here and below. Whoever came before has
-        // no watch yet.
-        let _ = wakes.send(Wake::All);
+        // The receiver ends with the caller of this function, here and below. Waiters from before
+        // this call have no watch yet.
+        let _ = wake_ups.send(WakeUp::All);
         let mut watched: FuturesUnordered<Watch> = FuturesUnordered::new();
         loop {
             tokio::select! {
                 Some(watch) = watches.recv() => watched.push(watch),
                 Some(ended) = watched.next(), if !watched.is_empty() => {
-                    let Some(token) = ended else { continue };
-                    self.shared().watched.remove(&token);
-                    let _ = wakes.send(Wake::One(token));
+                    let Some(id) = ended else { continue };
+                    self.table().watched.remove(&id);
+                    let _ = wake_ups.send(WakeUp::One(id));
                 }
-                // The client listens anew, and somebody else keeps its watches.
+                // The client has called this again, and that call keeps its watches.
                 else => std::future::pending().await,
             }
         }
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared<S>> {
-        // No step in here panics half-way.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, WatchTable<S>> {
+        // No change to the table panics half-way.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<S> Shared<S> {
-    fn relied_on(&self, now: Moment, token: Token) -> Option<&S> {
-        let watched = self.watched.get(&token)?;
-        (now < watched.set_at + RELIED_ON).then_some(&watched.seen)
+impl<S> WatchTable<S> {
+    fn trusted(&self, now: Moment, id: AcquisitionId) -> Option<&S> {
+        let watched = self.watched.get(&id)?;
+        (now < watched.set_at + TRUSTED_FOR).then_some(&watched.seen)
     }
 }
 
-/// A client listens for as long as this lives.
+/// Registers a client as listening, for as long as this lives.
 struct Listening<'w, S: Clone> {
     watches: &'w Watches<S>,
     client: u128,
@@ -136,9 +137,9 @@ struct Listening<'w, S: Clone> {
 
 impl<S: Clone> Drop for Listening<'_, S> {
     fn drop(&mut self) {
-        let mut shared = self.watches.shared();
-        shared.listeners.remove(&self.client);
-        shared.watched.retain(|token, _| token.client != self.client);
+        let mut table = self.watches.table();
+        table.listeners.remove(&self.client);
+        table.watched.retain(|id, _| id.client != self.client);
     }
 }
 
@@ -150,72 +151,72 @@ mod tests {
 
     use super::*;
 
-    const TOKEN: Token = Token { client: 7, number: 1 };
+    const TOKEN: AcquisitionId = AcquisitionId { client: 7, number: 1 };
     const NOW: Moment = Moment::at(Duration::from_secs(100));
 
-    /// A client that listens, and what it hears.
-    async fn listening(watches: &Arc<Watches<u32>>) -> mpsc::UnboundedReceiver<Wake> {
-        let (wakes, mut woken) = mpsc::unbounded_channel();
+    /// Starts a client that listens, and returns its wake-ups.
+    async fn listening(watches: &Arc<Watches<u32>>) -> mpsc::UnboundedReceiver<WakeUp> {
+        let (wake_ups, mut woken) = mpsc::unbounded_channel();
         let watches = Arc::clone(watches);
-        tokio::spawn(async move { watches.listen(TOKEN.client, &wakes).await.map(drop) });
-        assert_eq!(woken.recv().await, Some(Wake::All));
+        tokio::spawn(async move { watches.listen(TOKEN.client, &wake_ups).await.map(drop) });
+        assert_eq!(woken.recv().await, Some(WakeUp::All));
         woken
     }
 
     #[tokio::test]
-    async fn whoever_watches_is_woken_once() {
+    async fn watcher_is_woken_once() {
         let watches = Arc::new(Watches::default());
-        assert!(!watches.are_wanted(NOW, TOKEN), "nobody listens");
+        assert!(!watches.needs_watch(NOW, TOKEN), "no client listens");
         let mut woken = listening(&watches).await;
         for _ in 0..2 {
-            assert!(watches.are_wanted(NOW, TOKEN));
-            let (sign, signed) = oneshot::channel::<()>();
-            watches.watch(NOW, TOKEN, 1, signed.map(drop).boxed());
-            assert!(!watches.are_wanted(NOW, TOKEN));
-            sign.send(()).unwrap();
-            assert_eq!(woken.recv().await, Some(Wake::One(TOKEN)));
+            assert!(watches.needs_watch(NOW, TOKEN));
+            let (signal, signed) = oneshot::channel::<()>();
+            watches.set(NOW, TOKEN, 1, signed.map(drop).boxed());
+            assert!(!watches.needs_watch(NOW, TOKEN));
+            signal.send(()).unwrap();
+            assert_eq!(woken.recv().await, Some(WakeUp::One(TOKEN)));
         }
     }
 
     #[tokio::test]
-    async fn whoever_forgets_is_not_woken() {
+    async fn removed_watch_does_not_wake() {
         let watches = Arc::new(Watches::default());
         let mut woken = listening(&watches).await;
         let (first, signed) = oneshot::channel::<()>();
-        watches.watch(NOW, TOKEN, 1, signed.map(drop).boxed());
+        watches.set(NOW, TOKEN, 1, signed.map(drop).boxed());
         watches.forget(TOKEN);
-        let other = Token { number: 2, ..TOKEN };
+        let other = AcquisitionId { number: 2, ..TOKEN };
         let (second, signed) = oneshot::channel::<()>();
-        watches.watch(NOW, other, 1, signed.map(drop).boxed());
-        // Its end of the first watch is gone, or goes; a sign of it would come first.
+        watches.set(NOW, other, 1, signed.map(drop).boxed());
+        // The first watch has ended or is about to end. A signal of it would come first.
         let _ = first.send(());
         second.send(()).unwrap();
-        assert_eq!(woken.recv().await, Some(Wake::One(other)));
-        assert!(watches.are_wanted(NOW, TOKEN));
+        assert_eq!(woken.recv().await, Some(WakeUp::One(other)));
+        assert!(watches.needs_watch(NOW, TOKEN));
     }
 
     #[tokio::test]
-    async fn what_was_seen_is_relied_on_for_a_while() {
+    async fn observation_is_trusted_for_30_seconds() {
         let watches = Arc::new(Watches::default());
         let mut woken = listening(&watches).await;
         let set = |now, seen| {
-            let (sign, signed) = oneshot::channel::<()>();
-            watches.watch(now, TOKEN, seen, signed.map(drop).boxed());
-            sign
+            let (signal, signed) = oneshot::channel::<()>();
+            watches.set(now, TOKEN, seen, signed.map(drop).boxed());
+            signal
         };
-        assert_eq!(watches.seen(NOW, TOKEN), None);
+        assert_eq!(watches.observation(NOW, TOKEN), None);
         let first = set(NOW, 1);
-        let later = NOW + RELIED_ON;
+        let later = NOW + TRUSTED_FOR;
         let just_before = Moment::at(later.since_start() - Duration::from_millis(1));
-        assert_eq!(watches.seen(just_before, TOKEN), Some(1));
-        assert!(!watches.are_wanted(just_before, TOKEN));
-        assert_eq!(watches.seen(later, TOKEN), None);
-        assert!(watches.are_wanted(later, TOKEN), "another watch is set in its place");
+        assert_eq!(watches.observation(just_before, TOKEN), Some(1));
+        assert!(!watches.needs_watch(just_before, TOKEN));
+        assert_eq!(watches.observation(later, TOKEN), None);
+        assert!(watches.needs_watch(later, TOKEN), "another watch is set in its place");
         let second = set(later, 2);
-        assert_eq!(watches.seen(later, TOKEN), Some(2));
+        assert_eq!(watches.observation(later, TOKEN), Some(2));
         let _ = first.send(());
         second.send(()).unwrap();
-        assert_eq!(woken.recv().await, Some(Wake::One(TOKEN)));
-        assert_eq!(watches.seen(later, TOKEN), None, "what changed is looked at");
+        assert_eq!(woken.recv().await, Some(WakeUp::One(TOKEN)));
+        assert_eq!(watches.observation(later, TOKEN), None, "a change is read again");
     }
 }

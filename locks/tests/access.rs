@@ -1,11 +1,11 @@
-//! Who gets in: certificates and users of etcd, users of ZooKeeper, and what is said to whoever
-//! does not.
+//! Access to backends: certificates and users of etcd, users of ZooKeeper, and the errors of
+//! clients without access.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,14 +15,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use handfast_locks::{
-    Backend, EtcdLocks, EtcdOptions, LockError, Locks, Outcome, ZooKeeperLocks, ZooKeeperOptions,
+    Backend, EtcdLocks, EtcdOptions, LockError, Locks, ReleaseOutcome, ZooKeeperLocks,
+    ZooKeeperOptions,
 };
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use stage::{LEASE, fresh, over, server};
+use setup::{LEASE, fresh, over, server};
 
 /// Certificates of one authority, in files that a server under an account of its own can read.
 struct Signed {
@@ -40,7 +41,7 @@ impl Signed {
         Self { folder, authority }
     }
 
-    /// A certificate and its key, in PEM.
+    /// Makes a certificate and its key, in PEM.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -58,7 +59,7 @@ impl Signed {
         path
     }
 
-    /// The settings of an etcd that shows a certificate and asks for one.
+    /// Returns the settings of an etcd that has a certificate and asks clients for one.
     fn settings(&self) -> Vec<String> {
         let (certificate, key) = self.sign("127.0.0.1");
         let files = [
@@ -83,11 +84,11 @@ async fn start_etcd(settings: Vec<String>) -> DatabaseServer {
     tokio::task::spawn_blocking(start).await.unwrap().unwrap()
 }
 
-/// Takes a lock and lets it go.
-async fn is_of_use(backend: impl Backend) {
+/// Takes a lock and releases it.
+async fn check_usable(backend: impl Backend) {
     let locks = over(Arc::new(backend)).start().unwrap();
     let guard = locks.lock("orders/42").await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
 fn is_denied<B: std::fmt::Debug>(connected: Result<B, LockError>, words: &str) {
@@ -109,7 +110,7 @@ async fn etcd_is_reached_with_certificates() {
             connected => break connected.unwrap(),
         }
     };
-    is_of_use(backend).await;
+    check_usable(backend).await;
 
     let others = Signed::make();
     for members in [vec![member.clone()], vec![member.clone(), "https://127.0.0.1:1".to_owned()]] {
@@ -143,7 +144,7 @@ async fn certificates_that_cannot_be_used_are_refused() {
     }
 }
 
-/// Says something to etcd as its `etcdctl` would.
+/// Sends etcd a request as its `etcdctl` would.
 fn post(etcd: &DatabaseServer, path: &str, body: &serde_json::Value) {
     let mut connection = TcpStream::connect(etcd.address()).unwrap();
     let (body, json) = (body.to_string(), "Content-Type: application/json");
@@ -155,7 +156,8 @@ fn post(etcd: &DatabaseServer, path: &str, body: &serde_json::Value) {
     assert!(answer.starts_with("HTTP/1.0 200"), "{path}: {answer}");
 }
 
-/// Users of etcd: root, `orders` who may use our keys, `guest` who may not.
+/// Makes the users of etcd: root, `orders` with the right to use the keys of locks, `guest` without
+/// it.
 fn make_users(etcd: &DatabaseServer) {
     for user in ["root", "orders", "guest"] {
         post(etcd, "user/add", &json!({ "name": user, "password": "secret" }));
@@ -192,22 +194,22 @@ async fn etcd_knows_its_users() {
     let guard = locks.lock("orders/42").await.unwrap();
     let waiting = tokio::spawn(async move { others.lock("orders/42").await.unwrap() });
 
-    // A server that was started again has forgotten whom it had let in.
+    // A restarted server has forgotten its tokens.
     let restart = move || etcd.restart().map(|()| etcd);
     let _etcd = tokio::task::spawn_blocking(restart).await.unwrap().unwrap();
-    goes_on(&locks).await;
+    check_goes_on(&locks).await;
     assert!(guard.is_held());
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(waiting.await.unwrap().is_held());
 }
 
-async fn goes_on(locks: &Locks) {
+async fn check_goes_on(locks: &Locks) {
     while let Err(error) = locks.try_lock(&fresh()).await {
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     }
 }
 
-/// A place in the ZooKeeper of the test run that nobody else knows.
+/// Returns a folder of its own in the ZooKeeper of the test run.
 async fn chroot() -> String {
     let cluster = server("HANDFAST_TEST_ZOOKEEPER");
     let client = Client::connect(&cluster).await.unwrap();
@@ -223,13 +225,13 @@ async fn zookeeper_knows_its_users() {
     let options = || ZooKeeperOptions::new(&cluster, LEASE);
     let user = |name, password| options().user(name, password);
     let backend = ZooKeeperLocks::connect_with(user("orders", "secret")).await.unwrap();
-    is_of_use(backend).await;
+    check_usable(backend).await;
     // Another session of the same user.
-    is_of_use(ZooKeeperLocks::connect_with(user("orders", "secret")).await.unwrap()).await;
+    check_usable(ZooKeeperLocks::connect_with(user("orders", "secret")).await.unwrap()).await;
     for other in [user("orders", "guess"), user("guest", "secret"), options()] {
         is_denied(ZooKeeperLocks::connect_with(other).await, "another user");
     }
-    // The nodes too are his, not only their folders.
+    // The nodes too belong to the user, not only their folders.
     let backend = ZooKeeperLocks::connect_with(user("orders", "secret")).await.unwrap();
     let locks = over(Arc::new(backend)).start().unwrap();
     let _guard = locks.lock("orders/42").await.unwrap();
@@ -244,11 +246,11 @@ async fn zookeeper_knows_its_users() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_of_zookeeper_does_not_share_with_everybody() {
+async fn a_zookeeper_user_does_not_share_with_all() {
     let cluster = chroot().await;
-    is_of_use(ZooKeeperLocks::connect(&cluster, LEASE).await.unwrap()).await;
+    check_usable(ZooKeeperLocks::connect(&cluster, LEASE).await.unwrap()).await;
     let user = ZooKeeperOptions::new(&cluster, LEASE).user("orders", "secret");
     let refused = ZooKeeperLocks::connect_with(user).await;
     let Err(LockError::Refused { source }) = refused else { panic!("{refused:?}") };
-    assert!(source.to_string().contains("open to everybody"), "{source}");
+    assert!(source.to_string().contains("open to all users"), "{source}");
 }

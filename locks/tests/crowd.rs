@@ -1,5 +1,5 @@
-//! Many who wait for one lock of the coordinator: each asks once for each time that he gets it, and
-//! all get it equally often. Alone in its program, since metrics are counted per process.
+//! Many waiters for one lock of the coordinator: each sends one request for each grant, and all get
+//! the lock equally often. This is alone in its program, because metrics are counted per process.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -15,10 +15,10 @@ use tokio::sync::{Barrier, watch};
 const CLIENTS: u64 = 20;
 const TASKS: u64 = 50;
 const WAITERS: u64 = CLIENTS * TASKS;
-/// How often the lock is granted: five times to each who waits.
+/// How often the lock is granted: five times to each waiter.
 const GRANTS: u64 = WAITERS * 5;
 
-/// What all who wait have in common.
+/// What all waiters have in common.
 struct Crowd {
     begins: Barrier,
     grants: AtomicU64,
@@ -26,7 +26,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Takes the lock again and again until all have had it often enough.
+    /// Takes the lock again and again until all waiters have had it often enough.
     async fn take_turns(self: Arc<Self>, locks: Locks, served: Arc<AtomicU64>) {
         let mut ended = self.end.subscribe();
         self.begins.wait().await;
@@ -44,7 +44,8 @@ impl Crowd {
         }
     }
 
-    /// One process, so to speak: how often those of one connection were served.
+    /// Runs the waiters of one connection, as one process would, and returns how often they were
+    /// served.
     async fn client(self: Arc<Self>, endpoint: String) -> u64 {
         let handfast = Handfast::connect(endpoint).await.unwrap();
         let locks = Locks::over(handfast.locks()).start().unwrap();
@@ -61,7 +62,7 @@ impl Crowd {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_who_wait_ask_once_and_are_served_alike() {
+async fn a_thousand_waiters_send_one_request_each() {
     let metrics = handfast_server::metrics::recorder();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::builder().directory(folder.path()).listen("127.0.0.1:0");
@@ -89,7 +90,7 @@ async fn a_thousand_who_wait_ask_once_and_are_served_alike() {
     let (granted, others) = (count("granted"), count("not granted"));
     println!("{granted} requests were granted, {others} were not");
     assert!(granted >= GRANTS);
-    // Whoever stood in the queue at the end was given up: that is no attempt that failed.
+    // A waiter that was in the queue at the end was given up, which is not a failed attempt.
     let attempts = granted + others.saturating_sub(WAITERS);
     assert!(attempts * 100 <= granted * 105, "{attempts} attempts for {granted} grants");
 }

@@ -1,11 +1,11 @@
-//! Backends that keep a line of entries, etcd and ZooKeeper: a release wakes one, the order holds
-//! whoever leaves, and what a server that is killed has confirmed is there when it is back.
+//! Backends that keep a queue of entries, etcd and ZooKeeper: a release wakes one waiter, the order
+//! holds when waiters leave, and what a killed server has confirmed is there when it is back.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -17,26 +17,27 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use handfast_locks::{
-    Answer, Ask, Backend, BackendError, EtcdLocks, Fence, Grade, Guard, Hold, Leave, Left,
-    LockError, Locks, Outcome, Place, Token, WAITER_ALIVE, Wake, ZooKeeperLocks,
+    AcquireRequest, AcquireResponse, AcquisitionId, Backend, BackendError, EtcdLocks, FencingToken,
+    Guarantee, Guard, LockError, LockRef, Locks, QueueMode, ReleaseOutcome, ReleaseRequest,
+    ReleaseResponse, WAITER_TIMEOUT, WakeUp, ZooKeeperLocks,
 };
 use handfast_test_services::DatabaseServer;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use stage::{Kind, LEASE, Stage, ask, fresh, hold, over, server};
+use setup::{Kind, LEASE, TestBackend, acquire_request, fresh, lock_ref, over, server};
 
 const WAITERS: usize = 30;
-/// A crowd, where each is woken once.
+/// A crowd, where each waiter is woken once.
 const MANY: usize = 1_000;
 
-/// A backend that is watched: who stands in line, and how often somebody is woken.
+/// A backend that records which acquisitions wait, and how often one is woken.
 #[derive(Debug)]
 struct Watched {
     backend: Arc<dyn Backend>,
-    waiting: Mutex<HashSet<Token>>,
-    wakes: AtomicUsize,
+    waiting: Mutex<HashSet<AcquisitionId>>,
+    wake_ups: AtomicUsize,
 }
 
 #[async_trait]
@@ -45,36 +46,40 @@ impl Backend for Watched {
         self.backend.name()
     }
 
-    fn grade(&self) -> Grade {
-        self.backend.grade()
+    fn guarantee(&self) -> Guarantee {
+        self.backend.guarantee()
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
-        let answer = self.backend.ask(ask).await?;
-        if matches!(answer, Answer::Busy { .. }) {
-            self.waiting.lock().unwrap().insert(ask.token);
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+        let answer = self.backend.acquire(request).await?;
+        if matches!(answer, AcquireResponse::Busy { .. }) {
+            self.waiting.lock().unwrap().insert(request.id);
         }
         Ok(answer)
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
-        self.backend.renew(holds, lease).await
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        self.backend.renew(lock_refs, lease).await
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        self.backend.leave(leave).await
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        self.backend.release(request).await
     }
 
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         let (heard, mut hears) = mpsc::unbounded_channel();
         let pass_on = async {
             while let Some(wake) = hears.recv().await {
-                self.wakes.fetch_add(usize::from(wake != Wake::All), Ordering::SeqCst);
-                let _ = wakes.send(wake);
+                self.wake_ups.fetch_add(usize::from(wake != WakeUp::All), Ordering::SeqCst);
+                let _ = wake_ups.send(wake);
             }
             std::future::pending().await
         };
@@ -87,11 +92,11 @@ impl Backend for Watched {
 
 impl Watched {
     async fn over(kind: Kind) -> Arc<Self> {
-        Self::of(Stage::new(kind).await.backend)
+        Self::of(TestBackend::new(kind).await.backend)
     }
 
     fn of(backend: Arc<dyn Backend>) -> Arc<Self> {
-        Arc::new(Self { backend, waiting: Mutex::default(), wakes: AtomicUsize::new(0) })
+        Arc::new(Self { backend, waiting: Mutex::default(), wake_ups: AtomicUsize::new(0) })
     }
 
     fn locks(self: &Arc<Self>) -> Locks {
@@ -99,13 +104,13 @@ impl Watched {
     }
 }
 
-/// So many who wait, one behind the other; each that is served says its number and fence, and lets
-/// go.
+/// A number of waiters, one behind the other. Each that is served reports its number and fencing
+/// token, and releases the lock.
 struct Crowd {
     watched: Arc<Watched>,
     holder: Guard,
     waiting: Vec<JoinHandle<()>>,
-    served: mpsc::UnboundedReceiver<(usize, Fence)>,
+    served: mpsc::UnboundedReceiver<(usize, FencingToken)>,
 }
 
 impl Crowd {
@@ -120,19 +125,19 @@ impl Crowd {
             let serves = serves.clone();
             waiting.push(tokio::spawn(async move {
                 let guard = locks.lock(&name).await.unwrap();
-                serves.send((number, guard.fence())).unwrap();
-                assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+                serves.send((number, guard.fencing_token())).unwrap();
+                assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
             }));
             while watched.waiting.lock().unwrap().len() <= number {
-                assert!(!waiting[number].is_finished(), "waiter {number} did not get into line");
+                assert!(!waiting[number].is_finished(), "waiter {number} did not join the queue");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         Self { watched, holder, waiting, served }
     }
 
-    /// Lets go; answers who are served then.
-    fn release(self) -> mpsc::UnboundedReceiver<(usize, Fence)> {
+    /// Releases the lock, and returns the waiters that are served then.
+    fn release(self) -> mpsc::UnboundedReceiver<(usize, FencingToken)> {
         drop(self.holder);
         self.served
     }
@@ -145,11 +150,11 @@ async fn a_release_wakes_one(kind: Kind) {
     for number in 0..MANY {
         assert_eq!(served.recv().await.unwrap().0, number);
     }
-    let wakes = watched.wakes.load(Ordering::SeqCst);
-    assert!(wakes <= MANY, "{wakes} wake-ups for {MANY} releases");
+    let wake_ups = watched.wake_ups.load(Ordering::SeqCst);
+    assert!(wake_ups <= MANY, "{wake_ups} wake-ups for {MANY} releases");
 }
 
-async fn the_order_holds_whoever_leaves(kind: Kind) {
+async fn the_order_holds_when_waiters_leave(kind: Kind) {
     let crowd = Crowd::gather(kind, WAITERS).await;
     let leaving: HashSet<usize> =
         (0..WAITERS / 2).map(|_| rand::random_range(0..WAITERS)).collect();
@@ -162,13 +167,13 @@ async fn the_order_holds_whoever_leaves(kind: Kind) {
     }
 }
 
-/// However long it takes: who waits is alive.
+/// A waiter that is alive keeps its place, however long it waits.
 async fn a_place_is_kept(kind: Kind) {
     let crowd = Crowd::gather(kind, 1).await;
     let later = crowd.watched.locks().lock(&fresh()).await.unwrap();
-    tokio::time::sleep(WAITER_ALIVE * 2).await;
-    let (_, fence) = crowd.release().recv().await.unwrap();
-    assert!(fence < later.fence(), "its place was made anew");
+    tokio::time::sleep(WAITER_TIMEOUT * 2).await;
+    let (_, fencing_token) = crowd.release().recv().await.unwrap();
+    assert!(fencing_token < later.fencing_token(), "the waiter lost its place");
 }
 
 async fn connect(kind: handfast_test_services::Kind, urls: &[String]) -> Arc<dyn Backend> {
@@ -179,7 +184,7 @@ async fn connect(kind: handfast_test_services::Kind, urls: &[String]) -> Arc<dyn
     }
 }
 
-/// The servers are there again, or others in their place, and know who holds the lock.
+/// Checks that the servers, or others in their place, are there and know the holder.
 async fn is_known(locks: &Locks, guard: &Guard) {
     let refused = loop {
         match locks.try_lock(guard.name().as_str()).await {
@@ -188,11 +193,11 @@ async fn is_known(locks: &Locks, guard: &Guard) {
         }
     };
     let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!(holder.token, guard.token());
+    assert_eq!(holder.id, guard.id());
     assert!(guard.is_held());
 }
 
-/// One who holds a lock of these servers, and one who waits for it.
+/// A holder of a lock on these servers, and a waiter for it.
 struct Pair {
     locks: Locks,
     guard: Guard,
@@ -210,20 +215,20 @@ impl Pair {
 
     async fn ends_in_order(self) {
         assert!(!self.waiting.is_finished());
-        let fence = self.guard.fence();
-        assert_eq!(self.guard.release().await.unwrap(), Outcome::Released);
-        assert!(self.waiting.await.unwrap().fence() > fence);
+        let fencing_token = self.guard.fencing_token();
+        assert_eq!(self.guard.release().await.unwrap(), ReleaseOutcome::Released);
+        assert!(self.waiting.await.unwrap().fencing_token() > fencing_token);
     }
 }
 
-/// Something that takes its time with servers.
+/// Runs a slow operation on servers.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> T {
     tokio::task::spawn_blocking(work).await.unwrap().unwrap()
 }
 
-/// A server that is killed and comes back while a lock is held and waited for.
+/// A server is killed and comes back while a lock is held and waited for.
 async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
     let start = move || {
         let place = handfast_test_services::Place::new()?;
@@ -236,7 +241,7 @@ async fn a_lock_survives_its_server(kind: handfast_test_services::Kind) {
     pair.ends_in_order().await;
 }
 
-/// Each member of a cluster is killed in turn, so whoever leads is among them.
+/// Each member of a cluster is killed in turn, so the leader is among them.
 async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
     let start = move || {
         let place = handfast_test_services::Place::new()?;
@@ -253,7 +258,7 @@ async fn a_lock_survives_each_member(kind: handfast_test_services::Kind) {
     pair.ends_in_order().await;
 }
 
-/// Whether a member of ZooKeeper follows another one, by its own word.
+/// Returns whether a member of ZooKeeper reports that it follows another one.
 fn follows(member: &DatabaseServer) -> anyhow::Result<bool> {
     let mut connection = TcpStream::connect(member.address())?;
     connection.write_all(b"srvr")?;
@@ -262,10 +267,10 @@ fn follows(member: &DatabaseServer) -> anyhow::Result<bool> {
     Ok(about.contains("Mode: follower"))
 }
 
-/// It answers what it knows for as long as it hopes for the leader, who ends its sessions
-/// meanwhile: two held a lock.
+/// A regression: two clients held a lock. An isolated member answers what it knows for as long as
+/// it looks for the leader, which ends its sessions meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_is_alone_keeps_no_lock_on_zookeeper() {
+async fn isolated_zookeeper_member_keeps_no_lock() {
     const ZOOKEEPER: handfast_test_services::Kind = handfast_test_services::Kind::ZooKeeper;
     let start = move || {
         let mut members =
@@ -279,24 +284,25 @@ async fn a_member_that_is_alone_keeps_no_lock_on_zookeeper() {
         }
     };
     let (follower, others) = blocking(start).await;
-    // In two sessions: a member answers requests of one in their order.
+    // Two sessions are used, because a member answers requests of one in their order.
     let [holding, waiting] =
         [connect(ZOOKEEPER, &[follower.url()]).await, connect(ZOOKEEPER, &[follower.url()]).await];
-    let [held, first] = ["orders/1", "orders/2"].map(hold);
-    let next = hold("orders/2");
-    for (backend, hold) in [(&holding, &held), (&waiting, &first)] {
-        let answer = backend.ask(&ask(hold, Place::None)).await.unwrap();
-        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+    let [held, first] = ["orders/1", "orders/2"].map(lock_ref);
+    let next = lock_ref("orders/2");
+    for (backend, lock_ref) in [(&holding, &held), (&waiting, &first)] {
+        let answer = backend.acquire(&acquire_request(lock_ref, QueueMode::NoWait)).await.unwrap();
+        assert!(matches!(answer, AcquireResponse::Granted { .. }), "{answer:?}");
     }
-    let waits = waiting.ask(&ask(&next, Place::Join)).await.unwrap();
-    assert!(matches!(waits, Answer::Busy { .. }), "{waits:?}");
-    let leave = Leave { hold: first, is_doubtful: false, is_alone: false };
-    assert_eq!(waiting.leave(&leave).await.unwrap(), Left::Freed);
+    let waits = waiting.acquire(&acquire_request(&next, QueueMode::Join)).await.unwrap();
+    assert!(matches!(waits, AcquireResponse::Busy { .. }), "{waits:?}");
+    let request =
+        ReleaseRequest { lock_ref: first, refuse_late_requests: false, is_uncontended: false };
+    assert_eq!(waiting.release(&request).await.unwrap(), ReleaseResponse::Released);
 
     others.iter().for_each(DatabaseServer::pause);
     let held = [held];
-    let keep = ask(&next, Place::Keep);
-    let (renewed, granted) = tokio::join!(holding.renew(&held, LEASE), waiting.ask(&keep));
+    let keep = acquire_request(&next, QueueMode::KeepPlace);
+    let (renewed, granted) = tokio::join!(holding.renew(&held, LEASE), waiting.acquire(&keep));
     assert!(renewed.is_err(), "{renewed:?}");
     assert!(granted.is_err(), "{granted:?}");
 
@@ -307,24 +313,25 @@ async fn a_member_that_is_alone_keeps_no_lock_on_zookeeper() {
         }
     };
     assert_eq!(renewed, [true]);
-    while !matches!(waiting.ask(&keep).await, Ok(Answer::Granted { .. })) {}
+    while !matches!(waiting.acquire(&keep).await, Ok(AcquireResponse::Granted { .. })) {}
 }
 
-/// A member that is cut off from the others would hear of no release.
+/// A regression: the watches of a member that was cut off from the others stood, and heard of no
+/// release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_is_alone_ends_its_watches_on_etcd() {
+async fn isolated_etcd_member_ends_its_watches() {
     const ETCD: handfast_test_services::Kind = handfast_test_services::Kind::Etcd;
     let start = move || DatabaseServer::cluster(ETCD, &handfast_test_services::Place::new()?);
     let members = blocking(start).await;
     let watched = Watched::of(connect(ETCD, &[members[0].url()]).await);
     let pair = Pair::over(Arc::clone(&watched) as _).await;
     while watched.waiting.lock().unwrap().is_empty() {
-        assert!(!pair.waiting.is_finished(), "who waits did not get into line");
+        assert!(!pair.waiting.is_finished(), "the waiter did not join the queue");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     members[1..].iter().for_each(DatabaseServer::pause);
-    while watched.wakes.load(Ordering::SeqCst) == 0 {
-        assert!(!pair.waiting.is_finished(), "who waits has given up without a word");
+    while watched.wake_ups.load(Ordering::SeqCst) == 0 {
+        assert!(!pair.waiting.is_finished(), "the waiter has given up without an error");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     members[1..].iter().for_each(DatabaseServer::go_on);
@@ -361,13 +368,13 @@ async fn a_place_is_kept_on_zookeeper() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_order_holds_whoever_leaves_on_etcd() {
-    the_order_holds_whoever_leaves(Kind::Etcd).await;
+async fn the_order_holds_when_waiters_leave_on_etcd() {
+    the_order_holds_when_waiters_leave(Kind::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_order_holds_whoever_leaves_on_zookeeper() {
-    the_order_holds_whoever_leaves(Kind::ZooKeeper).await;
+async fn the_order_holds_when_waiters_leave_on_zookeeper() {
+    the_order_holds_when_waiters_leave(Kind::ZooKeeper).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -388,7 +395,7 @@ async fn etcd_is_refused_without_an_address() {
     }
 }
 
-/// What another client would have made, or we in an earlier session, in ZooKeeper.
+/// Creates a node as another client, or an earlier session of this one, would have.
 async fn made(client: &Client, name: &str, child: &str) -> String {
     let path = format!("/handfast/locks/{}", name.replace('/', "%2F"));
     let acls = Acls::anyone_all();
@@ -400,26 +407,27 @@ async fn made(client: &Client, name: &str, child: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_of_others_stand_in_no_line() {
-    let (stage, name) = (Stage::new(Kind::ZooKeeper).await, fresh());
+async fn foreign_nodes_are_not_in_the_queue() {
+    let (setup, name) = (TestBackend::new(Kind::ZooKeeper).await, fresh());
     let client = Client::connect(&server("HANDFAST_TEST_ZOOKEEPER")).await.unwrap();
     let path = made(&client, &name, "somebody-else-").await;
-    let guard = stage.locks().try_lock(&name).await.unwrap();
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    let guard = setup.locks().try_lock(&name).await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(client.check_stat(&path).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_an_earlier_session_counts_for_nothing() {
-    let (stage, hold) = (Stage::new(Kind::ZooKeeper).await, hold(&fresh()));
+    let (setup, lock_ref) = (TestBackend::new(Kind::ZooKeeper).await, lock_ref(&fresh()));
     let earlier = Client::connect(&server("HANDFAST_TEST_ZOOKEEPER")).await.unwrap();
-    let path = made(&earlier, hold.name.as_str(), &format!("{}-0-", hold.token)).await;
-    let answer = stage.backend.ask(&ask(&hold, Place::None)).await.unwrap();
-    assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+    let path = made(&earlier, lock_ref.name.as_str(), &format!("{}-0-", lock_ref.id)).await;
+    let answer =
+        setup.backend.acquire(&acquire_request(&lock_ref, QueueMode::NoWait)).await.unwrap();
+    assert!(matches!(answer, AcquireResponse::Granted { .. }), "{answer:?}");
     assert!(earlier.check_stat(&path).await.unwrap().is_none());
-    // It goes with the earlier session, and the lock does not.
+    // The node goes with the earlier session, and the lock does not.
     drop(earlier);
-    assert!(stage.locks().try_lock(hold.name.as_str()).await.is_err());
+    assert!(setup.locks().try_lock(lock_ref.name.as_str()).await.is_err());
 }
 
 #[tokio::test]

@@ -1,69 +1,83 @@
-//! PostgreSQL calls those who wait over one connection of the backend, however many clients it has;
-//! and what becomes of locks when its clock is set back.
+//! PostgreSQL notifies all waiters over one connection of the backend, however many clients it has.
+//! Also: what becomes of locks if its clock is set back.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Ask, Backend, Hold, Leave, Left, Place, PostgresLocks, Share, Wake};
+use handfast_locks::{
+    AcquireRequest, AcquireResponse, Backend, LockMode, LockRef, PostgresLocks, QueueMode,
+    ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use handfast_test_services::Wire;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use stage::{ask, fresh, hold, postgres};
+use setup::{acquire_request, fresh, lock_ref, postgres};
 
 /// More than the backend has connections.
 const CLIENTS: usize = 40;
-/// After this long a test that waits has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What a connection that listens has said last.
+/// A test that waits for longer than this has failed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The last query of a listening connection.
 const LISTENING: &str = "datname = current_database() AND (query LIKE 'LISTEN%' \
                          OR query LIKE 'SELECT ''handfast locks listen%')";
 
 /// A client that listens, and waits for a lock of its own.
 struct Client {
-    place: Hold,
+    queue: LockRef,
     listening: JoinHandle<()>,
-    woken: mpsc::UnboundedReceiver<Wake>,
+    woken: mpsc::UnboundedReceiver<WakeUp>,
 }
 
 impl Client {
     async fn begin(backend: &Arc<PostgresLocks>) -> Self {
-        let place = hold(&fresh());
-        let (wakes, woken) = mpsc::unbounded_channel();
-        let (backend, client) = (Arc::clone(backend), place.token.client);
+        let queue = lock_ref(&fresh());
+        let (wake_ups, woken) = mpsc::unbounded_channel();
+        let (backend, client) = (Arc::clone(backend), queue.id.client);
         let listening = tokio::spawn(async move {
-            // Its end closes the channel.
-            let Err(_) = backend.listen(client, &wakes).await;
+            // The end of this task closes the channel.
+            let Err(_) = backend.listen(client, &wake_ups).await;
         });
-        let mut client = Self { place, listening, woken };
-        client.hears(Wake::All).await;
+        let mut client = Self { queue, listening, woken };
+        client.hears(WakeUp::All).await;
         client
     }
 
-    async fn hears(&mut self, wake: Wake) {
+    async fn hears(&mut self, wake: WakeUp) {
         let heard = async { while self.woken.recv().await.unwrap() != wake {} };
-        tokio::time::timeout(PATIENCE, heard).await.expect("it is called in the end");
+        tokio::time::timeout(WAIT_MAX, heard).await.expect("it is notified in the end");
     }
 
-    /// Somebody holds its lock and lets it go.
+    /// Holds the client's lock with another acquisition, releases it, and waits for the wake-up.
     async fn is_called(&mut self, backend: &PostgresLocks) {
-        let holder = hold(self.place.name.as_str());
-        let granted = backend.ask(&ask(&holder, Place::None)).await.unwrap();
-        assert!(matches!(granted, Answer::Granted { .. }), "{granted:?}");
-        let joined = backend.ask(&ask(&self.place, Place::Join)).await.unwrap();
-        assert!(matches!(joined, Answer::Busy { .. }), "{joined:?}");
-        backend.leave(&Leave { hold: holder, is_doubtful: false, is_alone: false }).await.unwrap();
-        self.hears(Wake::One(self.place.token)).await;
+        let holder = lock_ref(self.queue.name.as_str());
+        let granted = backend.acquire(&acquire_request(&holder, QueueMode::NoWait)).await.unwrap();
+        assert!(matches!(granted, AcquireResponse::Granted { .. }), "{granted:?}");
+        let joined = backend.acquire(&acquire_request(&self.queue, QueueMode::Join)).await.unwrap();
+        assert!(matches!(joined, AcquireResponse::Busy { .. }), "{joined:?}");
         backend
-            .leave(&Leave { hold: self.place.clone(), is_doubtful: false, is_alone: false })
+            .release(&ReleaseRequest {
+                lock_ref: holder,
+                refuse_late_requests: false,
+                is_uncontended: false,
+            })
+            .await
+            .unwrap();
+        self.hears(WakeUp::One(self.queue.id)).await;
+        backend
+            .release(&ReleaseRequest {
+                lock_ref: self.queue.clone(),
+                refuse_late_requests: false,
+                is_uncontended: false,
+            })
             .await
             .unwrap();
     }
@@ -78,7 +92,7 @@ async fn clients(backend: &Arc<PostgresLocks>, count: usize) -> Vec<Client> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_are_called_over_one_connection() {
+async fn many_clients_listen_over_one_connection() {
     let url = postgres().await;
     let backend = Arc::new(PostgresLocks::connect(&url).await.unwrap());
     let mut clients = clients(&backend, CLIENTS).await;
@@ -93,14 +107,14 @@ async fn many_clients_are_called_over_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_listened_for_others_is_followed() {
+async fn listening_client_is_replaced() {
     let backend = Arc::new(PostgresLocks::connect(&postgres().await).await.unwrap());
     let mut clients = clients(&backend, 3).await;
     let first = clients.remove(0);
     first.listening.abort();
     for client in &mut clients {
-        // Signs may have been missed.
-        client.hears(Wake::All).await;
+        // Wake-ups may have been missed.
+        client.hears(WakeUp::All).await;
     }
     for client in &mut clients {
         client.is_called(&backend).await;
@@ -108,7 +122,7 @@ async fn whoever_listened_for_others_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_listened_is_followed() {
+async fn listening_connection_is_replaced() {
     let url = postgres().await;
     let backend = Arc::new(PostgresLocks::connect(&url).await.unwrap());
     let mut clients = clients(&backend, 3).await;
@@ -120,14 +134,14 @@ async fn a_connection_that_listened_is_followed() {
     let listened = clients.remove(0);
     listened.listening.await.unwrap();
     for client in &mut clients {
-        client.hears(Wake::All).await;
+        client.hears(WakeUp::All).await;
         client.is_called(&backend).await;
     }
 }
 
-/// Who listens says nothing himself, and would listen to it for ever.
+/// A regression: a listening connection sends nothing, so a silent one was listened to forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_listened_and_fell_silent_ends() {
+async fn silent_listening_connection_ends() {
     let url = postgres().await;
     let (head, database) = url.rsplit_once('/').unwrap();
     let (head, port) = head.rsplit_once(':').unwrap();
@@ -139,31 +153,33 @@ async fn a_connection_that_listened_and_fell_silent_ends() {
     let client = Client::begin(&backend).await;
     let whispering = Arc::clone(&backend);
     let whispering = tokio::spawn(async move {
-        let whisper = ask(&hold("test/whisper"), Place::None);
-        whispering.ask(&whisper).await.map(drop)
+        let whisper = acquire_request(&lock_ref("test/whisper"), QueueMode::NoWait);
+        whispering.acquire(&whisper).await.map(drop)
     });
     while !wire.is_silent() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     wire.answer_newcomers();
     whispering.abort();
-    let ended = tokio::time::timeout(PATIENCE, client.listening).await;
+    let ended = tokio::time::timeout(WAIT_MAX, client.listening).await;
     ended.expect("its silence is noticed").unwrap();
 }
 
-async fn is_granted(backend: &PostgresLocks, ask: Ask) -> bool {
-    matches!(backend.ask(&ask).await.unwrap(), Answer::Granted { .. })
+async fn is_granted(backend: &PostgresLocks, request: AcquireRequest) -> bool {
+    matches!(backend.acquire(&request).await.unwrap(), AcquireResponse::Granted { .. })
 }
 
-/// It had ended, somebody else has taken all of the lock, and by the clock it is alive again.
+/// A regression: a permit had ended, a writer had taken the lock, and by the clock that was set
+/// back the permit was alive again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_part_that_the_clock_brings_back_does_not_touch_the_writer() {
+async fn ended_permit_does_not_touch_the_writer() {
     let url = postgres().await;
     let backend = PostgresLocks::connect(&url).await.unwrap();
     let mut clock = PgConnection::connect(&url).await.unwrap();
-    let (reader, lease) = (hold(&fresh()), Duration::from_secs(30));
-    let writer = hold(reader.name.as_str());
-    let part = Ask { share: Share::READ, ..ask(&reader, Place::None) };
+    let (reader, lease) = (lock_ref(&fresh()), Duration::from_secs(30));
+    let writer = lock_ref(reader.name.as_str());
+    let part =
+        AcquireRequest { mode: LockMode::READ, ..acquire_request(&reader, QueueMode::NoWait) };
     assert!(is_granted(&backend, part.clone()).await);
     for ends in [
         "UPDATE distributed_lock_share SET expires_at = expires_at - interval '1 hour' \
@@ -172,7 +188,7 @@ async fn a_part_that_the_clock_brings_back_does_not_touch_the_writer() {
     ] {
         sqlx::query(ends).bind(reader.name.as_str()).execute(&mut clock).await.unwrap();
     }
-    assert!(is_granted(&backend, ask(&writer, Place::None)).await);
+    assert!(is_granted(&backend, acquire_request(&writer, QueueMode::NoWait)).await);
     let lives = "UPDATE distributed_lock_share SET expires_at = expires_at + interval '2 hours' \
                  WHERE name = $1";
     let revived = sqlx::query(lives).bind(reader.name.as_str()).execute(&mut clock).await.unwrap();
@@ -180,9 +196,15 @@ async fn a_part_that_the_clock_brings_back_does_not_touch_the_writer() {
 
     assert!(!is_granted(&backend, part).await);
     assert_eq!(backend.renew(std::slice::from_ref(&reader), lease).await.unwrap(), [false]);
-    let left =
-        backend.leave(&Leave { hold: reader, is_doubtful: false, is_alone: true }).await.unwrap();
-    let Left::NotHeld { current: Some(current) } = left else { panic!("{left:?}") };
-    assert_eq!(current.token, writer.token);
+    let left = backend
+        .release(&ReleaseRequest {
+            lock_ref: reader,
+            refuse_late_requests: false,
+            is_uncontended: true,
+        })
+        .await
+        .unwrap();
+    let ReleaseResponse::NotHeld { current: Some(current) } = left else { panic!("{left:?}") };
+    assert_eq!(current.id, writer.id);
     assert_eq!(backend.renew(&[writer], lease).await.unwrap(), [true]);
 }

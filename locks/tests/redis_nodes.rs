@@ -1,27 +1,27 @@
-//! Redis servers that are killed, stopped, started again and emptied: what Redlock is for, and what
-//! a single Redis can keep.
+//! Redis servers that are killed, stopped, restarted and emptied: what Redlock is for, and what a
+//! single Redis can keep.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use handfast_locks::{
-    Answer, Ask, Backend, Guard, Leave, Left, LockError, Moment, Outcome, Place, RedisLocks,
-    RedlockLocks,
+    AcquireRequest, AcquireResponse, Backend, Guard, LockError, Moment, QueueMode, RedisLocks,
+    RedlockLocks, ReleaseOutcome, ReleaseRequest, ReleaseResponse,
 };
 use handfast_test_services::{DatabaseServer, Kind};
 use redis::aio::MultiplexedConnection;
 
-use stage::{ask, fresh, hold, over, redlock, server};
+use setup::{acquire_request, fresh, lock_ref, over, redlock, server};
 
 const NODES: usize = 5;
-/// So short that a test can wait for servers to be of age.
+/// So short that a test can wait until restarted servers vote.
 const LEASE_MAX: Duration = Duration::from_secs(5);
 
 struct Nodes {
@@ -39,7 +39,7 @@ impl Nodes {
         Self { servers }
     }
 
-    /// A backend that counts every server.
+    /// Connects a backend to all servers.
     async fn redlock(&self) -> Arc<RedlockLocks> {
         let urls = self.servers.iter().map(DatabaseServer::url);
         let locks = RedlockLocks::connect(urls, LEASE_MAX).await.unwrap();
@@ -52,7 +52,7 @@ impl Nodes {
         client.get_multiplexed_async_connection().await.unwrap()
     }
 
-    async fn holds(&self, node: usize, name: &str) -> bool {
+    async fn is_held_on(&self, node: usize, name: &str) -> bool {
         let mut connection = self.connection(node).await;
         redis::cmd("EXISTS").arg(key(name)).query_async(&mut connection).await.unwrap()
     }
@@ -66,13 +66,13 @@ fn locks(backend: &Arc<RedlockLocks>) -> handfast_locks::Locks {
     over(Arc::clone(backend) as _).lease(LEASE_MAX).start().unwrap()
 }
 
-fn short(name: &str) -> Ask {
-    let mut ask = ask(&hold(name), Place::None);
-    ask.lease = LEASE_MAX;
-    ask
+fn short(name: &str) -> AcquireRequest {
+    let mut request = acquire_request(&lock_ref(name), QueueMode::NoWait);
+    request.lease = LEASE_MAX;
+    request
 }
 
-/// F2: a minority is missed by nobody.
+/// F2: a dead minority changes nothing.
 #[tokio::test]
 async fn two_of_five_nodes_may_be_dead() {
     let mut nodes = Nodes::start().await;
@@ -82,8 +82,8 @@ async fn two_of_five_nodes_may_be_dead() {
     let guard = locks(&backend).lock(&name).await.unwrap();
     let refused = locks(&backend).try_lock(&name).await;
     let Err(LockError::Busy { holder: Some(holder), .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!(holder.token, guard.token());
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(holder.id, guard.id());
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert!(locks(&backend).try_lock(&name).await.is_ok());
 }
 
@@ -99,52 +99,56 @@ async fn three_of_five_dead_nodes_are_too_many() {
     let Err(LockError::Unavailable { source, .. }) = refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains("no quorum"), "{source}");
     for node in [3, 4] {
-        while nodes.holds(node, &name).await {
+        while nodes.is_held_on(node, &name).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
-/// F5: a node that was away when its lock was let go hears of it as soon as it is back, long before
-/// the lease ends.
+/// F5: a node that was away at the release gets it as soon as it is back, long before the lease
+/// ends.
 #[tokio::test]
-async fn a_silent_node_is_told_of_the_release() {
+async fn a_silent_node_gets_the_release_later() {
     let mut nodes = Nodes::start().await;
     let urls = nodes.servers.iter().map(DatabaseServer::url);
     let backend = RedlockLocks::connect(urls, Duration::from_secs(3600)).await.unwrap();
-    let (mut asked, name) = (ask(&hold(&fresh()), Place::None), fresh());
+    let (mut asked, name) = (acquire_request(&lock_ref(&fresh()), QueueMode::NoWait), fresh());
     asked.name = handfast_locks::LockName::new(&*name).unwrap();
-    // Held on every node, though none of them votes yet.
-    assert!(backend.ask(&asked).await.is_err());
-    assert!(nodes.holds(4, &name).await);
+    // The lock is held on every node, though none of them votes yet.
+    assert!(backend.acquire(&asked).await.is_err());
+    assert!(nodes.is_held_on(4, &name).await);
     nodes.servers[4].kill().unwrap();
-    let hold = handfast_locks::Hold { name: asked.name.clone(), token: asked.token };
-    let left = backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await.unwrap();
-    assert_eq!(left, Left::Freed);
-    // With all that it has confirmed.
+    let lock_ref = handfast_locks::LockRef { name: asked.name.clone(), id: asked.id };
+    let left = backend
+        .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
+        .await
+        .unwrap();
+    assert_eq!(left, ReleaseResponse::Released);
+    // The node comes back with everything that it has confirmed.
     nodes.servers[4].restart().unwrap();
-    while nodes.holds(4, &name).await {
+    while nodes.is_held_on(4, &name).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let mut connection = nodes.connection(4).await;
     let mut barred = redis::cmd("ZSCORE");
-    barred.arg(format!("{}:barred", key(&name))).arg(asked.token.to_string());
+    barred.arg(format!("{}:barred", key(&name))).arg(asked.id.to_string());
     let barred: Option<f64> = barred.query_async(&mut connection).await.unwrap();
-    assert!(barred.is_some(), "it was the lease that ended");
+    assert!(barred.is_some(), "the lease has ended instead");
 }
 
-/// F6: held on A, B and C; C is started again and has forgotten; C, D and E would be a majority.
+/// F6: the lock is held on A, B and C. C is restarted and has forgotten it. C, D and E would be a
+/// majority.
 #[tokio::test]
-async fn a_node_that_was_started_again_does_not_vote() {
+async fn a_restarted_node_does_not_vote() {
     let mut nodes = Nodes::start().await;
     let (backend, name) = (nodes.redlock().await, fresh());
     let guards = [3, 4].map(|node| &nodes.servers[node]);
     guards.iter().for_each(|server| server.pause());
     let first = short(&name);
     let granted_at = Moment::now();
-    assert!(matches!(backend.ask(&first).await.unwrap(), Answer::Granted { .. }));
+    assert!(matches!(backend.acquire(&first).await.unwrap(), AcquireResponse::Granted { .. }));
     guards.iter().for_each(|server| server.go_on());
-    // What was asked of D and E while they were silent is taken back, as if it had been lost.
+    // The requests to D and E while they were silent are taken back, as if they had been lost.
     for node in [3, 4] {
         empty(&mut nodes.connection(node).await).await;
     }
@@ -152,19 +156,24 @@ async fn a_node_that_was_started_again_does_not_vote() {
     empty(&mut nodes.connection(2).await).await;
     loop {
         let second = short(&name);
-        if matches!(backend.ask(&second).await, Ok(Answer::Granted { .. })) {
+        if matches!(backend.acquire(&second).await, Ok(AcquireResponse::Granted { .. })) {
             break;
         }
-        // Whoever gives up is refused from then on; somebody else asks.
-        let _left =
-            backend.leave(&Leave { hold: of(&second), is_doubtful: false, is_alone: false }).await;
+        // An id that gives up is refused from then on, so another one tries.
+        let _left = backend
+            .release(&ReleaseRequest {
+                lock_ref: of(&second),
+                refuse_late_requests: false,
+                is_uncontended: false,
+            })
+            .await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(granted_at + LEASE_MAX <= Moment::now(), "two majorities at once");
 }
 
-/// F3: whatever the nodes took to answer, the holder stops believing before any of them may give
-/// the lock away.
+/// F3: however long the nodes took to answer, the holder stops believing in its lock before any of
+/// them may grant it to another.
 #[tokio::test]
 async fn the_deadline_is_before_the_end_of_every_nodes_lease() {
     let nodes = Nodes::start().await;
@@ -180,13 +189,13 @@ async fn the_deadline_is_before_the_end_of_every_nodes_lease() {
     }
 }
 
-/// A token that only one node has seen so far is written down by a majority before it is used, so
-/// that the next one is larger without that node.
+/// A token that only one node has seen is stored by a majority before it is used, so that the next
+/// one is larger without that node.
 #[tokio::test]
-async fn fences_grow_whichever_majority_answers() {
+async fn tokens_grow_whichever_majority_answers() {
     let nodes = Nodes::start().await;
     let (backend, name) = (nodes.redlock().await, fresh());
-    // As if its clock were ahead by years.
+    // As if the clock of this node were ahead by years.
     let ahead: i64 = 8_000_000_000_000_000;
     let mut connection = nodes.connection(0).await;
     let counter = format!("{}:fence", key(&name));
@@ -197,14 +206,14 @@ async fn fences_grow_whichever_majority_answers() {
         let absent = absent.map(|node| &nodes.servers[node]);
         absent.iter().for_each(|server| server.pause());
         let guard = locks(&backend).lock(&name).await.unwrap();
-        assert!(guard.fence().number() > last, "{} after {last}", guard.fence());
-        last = guard.fence().number();
+        assert!(guard.fencing_token().number() > last, "{} after {last}", guard.fencing_token());
+        last = guard.fencing_token().number();
         let _outcome = guard.release().await.unwrap();
         absent.iter().for_each(|server| server.go_on());
     }
 }
 
-/// F4: contenders whose votes split do not stand in one another's way for ever.
+/// F4: contenders whose votes split do not block each other forever.
 #[tokio::test]
 async fn one_of_many_contenders_wins() {
     let urls = server("HANDFAST_TEST_REDLOCK");
@@ -241,17 +250,17 @@ async fn too_few_nodes_and_too_long_leases_are_refused() {
 
 /// A single Redis that loses everything goes on with larger tokens.
 #[tokio::test]
-async fn fences_grow_over_a_loss_of_all_data() {
+async fn tokens_grow_over_a_loss_of_all_data() {
     let nodes = Nodes::start().await;
     let locks = RedisLocks::connect(&nodes.servers[0].url()).await.unwrap();
     let (locks, name) = (over(Arc::new(locks)).start().unwrap(), fresh());
     let mut last = None;
     for _ in 0..5 {
         let guard = locks.lock(&name).await.unwrap();
-        assert!(Some(guard.fence()) > last, "{} after {last:?}", guard.fence());
-        last = Some(guard.fence());
+        assert!(Some(guard.fencing_token()) > last, "{} after {last:?}", guard.fencing_token());
+        last = Some(guard.fencing_token());
         empty(&mut nodes.connection(0).await).await;
-        assert_eq!(guard.release().await.unwrap(), Outcome::WasLost);
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::WasLost);
     }
 }
 
@@ -259,6 +268,6 @@ async fn empty(connection: &mut MultiplexedConnection) {
     let () = redis::cmd("FLUSHALL").query_async(connection).await.unwrap();
 }
 
-fn of(ask: &Ask) -> handfast_locks::Hold {
-    handfast_locks::Hold { name: ask.name.clone(), token: ask.token }
+fn of(request: &AcquireRequest) -> handfast_locks::LockRef {
+    handfast_locks::LockRef { name: request.name.clone(), id: request.id }
 }

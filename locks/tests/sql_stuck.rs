@@ -1,29 +1,30 @@
-//! What becomes of locks in SQL tables when a row stays locked, or an answer never comes: it costs
-//! what depends on it, and nothing else. And of the rows of those who died.
+//! Locks in SQL tables when a row stays locked, or an answer never comes: it costs what depends on
+//! it, and nothing else. Also: the rows of waiters that died.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast_locks::{
-    Answer, Ask, Backend, Leave, Lost, MySqlLocks, Outcome, Place, PostgresLocks, Share,
+    AcquireRequest, AcquireResponse, Backend, LockMode, LossReason, MySqlLocks, PostgresLocks,
+    QueueMode, ReleaseOutcome, ReleaseRequest,
 };
 use handfast_test_services::Wire;
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 
-use stage::{ask, fresh, hold, mysql, over, postgres};
+use setup::{acquire_request, fresh, lock_ref, mysql, over, postgres};
 
-/// After this long a test that waits has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Those of a backend.
+/// A test that waits for longer than this has failed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The connections of a backend.
 const CONNECTIONS: usize = 9;
-/// More than that.
+/// More requests than that.
 const MANY: usize = 40;
 
 macro_rules! on_every_server {
@@ -40,11 +41,11 @@ macro_rules! on_every_server {
 }
 
 on_every_server!(
-    a_row_that_stays_locked_costs_its_own_lock_alone,
-    requests_for_a_row_that_stays_locked_make_room_for_others,
-    requests_that_were_cut_off_keep_no_connection,
-    a_process_that_stands_still_in_a_transaction_frees_its_row,
-    dead_waiters_are_removed_by_those_who_wait_for_a_part,
+    locked_row_costs_only_its_own_lock,
+    requests_for_a_locked_row_make_room_for_others,
+    cut_off_requests_keep_no_connection,
+    stopped_process_in_a_transaction_frees_its_row,
+    waits_for_a_permit_remove_dead_waiters,
 );
 
 #[derive(Clone, Copy)]
@@ -54,7 +55,7 @@ enum Server {
 }
 
 impl Server {
-    /// The URL of a fresh database with the tables in it.
+    /// Makes a database with the tables in it, and returns its URL.
     async fn database(self) -> String {
         match self {
             Self::Postgres => postgres().await,
@@ -69,7 +70,7 @@ impl Server {
         }
     }
 
-    /// A session that has locked the row of a lock, for as long as it lives.
+    /// Locks the row of a lock in a session, for as long as the returned value lives.
     async fn freeze(self, url: &str, name: &str) -> Box<dyn Any> {
         let freeze = format!("SELECT fence FROM distributed_lock WHERE name = '{name}' FOR UPDATE");
         let freeze = AssertSqlSafe(freeze);
@@ -89,7 +90,7 @@ impl Server {
         }
     }
 
-    /// The row of a waiter who died long ago.
+    /// Inserts the row of a waiter that died long ago.
     async fn bury(self, url: &str, name: &str) {
         let row = format!(
             "INSERT INTO distributed_lock_waiter (name, token, alive_until) \
@@ -121,7 +122,7 @@ impl Server {
         }
     }
 
-    /// A backend over a wire that falls silent where these bytes pass for the n-th time.
+    /// Connects a backend over a wire that falls silent when these bytes pass for the n-th time.
     async fn over_a_wire(
         self,
         url: &str,
@@ -143,55 +144,61 @@ impl Server {
     }
 }
 
-async fn is_granted(backend: &dyn Backend, ask: &Ask) -> bool {
-    matches!(backend.ask(ask).await, Ok(Answer::Granted { .. }))
+async fn is_granted(backend: &dyn Backend, request: &AcquireRequest) -> bool {
+    matches!(backend.acquire(request).await, Ok(AcquireResponse::Granted { .. }))
 }
 
-async fn a_row_that_stays_locked_costs_its_own_lock_alone(server: Server) {
+async fn locked_row_costs_only_its_own_lock(server: Server) {
     let url = server.database().await;
     let locks = over(server.backend(&url).await).lease(Duration::from_secs(6)).start().unwrap();
-    // All are renewed together, and the one of the row would be lost last.
+    // All are renewed together, and the lock of the row is the last to be lost.
     let others = [locks.lock(&fresh()).await.unwrap(), locks.lock_shared(&fresh()).await.unwrap()];
     let stuck = locks.lock(&fresh()).await.unwrap();
     let _session = server.freeze(&url, stuck.name().as_str()).await;
-    let lost = tokio::time::timeout(PATIENCE, stuck.lost()).await;
-    assert_eq!(lost.expect("it is lost at its deadline"), Lost::Deadline);
+    let lost = tokio::time::timeout(WAIT_MAX, stuck.lost()).await;
+    assert_eq!(lost.expect("it is lost at its deadline"), LossReason::Deadline);
     for guard in others {
-        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     }
 }
 
-async fn requests_for_a_row_that_stays_locked_make_room_for_others(server: Server) {
+async fn requests_for_a_locked_row_make_room_for_others(server: Server) {
     let url = server.database().await;
     let backend = server.backend(&url).await;
-    let stuck = hold(&fresh());
-    assert!(is_granted(&*backend, &ask(&stuck, Place::None)).await);
+    let stuck = lock_ref(&fresh());
+    assert!(is_granted(&*backend, &acquire_request(&stuck, QueueMode::NoWait)).await);
     let _session = server.freeze(&url, stuck.name.as_str()).await;
     let waiting = (0..MANY).map(|_| {
-        let (backend, ask) = (Arc::clone(&backend), ask(&hold(stuck.name.as_str()), Place::Join));
-        tokio::spawn(async move { backend.ask(&ask).await })
+        let (backend, request) = (
+            Arc::clone(&backend),
+            acquire_request(&lock_ref(stuck.name.as_str()), QueueMode::Join),
+        );
+        tokio::spawn(async move { backend.acquire(&request).await })
     });
     let waiting = Vec::from_iter(waiting);
-    let other = ask(&hold(&fresh()), Place::None);
-    let granted = tokio::time::timeout(PATIENCE, is_granted(&*backend, &other)).await;
+    let other = acquire_request(&lock_ref(&fresh()), QueueMode::NoWait);
+    let granted = tokio::time::timeout(WAIT_MAX, is_granted(&*backend, &other)).await;
     assert!(granted.expect("there is room for others"));
     for waiting in waiting {
-        let answer = tokio::time::timeout(PATIENCE, waiting).await;
-        assert!(answer.expect("nobody waits for the row").unwrap().is_err());
+        let answer = tokio::time::timeout(WAIT_MAX, waiting).await;
+        assert!(answer.expect("no request waits for the row").unwrap().is_err());
     }
 }
 
-/// They are all under way when the server falls silent, since they wait for the same row.
-async fn requests_that_were_cut_off_keep_no_connection(server: Server) {
+/// All requests are under way when the server falls silent, since they wait for the same row.
+async fn cut_off_requests_keep_no_connection(server: Server) {
     let url = server.database().await;
     let (wire, backend) = server.over_a_wire(&url, b"test/stuck", CONNECTIONS).await;
-    let stuck = hold("test/stuck");
-    assert!(is_granted(&*server.backend(&url).await, &ask(&stuck, Place::None)).await);
+    let stuck = lock_ref("test/stuck");
+    assert!(
+        is_granted(&*server.backend(&url).await, &acquire_request(&stuck, QueueMode::NoWait)).await
+    );
     let _session = server.freeze(&url, "test/stuck").await;
-    let leave = Leave { hold: stuck, is_doubtful: false, is_alone: true };
+    let request =
+        ReleaseRequest { lock_ref: stuck, refuse_late_requests: false, is_uncontended: true };
     let leaving = async {
-        futures::future::join_all((0..MANY).map(|_| backend.leave(&leave))).await;
-        panic!("somebody answers");
+        futures::future::join_all((0..MANY).map(|_| backend.release(&request))).await;
+        panic!("the silent server answers");
     };
     let silent = async {
         while !wire.is_silent() {
@@ -203,35 +210,41 @@ async fn requests_that_were_cut_off_keep_no_connection(server: Server) {
         () = silent => {}
     }
     wire.answer_newcomers();
-    let other = ask(&hold(&fresh()), Place::None);
-    let granted = tokio::time::timeout(PATIENCE, is_granted(&*backend, &other)).await;
+    let other = acquire_request(&lock_ref(&fresh()), QueueMode::NoWait);
+    let granted = tokio::time::timeout(WAIT_MAX, is_granted(&*backend, &other)).await;
     assert!(granted.expect("there is a connection"));
 }
 
-async fn a_process_that_stands_still_in_a_transaction_frees_its_row(server: Server) {
+async fn stopped_process_in_a_transaction_frees_its_row(server: Server) {
     let url = server.database().await;
-    // It has locked the row by then.
+    // The request has locked the row by then.
     let (wire, still) = server.over_a_wire(&url, b"DELETE FROM distributed_lock_share ", 1).await;
-    let part = Ask { share: Share::READ, ..ask(&hold(&fresh()), Place::None) };
-    let all = ask(&hold(part.name.as_str()), Place::None);
-    let _standing = tokio::spawn(async move { still.ask(&part).await });
+    let part = AcquireRequest {
+        mode: LockMode::READ,
+        ..acquire_request(&lock_ref(&fresh()), QueueMode::NoWait)
+    };
+    let all = acquire_request(&lock_ref(part.name.as_str()), QueueMode::NoWait);
+    let _standing = tokio::spawn(async move { still.acquire(&part).await });
     let backend = server.backend(&url).await;
     let taken = async {
         while !wire.is_silent() || !is_granted(&*backend, &all).await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, taken).await.expect("its row is free in the end");
+    tokio::time::timeout(WAIT_MAX, taken).await.expect("its row is free in the end");
 }
 
-/// A lock that nobody takes as a whole kept them for ever.
-async fn dead_waiters_are_removed_by_those_who_wait_for_a_part(server: Server) {
+/// A regression: a lock that was only taken in shared mode kept dead waiters forever.
+async fn waits_for_a_permit_remove_dead_waiters(server: Server) {
     let (url, name) = (server.database().await, fresh());
     let backend = server.backend(&url).await;
-    let permit = |place| Ask { share: Share::One { of: 1 }, ..ask(&hold(&name), place) };
-    assert!(is_granted(&*backend, &permit(Place::None)).await);
+    let permit = |queue| AcquireRequest {
+        mode: LockMode::Shared { permits: 1 },
+        ..acquire_request(&lock_ref(&name), queue)
+    };
+    assert!(is_granted(&*backend, &permit(QueueMode::NoWait)).await);
     server.bury(&url, &name).await;
     assert!(server.has_dead_waiters(&url).await);
-    assert!(!is_granted(&*backend, &permit(Place::Join)).await);
+    assert!(!is_granted(&*backend, &permit(QueueMode::Join)).await);
     assert!(!server.has_dead_waiters(&url).await);
 }

@@ -1,11 +1,11 @@
 //! What the page on locks recommends where no lock of this crate is needed: what the databases
-//! themselves do about two who want the same rows, and what their callers have to do.
+//! themselves do about two callers that want the same rows, and what the callers have to do.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "conformance/stage.rs"]
+#[path = "conformance/setup.rs"]
 #[expect(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tokio::sync::Barrier;
 
-use stage::{mysql, postgres};
+use setup::{mysql, postgres};
 
 const WRITERS: usize = 64;
-/// Repetitions after which a writer of a hot row gives up: each time somebody else has got through.
+/// How many repetitions a writer of a hot row makes before it gives up: each time another writer
+/// has got through.
 const REPETITIONS_MAX: usize = WRITERS * 4;
 const CONNECTIONS: u32 = 8;
 
-/// Deadlock found, as the two databases say it.
+/// The codes of a deadlock on the two databases.
 const DEADLOCKS: [&str; 2] = ["40P01", "40001"];
 
 macro_rules! on_a_server {
@@ -47,7 +48,7 @@ macro_rules! on_a_server {
                 read.fetch_all(pool).await.unwrap()
             }
 
-            /// Locks one row, waits until the other side has locked its own, locks that.
+            /// Locks one row, waits until the other side has locked its own, and locks that.
             async fn both(
                 pool: &$pool,
                 order: [i64; 2],
@@ -66,10 +67,10 @@ macro_rules! on_a_server {
                 local.commit().await
             }
 
-            /// D3: of two who lock rows in opposite order the database refuses one, who succeeds
-            /// when he tries again.
+            /// D3: of two callers that lock rows in opposite order, the database refuses one, which
+            /// succeeds when it retries.
             #[tokio::test]
-            async fn of_two_in_opposite_order_one_tries_again() {
+            async fn of_two_in_opposite_order_one_must_retry() {
                 let (pool, meet) = (pool().await, Barrier::new(2));
                 let (first, second) = tokio::join!(
                     both(&pool, [1, 2], Some(&meet)),
@@ -85,10 +86,10 @@ macro_rules! on_a_server {
                 assert_eq!(sum(&pool).await, [2, 2]);
             }
 
-            /// D4: writers of one row who compare what they have read lose no update, and each gets
-            /// through after so many repetitions at most.
+            /// D4: writers of one row that compare what they have read lose no update, and each
+            /// gets through after a limited number of repetitions.
             #[tokio::test]
-            async fn writers_who_compare_get_through() {
+            async fn comparing_writers_get_through() {
                 let pool = pool().await;
                 let writers = (0..WRITERS).map(|_| {
                     let pool = pool.clone();
@@ -99,10 +100,11 @@ macro_rules! on_a_server {
                 assert_eq!(sum(&pool).await, [i64::try_from(WRITERS).unwrap(), 0]);
             }
 
-            /// D4: what was read where later writes do not show yet, as on a replica that is
-            /// behind, overwrites nothing. A snapshot that was begun before them stands for it.
+            /// D4: a value that was read where later writes are not visible yet, as on a replica
+            /// that is behind, overwrites nothing. A snapshot from before the writes stands for the
+            /// replica.
             #[tokio::test]
-            async fn what_was_read_behind_changes_nothing() {
+            async fn a_stale_read_overwrites_nothing() {
                 let pool = pool().await;
                 let read = concat!("SELECT n FROM stock WHERE id = ", $id);
                 let mut behind = pool.begin_with($snapshot).await.unwrap();
@@ -117,7 +119,8 @@ macro_rules! on_a_server {
                 assert_eq!(sum(&pool).await, [1, 0]);
             }
 
-            /// Repeats with a pause that grows and differs, until nobody has come between.
+            /// Increments the value, and repeats with a growing random pause until no other writer
+            /// has come between.
             async fn increment(pool: &$pool) -> usize {
                 let read = concat!("SELECT n FROM stock WHERE id = ", $id);
                 for repetition in 0.. {

@@ -22,7 +22,7 @@ pub(crate) struct Options {
     /// How many buyers come at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) concurrency: u16,
-    /// Only this way, or these; all without it.
+    /// Sell only in this way; may be given several times. All ways by default.
     #[arg(long, value_name = "WAY", value_enum)]
     pub(crate) way: Vec<Way>,
     /// `sqlite`, or the URL of a PostgreSQL, MySQL or MariaDB server on which a database may be

@@ -1,4 +1,4 @@
-//! The buyers: all at once, as many at a time as are let in.
+//! The buyers: all at once, with a limit of how many are served at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,31 +12,31 @@ use crate::cli::Options;
 use crate::stock::Product;
 use crate::way::{Keeper, Told};
 
-/// A buyer who cannot be served, because a row was locked for too long or a database gave up, comes
-/// again so often.
+/// How often a buyer tries again that could not be served, because a row was locked for too long or
+/// a database gave up.
 const ATTEMPTS: u32 = 200;
-/// What he waits for at most in between.
+/// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How a sale went, as the buyers saw it.
+/// The result of a sale, as the buyers saw it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) bought: u32,
     pub(crate) sold_out: u32,
-    /// Buyers who were never served, and why the last of them was not.
+    /// Buyers that were never served, and why the last of them was not.
     pub(crate) failed: u32,
     pub(crate) failure: Option<String>,
-    /// How often buyers came again.
+    /// How often buyers tried again.
     pub(crate) again: u32,
     /// From the beginning until the last unit was sold.
     pub(crate) selling: Duration,
-    /// Until the last buyer had his answer.
+    /// Until the last buyer had its answer.
     pub(crate) all: Duration,
-    /// Of those who bought, how long each took, in order.
+    /// How long each successful buyer took, in ascending order.
     pub(crate) took: Vec<Duration>,
 }
 
-/// What one buyer came to.
+/// The result of one buyer.
 struct Visit {
     ended: Result<Told>,
     at: Duration,
@@ -46,12 +46,12 @@ struct Visit {
 struct Crowd<DB: Product> {
     keeper: Keeper<DB>,
     opened: Instant,
-    /// Whether somebody was told that it is sold out.
+    /// Whether any buyer got the answer that it is sold out.
     is_sold_out: AtomicBool,
     again: AtomicU32,
 }
 
-/// Sells to every buyer who comes.
+/// Sells to every buyer.
 pub(crate) async fn sell_to<DB: Product>(options: &Options, keeper: Keeper<DB>) -> Result<Outcome> {
     let crowd = Arc::new(Crowd {
         keeper,
@@ -117,14 +117,15 @@ impl Outcome {
         }
     }
 
-    /// So many hundredths of the buyers who bought took no longer.
+    /// Returns the time within which this percentage of the successful buyers was served.
     pub(crate) fn percentile(&self, hundredths: usize) -> Duration {
         let last = self.took.len().saturating_sub(1);
         self.took.get(last * hundredths / 100).copied().unwrap_or_default()
     }
 }
 
-/// Grows with each attempt and differs between buyers, so that those that met do not meet again.
+/// Returns a pause that grows with each attempt and differs between buyers, so that buyers that
+/// collided do not collide again.
 fn pause(buyer: u32, attempt: u32) -> Duration {
     (Duration::from_millis(2) * (buyer % 7 + 1) * attempt).min(PAUSE_MAX)
 }

@@ -2,8 +2,8 @@
 //! segments, by a guarded UPDATE, in a global transaction in AT mode.
 //!
 //! Each way must sell exactly what there was, and the program proves it from the database: the
-//! figures in memory decide nothing. A unit that was sold is never put back, so whoever has seen
-//! nothing left is told so and goes home.
+//! counters in memory decide nothing. A unit that was sold is never put back, so a buyer that has
+//! seen nothing left gets the answer "sold out".
 
 mod cli;
 mod crowd;
@@ -42,14 +42,14 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DISPROVED),
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // If standard error is closed, the error cannot be reported.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Sells in each way, prints what it came to, and answers whether the proofs hold.
+/// Sells in each way, prints the results, and returns whether the proofs hold.
 async fn sell(options: &Options) -> Result<bool> {
     let server = Server::parse(&options.database)?;
     let folder = tempfile::TempDir::with_prefix("handfast-flash-sale-")?;
@@ -104,7 +104,7 @@ async fn each_way<DB: Product>(
     Ok(sales)
 }
 
-/// A coordinator in this process, or somebody else's.
+/// A coordinator in this process, or a running one.
 struct EmbeddedOrNot {
     url: String,
     embedded: Option<RunningServer>,

@@ -1,4 +1,4 @@
-//! What must hold when the last buyer has gone, read from the database.
+//! The invariants that must hold after the last buyer, read from the database.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use crate::cli::Options;
 use crate::crowd::Outcome;
 use crate::stock::Stock;
 
-/// One thing that must hold.
+/// An invariant.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: &'static str,

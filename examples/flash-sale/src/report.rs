@@ -1,4 +1,4 @@
-//! What the sales came to, for people and for scripts.
+//! The results of the sales, for people and for scripts.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::crowd::Outcome;
 use crate::proof::Check;
 use crate::way::Way;
 
-/// All of them.
+/// The results of all ways.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     holds: bool,
     sales: Vec<Sale>,
 }
 
-/// One way's.
+/// The result of one way.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sale {
     way: &'static str,
@@ -29,14 +29,14 @@ pub(crate) struct Sale {
     failed: u32,
     #[serde(skip)]
     failure: Option<String>,
-    /// Attempts that came to nothing and were repeated.
+    /// Attempts that failed and were repeated.
     again: u32,
     /// Until the last unit was sold.
     selling_seconds: f64,
     sales_per_second: f64,
-    /// Until the last buyer had his answer.
+    /// Until the last buyer had its answer.
     seconds: f64,
-    /// Of those who bought.
+    /// Of the successful buyers.
     p50_ms: f64,
     p99_ms: f64,
     holds: bool,
@@ -81,7 +81,7 @@ impl Sale {
         ]
     }
 
-    /// What is wrong, if anything is.
+    /// Returns what is wrong, if anything is.
     fn complaints(&self) -> Vec<String> {
         let broken = self.checks.iter().filter(|check| !check.holds()).map(|check| {
             let Check { what, expected, found } = check;
@@ -97,17 +97,17 @@ impl Report {
         Self { holds: sales.iter().all(|sale| sale.holds), sales }
     }
 
-    /// Whether every way has sold exactly what there was.
+    /// Returns whether every way has sold exactly what there was.
     pub(crate) fn holds(&self) -> bool {
         self.holds
     }
 
-    /// One object.
+    /// Formats the report as one JSON object.
     pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(self)?)
     }
 
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub(crate) fn to_table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL_CONDENSED).set_header([
@@ -128,7 +128,7 @@ impl Report {
     }
 }
 
-/// To two decimals, which is what the numbers are worth.
+/// Rounds to two decimals, which is as precise as the numbers are.
 fn rounded(number: f64) -> f64 {
     (number * 1e2).round() / 1e2
 }

@@ -12,7 +12,7 @@ use handfast_example_shop::with_pool;
 
 pub(crate) const TABLES: &[&str] = &[
     "CREATE TABLE stock (segment BIGINT NOT NULL PRIMARY KEY, units BIGINT NOT NULL)",
-    // Nobody buys twice.
+    // No buyer buys twice.
     "CREATE TABLE sale (buyer BIGINT NOT NULL PRIMARY KEY, segment BIGINT NOT NULL)",
 ];
 
@@ -21,13 +21,13 @@ const INSERT_STOCK: Sql = Sql {
     plain: "INSERT INTO stock (segment, units) VALUES (?, ?)",
 };
 
-/// Of one segment.
+/// The units of one segment.
 pub(crate) const UNITS: Sql = Sql {
     numbered: "SELECT units FROM stock WHERE segment = $1",
     plain: "SELECT units FROM stock WHERE segment = ?",
 };
 
-/// Units, segment: what was read decides what is written.
+/// Units, segment: the value that was read decides what is written.
 pub(crate) const SET_UNITS: Sql = Sql {
     numbered: "UPDATE stock SET units = $1 WHERE segment = $2",
     plain: "UPDATE stock SET units = ? WHERE segment = ?",
@@ -51,7 +51,7 @@ pub(crate) const INSERT_SALE: Sql = Sql {
     plain: "INSERT INTO sale (buyer, segment) VALUES (?, ?)",
 };
 
-/// What there is to sell.
+/// The stock to sell.
 #[derive(Debug, Clone)]
 pub(crate) struct Stock {
     pub(crate) pool: Pool,
@@ -60,7 +60,7 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Begins anew.
+    /// Fills the tables again.
     pub(crate) async fn fill(&self) -> Result<()> {
         with_pool!(&self.pool, |pool, text| {
             let mut local = pool.begin().await?;
@@ -78,18 +78,19 @@ impl Stock {
         Ok(())
     }
 
-    /// Units by segment, as everybody may see them.
+    /// Returns the units by segment, read without a lock.
     pub(crate) async fn look(&self) -> Result<Vec<i64>> {
         let rows = self.pool.numbers_by_id("SELECT segment, units FROM stock ORDER BY segment");
         Ok(rows.await?.into_iter().map(|(_, units)| units).collect())
     }
 
-    /// Who has bought, and from which segment.
+    /// Returns the buyers that have bought, each with its segment.
     pub(crate) async fn sales(&self) -> Result<Vec<(i64, i64)>> {
         self.pool.numbers_by_id("SELECT buyer, segment FROM sale").await
     }
 
-    /// What a segment has at the beginning: as much as every other, and one of the rest.
+    /// Returns the units of a segment at the beginning: as many as every other, and one of the
+    /// rest.
     pub(crate) fn share(&self, segment: u32) -> u32 {
         self.units / self.segments + u32::from(segment < self.units % self.segments)
     }
@@ -97,7 +98,7 @@ impl Stock {
 
 /// A database product in which a lock can be claimed and a number read.
 pub(crate) trait Product: Dialect + ClaimDatabase {
-    /// The number that a query gives.
+    /// Returns the number that a query gives.
     fn read_number<'c>(
         connection: &'c mut <Self as Database>::Connection,
         sql: Sql,

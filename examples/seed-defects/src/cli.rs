@@ -24,10 +24,10 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// Which recipe.
+/// The recipes to play.
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum Chosen {
-    /// Every one.
+    /// Every recipe.
     All,
     #[command(flatten)]
     One(Recipe),

@@ -1,10 +1,10 @@
-//! Where recipes are played: a SQLite file for each, a Redis, and a ZooKeeper.
+//! The databases and servers of the recipes: a SQLite file for each, a Redis, and a ZooKeeper.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use handfast_locks::{Backend, Grade, Locks, RedisLocks, SqliteLocks, ZooKeeperLocks};
+use handfast_locks::{Backend, Guarantee, Locks, RedisLocks, SqliteLocks, ZooKeeperLocks};
 use handfast_migrations::{Database, client_migrations};
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use redis::aio::MultiplexedConnection;
@@ -17,7 +17,7 @@ use crate::recipes::Recipe;
 use crate::recipes::tree::Tree;
 use crate::recipes::watched::Watched;
 
-/// Of locks that are not meant to end by themselves.
+/// The lease of locks that are not meant to end by themselves.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// The lock tables of the recipes, and things to protect.
@@ -35,15 +35,15 @@ pub(crate) struct Ground {
     zookeeper: Option<Shared>,
 }
 
-/// A server that runs already, or one of our own.
+/// A server that runs already, or a private one.
 #[derive(Debug)]
 struct Shared {
     url: String,
-    // Lives as long as the recipes.
+    // The server lives as long as the recipes.
     _own: Option<DatabaseServer>,
 }
 
-/// A SQLite database of one recipe's own.
+/// A SQLite database of one recipe.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     options: SqliteConnectOptions,
@@ -52,7 +52,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Ground {
-    /// With the servers that these recipes need.
+    /// Starts the servers that these recipes need.
     pub(crate) fn new(options: &Options, recipes: &[Recipe]) -> Result<Self> {
         let (redis, zookeeper) = (options.redis.as_deref(), options.zookeeper.as_deref());
         let wants_redis = recipes.iter().any(|recipe| recipe.needs_redis());
@@ -84,7 +84,7 @@ impl Ground {
         Tree::new(self.zookeeper_url()?).await
     }
 
-    /// Ours over ZooKeeper, and what passes between.
+    /// Starts a client of this project over ZooKeeper, with a record of its messages.
     pub(crate) async fn zookeeper_locks(&self) -> Result<(Locks, Arc<Watched>)> {
         let backend = ZooKeeperLocks::connect(self.zookeeper_url()?, LEASE).await?;
         watched(Arc::new(backend), LEASE)
@@ -95,14 +95,14 @@ impl Ground {
         Ok(client.get_multiplexed_async_connection().await?)
     }
 
-    /// Ours over Redis.
+    /// Connects this project's backend to Redis.
     pub(crate) async fn redis_locks(&self) -> Result<RedisLocks> {
         Ok(RedisLocks::connect(self.redis_url()?).await?)
     }
 }
 
 impl Sqlite {
-    /// An empty one. Whoever finds it busy is told so at once.
+    /// Makes an empty one. A statement that finds it busy fails at once.
     pub(crate) async fn new() -> Result<Self> {
         let folder = TempDir::with_prefix("handfast-seed-defects-")?;
         let options = SqliteConnectOptions::new()
@@ -121,18 +121,18 @@ impl Sqlite {
         Ok(Self { options, pool, _folder: folder })
     }
 
-    /// Another pool on it, whose statements fail at once while somebody else writes.
+    /// Opens another pool, whose statements fail at once while another connection writes.
     pub(crate) async fn impatient(&self) -> Result<SqlitePool> {
         let options = self.options.clone().busy_timeout(Duration::ZERO);
         Ok(SqlitePoolOptions::new().max_connections(2).connect_with(options).await?)
     }
 
-    /// Ours over it, and what passes between.
+    /// Starts a client of this project over it, with a record of its messages.
     pub(crate) async fn locks(&self, lease: Duration) -> Result<(Locks, Arc<Watched>)> {
         self.locks_with(self.options.clone(), lease).await
     }
 
-    /// The same with the impatience of [`impatient`](Self::impatient).
+    /// The same, with the pool of [`impatient`](Self::impatient).
     pub(crate) async fn impatient_locks(&self, lease: Duration) -> Result<(Locks, Arc<Watched>)> {
         self.locks_with(self.options.clone().busy_timeout(Duration::ZERO), lease).await
     }
@@ -157,10 +157,10 @@ impl Shared {
     }
 }
 
-/// Locks over a backend, and what passes between.
+/// Starts a client over a backend, with a record of its messages.
 fn watched(backend: Arc<dyn Backend>, lease: Duration) -> Result<(Locks, Arc<Watched>)> {
     let watched = Arc::new(Watched::over(backend));
     let backend: Arc<dyn Backend> = Arc::clone(&watched) as _;
-    let locks = Locks::over(backend).grade(Grade::Correctness).lease(lease).start()?;
+    let locks = Locks::over(backend).guarantee(Guarantee::Correctness).lease(lease).start()?;
     Ok((locks, watched))
 }

@@ -2,9 +2,9 @@
 //! played step by step until it visibly fails, and beside it this project's locks in the same
 //! steps, which do not.
 //!
-//! Nothing here is a race that one hopes for: the order of steps is fixed, and where a recipe's
-//! background task matters, the next step waits for what that task does. SQL runs on SQLite, the
-//! scripts of Redis on a Redis, the sequential nodes on a ZooKeeper.
+//! No step here depends on a race: the order of steps is fixed, and if a recipe's background task
+//! matters, the next step waits for what that task does. SQL runs on SQLite, the scripts of Redis
+//! on a Redis, the sequential nodes on a ZooKeeper.
 
 mod cli;
 mod ground;
@@ -21,7 +21,7 @@ use crate::cli::Options;
 use crate::ground::Ground;
 use crate::report::Report;
 
-/// A recipe did not fail, or ours did.
+/// A recipe did not fail, or a lock of this project did.
 const EXIT_DISPROVED: u8 = 2;
 
 #[tokio::main]
@@ -30,14 +30,14 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DISPROVED),
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // If standard error is closed, the error cannot be reported.
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Plays what is asked for, prints what was seen, and answers whether it is as it must be.
+/// Plays the chosen recipes, prints what was seen, and returns whether it is as it must be.
 async fn play(options: &Options) -> Result<bool> {
     let recipes = options.recipe.recipes();
     let ground = Ground::new(options, &recipes)?;

@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use crate::ground::Ground;
 use crate::recipes::{Recipe, Seen};
 
-/// Longer than any leases that have to end, on a machine that is busy.
+/// Longer than any leases that have to end, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of a table on a terminal of any kind.
+/// The width of a table on a terminal of any kind.
 const WIDTH: u16 = 118;
 
 #[derive(Debug, Serialize)]
@@ -47,24 +47,24 @@ impl Row {
 }
 
 impl Report {
-    /// Plays recipes beside one another: each has a database of its own.
+    /// Plays the recipes at the same time: each has a database of its own.
     pub(crate) async fn of(ground: &Ground, recipes: &[Recipe]) -> Result<Self> {
         let rows = recipes.iter().map(|recipe| Box::pin(Row::of(ground, *recipe)));
         let recipes = try_join_all(rows).await?;
         Ok(Self { is_as_it_must_be: recipes.iter().all(Row::is_as_it_must_be), recipes })
     }
 
-    /// Whether every recipe has failed and ours never has.
+    /// Returns whether every recipe has failed and the locks of this project never have.
     pub(crate) fn is_as_it_must_be(&self) -> bool {
         self.is_as_it_must_be
     }
 
-    /// One object.
+    /// Formats the report as one JSON object.
     pub(crate) fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(self)?)
     }
 
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub(crate) fn to_table(&self) -> String {
         let mut table = Table::new();
         table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic);

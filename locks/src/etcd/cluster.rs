@@ -1,4 +1,4 @@
-//! An etcd cluster: its transactions, leases and watches. What its keys mean is not known here.
+//! An etcd cluster: its transactions, leases and watches. It does not know what the keys mean.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use super::api::{
     LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest,
     WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use super::auth::{AuthToken, AuthTokens, Service, failed, is_outdated};
 use super::options::User;
-use super::pass::{Pass, Passes, Service, failed, is_outdated};
 use crate::error::BackendError;
 
 /// Asks a member to end a stream when it knows no leader, as etcd's own clients do by
@@ -35,7 +35,7 @@ const REQUIRES_LEADER: &str = "hasleader";
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     channel: Channel,
-    passes: Option<Arc<Passes>>,
+    auth_tokens: Option<Arc<AuthTokens>>,
 }
 
 /// The keys from the first up to, and without, the second.
@@ -45,12 +45,12 @@ pub(super) struct Range {
     pub(super) to: Vec<u8>,
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct TransactionResult {
     /// Whether its conditions held.
     pub(super) succeeded: bool,
-    /// Of the store, afterwards.
+    /// The revision of the store afterwards.
     pub(super) revision: i64,
     answers: Vec<ResponseOp>,
 }
@@ -58,48 +58,49 @@ pub(super) struct Done {
 /// Which changes are watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changes {
-    /// Every one.
+    /// Every change.
     All,
-    /// That a key goes.
+    /// Only deletions of keys.
     Deletions,
 }
 
 impl Cluster {
     pub(super) fn new(endpoints: &[Endpoint], user: Option<User>) -> Result<Self, BackendError> {
         let channel = match endpoints {
-            [] => return Err(BackendError::lasting("a cluster has a member at least")),
+            [] => return Err(BackendError::lasting("a cluster has at least one member")),
             [only] => only.connect_lazy(),
             _ => Channel::balance_list(endpoints.iter().cloned()),
         };
-        Ok(Self { channel, passes: user.map(Passes::of).map(Arc::new) })
+        Ok(Self { channel, auth_tokens: user.map(AuthTokens::of).map(Arc::new) })
     }
 
-    /// One request, with another pass if ours is outdated: such a request was not carried out.
+    /// Sends a request, with another token if this one is outdated: such a request was not carried
+    /// out.
     async fn call<A, F>(&self, request: impl Fn(Service) -> F + Send) -> Result<A, BackendError>
     where
         F: Future<Output = Result<A, Status>> + Send,
     {
-        let service = |pass| InterceptedService::new(self.channel.clone(), pass);
-        let Some(passes) = &self.passes else {
-            return request(service(Pass::default())).await.map_err(failed);
+        let service = |auth| InterceptedService::new(self.channel.clone(), auth);
+        let Some(auth_tokens) = &self.auth_tokens else {
+            return request(service(AuthToken::default())).await.map_err(failed);
         };
-        let pass = passes.get(&self.channel, None).await?;
-        match request(service(pass.clone())).await {
+        let auth = auth_tokens.get(&self.channel, None).await?;
+        match request(service(auth.clone())).await {
             Err(status) if is_outdated(&status) => {
-                let pass = passes.get(&self.channel, Some(&pass)).await?;
-                request(service(pass)).await.map_err(failed)
+                let auth = auth_tokens.get(&self.channel, Some(&auth)).await?;
+                request(service(auth)).await.map_err(failed)
             }
             answer => answer.map_err(failed),
         }
     }
 
-    /// One transaction: conditions, what is done if all hold, what if not.
+    /// Runs a transaction: conditions, what is done if all hold, and what if not.
     pub(super) async fn transaction(
         &self,
         compare: Vec<Compare>,
         success: Vec<RequestOp>,
         failure: Vec<RequestOp>,
-    ) -> Result<Done, BackendError> {
+    ) -> Result<TransactionResult, BackendError> {
         let transaction = TxnRequest { compare, success, failure };
         let run = |service: Service| {
             let transaction = transaction.clone();
@@ -107,15 +108,19 @@ impl Cluster {
         };
         let done = self.call(run).await?.into_inner();
         let revision = done.header.map(|header| header.revision).unwrap_or_default();
-        Ok(Done { succeeded: done.succeeded, revision, answers: done.responses })
+        Ok(TransactionResult { succeeded: done.succeeded, revision, answers: done.responses })
     }
 
-    /// Steps without a condition, all at one time.
-    pub(super) async fn run(&self, steps: Vec<RequestOp>) -> Result<Done, BackendError> {
+    /// Runs steps without a condition, all at one time.
+    pub(super) async fn run(
+        &self,
+        steps: Vec<RequestOp>,
+    ) -> Result<TransactionResult, BackendError> {
         self.transaction(Vec::new(), steps, Vec::new()).await
     }
 
-    /// A lease that lives at least so long without being kept alive. etcd counts whole seconds.
+    /// Grants a lease that lives at least this long without being kept alive. etcd counts whole
+    /// seconds.
     pub(super) async fn grant_lease(&self, duration: Duration) -> Result<i64, BackendError> {
         let seconds = duration.as_millis().div_ceil(1000).try_into().unwrap_or(i64::MAX);
         let request = LeaseGrantRequest { ttl: seconds, id: 0 };
@@ -124,7 +129,7 @@ impl Cluster {
         Ok(self.call(grant).await?.into_inner().id)
     }
 
-    /// Keeps leases alive, all in one stream; answers for each whether it had not ended.
+    /// Keeps leases alive, all in one stream. Returns for each whether it had not ended.
     pub(super) async fn keep_alive(&self, leases: &[i64]) -> Result<Vec<bool>, BackendError> {
         if leases.is_empty() {
             return Ok(Vec::new());
@@ -157,14 +162,14 @@ impl Cluster {
         self.call(revoke).await
     }
 
-    /// Watches from this moment on, which it is when this returns. A watch from an earlier
-    /// revision, as etcd's own recipe has it, gets its events in slices of 100 ms. A member that is
-    /// cut off from the others ends it: it would hear of nothing.
+    /// Watches a range from this moment on. The watch stands when this returns. A watch from an
+    /// earlier revision, as in etcd's own recipe, gets its events only every 100 ms. A member that
+    /// is cut off from the others ends the watch: it would hear of nothing.
     pub(super) async fn watch(
         &self,
         range: Range,
         changes: Changes,
-    ) -> Result<Watched, BackendError> {
+    ) -> Result<KeyWatch, BackendError> {
         let filters = match changes {
             Changes::All => Vec::new(),
             Changes::Deletions => vec![FilterType::Noput.into()],
@@ -178,7 +183,7 @@ impl Cluster {
             requests.metadata_mut().insert(REQUIRES_LEADER, MetadataValue::from_static("true"));
             async move {
                 let events = WatchClient::new(service).watch(requests).await?;
-                let mut watched = Watched { events: events.into_inner() };
+                let mut watched = KeyWatch { events: events.into_inner() };
                 watched.next().await?;
                 Ok::<_, Status>(watched)
             }
@@ -187,23 +192,23 @@ impl Cluster {
     }
 }
 
-/// Keys that are watched.
+/// A watch of keys.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct KeyWatch {
     events: Streaming<WatchResponse>,
 }
 
-impl Watched {
-    /// Ends with the next change, or with the watch.
+impl KeyWatch {
+    /// Returns at the next change, or at the end of the watch.
     pub(super) async fn changed(mut self) {
-        // Whoever watched looks, and meets what ended the watch.
+        // The waiter reads the queue next, and meets what ended the watch.
         let _ = self.next().await;
     }
 
     async fn next(&mut self) -> Result<(), Status> {
         match self.events.message().await? {
             Some(event) if !event.canceled => Ok(()),
-            // A watch that may not be is begun and ended, in words alone.
+            // A watch without permission is begun and ended, with a text alone.
             Some(event) if event.cancel_reason.contains("denied") => {
                 Err(Status::unauthenticated(event.cancel_reason))
             }
@@ -213,8 +218,8 @@ impl Watched {
     }
 }
 
-impl Done {
-    /// What the n-th step found, in the order that it asked for.
+impl TransactionResult {
+    /// Returns what the n-th step found, in the order that the step asked for.
     pub(super) fn found(&mut self, step: usize) -> Vec<KeyValue> {
         let answer = self.answers.get_mut(step).and_then(|answer| answer.response.take());
         match answer {
@@ -232,14 +237,15 @@ impl Range {
     }
 }
 
-/// Holds if no key of the range was made after that revision; after 0, if there is none.
+/// Makes a condition that holds if no key of the range was created after that revision. With 0, it
+/// holds if there is none.
 pub(super) fn none_since(range: &Range, revision: i64) -> Compare {
     let made = TargetUnion::CreateRevision(revision + 1);
     let (key, range_end) = (range.from.clone(), range.to.clone());
     compare(key, range_end, CompareResult::Less, CompareTarget::Create, made)
 }
 
-/// Holds if the key is as it was left at that revision.
+/// Makes a condition that holds if the key is as it was left at that revision.
 pub(super) fn is_unchanged(key: Vec<u8>, revision: i64) -> Compare {
     let changed = TargetUnion::ModRevision(revision);
     compare(key, Vec::new(), CompareResult::Equal, CompareTarget::Mod, changed)
@@ -260,23 +266,23 @@ pub(super) fn put(key: Vec<u8>, value: String, lease: i64) -> RequestOp {
     step(Operation::RequestPut(PutRequest { key, value: value.into_bytes(), lease }))
 }
 
-/// Finds what it deletes.
+/// Deletes a key, and returns it.
 pub(super) fn delete(key: Vec<u8>) -> RequestOp {
     let range_end = Vec::new();
     step(Operation::RequestDeleteRange(DeleteRangeRequest { key, range_end, prev_kv: true }))
 }
 
-/// All keys of a range, whoever was made first at first.
+/// Reads all keys of a range, the oldest first.
 pub(super) fn all(range: &Range) -> RequestOp {
     read(range, SortOrder::Ascend, 0, 0)
 }
 
-/// That one of them.
+/// Reads the oldest key of a range.
 pub(super) fn first(range: &Range) -> RequestOp {
     read(range, SortOrder::Ascend, 1, 0)
 }
 
-/// The youngest that was made before that revision.
+/// Reads the youngest key of a range that was created before that revision.
 pub(super) fn last_before(range: &Range, revision: i64) -> RequestOp {
     read(range, SortOrder::Descend, 1, revision - 1)
 }

@@ -1,5 +1,6 @@
-//! Why a member closes a connection. It judges our certificate after the handshake, as far as we
-//! see; what it says then ends the connection before a request is under way that could tell.
+//! Finds out why a member closes a connection. It checks the client's certificate after the
+//! handshake, as far as the client can see, and what it then says ends the connection before a
+//! request is under way that could report it.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tonic::transport::Uri;
 
 use super::options::Certificates;
 
-/// Shakes hands with a member and waits for what it says first.
+/// Shakes hands with a member and waits for its first message.
 pub(super) async fn try_out(member: &Uri, certificates: &Certificates) -> io::Result<()> {
     let (Some(host), Some(port)) = (member.host(), member.port_u16()) else { return Ok(()) };
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;

@@ -7,11 +7,11 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::BackendError;
 
-/// How long a member may take to take a connection.
+/// How long a member may take to accept a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// How often a connection with requests under way is looked at. etcd refuses less than 5 s.
+/// How often a connection with requests under way is probed. etcd refuses less than 5 s.
 const LOOK_AT: Duration = Duration::from_secs(6);
-/// What every certificate in PEM has.
+/// What every certificate in PEM contains.
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// How an etcd cluster is reached, and as whom.
@@ -39,14 +39,14 @@ pub struct EtcdOptions {
 /// A certificate and its key, in PEM.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// What a connection with TLS begins with.
+/// The certificates for a connection with TLS.
 #[derive(Clone)]
 pub(super) struct Certificates {
     pub(super) ca_pem: String,
     pub(super) identity: Option<Pair>,
 }
 
-/// Somebody whom etcd knows by a password.
+/// A user that etcd knows by a password.
 #[derive(Clone)]
 pub(super) struct User {
     pub(super) name: String,
@@ -54,19 +54,20 @@ pub(super) struct User {
 }
 
 impl EtcdOptions {
-    /// By the URLs of some members, as `http://127.0.0.1:2379`. A member that does not answer is
-    /// left out until it does.
+    /// Makes options from the URLs of some members, as `http://127.0.0.1:2379`. A member that does
+    /// not answer is left out until it does.
     pub fn new<U: Into<String>>(members: impl IntoIterator<Item = U>) -> Self {
         let members = members.into_iter().map(Into::into).collect();
         Self { members, ca_pem: None, identity: None, user: None }
     }
 
-    /// Whom the members' certificates are signed by, as text in PEM. URLs with `https` need it.
+    /// Sets the certificate of the authority that has signed the members' certificates, as text in
+    /// PEM. URLs with `https` need it.
     pub fn tls_ca(self, pem: impl Into<String>) -> Self {
         Self { ca_pem: Some(pem.into()), ..self }
     }
 
-    /// The certificate that we show, and its key, as text in PEM: for members that ask for one. If
+    /// Sets the client's certificate and its key, as text in PEM, for members that ask for one. If
     /// the cluster has authentication on and no [`user`](Self::user) is given, the certificate's
     /// common name is the user.
     pub fn tls_identity(
@@ -78,13 +79,14 @@ impl EtcdOptions {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Who we are. The user needs to read and write keys with the prefix `handfast/`.
+    /// Sets the user and its password. The user needs to read and write keys with the prefix
+    /// `handfast/`.
     pub fn user(self, name: impl Into<String>, password: impl Into<String>) -> Self {
         let user = User { name: name.into(), password: password.into() };
         Self { user: Some(user), ..self }
     }
 
-    /// None for connections without TLS.
+    /// Returns the certificates, or none for connections without TLS.
     pub(super) fn certificates(&self) -> Option<Certificates> {
         let (ca_pem, identity) = (self.ca_pem.clone()?, self.identity.clone());
         Some(Certificates { ca_pem, identity })
@@ -96,7 +98,7 @@ impl EtcdOptions {
 
     fn endpoint(&self, url: &str) -> Result<Endpoint, BackendError> {
         let wrong = |reason: &str| {
-            BackendError::lasting(format!("no address of a member: {url:?}: {reason}"))
+            BackendError::lasting(format!("not the address of a member: {url:?}: {reason}"))
         };
         let endpoint =
             Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
@@ -104,12 +106,13 @@ impl EtcdOptions {
         let has_tls = self.ca_pem.is_some() || self.identity.is_some();
         match (endpoint.uri().scheme_str(), &self.ca_pem) {
             (Some("http"), None) if !has_tls => Ok(endpoint),
-            (Some("http"), _) => Err(wrong("with certificates it begins with https://")),
+            (Some("http"), _) => Err(wrong("with certificates it must begin with https://")),
             (Some("https"), None) => Err(wrong("https needs the CA's certificate, see tls_ca")),
-            // tonic passes over what is no certificate; then none is trusted, and nothing says why.
+            // tonic ignores text that is not a certificate. Then none is trusted, without a
+            // message.
             (Some("https"), Some(pem)) if !pem.contains(PEM_CERTIFICATE) => {
                 let reason =
-                    "tls_ca is no certificate in PEM: it takes the text, not the file's name";
+                    "tls_ca is not a certificate in PEM: it takes the text, not the file's name";
                 Err(BackendError::lasting(reason))
             }
             (Some("https"), Some(pem)) => {
@@ -123,7 +126,7 @@ impl EtcdOptions {
                 };
                 endpoint.tls_config(tls).map_err(failed)
             }
-            _ => Err(wrong("it begins with http:// or https://")),
+            _ => Err(wrong("it must begin with http:// or https://")),
         }
     }
 }
@@ -138,7 +141,7 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// An error and what caused it, in one line: tonic's own text stops at `transport error`.
+/// Formats an error and its causes in one line: tonic's own text stops at `transport error`.
 pub(super) fn with_sources(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(error.source(), |source| source.source());
     sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))

@@ -1,43 +1,43 @@
-//! A row per lock in the resource's database: the largest token that has claimed it.
+//! A row per lock in the resource's database, with the largest fencing token that has claimed it.
 
 use async_trait::async_trait;
 use sqlx::{Database, Transaction};
 
 use crate::error::{BackendError, LockError};
 use crate::guard::Guard;
-use crate::name::{Fence, LockName};
+use crate::name::{FencingToken, LockName};
 
-/// A database whose transactions can claim. Ours alone implement it.
+/// A database whose transactions can claim. Only this crate implements it.
 #[async_trait]
 pub trait ClaimDatabase: Database + sealed::Sealed {
-    /// Installs a token unless a larger one is there; answers whether it is installed. The row
+    /// Installs a token unless a larger one is there, and returns whether it is installed. The row
     /// stays locked until the transaction ends.
     #[doc(hidden)]
     async fn install(
         local: &mut Transaction<'_, Self>,
         name: &str,
-        fence: i64,
+        fencing_token: i64,
     ) -> Result<bool, sqlx::Error>;
 }
 
 /// Installs a fencing token in the resource's database, as the **first statement** of the local
-/// transaction that reads and writes under it: from there on every older holder is refused, also by
-/// this transaction's own COMMIT, because it keeps the row locked.
+/// transaction that reads and writes under it. From there on every older holder is refused, and
+/// also up to this transaction's own COMMIT, because the transaction keeps the row locked.
 ///
-/// [`Guard::claim`] does it for a guard; this is for services that were sent the token by somebody
-/// who holds the lock.
+/// [`Guard::claim`] does this for a guard. This function is for a service that received the token
+/// from the holder of the lock.
 ///
 /// # Errors
-/// [`LockError::Stale`] if a later holder has been here: roll back. [`LockError::Claim`] if the
-/// database failed.
+/// [`LockError::Stale`] if a later holder has claimed the lock: roll back. [`LockError::Claim`] if
+/// the database failed.
 pub async fn claim<DB: ClaimDatabase>(
     local: &mut Transaction<'_, DB>,
     name: &LockName,
-    fence: Fence,
+    fencing_token: FencingToken,
 ) -> Result<(), LockError> {
-    match DB::install(local, name.as_str(), fence.number()).await {
+    match DB::install(local, name.as_str(), fencing_token.number()).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(LockError::Stale { name: name.to_string(), fence }),
+        Ok(false) => Err(LockError::Stale { name: name.to_string(), fencing_token }),
         Err(error) => Err(LockError::Claim {
             name: name.to_string(),
             source: BackendError::passing("the resource's database failed", error),
@@ -46,8 +46,9 @@ pub async fn claim<DB: ClaimDatabase>(
 }
 
 impl Guard {
-    /// Claims the resource for this holder: the **first statement** of each local transaction under
-    /// the lock, before its first read. The table `lock_claim` must be in that database.
+    /// Claims the resource for this holder. This must be the **first statement** of each local
+    /// transaction under the lock, before its first read. The table `lock_claim` must be in that
+    /// database.
     ///
     /// ```
     /// use handfast_locks::{Guard, LockError};
@@ -63,13 +64,13 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the lock is known to be lost, and those of [`claim`].
+    /// [`LockError::Lost`] if the lock is known to be lost, and the errors of [`claim`].
     pub async fn claim<DB: ClaimDatabase>(
         &self,
         local: &mut Transaction<'_, DB>,
     ) -> Result<(), LockError> {
         self.check()?;
-        claim(local, self.name(), self.fence()).await
+        claim(local, self.name(), self.fencing_token()).await
     }
 }
 
@@ -77,7 +78,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// One statement where a conflict that is not resolved changes no row.
+/// Implements the claim as one statement, for databases where a conflict that is not resolved
+/// changes no row.
 macro_rules! install_at_once {
     ($database:ty, $text:literal) => {
         impl sealed::Sealed for $database {}
@@ -87,9 +89,9 @@ macro_rules! install_at_once {
             async fn install(
                 local: &mut Transaction<'_, Self>,
                 name: &str,
-                fence: i64,
+                fencing_token: i64,
             ) -> Result<bool, sqlx::Error> {
-                let install = sqlx::query($text).bind(name).bind(fence);
+                let install = sqlx::query($text).bind(name).bind(fencing_token);
                 Ok(install.execute(&mut **local).await?.rows_affected() == 1)
             }
         }
@@ -116,18 +118,18 @@ impl sealed::Sealed for sqlx::MySql {}
 #[cfg(feature = "mysql")]
 #[async_trait]
 impl ClaimDatabase for sqlx::MySql {
-    /// The first statement locks the row; what it holds is then read in its newest version, because
-    /// affected rows tell nothing when the driver asks for rows that were found.
+    /// The first statement locks the row. The second reads the newest version of it, because the
+    /// number of affected rows says nothing when the driver asks for the rows found.
     async fn install(
         local: &mut Transaction<'_, Self>,
         name: &str,
-        fence: i64,
+        fencing_token: i64,
     ) -> Result<bool, sqlx::Error> {
         let install = "INSERT INTO lock_claim (name, fence) VALUES (?, ?) \
             ON DUPLICATE KEY UPDATE fence = GREATEST(fence, VALUES(fence))";
-        sqlx::query(install).bind(name).bind(fence).execute(&mut **local).await?;
+        sqlx::query(install).bind(name).bind(fencing_token).execute(&mut **local).await?;
         let read = "SELECT fence FROM lock_claim WHERE name = ? FOR UPDATE";
         let installed: i64 = sqlx::query_scalar(read).bind(name).fetch_one(&mut **local).await?;
-        Ok(installed == fence)
+        Ok(installed == fencing_token)
     }
 }

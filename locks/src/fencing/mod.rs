@@ -1,14 +1,13 @@
-//! The other half of a lock: the resource refuses whoever comes with a smaller fencing token than
-//! it has seen.
+//! The resource's half of a lock: it refuses a fencing token that is smaller than one it has seen.
 //!
-//! *Claim before the first read.* A resource that only compares at the write accepts the late write
-//! of an old holder as long as the new one has not written: he has read, the old one writes, he
-//! writes, and a change is lost. So the first thing a holder does is to install his token; after
-//! that every older write fails, and only then he reads.
+//! *Claim before the first read.* A resource that compares tokens only at the write accepts the
+//! late write of an old holder as long as the next holder has not written: the next holder reads,
+//! the old one writes, the next one writes, and a change is lost. So a holder first installs its
+//! token. After that every older write fails, and only then does it read.
 //!
 //! - SQL: [`Guard::claim`](crate::Guard::claim) keeps one row per lock in the resource's own
-//!   database, for whatever is written in the same transaction. [`FencedTable`] keeps the token in
-//!   a column of the row itself.
+//!   database, for everything that is written in the same transaction. [`FencedTable`] keeps the
+//!   token in a column of the row itself.
 //! - Redis: `FencedKey`, with the feature `redis`.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

@@ -1,21 +1,21 @@
-//! The client's side of locks as a state machine: what to ask, when to renew, when a lock counts as
-//! lost, how it is let go.
+//! The client's side of locks as a state machine: which requests to send, when to renew a lease,
+//! when a lock counts as lost, how it is released.
 //!
-//! Pure: events and the present go in, effects come out; no clock, no IO, no randomness, so that
-//! the simulation in `tests/` drives it through lost, doubled and late messages on virtual time.
-//! The shell (`shell.rs`) carries the effects out.
+//! Pure: events and the present go in, effects come out. There is no clock, no IO and no
+//! randomness, so that the simulation in `tests/` drives it through lost, doubled and late messages
+//! on virtual time. The driver (`driver.rs`) executes the effects.
 //!
-//! What it relies on, by name:
-//! - **ONE-CALL**: an acquisition has at most one request for it under way, so that its end is
-//!   never overtaken by a request of ours, other than one that went unanswered. That one is told to
-//!   the backend as doubtful.
-//! - **SENT-TIME**: a lease counts from when its request was handed out, never from its answer;
+//! It relies on these rules, by name:
+//! - **ONE-CALL**: an acquisition has at most one request for it under way, so that its release is
+//!   never overtaken by one of its requests, other than one that went unanswered. In that case the
+//!   release asks the backend to refuse late requests.
+//! - **SENT-TIME**: a lease counts from when its request was sent, never from its answer. It counts
 //!   from later only where the backend says how long the request waited before it was granted.
 //! - **LOST-FIRST**: a lock counts as lost before its lease can end at the backend, whatever the
-//!   network does, and never comes back from that.
+//!   network does, and a lost lock never comes back.
 
+mod acquisition;
 mod held;
-mod ticket;
 
 #[cfg(test)]
 mod tests;
@@ -26,20 +26,22 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Share, Wake};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, LockMode, LockRef, ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use crate::clock::Moment;
-use crate::error::{BackendError, LockError, Lost, Outcome};
-use crate::name::{Fence, LockName};
+use crate::error::{BackendError, LockError, LossReason, ReleaseOutcome};
+use crate::name::{FencingToken, LockName};
 
-use self::ticket::Ticket;
+use self::acquisition::AcquisitionState;
 
 /// How many leases are renewed by one request (BOUNDED).
 const BATCH_MAX: usize = 100;
 
-/// With a lease shorter than this, a backend that restarts is still waited for.
+/// The client waits for a backend that restarts for at least this long, however short the lease is.
 const GIVE_UP_MIN: Duration = Duration::from_secs(10);
 
-/// What all locks of a client have in common.
+/// The settings that all locks of a client have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) client: u128,
@@ -49,185 +51,196 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What a lease is shortened by on this side: the backend's clock may run one per cent faster,
-    /// and whoever is told needs a moment.
-    fn margin(&self) -> Duration {
+    /// How much the client shortens a lease: the backend's clock may run one per cent faster, and a
+    /// notification of a loss needs a moment.
+    fn safety_margin(&self) -> Duration {
         self.lease / 100 + Duration::from_millis(5)
     }
 
-    /// How long requests for a lock may fail in a row.
-    fn give_up(&self) -> Duration {
+    /// How long the requests for a lock may fail in a row.
+    fn give_up_after(&self) -> Duration {
         self.lease.max(GIVE_UP_MIN)
     }
 
     /// The pause before a request is repeated that failed for the n-th time in a row.
-    fn pause(&self, failures: u32) -> Duration {
+    fn retry_pause(&self, failures: u32) -> Duration {
         (self.lease / 256 * 2_u32.saturating_pow(failures.min(5))).min(Duration::from_secs(2))
     }
 }
 
-/// How long somebody wants to wait for a lock.
+/// How long a caller waits for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Not at all.
-    None,
-    /// Until then.
+pub(crate) enum WaitPolicy {
+    /// It does not wait.
+    NoWait,
+    /// It waits until this time.
     Until(Moment),
-    /// As long as it takes.
-    Endless,
+    /// It waits as long as it takes.
+    Forever,
 }
 
-/// What happens to the machine. Numbers are those of tokens.
+/// An event of the machine. Numbers are those of acquisition ids.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Somebody wants a lock.
-    Ask { number: u64, name: LockName, share: Share, patience: Patience },
-    /// The answer to [`Effect::Ask`].
-    Answered { number: u64, answer: Result<Answer, BackendError> },
+    /// A caller requests a lock.
+    Acquire { number: u64, name: LockName, mode: LockMode, wait: WaitPolicy },
+    /// The answer to [`Effect::Acquire`].
+    AcquireAnswered { number: u64, answer: Result<AcquireResponse, BackendError> },
     /// The answer to [`Effect::Renew`].
-    Renewed { numbers: Vec<u64>, answer: Result<Vec<bool>, BackendError> },
-    /// A wake-up.
-    Woken(Wake),
-    /// The holder of all of a lock is a reader from here on.
+    RenewAnswered { numbers: Vec<u64>, answer: Result<Vec<bool>, BackendError> },
+    /// A wake-up came.
+    WokenUp(WakeUp),
+    /// A writer becomes a reader.
     Downgrade { number: u64 },
-    /// Nobody wants the lock any more, whether it is held or not.
-    LetGo { number: u64 },
-    /// The answer to [`Effect::Leave`].
-    Left { number: u64, answer: Result<Left, BackendError> },
+    /// The lock is not wanted any more, whether it is held or not.
+    Release { number: u64 },
+    /// The answer to [`Effect::Release`].
+    ReleaseAnswered { number: u64, answer: Result<ReleaseResponse, BackendError> },
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An effect for the driver to execute.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Ask the backend.
-    Ask(Ask),
+    /// Send the backend a request for a lock.
+    Acquire(AcquireRequest),
     /// Renew leases.
-    Renew { numbers: Vec<u64>, holds: Vec<Hold> },
+    Renew { numbers: Vec<u64>, lock_refs: Vec<LockRef> },
     /// End an acquisition at the backend.
-    Leave(Leave),
-    /// Tell that the lock is held.
-    Granted { number: u64, fence: Fence, until: Until },
-    /// Tell that it will not be.
-    Refused { number: u64, why: LockError },
-    /// Its lease is renewed.
-    Extended { number: u64, until: Until },
-    /// The backend knows that its holder is a reader, or the lock is lost.
+    Release(ReleaseRequest),
+    /// Report that the lock is held.
+    Granted { number: u64, fencing_token: FencingToken, expiry: Expiry },
+    /// Report that the lock will not be held.
+    Refused { number: u64, reason: LockError },
+    /// Report that its lease is renewed.
+    Extended { number: u64, expiry: Expiry },
+    /// Report that the backend knows of the downgrade, or that the lock is lost.
     Downgraded { number: u64 },
-    /// It is lost.
-    Lost { number: u64, why: Lost },
-    /// It has ended.
-    Ended { number: u64, outcome: Result<Outcome, BackendError> },
+    /// Report that the lock is lost.
+    Lost { number: u64, reason: LossReason },
+    /// Report that the acquisition has ended.
+    Ended { number: u64, outcome: Result<ReleaseOutcome, BackendError> },
 }
 
-/// Until when a lock is surely held, and how it is lost then.
+/// Until when a lock is surely held, and why it is lost then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Until {
+pub(crate) struct Expiry {
     pub(crate) deadline: Moment,
-    pub(crate) then: Lost,
+    pub(crate) loss: LossReason,
 }
 
 /// The state of all locks of a client.
 #[derive(Debug)]
 pub(crate) struct Machine {
     settings: Settings,
-    /// Gone through in no order but that of their numbers.
-    tickets: HashMap<u64, Ticket>,
-    /// Exactly the tickets that have something to do at a time.
+    /// Iterated only in the order of their numbers.
+    acquisitions: HashMap<u64, AcquisitionState>,
+    /// Exactly the acquisitions with something to do at a time.
     timers: BTreeSet<(Moment, u64)>,
 }
 
 impl Machine {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, tickets: HashMap::new(), timers: BTreeSet::new() }
+        Self { settings, acquisitions: HashMap::new(), timers: BTreeSet::new() }
     }
 
-    /// Decides one event. Effects are to be carried out in order.
+    /// Decides one event. The effects must be executed in order.
     pub(crate) fn decide(&mut self, now: Moment, event: Event, out: &mut Vec<Effect>) {
         match event {
-            Event::Ask { number, name, share, patience } => {
-                let mut ticket = Ticket::new(number, name, share, patience, now);
-                ticket.ask(now, &self.settings, out);
-                self.set_timer(number, None, ticket.timer());
-                self.tickets.insert(number, ticket);
+            Event::Acquire { number, name, mode, wait } => {
+                let mut acquisition = AcquisitionState::new(number, name, mode, wait, now);
+                acquisition.acquire(now, &self.settings, out);
+                self.set_timer(number, None, acquisition.timer());
+                self.acquisitions.insert(number, acquisition);
             }
-            Event::Answered { number, answer } => {
-                self.change(number, |ticket, settings| ticket.answered(now, answer, settings, out));
+            Event::AcquireAnswered { number, answer } => {
+                self.change(number, |acquisition, settings| {
+                    acquisition.acquire_answered(now, answer, settings, out)
+                });
             }
-            Event::Renewed { numbers, answer } => self.renewed(now, &numbers, answer, out),
-            Event::Woken(wake) => self.woken(now, wake, out),
+            Event::RenewAnswered { numbers, answer } => self.renewed(now, &numbers, answer, out),
+            Event::WokenUp(wake) => self.woken(now, wake, out),
             Event::Downgrade { number } => {
-                self.change(number, |ticket, settings| ticket.downgrade(now, settings, out));
+                self.change(number, |acquisition, settings| {
+                    acquisition.downgrade(now, settings, out)
+                });
             }
-            Event::LetGo { number } => {
-                self.change(number, |ticket, settings| ticket.let_go(now, settings, out));
+            Event::Release { number } => {
+                self.change(number, |acquisition, settings| {
+                    acquisition.request_release(now, settings, out)
+                });
             }
-            Event::Left { number, answer } => {
-                self.change(number, |ticket, settings| ticket.left(now, answer, settings, out));
+            Event::ReleaseAnswered { number, answer } => {
+                self.change(number, |acquisition, settings| {
+                    acquisition.release_answered(now, answer, settings, out)
+                });
             }
             Event::Tick => self.tick(now, out),
         }
     }
 
-    /// When the next [`Event::Tick`] is due.
+    /// Returns when the next [`Event::Tick`] is due.
     pub(crate) fn next_deadline(&self) -> Option<Moment> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether nothing is asked for, held, or being let go.
+    /// Returns whether no acquisition is left.
     pub(crate) fn is_idle(&self) -> bool {
-        self.tickets.is_empty()
+        self.acquisitions.is_empty()
     }
 
-    /// Whether nothing is left of what was let go.
+    /// Returns whether nothing is left of what was released.
     pub(crate) fn is_settled(&self) -> bool {
-        self.tickets.values().all(|ticket| ticket.is_wanted())
+        self.acquisitions.values().all(|acquisition| acquisition.is_wanted())
     }
 
     fn tick(&mut self, now: Moment, out: &mut Vec<Effect>) {
         let mut due = Vec::new();
         while let Some((_, number)) = self.timers.first().filter(|(at, _)| *at <= now).copied() {
-            self.change(number, |ticket, settings| {
-                let goes_on = ticket.tick(now, settings, out);
-                if ticket.is_due(now) {
+            self.change(number, |acquisition, settings| {
+                let goes_on = acquisition.tick(now, settings, out);
+                if acquisition.is_due(now) {
                     due.push(number);
-                    ticket.mark_renewing(now);
+                    acquisition.mark_renewing(now);
                 }
                 goes_on
             });
         }
         if !due.is_empty() {
-            self.join_soon_due(now, &mut due);
+            self.add_nearly_due(now, &mut due);
             self.renew(&due, out);
         }
     }
 
-    /// Whoever is to be renewed soon rides along: fewer requests for many locks.
-    fn join_soon_due(&mut self, now: Moment, due: &mut Vec<u64>) {
+    /// Adds the leases that are due soon: fewer requests for many locks.
+    fn add_nearly_due(&mut self, now: Moment, due: &mut Vec<u64>) {
         let soon = now + self.settings.lease / 12;
         let numbers: Vec<u64> =
             self.timers.range(..=(soon, u64::MAX)).map(|(_, number)| *number).collect();
         for number in numbers {
-            self.change(number, |ticket, _| {
-                if ticket.is_due(soon) {
+            self.change(number, |acquisition, _| {
+                if acquisition.is_due(soon) {
                     due.push(number);
-                    ticket.mark_renewing(now);
+                    acquisition.mark_renewing(now);
                 }
                 true
             });
         }
     }
 
-    /// Whoever could not be renewed before goes alone: one lock whose row or server does not answer
-    /// must not take the others with it.
+    /// Sends the renewals. A lease that could not be renewed before goes alone: one lock whose row
+    /// or server does not answer must not take the others with it.
     fn renew(&self, due: &[u64], out: &mut Vec<Effect>) {
-        let has_failed = |number: &&u64| self.tickets.get(*number).is_some_and(Ticket::has_failed);
+        let has_failed = |number: &&u64| {
+            self.acquisitions.get(*number).is_some_and(AcquisitionState::has_failed)
+        };
         let (failed, sound): (Vec<u64>, Vec<u64>) = due.iter().partition(has_failed);
         for numbers in sound.chunks(BATCH_MAX).chain(failed.chunks(1)) {
-            let tickets = numbers.iter().filter_map(|number| self.tickets.get(number));
-            let holds = tickets.map(|ticket| ticket.hold(&self.settings)).collect();
-            out.push(Effect::Renew { numbers: numbers.to_vec(), holds });
+            let acquisitions = numbers.iter().filter_map(|number| self.acquisitions.get(number));
+            let lock_refs =
+                acquisitions.map(|acquisition| acquisition.lock_ref(&self.settings)).collect();
+            out.push(Effect::Renew { numbers: numbers.to_vec(), lock_refs });
         }
     }
 
@@ -238,42 +251,43 @@ impl Machine {
         answer: Result<Vec<bool>, BackendError>,
         out: &mut Vec<Effect>,
     ) {
-        // Whatever went wrong, renewal is tried again until the deadline.
+        // Whatever went wrong, the renewal is repeated until the deadline.
         let held = answer.ok().filter(|held| held.len() == numbers.len());
         for (at, number) in numbers.iter().enumerate() {
             let is_held = held.as_ref().map(|held| held[at]);
-            self.change(*number, |ticket, settings| {
-                ticket.renewed(now, is_held, settings, out);
+            self.change(*number, |acquisition, settings| {
+                acquisition.renewed(now, is_held, settings, out);
                 true
             });
         }
     }
 
-    fn woken(&mut self, now: Moment, wake: Wake, out: &mut Vec<Effect>) {
+    fn woken(&mut self, now: Moment, wake: WakeUp, out: &mut Vec<Effect>) {
         let numbers: Vec<u64> = match wake {
-            Wake::One(token) => vec![token.number],
-            Wake::All => {
-                let mut all: Vec<u64> = self.tickets.keys().copied().collect();
+            WakeUp::One(id) => vec![id.number],
+            WakeUp::All => {
+                let mut all: Vec<u64> = self.acquisitions.keys().copied().collect();
                 all.sort_unstable();
                 all
             }
         };
         for number in numbers {
-            self.change(number, |ticket, settings| {
-                ticket.woken(now, settings, out);
+            self.change(number, |acquisition, settings| {
+                acquisition.woken(now, settings, out);
                 true
             });
         }
     }
 
-    /// Changes a ticket and its timer together. A late message may name a ticket that has ended.
-    fn change(&mut self, number: u64, step: impl FnOnce(&mut Ticket, &Settings) -> bool) {
-        let Some(ticket) = self.tickets.get_mut(&number) else { return };
-        let before = ticket.timer();
-        let goes_on = step(ticket, &self.settings);
-        let after = ticket.timer().filter(|_| goes_on);
+    /// Changes an acquisition and its timer together. A late message may name an acquisition that
+    /// has ended.
+    fn change(&mut self, number: u64, step: impl FnOnce(&mut AcquisitionState, &Settings) -> bool) {
+        let Some(acquisition) = self.acquisitions.get_mut(&number) else { return };
+        let before = acquisition.timer();
+        let goes_on = step(acquisition, &self.settings);
+        let after = acquisition.timer().filter(|_| goes_on);
         if !goes_on {
-            self.tickets.remove(&number);
+            self.acquisitions.remove(&number);
         }
         self.set_timer(number, before, after);
     }

@@ -1,7 +1,7 @@
-//! Locks in memory: for tests of what uses locks, and for the simulation.
+//! Locks in memory, for tests of code that uses locks, and for the simulation.
 //!
-//! It excludes those who share one [`Memory`] from one another and nobody else. It does not survive
-//! its process.
+//! The clients of one [`MemoryLocks`] exclude each other and no others. The locks do not survive
+//! the process.
 
 mod table;
 
@@ -13,21 +13,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Wake};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, Backend, Guarantee, LockRef, ReleaseRequest, ReleaseResponse,
+    WakeUp,
+};
 use crate::clock::Moment;
 use crate::error::BackendError;
-use crate::name::Token;
+use crate::name::AcquisitionId;
 
 pub(crate) use self::table::Table;
 
-/// Locks in memory. Clones share them.
+/// Locks in memory. Clones share the locks.
 ///
 /// ```
-/// use handfast_locks::{Locks, Memory};
+/// use handfast_locks::{Locks, MemoryLocks};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), handfast_locks::LockError> {
-/// let memory = Memory::new();
+/// let memory = MemoryLocks::new();
 /// let one = Locks::over(memory.clone()).start()?;
 /// let other = Locks::over(memory).start()?;
 /// let guard = one.lock("orders/42").await?;
@@ -38,68 +41,73 @@ pub(crate) use self::table::Table;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
-    shared: Arc<Mutex<Shared>>,
+pub struct MemoryLocks {
+    shared: Arc<Mutex<MemoryState>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct MemoryState {
     table: Table,
-    listeners: Vec<(u128, mpsc::UnboundedSender<Wake>)>,
+    listeners: Vec<(u128, mpsc::UnboundedSender<WakeUp>)>,
 }
 
-impl Memory {
-    /// Without any lock.
+impl MemoryLocks {
+    /// Makes a backend without any lock.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Shared) -> T) -> T {
-        // No step of the table panics half-way.
+    fn with<T>(&self, work: impl FnOnce(&mut MemoryState) -> T) -> T {
+        // No change to the table panics half-way.
         work(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Shared {
-    fn wake(&mut self, next: Option<Token>) {
+impl MemoryState {
+    fn wake(&mut self, next: Option<AcquisitionId>) {
         let Some(next) = next else { return };
-        self.listeners.retain(|(client, wakes)| {
-            *client != next.client || wakes.send(Wake::One(next)).is_ok()
+        self.listeners.retain(|(client, wake_ups)| {
+            *client != next.client || wake_ups.send(WakeUp::One(next)).is_ok()
         });
     }
 }
 
 #[async_trait]
-impl Backend for Memory {
+impl Backend for MemoryLocks {
     fn name(&self) -> &'static str {
         "memory"
     }
 
-    /// Among those who share it; its use in production is not its grade's business.
-    fn grade(&self) -> Grade {
-        Grade::Correctness
+    /// Correctness holds among the clients that share it. Whether to use it in production is
+    /// another question.
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Correctness
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
         self.with(|shared| {
             let now = Moment::now();
-            if let Some(other) = shared.table.other_parts(now, ask) {
-                return Err(BackendError::other_parts(other));
+            if let Some(other) = shared.table.other_permits(now, request) {
+                return Err(BackendError::other_permits(other));
             }
-            let (answer, next) = shared.table.ask(now, ask);
+            let (answer, next) = shared.table.acquire(now, request);
             shared.wake(next);
             Ok(answer)
         })
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
-        Ok(self.with(|shared| shared.table.renew(Moment::now(), holds, lease)))
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        Ok(self.with(|shared| shared.table.renew(Moment::now(), lock_refs, lease)))
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         Ok(self.with(|shared| {
-            let (left, next) = shared.table.leave(Moment::now(), leave);
+            let (left, next) = shared.table.release(Moment::now(), request);
             shared.wake(next);
             left
         }))
@@ -108,14 +116,14 @@ impl Backend for Memory {
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         self.with(|shared| {
-            shared.listeners.retain(|(_, wakes)| !wakes.is_closed());
-            shared.listeners.push((client, wakes.clone()));
+            shared.listeners.retain(|(_, wake_ups)| !wake_ups.is_closed());
+            shared.listeners.push((client, wake_ups.clone()));
         });
-        // Whoever asked before is told too.
-        let _ = wakes.send(Wake::All);
+        // Waiters from before this call may have missed a wake-up.
+        let _ = wake_ups.send(WakeUp::All);
         pending().await
     }
 }

@@ -1,120 +1,142 @@
-//! The table of locks, as every backend has one: who holds, who waits, which fence comes next.
+//! The table of locks, as every backend has one: the holders, the waiters, and the next fencing
+//! token.
 //!
-//! Pure: the present is an argument. It is the reference for what the other backends do in their
+//! Pure: the present is an argument. This is the reference for what the other backends do in their
 //! own languages.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Share, WAITER_ALIVE, WAITER_BEAT};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, LockMode, LockRef, QueueMode, ReleaseRequest, ReleaseResponse,
+    WAITER_HEARTBEAT, WAITER_TIMEOUT,
+};
 use crate::clock::Moment;
-use crate::name::{Fence, Holder, LockName, Token};
+use crate::name::{AcquisitionId, FencingToken, Holder, LockName};
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    locks: HashMap<LockName, Lock>,
-    /// Tokens that were let go while a request of theirs may still arrive.
-    barred: HashSet<Token>,
+    locks: HashMap<LockName, LockEntry>,
+    /// Ids that were released while a request with them may still arrive.
+    barred: HashSet<AcquisitionId>,
 }
 
 #[derive(Debug, Default)]
-struct Lock {
-    /// One who holds all, or some who hold parts.
-    held: Vec<Held>,
-    /// Of the last acquisition; never goes back, as the lock is never forgotten.
-    fence: i64,
-    /// Whether the last fence was given for a part: those who join get the same.
+struct LockEntry {
+    /// One exclusive holder, or some shared holders.
+    held: Vec<HolderEntry>,
+    /// The fencing token of the last acquisition. It never goes back, because a lock is never
+    /// forgotten.
+    fencing_token: i64,
+    /// Whether the last token was given to a shared holder: the holders that join get the same one.
     is_shared: bool,
-    queue: VecDeque<(Token, Moment)>,
+    queue: VecDeque<(AcquisitionId, Moment)>,
 }
 
 #[derive(Debug)]
-struct Held {
-    token: Token,
+struct HolderEntry {
+    id: AcquisitionId,
     label: String,
-    share: Share,
+    mode: LockMode,
     expires_at: Moment,
 }
 
 impl Table {
-    /// Answers also who is to be woken: after a part was granted, another may be.
-    pub(crate) fn ask(&mut self, now: Moment, ask: &Ask) -> (Answer, Option<Token>) {
-        if self.barred.contains(&ask.token) {
-            return (Answer::Busy { holder: None, look_again: WAITER_BEAT }, None);
+    /// Also returns the waiter to wake: after a permit was granted, another one may be.
+    pub(crate) fn acquire(
+        &mut self,
+        now: Moment,
+        request: &AcquireRequest,
+    ) -> (AcquireResponse, Option<AcquisitionId>) {
+        if self.barred.contains(&request.id) {
+            return (AcquireResponse::Busy { holder: None, retry_after: WAITER_HEARTBEAT }, None);
         }
-        let lock = self.locks.entry(ask.name.clone()).or_default();
+        let lock = self.locks.entry(request.name.clone()).or_default();
         lock.drop_dead_waiters(now);
-        // Whoever asks has it still if nobody took it since his lease ended.
-        lock.held.retain(|held| now < held.expires_at || held.token == ask.token);
-        if lock.is_for(ask) {
-            let fence = lock.grant(now, ask);
-            return (Answer::granted(fence), lock.next().filter(|_| lock.is_shared));
+        // The caller still has the lock if no other took it since its lease ended.
+        lock.held.retain(|held| now < held.expires_at || held.id == request.id);
+        if lock.is_for(request) {
+            let fencing_token = lock.grant(now, request);
+            return (
+                AcquireResponse::granted(fencing_token),
+                lock.next().filter(|_| lock.is_shared),
+            );
         }
-        if ask.place != Place::None {
-            lock.beat(now, ask.token);
+        if request.queue != QueueMode::NoWait {
+            lock.beat(now, request.id);
         }
         (lock.busy(now), None)
     }
 
-    /// Of how many parts the lock is for those who hold it, if that is another number.
-    pub(crate) fn other_parts(&self, now: Moment, ask: &Ask) -> Option<u32> {
-        let Share::One { of } = ask.share else { return None };
-        let held = self.locks.get(&ask.name)?.held.iter().filter(|held| now < held.expires_at);
-        let mut parts = held.filter_map(|held| match held.share {
-            Share::One { of } => Some(of),
-            Share::All => None,
+    /// Returns the number of permits of the present holders, if it is another one.
+    pub(crate) fn other_permits(&self, now: Moment, request: &AcquireRequest) -> Option<u32> {
+        let LockMode::Shared { permits } = request.mode else { return None };
+        let held = self.locks.get(&request.name)?.held.iter().filter(|held| now < held.expires_at);
+        let mut present = held.filter_map(|held| match held.mode {
+            LockMode::Shared { permits } => Some(permits),
+            LockMode::Exclusive => None,
         });
-        parts.find(|other| *other != of)
+        present.find(|other| *other != permits)
     }
 
-    pub(crate) fn renew(&mut self, now: Moment, holds: &[Hold], lease: Duration) -> Vec<bool> {
-        let renew = |hold: &Hold| {
-            let held = self.locks.get_mut(&hold.name).and_then(|lock| lock.held_by(hold.token));
+    pub(crate) fn renew(
+        &mut self,
+        now: Moment,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Vec<bool> {
+        let renew = |lock_ref: &LockRef| {
+            let held =
+                self.locks.get_mut(&lock_ref.name).and_then(|lock| lock.held_by(lock_ref.id));
             let held = held.filter(|held| now < held.expires_at);
             held.map(|held| held.expires_at = now + lease).is_some()
         };
-        holds.iter().map(renew).collect()
+        lock_refs.iter().map(renew).collect()
     }
 
-    /// Answers also who is to be woken.
-    pub(crate) fn leave(&mut self, now: Moment, leave: &Leave) -> (Left, Option<Token>) {
-        let token = leave.hold.token;
-        if leave.is_doubtful {
-            self.barred.insert(token);
+    /// Also returns the waiter to wake.
+    pub(crate) fn release(
+        &mut self,
+        now: Moment,
+        request: &ReleaseRequest,
+    ) -> (ReleaseResponse, Option<AcquisitionId>) {
+        let id = request.lock_ref.id;
+        if request.refuse_late_requests {
+            self.barred.insert(id);
         }
-        let Some(lock) = self.locks.get_mut(&leave.hold.name) else {
-            return (Left::NotHeld { current: None }, None);
+        let Some(lock) = self.locks.get_mut(&request.lock_ref.name) else {
+            return (ReleaseResponse::NotHeld { current: None }, None);
         };
         lock.drop_dead_waiters(now);
-        let was_head = lock.next() == Some(token);
-        lock.queue.retain(|(waiter, _)| *waiter != token);
-        if lock.held_by(token).is_some_and(|held| now < held.expires_at) {
-            lock.held.retain(|held| held.token != token);
-            return (Left::Freed, lock.next());
+        let was_head = lock.next() == Some(id);
+        lock.queue.retain(|(waiter, _)| *waiter != id);
+        if lock.held_by(id).is_some_and(|held| now < held.expires_at) {
+            lock.held.retain(|held| held.id != id);
+            return (ReleaseResponse::Released, lock.next());
         }
-        // His turn, if he had one, is the next one's.
-        (Left::NotHeld { current: lock.holder(now) }, lock.next().filter(|_| was_head))
+        // If it was this waiter's turn, it is the next one's.
+        (ReleaseResponse::NotHeld { current: lock.holder(now) }, lock.next().filter(|_| was_head))
     }
 }
 
 #[cfg(test)]
 impl Table {
-    pub(crate) fn holder(&self, now: Moment, name: &LockName) -> Option<Token> {
-        self.locks.get(name)?.holder(now).map(|holder| holder.token)
+    pub(crate) fn holder(&self, now: Moment, name: &LockName) -> Option<AcquisitionId> {
+        self.locks.get(name)?.holder(now).map(|holder| holder.id)
     }
 }
 
-impl Lock {
-    fn held_by(&mut self, token: Token) -> Option<&mut Held> {
-        self.held.iter_mut().find(|held| held.token == token)
+impl LockEntry {
+    fn held_by(&mut self, id: AcquisitionId) -> Option<&mut HolderEntry> {
+        self.held.iter_mut().find(|held| held.id == id)
     }
 
     fn holder(&self, now: Moment) -> Option<Holder> {
         let held = self.held.iter().find(|held| now < held.expires_at)?;
-        Some(Holder { token: held.token, label: held.label.clone() })
+        Some(Holder { id: held.id, label: held.label.clone() })
     }
 
-    fn next(&self) -> Option<Token> {
+    fn next(&self) -> Option<AcquisitionId> {
         self.queue.front().map(|(head, _)| *head)
     }
 
@@ -122,52 +144,53 @@ impl Lock {
         self.queue.retain(|(_, alive_until)| now < *alive_until);
     }
 
-    /// Whether a request is to be granted: it was before, or there is room and nobody waits longer.
-    fn is_for(&self, ask: &Ask) -> bool {
-        let is_held = self.held.iter().any(|held| held.token == ask.token);
-        let is_next = self.next().is_none_or(|head| head == ask.token);
-        is_held || (is_next && self.has_room(ask.share))
+    /// Returns whether a request is to be granted: it was granted before, or there is room and no
+    /// waiter has waited longer.
+    fn is_for(&self, request: &AcquireRequest) -> bool {
+        let is_held = self.held.iter().any(|held| held.id == request.id);
+        let is_next = self.next().is_none_or(|head| head == request.id);
+        is_held || (is_next && self.has_room(request.mode))
     }
 
-    fn has_room(&self, share: Share) -> bool {
-        let Share::One { of } = share else { return self.held.is_empty() };
-        let is_shared = self.held.iter().all(|held| held.share != Share::All);
-        is_shared && self.held.len() < usize::try_from(of).unwrap_or(usize::MAX)
+    fn has_room(&self, mode: LockMode) -> bool {
+        let LockMode::Shared { permits } = mode else { return self.held.is_empty() };
+        let is_shared = self.held.iter().all(|held| held.mode != LockMode::Exclusive);
+        is_shared && self.held.len() < usize::try_from(permits).unwrap_or(usize::MAX)
     }
 
-    fn grant(&mut self, now: Moment, ask: &Ask) -> Fence {
-        let (token, share, expires_at) = (ask.token, ask.share, now + ask.lease);
-        self.queue.retain(|(waiter, _)| *waiter != token);
-        if let Some(held) = self.held_by(token) {
+    fn grant(&mut self, now: Moment, request: &AcquireRequest) -> FencingToken {
+        let (id, mode, expires_at) = (request.id, request.mode, now + request.lease);
+        self.queue.retain(|(waiter, _)| *waiter != id);
+        if let Some(held) = self.held_by(id) {
             held.expires_at = expires_at;
-            // A share never grows: a request may be a late one.
-            if share != Share::All {
-                held.share = share;
+            // A shared holder never becomes exclusive: a request may be a late one.
+            if mode != LockMode::Exclusive {
+                held.mode = mode;
                 self.is_shared = true;
             }
-            return Fence::new(self.fence);
+            return FencingToken::new(self.fencing_token);
         }
-        if share == Share::All || !self.is_shared {
-            self.fence += 1;
+        if mode == LockMode::Exclusive || !self.is_shared {
+            self.fencing_token += 1;
         }
-        self.is_shared = share != Share::All;
-        self.held.push(Held { token, label: ask.label.to_string(), share, expires_at });
-        Fence::new(self.fence)
+        self.is_shared = mode != LockMode::Exclusive;
+        self.held.push(HolderEntry { id, label: request.label.to_string(), mode, expires_at });
+        FencingToken::new(self.fencing_token)
     }
 
-    fn beat(&mut self, now: Moment, token: Token) {
-        let alive_until = now + WAITER_ALIVE;
-        match self.queue.iter_mut().find(|(waiter, _)| *waiter == token) {
+    fn beat(&mut self, now: Moment, id: AcquisitionId) {
+        let alive_until = now + WAITER_TIMEOUT;
+        match self.queue.iter_mut().find(|(waiter, _)| *waiter == id) {
             Some((_, until)) => *until = alive_until,
-            None => self.queue.push_back((token, alive_until)),
+            None => self.queue.push_back((id, alive_until)),
         }
     }
 
-    /// Whoever is next looks again when the first lease ends.
-    fn busy(&self, now: Moment) -> Answer {
+    /// The next waiter tries again when the first lease ends.
+    fn busy(&self, now: Moment) -> AcquireResponse {
         let ends_at = self.held.iter().map(|held| held.expires_at).min();
-        let left = ends_at.map_or(WAITER_BEAT, |ends_at| ends_at.left(now));
-        let look_again = left.clamp(Duration::from_millis(1), WAITER_BEAT);
-        Answer::Busy { holder: self.holder(now), look_again }
+        let left = ends_at.map_or(WAITER_HEARTBEAT, |ends_at| ends_at.remaining(now));
+        let retry_after = left.clamp(Duration::from_millis(1), WAITER_HEARTBEAT);
+        AcquireResponse::Busy { holder: self.holder(now), retry_after }
     }
 }

@@ -1,20 +1,20 @@
 //! Locks in a single Redis.
 //!
-//! One script decides a request, so that nothing is ever half done, by the server's clock. A lock
-//! is mostly free when it is asked for, and wanted by nobody else when it is released: for that
-//! there are short ways, a script to take one, a command to free one, and a script for as many
-//! requests as have come together. They touch nothing but locks and their counters. Where they find
+//! One script decides a request, so that nothing is ever half done, and it uses the server's clock.
+//! A lock is mostly free when it is requested, and has no waiter when it is released. For that
+//! there are short ways: a script to take one lock, a command to free one, and a script for as many
+//! requests as have come together. They touch nothing but locks and their counters. If they find
 //! more than that, they change nothing, and the full script follows.
 //!
-//! Fencing tokens are a counter that is never below the server's clock in microseconds: after a
-//! loss of all data they go on above every old one, unless the clock was set back too. A fail-over
-//! to a replica may still give the lock to two; that is why the grade is efficiency.
+//! Fencing tokens come from a counter that is never below the server's clock in microseconds: after
+//! a loss of all data they go on above every old one, unless the clock was set back too. A
+//! fail-over to a replica may still grant a lock twice, which is why the guarantee is efficiency.
 //!
-//! The queue is a sorted set by time of arrival. A release wakes the first of it by a message on
-//! its client's own channel, which is heard by nobody else; a message that is lost costs the time
-//! until the waiter's next sign of life.
+//! The queue is a sorted set by time of arrival. A release wakes the first waiter by a message on
+//! its client's own channel, which no other client hears. A message that is lost costs the time
+//! until the waiter's next heartbeat.
 
-mod gather;
+mod batcher;
 mod node;
 mod redlock;
 mod script;
@@ -25,11 +25,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use self::node::{ANSWER_WITHIN, Agreed, Node, Row};
-use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Place, Share, Wake};
+use self::node::{ANSWER_WITHIN, Agreement, Node, ScriptReply};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, QueueMode,
+    ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use crate::error::{BackendError, LockError};
-use crate::name::Fence;
-use crate::seen::Seen;
+use crate::name::FencingToken;
+use crate::observed_holder::ObservedHolder;
 
 pub use self::redlock::RedlockLocks;
 
@@ -40,12 +43,12 @@ pub struct RedisLocks {
 }
 
 impl RedisLocks {
-    /// Connects by URL, as `redis://127.0.0.1/`, and sees to it that the server does not throw
-    /// fencing tokens away when memory is short.
+    /// Connects by URL, as `redis://127.0.0.1/`, and checks that the server does not evict fencing
+    /// tokens when memory is short.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the server says, or if its `maxmemory-policy` evicts keys
-    /// that have no expiry.
+    /// [`LockError::Refused`] with the server's message, or if its `maxmemory-policy` evicts keys
+    /// without expiry.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let refused = |source| LockError::Refused { source };
         let node = Node::new(url, Duration::ZERO, ANSWER_WITHIN).map_err(refused)?;
@@ -54,9 +57,9 @@ impl RedisLocks {
     }
 }
 
-fn seen((_, owner, label, left_ms, ahead, _): Row) -> Seen {
+fn observed((_, owner, label, left_ms, ahead, _): ScriptReply) -> ObservedHolder {
     let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
-    Seen { owner, label, left, ahead }
+    ObservedHolder { owner, label, left, ahead }
 }
 
 #[async_trait]
@@ -65,49 +68,56 @@ impl Backend for RedisLocks {
         "redis"
     }
 
-    fn grade(&self) -> Grade {
-        Grade::Efficiency
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Efficiency
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
-        // Whoever has waited already finds more than a free lock.
-        if ask.share == Share::All
-            && ask.place != Place::Keep
-            && let Some(fence) = self.node.take(ask).await?
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+        // A request that has waited already finds more than a free lock.
+        if request.mode == LockMode::Exclusive
+            && request.queue != QueueMode::KeepPlace
+            && let Some(fencing_token) = self.node.take(request).await?
         {
-            return Ok(Answer::granted(Fence::new(fence)));
+            return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
         }
-        let (row, _) = self.node.ask(ask, Agreed::default()).await?;
+        let (row, _) = self.node.acquire(request, Agreement::default()).await?;
         match row.0 {
-            1.. => Ok(Answer::granted(Fence::new(row.0))),
-            0 => Ok(seen(row).answer(None)),
-            parts => {
-                let parts = u32::try_from(parts.unsigned_abs()).unwrap_or(u32::MAX);
-                Err(BackendError::other_parts(parts))
+            1.. => Ok(AcquireResponse::granted(FencingToken::new(row.0))),
+            0 => Ok(observed(row).answer(None)),
+            permits => {
+                let permits = u32::try_from(permits.unsigned_abs()).unwrap_or(u32::MAX);
+                Err(BackendError::other_permits(permits))
             }
         }
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
-        self.node.renew(holds, lease).await
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        self.node.renew(lock_refs, lease).await
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        if leave.is_alone && !leave.is_doubtful && self.node.free(&leave.hold).await? {
-            return Ok(Left::Freed);
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        if request.is_uncontended
+            && !request.refuse_late_requests
+            && self.node.free(&request.lock_ref).await?
+        {
+            return Ok(ReleaseResponse::Released);
         }
-        let row = self.node.leave(leave).await?;
+        let row = self.node.release(request).await?;
         if row.0 > 0 {
-            return Ok(Left::Freed);
+            return Ok(ReleaseResponse::Released);
         }
-        Ok(Left::NotHeld { current: seen(row).holder() })
+        Ok(ReleaseResponse::NotHeld { current: observed(row).holder() })
     }
 
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
-        self.node.listen(client, wakes).await
+        self.node.listen(client, wake_ups).await
     }
 }

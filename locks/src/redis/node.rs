@@ -1,5 +1,5 @@
-//! One Redis server: its connection and its scripts. What its answers mean for a lock is not
-//! decided here.
+//! One Redis server: its connection and its scripts. What its answers mean for a lock is decided
+//! elsewhere.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,78 +14,82 @@ use redis::{
 };
 use tokio::sync::{Mutex, mpsc};
 
-use super::gather::{Gathering, Scripts};
+use super::batcher::{Batcher, Scripts};
 use super::script;
-use crate::backend::{Ask, Hold, Leave, Place, Share, WAITER_ALIVE, WAITER_BEAT, Wake};
+use crate::backend::{
+    AcquireRequest, LockMode, LockRef, QueueMode, ReleaseRequest, WAITER_HEARTBEAT, WAITER_TIMEOUT,
+    WakeUp,
+};
 use crate::clock::Moment;
+use crate::driver::within;
 use crate::error::BackendError;
-use crate::name::{LockName, Token};
-use crate::shell::within;
+use crate::name::{AcquisitionId, LockName};
 
-/// How long a token stays barred: longer than any request of it can be under way.
+/// How long an id stays barred: longer than any request with it can be under way.
 pub(super) const BARRED: Duration = Duration::from_secs(60);
 
-/// How long an answer is waited for before the request is sent again: longer than a busy server
-/// thinks, and no longer than a waiter is silent. A majority does not wait for a server that hangs.
-pub(super) const ANSWER_WITHIN: Duration = WAITER_BEAT;
+/// How long to wait for an answer before a request is repeated: longer than a busy server thinks,
+/// and no longer than a waiter is silent. A majority does not wait for a server that hangs.
+pub(super) const ANSWER_WITHIN: Duration = WAITER_HEARTBEAT;
 
-/// How long a connection may carry nothing of what was sent, and how often a silent one is tried.
+/// How long data may stay unacknowledged on a connection, and how often a silent connection is
+/// probed.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 const TRIED_EVERY: Duration = Duration::from_secs(1);
-/// How often the server is asked whether it still has those who listen.
+/// How often a listening connection is pinged.
 const SIGN_EVERY: Duration = Duration::from_secs(5);
 
 /// How many leases one call renews: the server does nothing else meanwhile.
 const RENEWED_TOGETHER: usize = 256;
 
-/// Before the name of the client whose waiter is woken.
+/// The prefix of the channel of a client, followed by the client's number.
 const CHANNEL: &str = "handfast:lock-wake:";
 
-/// Where the counter of fences is.
-const FENCE: &str = ":fence";
-/// Where those who hold parts are, and their labels.
+/// The suffix of the counter of fencing tokens.
+const COUNTER: &str = ":fence";
+/// The suffixes of the shared holders and of their labels.
 const SHARES: &str = ":shares";
 const LABELS: &str = ":labels";
 
-/// The keys of a lock that is held as a whole: what it says, and its counter.
-pub(super) const HOLDER: [&str; 2] = ["", FENCE];
+/// The keys of an exclusive lock: its holder, and its counter.
+pub(super) const HOLDER: [&str; 2] = ["", COUNTER];
 /// All keys of a lock.
 const PARTS: [&str; 8] =
-    ["", FENCE, ":queue", ":alive", ":barred", SHARES, LABELS, ":shared-fence"];
+    ["", COUNTER, ":queue", ":alive", ":barred", SHARES, LABELS, ":shared-fence"];
 
-/// What the scripts answer: a fence if granted or freed, else the holder; see `script.rs`.
-pub(super) type Row = (i64, String, String, i64, i64, i64);
+/// The reply of the scripts: a fencing token if granted or freed, else the holder. See `script.rs`.
+pub(super) type ScriptReply = (i64, String, String, i64, i64, i64);
 
 /// What several nodes have agreed on for an acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Agreed {
-    pub(super) fence: Option<i64>,
+pub(super) struct Agreement {
+    pub(super) fencing_token: Option<i64>,
     pub(super) arrival: Option<i64>,
 }
 
-/// A server that answers when it is asked, or not.
+/// A server, which may not answer.
 #[derive(Debug)]
 pub(super) struct Node {
     client: Client,
-    /// Shared by all requests; none after it failed.
-    link: Mutex<Option<Link>>,
+    /// Shared by all requests. None after it failed.
+    server: Mutex<Option<ServerConnection>>,
     /// For how long after its start a server may have forgotten what it had granted.
     settling: Duration,
-    /// A connection that says nothing for longer is of no use.
+    /// A connection that is silent for longer is not usable.
     answer_within: Duration,
-    short: Scripts,
-    ask: Script,
+    batch_scripts: Scripts,
+    acquire: Script,
     renew: Script,
-    leave: Script,
+    release: Script,
 }
 
 /// A connection to one run of the server: a restart ends it.
 #[derive(Clone, Debug)]
-struct Link {
+struct ServerConnection {
     connection: MultiplexedConnection,
-    gathering: Gathering,
+    batcher: Batcher,
     settled_at: Moment,
-    /// Whether a script may touch locks in several slots: not in a cluster.
+    /// Whether a script may touch locks in several slots, which it may not in a cluster.
     crosses_slots: bool,
 }
 
@@ -98,26 +102,26 @@ impl Node {
         let info = url.into_connection_info().map_err(failed)?;
         Ok(Self {
             client: Client::open(info.set_tcp_settings(tcp_settings())).map_err(failed)?,
-            link: Mutex::new(None),
+            server: Mutex::new(None),
             settling,
             answer_within,
-            short: Scripts::new(),
-            ask: Script::new(&[script::COMMON, script::ASK].concat()),
+            batch_scripts: Scripts::new(),
+            acquire: Script::new(&[script::COMMON, script::ACQUIRE].concat()),
             renew: Script::new(script::RENEW),
-            leave: Script::new(&[script::COMMON, script::LEAVE].concat()),
+            release: Script::new(&[script::COMMON, script::RELEASE].concat()),
         })
     }
 
-    /// Connects, and sees to it that the server does not throw fencing tokens away when memory is
-    /// short. Answers since when the server has surely forgotten nothing that is still of use.
+    /// Connects, and checks that the server does not evict fencing tokens when memory is short.
+    /// Returns since when the server has surely forgotten nothing that still matters.
     pub(super) async fn check(&self) -> Result<Moment, BackendError> {
-        Ok(self.link().await?.settled_at)
+        Ok(self.server().await?.settled_at)
     }
 
-    async fn link(&self) -> Result<Link, BackendError> {
-        let mut kept = self.link.lock().await;
-        if let Some(link) = &*kept {
-            return Ok(link.clone());
+    async fn server(&self) -> Result<ServerConnection, BackendError> {
+        let mut kept = self.server.lock().await;
+        if let Some(server) = &*kept {
+            return Ok(server.clone());
         }
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.answer_within));
         let connect = self.client.get_multiplexed_async_connection_with_config(&config);
@@ -132,27 +136,28 @@ impl Node {
         }
         let settled_at = Moment::now() + self.settling.saturating_sub(runs_for(&about));
         let crosses_slots = field(&about, "cluster_enabled") != "1";
-        let gathering = Gathering::start(connection.clone(), self.short.clone(), crosses_slots);
-        let link = Link { connection, gathering, settled_at, crosses_slots };
-        Ok(kept.insert(link).clone())
+        let batcher = Batcher::start(connection.clone(), self.batch_scripts.clone(), crosses_slots);
+        let server = ServerConnection { connection, batcher, settled_at, crosses_slots };
+        Ok(kept.insert(server).clone())
     }
 
-    /// The next request makes another one, unless that has happened already.
-    async fn unlink(&self, failed: &Link) {
-        let mut kept = self.link.lock().await;
-        if kept.as_ref().is_some_and(|link| link.gathering.is(&failed.gathering)) {
+    /// Drops a failed connection, so that the next request makes another one, unless that has
+    /// happened already.
+    async fn disconnect(&self, failed: &ServerConnection) {
+        let mut kept = self.server.lock().await;
+        if kept.as_ref().is_some_and(|server| server.batcher.is(&failed.batcher)) {
             *kept = None;
         }
     }
 
-    /// What a connection has answered; one that is of no use any more is left.
-    async fn outcome<T>(
+    /// Passes an answer on, and drops the connection if it is no longer usable.
+    async fn check_answer<T>(
         &self,
-        link: &Link,
+        server: &ServerConnection,
         answer: Result<T, RedisError>,
     ) -> Result<T, BackendError> {
         if answer.as_ref().is_err_and(is_dead) {
-            self.unlink(link).await;
+            self.disconnect(server).await;
         }
         answer.map_err(failed)
     }
@@ -163,88 +168,95 @@ impl Node {
         call: &Cmd,
         limit: Duration,
     ) -> Result<(T, Moment), BackendError> {
-        let link = self.link().await?;
-        let mut connection = link.connection.clone();
+        let server = self.server().await?;
+        let mut connection = server.connection.clone();
         let answer = tokio::time::timeout(limit, run(&mut connection, script, call)).await;
         let answer = answer.unwrap_or_else(|elapsed| Err(std::io::Error::from(elapsed).into()));
-        Ok((self.outcome(&link, answer).await?, link.settled_at))
+        Ok((self.check_answer(&server, answer).await?, server.settled_at))
     }
 
-    /// Takes a lock that is free and of which there is nothing else; answers its fence. Otherwise
-    /// nothing has happened, and the lock is to be asked for.
-    pub(super) async fn take(&self, ask: &Ask) -> Result<Option<i64>, BackendError> {
-        let link = self.link().await?;
-        let fence = self.outcome(&link, link.gathering.take(ask).await).await?;
-        Ok((fence > 0).then_some(fence))
+    /// Takes a lock that is free and has no other state, and returns its fencing token. Otherwise
+    /// nothing has happened, and the full request must follow.
+    pub(super) async fn take(&self, request: &AcquireRequest) -> Result<Option<i64>, BackendError> {
+        let server = self.server().await?;
+        let fencing_token = self.check_answer(&server, server.batcher.take(request).await).await?;
+        Ok((fencing_token > 0).then_some(fencing_token))
     }
 
-    /// Frees a lock of which there is nothing but its holder; answers whether it did. Otherwise
-    /// nothing has happened, and the lock is to be left.
-    pub(super) async fn free(&self, hold: &Hold) -> Result<bool, BackendError> {
-        let link = self.link().await?;
-        Ok(self.outcome(&link, link.gathering.free(hold).await).await? == 1)
+    /// Frees a lock that has no state but its holder, and returns whether it did. Otherwise nothing
+    /// has happened, and the full release must follow.
+    pub(super) async fn free(&self, lock_ref: &LockRef) -> Result<bool, BackendError> {
+        let server = self.server().await?;
+        Ok(self.check_answer(&server, server.batcher.free(lock_ref).await).await? == 1)
     }
 
-    /// Answers also since when what this server says of a free lock can be believed.
-    pub(super) async fn ask(
+    /// Also returns since when this server can be trusted about a free lock.
+    pub(super) async fn acquire(
         &self,
-        ask: &Ask,
-        agreed: Agreed,
-    ) -> Result<(Row, Moment), BackendError> {
-        let place = match ask.place {
-            Place::None => 0,
-            Place::Join | Place::Keep => 1,
+        request: &AcquireRequest,
+        agreed: Agreement,
+    ) -> Result<(ScriptReply, Moment), BackendError> {
+        let queue = match request.queue {
+            QueueMode::NoWait => 0,
+            QueueMode::Join | QueueMode::KeepPlace => 1,
         };
-        let mut call = call_of(&self.ask, &ask.name, &PARTS);
-        call.write_arg_fmt(ask.token);
-        call.arg(milliseconds(ask.lease)).arg(&*ask.label).arg(place);
-        call.arg(milliseconds(WAITER_ALIVE)).arg(milliseconds(WAITER_BEAT));
-        for number in [agreed.fence, agreed.arrival] {
+        let mut call = call_of(&self.acquire, &request.name, &PARTS);
+        call.write_arg_fmt(request.id);
+        call.arg(milliseconds(request.lease)).arg(&*request.label).arg(queue);
+        call.arg(milliseconds(WAITER_TIMEOUT)).arg(milliseconds(WAITER_HEARTBEAT));
+        for number in [agreed.fencing_token, agreed.arrival] {
             call.arg(number.map(|number| number.to_string()).unwrap_or_default());
         }
-        match ask.share {
-            Share::All => call.arg(""),
-            Share::One { of } => call.arg(of),
+        match request.mode {
+            LockMode::Exclusive => call.arg(""),
+            LockMode::Shared { permits } => call.arg(permits),
         };
         call.arg(CHANNEL);
-        self.call(&self.ask, &call, noticed_within(ask.lease)).await
+        self.call(&self.acquire, &call, noticed_within(request.lease)).await
     }
 
     pub(super) async fn renew(
         &self,
-        holds: &[Hold],
+        lock_refs: &[LockRef],
         lease: Duration,
     ) -> Result<Vec<bool>, BackendError> {
-        let together = if self.link().await?.crosses_slots { RENEWED_TOGETHER } else { 1 };
-        let renewed = holds.chunks(together).map(|holds| self.renew_some(holds, lease));
+        let together = if self.server().await?.crosses_slots { RENEWED_TOGETHER } else { 1 };
+        let renewed = lock_refs.chunks(together).map(|lock_refs| self.renew_some(lock_refs, lease));
         Ok(try_join_all(renewed).await?.concat())
     }
 
-    async fn renew_some(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
+    async fn renew_some(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
         let parts = ["", SHARES, LABELS];
-        let mut call = begin(&self.renew, holds.len() * parts.len());
-        for hold in holds {
-            keys(&mut call, &hold.name, &parts);
+        let mut call = begin(&self.renew, lock_refs.len() * parts.len());
+        for lock_ref in lock_refs {
+            keys(&mut call, &lock_ref.name, &parts);
         }
         call.arg(milliseconds(lease));
-        for hold in holds {
-            call.write_arg_fmt(hold.token);
+        for lock_ref in lock_refs {
+            call.write_arg_fmt(lock_ref.id);
         }
         let (held, _): (Vec<i64>, _) = self.call(&self.renew, &call, noticed_within(lease)).await?;
         Ok(held.into_iter().map(|held| held == 1).collect())
     }
 
-    pub(super) async fn leave(&self, leave: &Leave) -> Result<Row, BackendError> {
-        let mut call = call_of(&self.leave, &leave.hold.name, &PARTS);
-        call.write_arg_fmt(leave.hold.token);
-        call.arg(i64::from(leave.is_doubtful)).arg(milliseconds(BARRED)).arg(CHANNEL);
-        Ok(self.call(&self.leave, &call, ANSWER_WITHIN).await?.0)
+    pub(super) async fn release(
+        &self,
+        request: &ReleaseRequest,
+    ) -> Result<ScriptReply, BackendError> {
+        let mut call = call_of(&self.release, &request.lock_ref.name, &PARTS);
+        call.write_arg_fmt(request.lock_ref.id);
+        call.arg(i64::from(request.refuse_late_requests)).arg(milliseconds(BARRED)).arg(CHANNEL);
+        Ok(self.call(&self.release, &call, ANSWER_WITHIN).await?.0)
     }
 
     pub(super) async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         let subscribe = async {
             let (mut sink, messages) = self.client.get_async_pubsub().await?.split();
@@ -253,43 +265,46 @@ impl Node {
         };
         let (sink, messages) =
             within(ANSWER_WITHIN, async { subscribe.await.map_err(failed) }).await?;
-        // Whoever was next before may have been called already.
-        let _ = wakes.send(Wake::All);
+        // A waiter may have missed a wake-up before this subscription.
+        let _ = wake_ups.send(WakeUp::All);
         tokio::select! {
-            error = pass_on(messages, wakes) => Err(error),
+            error = pass_on(messages, wake_ups) => Err(error),
             error = ask_for_signs(sink) => Err(error),
         }
     }
 }
 
-/// Passes on what a subscription hears, until its connection ends.
-async fn pass_on(mut messages: PubSubStream, wakes: &mpsc::UnboundedSender<Wake>) -> BackendError {
+/// Forwards what a subscription hears, until its connection ends.
+async fn pass_on(
+    mut messages: PubSubStream,
+    wake_ups: &mpsc::UnboundedSender<WakeUp>,
+) -> BackendError {
     while let Some(message) = messages.next().await {
-        let token: String = message.get_payload().unwrap_or_default();
-        if let Some(token) = Token::parse(&token) {
-            // The receiver ends with the one who called this.
-            let _ = wakes.send(Wake::One(token));
+        let id: String = message.get_payload().unwrap_or_default();
+        if let Some(id) = AcquisitionId::parse(&id) {
+            // The receiver ends with the caller of this function.
+            let _ = wake_ups.send(WakeUp::One(id));
         }
     }
     let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
     BackendError::passing("the listening connection was lost", error)
 }
 
-/// Asks the server for signs of life, until there is none: nothing else is sent to it there, so a
-/// connection that fell silent would be listened to for ever.
+/// Pings the server until it does not answer. Nothing else is sent over this connection, so one
+/// that fell silent would be listened to forever.
 async fn ask_for_signs(mut sink: PubSubSink) -> BackendError {
     loop {
         tokio::time::sleep(SIGN_EVERY).await;
         match within(ANSWER_WITHIN, async { Ok(sink.ping::<Value>().await) }).await {
             Ok(Err(error)) if is_dead(&error) => return failed(error),
-            // A refusal is a sign as well.
+            // A refusal is a sign of life as well.
             Ok(_) => {}
             Err(silence) => return silence,
         }
     }
 }
 
-/// A host that is gone without a word is noticed by the system.
+/// Settings by which the system notices a host that is gone without closing its connections.
 fn tcp_settings() -> TcpSettings {
     let keepalive = socket2::TcpKeepalive::new().with_time(SILENT_MAX).with_interval(TRIED_EVERY);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
@@ -298,24 +313,25 @@ fn tcp_settings() -> TcpSettings {
     settings
 }
 
-/// Whether a connection is of no use after that. One that does not answer in time may never: it is
-/// silent, and not broken, when a host or a firewall has forgotten it.
+/// Returns whether a connection is unusable after this error. One that does not answer in time may
+/// never answer again: it is silent, and not broken, when a host or a firewall has forgotten it.
 pub(super) fn is_dead(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || error.is_timeout()
 }
 
-/// When the silence about a lease is noticed here: before whoever waits gives up, after a third.
+/// When silence about a lease is noticed: before the caller gives up, which it does after a third
+/// of the lease.
 fn noticed_within(lease: Duration) -> Duration {
     ANSWER_WITHIN.min(lease / 4)
 }
 
-/// A line such as `name:value` of what a server says about itself.
+/// Finds the value of a line `name:value` in what a server reports about itself.
 fn field<'a>(about: &'a str, name: &str) -> &'a str {
     let mut lines = about.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
 }
 
-/// Runs a script, which the server may have to be told first.
+/// Runs a script, and loads it first if the server does not know it.
 pub(super) async fn run<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     script: &Script,
@@ -342,7 +358,7 @@ pub(super) fn begin(script: &Script, keys: usize) -> Cmd {
     call
 }
 
-/// All keys of a lock are in one slot of a cluster.
+/// Adds keys of a lock. All of them are in one slot of a cluster.
 pub(super) fn keys(call: &mut Cmd, name: &LockName, parts: &[&str]) {
     for part in parts {
         call.write_arg_fmt(format_args!("handfast:lock:{{{name}}}{part}"));
@@ -357,8 +373,8 @@ fn failed(error: RedisError) -> BackendError {
     BackendError::passing("Redis failed", error)
 }
 
-/// How long a server has surely been running. It takes one clock's whole seconds from another's: of
-/// what it says up to a second has not passed yet.
+/// How long a server has surely been running. The reported uptime is in whole seconds, and up to a
+/// second of it may not have passed yet.
 fn runs_for(about: &str) -> Duration {
     let says: u64 = field(about, "uptime_in_seconds").parse().unwrap_or(0);
     Duration::from_secs(says.saturating_sub(1))
@@ -369,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_about_itself_is_found_by_name() {
+    fn server_info_fields_are_found_by_name() {
         let about = "# Server\r\nuptime_in_seconds:17\r\nuptime_in_days:0\r\n";
         assert_eq!(field(about, "uptime_in_seconds"), "17");
         assert_eq!(field(about, "uptime"), "");

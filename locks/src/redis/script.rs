@@ -1,30 +1,31 @@
-//! What Redis does for a lock. A script runs alone, and all of it lasts or none.
+//! The Redis scripts of a lock. A script runs alone, and is stored as a whole or not at all.
 //!
-//! KEYS: the lock, a hash that expires with the lease: its one field is the token of whoever holds
-//! all of it, with the fence that several nodes have agreed on for it or `-`, a space, and his
-//! label; the counter of fences, which never expires; the queue, tokens by time of arrival; the
-//! same tokens by until when they are alive; tokens that are refused, by until when; those who hold
-//! parts, tokens by until when; their labels, and in the field without a name how many parts there
-//! are; the fence that they have in common, which goes with the last of them.
+//! KEYS: the lock, a hash that expires with the lease. Its one field is the id of the exclusive
+//! holder. The value is the fencing token that several nodes have agreed on, or `-`, then a space
+//! and the holder's label; the counter of fencing tokens, which never expires; the queue, ids by
+//! time of arrival; the same ids by the time until which they are alive; barred ids, by the time
+//! until which they are refused; shared holders, ids by the end of their lease; their labels, and
+//! in the field without a name the number of permits; the fencing token that they have in common,
+//! which is deleted with the last of them.
 //!
-//! Who holds all has the fence at which the counter stands, unless one was agreed on: it goes on
-//! only when somebody else gets the lock. As long as there may be anything of a queue, of refused
-//! tokens or of parts, the counter is *marked* with a `~` in front; as long as there may be a
-//! queue, so is the token of the holder. The short ways, [`TAKE_ONE`], [`SEVERAL`] and `HDEL`, see
-//! by it that a lock is none of theirs; the scripts for one lock set and remove the marks. What has
-//! expired by itself leaves them behind until one of these looks.
+//! An exclusive holder has the fencing token at which the counter stands, unless one was agreed on:
+//! the counter goes on only when another acquisition gets the lock. As long as there may be a
+//! queue, barred ids or shared holders, the counter is *marked* with a `~` in front; as long as
+//! there may be a queue, so is the id of the holder. The marks tell the short ways, [`TAKE_ONE`],
+//! [`BATCH`] and `HDEL`, that a lock needs the full scripts, which set and remove the marks. State
+//! that has expired by itself leaves its mark behind until one of the full scripts runs.
 //!
-//! Answers, but for the short ones: a positive number if granted or freed, a negative one if others
-//! hold that many parts, else 0; the holder's token and label; what is left of the lease; how many
-//! wait longer; for a lock that is granted, whether its fence is what several nodes have agreed on,
-//! for one that is not, the caller's time of arrival, if it waits.
+//! Replies of the full scripts: a positive number if granted or freed, a negative one if others
+//! hold permits of that number, else 0; the holder's id and label; what is left of the lease; how
+//! many have waited longer; for a lock that is granted, whether its fencing token is what several
+//! nodes have agreed on, and for one that is not, the caller's time of arrival if it waits.
 
-/// Takes a lock that is held by nobody, waited for by nobody, barred to nobody and without parts,
-/// as a whole. KEYS: the lock itself and the counter. ARGV: the token, what is to stand with it,
-/// the lease. Answers the fence, or 0 with everything as it was: then it takes [`ASK`].
+/// Takes a lock without holders, waiters and barred ids, in exclusive mode. KEYS: the lock and the
+/// counter. ARGV: the id, the value to store with it, the lease. Returns the fencing token, or 0
+/// with everything unchanged: then [`ACQUIRE`] is needed.
 pub(super) const TAKE_ONE: &str = r"
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
--- As next_fence().
+-- The same rule as in next_fence().
 local time = redis.call('TIME')
 local fence = time[1] * 1000000 + time[2]
 local last = redis.pcall('GETSET', KEYS[2], string.format('%.0f', fence))
@@ -40,12 +41,12 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return fence
 ";
 
-/// Takes several as [`TAKE_ONE`] does, with one look at the clock, and frees several that their
-/// holders hold as a whole, as long as nobody waits for them. KEYS: of each lock itself and the
-/// counter. ARGV: for each the token, what is to stand with it, the lease, or the token and twice
-/// nothing to free it. Answers for each the fence or 1, or 0 with everything as it was: then it
-/// takes [`ASK`] or [`LEAVE`], which also tell what is wrong where keys are something else.
-pub(super) const SEVERAL: &str = r"
+/// Takes several locks as [`TAKE_ONE`] does, reading the clock once, and frees several that have an
+/// exclusive holder and no waiter. KEYS: the lock and the counter of each. ARGV: for each the id,
+/// the value to store with it and the lease, or the id and two empty strings to free it. Returns
+/// for each the fencing token or 1, or 0 with everything unchanged: then [`ACQUIRE`] or [`RELEASE`]
+/// is needed, which also report what is wrong if a key has another type.
+pub(super) const BATCH: &str = r"
 local fence, counter_says
 local function look_at_clock()
   local time = redis.call('TIME')
@@ -80,7 +81,7 @@ end
 return answers
 ";
 
-/// In front of the scripts for one lock: what there is of it.
+/// The common beginning of the full scripts.
 pub(super) const COMMON: &str = r"
 local token = ARGV[1]
 local time = redis.call('TIME')
@@ -103,7 +104,7 @@ local function wake_next(channel)
   local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
   if first then redis.call('PUBLISH', channel .. string.match(first, '^%x+'), first) end
 end
--- Who holds it, his label, what is left of his lease.
+-- The holder, its label, and what is left of its lease.
 local function holder()
   if owner then return owner, label, redis.call('PTTL', KEYS[1]) end
   local first = redis.call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')
@@ -116,7 +117,7 @@ end
 local function marked(value, is_marked)
   return (is_marked and '~' or '') .. string.match(value, '[^~]+')
 end
--- At the end of every script that may change what the marks are about.
+-- Called at the end of every script that may change what the marks tell.
 local function set_marks()
   local is_awaited = redis.call('EXISTS', KEYS[3]) > 0
   local is_busy = is_awaited or redis.call('EXISTS', KEYS[5], KEYS[6], KEYS[8]) > 0
@@ -132,12 +133,12 @@ local function set_marks()
 end
 ";
 
-/// ARGV: token, lease, label, whether to queue, how long a waiter is alive, when to look again; the
-/// fence and the time of arrival that several nodes have agreed on, or nothing; how many parts one
-/// is asked of, or nothing for all; the channels' prefix.
-pub(super) const ASK: &str = r"
+/// ARGV: the id, the lease, the label, whether to queue, how long a waiter is alive, when to retry;
+/// the fencing token and the time of arrival that several nodes have agreed on, or empty strings;
+/// the number of permits, or an empty string for an exclusive lock; the prefix of the channels.
+pub(super) const ACQUIRE: &str = r"
 local parts = tonumber(ARGV[9])
--- Above the one before, and never below the clock: also after a loss of all data.
+-- Above the last one and never below the clock, also after a loss of all data.
 local function next_fence()
   -- Below 2^53 for two centuries, so that Lua's numbers are exact.
   local fence = math.max(time[1] * 1000000 + time[2], last_fence() + 1)
@@ -159,17 +160,17 @@ local function hold_part(fence)
     end
   end
 end
--- Asked twice: the same answer.
+-- A repeated request gets the same answer.
 local function hold_still()
   if ARGV[7] ~= '' then
     agreed = ARGV[7]
     if last_fence() < tonumber(agreed) then redis.call('SET', KEYS[2], agreed) end
   end
   local fence = tonumber(agreed) or last_fence()
-  -- Somebody has deleted the counter.
+  -- The counter was deleted.
   if fence == 0 then fence = next_fence() end
   if parts then
-    -- All that he does not keep is free.
+    -- The permits that this holder does not keep are free.
     hold_part(fence)
     redis.call('DEL', KEYS[1])
     wake_next(ARGV[10])
@@ -229,8 +230,8 @@ set_marks()
 return answer
 ";
 
-/// KEYS: of each lock itself, those who hold parts, their labels. ARGV: lease, a token for each. A
-/// lock that is gone or another's stays so.
+/// KEYS: the lock, its shared holders and their labels, for each. ARGV: the lease, and an id for
+/// each. A lock that is gone, or that another acquisition holds, stays so.
 pub(super) const RENEW: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -253,9 +254,9 @@ end
 return held
 ";
 
-/// ARGV: token, whether a request of it may still come, how long to refuse it then, the channels'
-/// prefix.
-pub(super) const LEAVE: &str = r"
+/// ARGV: the id, whether a request with it may still arrive, how long to refuse it then, the prefix
+/// of the channels.
+pub(super) const RELEASE: &str = r"
 if ARGV[2] == '1' then
   redis.call('ZADD', KEYS[5], string.format('%.0f', now + ARGV[3]), token)
   redis.call('PEXPIRE', KEYS[5], ARGV[3])

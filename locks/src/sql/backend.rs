@@ -7,19 +7,21 @@ use sqlx::{Database, Pool};
 
 use crate::error::BackendError;
 
-/// Connections for taking locks. What waits for them never keeps renewals and releases waiting.
+/// The number of connections for requests for locks. Requests that wait for one never keep renewals
+/// and releases waiting.
 pub(super) const ASKING_CONNECTIONS: usize = 6;
-/// Connections in all: two more for renewals and releases, one that listens for all clients.
+/// The number of connections in all: two more for renewals and releases, and one that listens for
+/// all clients.
 pub(super) const CONNECTIONS: u32 = 9;
 
-/// A connection for one call. It goes with a call that is cut off: given back to the pool it would
+/// A connection for one call. A call that is cut off closes it: given back to the pool, it would
 /// keep its place there for as long as the database does not answer.
-pub(super) struct Call<DB: Database> {
+pub(super) struct PooledCall<DB: Database> {
     connection: PoolConnection<DB>,
     is_over: bool,
 }
 
-impl<DB: Database> Call<DB> {
+impl<DB: Database> PooledCall<DB> {
     pub(super) async fn begin(pool: &Pool<DB>) -> Result<Self, BackendError> {
         let connection = pool.acquire().await.map_err(explain)?;
         Ok(Self { connection, is_over: false })
@@ -32,7 +34,7 @@ impl<DB: Database> Call<DB> {
     }
 }
 
-impl<DB: Database> Deref for Call<DB> {
+impl<DB: Database> Deref for PooledCall<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
@@ -40,13 +42,13 @@ impl<DB: Database> Deref for Call<DB> {
     }
 }
 
-impl<DB: Database> DerefMut for Call<DB> {
+impl<DB: Database> DerefMut for PooledCall<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         &mut self.connection
     }
 }
 
-impl<DB: Database> Drop for Call<DB> {
+impl<DB: Database> Drop for PooledCall<DB> {
     fn drop(&mut self) {
         if !self.is_over {
             self.connection.close_on_drop();
@@ -54,7 +56,7 @@ impl<DB: Database> Drop for Call<DB> {
     }
 }
 
-/// The error of a statement.
+/// Makes the error of a statement.
 pub(super) fn explain(error: sqlx::Error) -> BackendError {
     if is_schema_mismatch(&error) {
         return BackendError::lasting(format!(
@@ -67,7 +69,8 @@ pub(super) fn explain(error: sqlx::Error) -> BackendError {
 
 fn is_schema_mismatch(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
-    // PostgreSQL: undefined table, column. MySQL: the same. SQLite has one code for all.
+    // PostgreSQL: undefined table, column. MySQL: the same. SQLite has one code for all errors of
+    // SQL.
     let code = error.code();
     let is_undefined = |code: &str| ["42P01", "42703", "42S02", "42S22"].contains(&code);
     let of_sqlite = ["no such table", "no such column", "has no column"];
@@ -86,99 +89,107 @@ macro_rules! sql_backend {
                 $name
             }
 
-            fn grade(&self) -> crate::backend::Grade {
-                crate::backend::Grade::Correctness
+            fn guarantee(&self) -> crate::backend::Guarantee {
+                crate::backend::Guarantee::Correctness
             }
 
-            async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+            async fn acquire(
+                &self,
+                request: &AcquireRequest,
+            ) -> Result<AcquireResponse, BackendError> {
                 // The semaphore is never closed.
                 let _turn = self.asking.acquire().await;
-                if let crate::backend::Share::One { of } = ask.share {
-                    return self.ask_part(ask, of).await;
+                if let crate::backend::LockMode::Shared { permits } = request.mode {
+                    return self.acquire_permit(request, permits).await;
                 }
-                let mut call = Call::begin(&self.pool).await?;
-                let answer = self.try_ask(&mut call, ask).await;
+                let mut call = PooledCall::begin(&self.pool).await?;
+                let answer = self.try_acquire(&mut call, request).await;
                 call.end(answer).map_err(explain)
             }
 
             async fn renew(
                 &self,
-                holds: &[Hold],
+                lock_refs: &[LockRef],
                 lease: Duration,
             ) -> Result<Vec<bool>, BackendError> {
-                let mut call = Call::begin(&self.pool).await?;
-                let held = try_renew(&mut call, holds, lease).await;
+                let mut call = PooledCall::begin(&self.pool).await?;
+                let held = try_renew(&mut call, lock_refs, lease).await;
                 call.end(held).map_err(explain)
             }
 
-            async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-                let mut call = Call::begin(&self.pool).await?;
-                let left = self.try_leave(&mut call, leave).await;
+            async fn release(
+                &self,
+                request: &ReleaseRequest,
+            ) -> Result<ReleaseResponse, BackendError> {
+                let mut call = PooledCall::begin(&self.pool).await?;
+                let left = self.try_release(&mut call, request).await;
                 call.end(left).map_err(explain)
             }
 
             async fn listen(
                 &self,
                 client: u128,
-                wakes: &mpsc::UnboundedSender<Wake>,
+                wake_ups: &mpsc::UnboundedSender<WakeUp>,
             ) -> Result<Infallible, BackendError> {
-                listen(self, client, wakes).await
+                listen(self, client, wake_ups).await
             }
         }
 
         impl $locks {
-            /// How often the first in a queue looks, where there are no wake-ups.
+            /// How often the first waiter in a queue polls, if there are no wake-ups.
             const POLL: Option<Duration> = $poll;
 
-            async fn try_ask(
+            async fn try_acquire(
                 &self,
                 connection: &mut <$database as sqlx::Database>::Connection,
-                ask: &Ask,
-            ) -> Result<Answer, sqlx::Error> {
-                let (name, token) = (ask.name.as_str(), ask.token.to_string());
-                if ask.place != Place::Keep {
-                    if let Some(fence) = take(connection, ask, &token).await? {
-                        return Ok(Answer::granted(Fence::new(fence)));
+                request: &AcquireRequest,
+            ) -> Result<AcquireResponse, sqlx::Error> {
+                let (name, id) = (request.name.as_str(), request.id.to_string());
+                if request.queue != QueueMode::KeepPlace {
+                    if let Some(fencing_token) = take(connection, request, &id).await? {
+                        return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
                     }
                 }
-                if ask.place != Place::None {
-                    // In the queue first, then once more: whoever lets go after this look sees the
-                    // queue with this one in it.
-                    join(connection, name, &token).await?;
-                    if let Some(fence) = take(connection, ask, &token).await? {
-                        forget(connection, name, &token).await?;
-                        return Ok(Answer::granted(Fence::new(fence)));
+                if request.queue != QueueMode::NoWait {
+                    // The request joins the queue first and then tries once more: a release after
+                    // this statement sees the queue with this waiter in it.
+                    join(connection, name, &id).await?;
+                    if let Some(fencing_token) = take(connection, request, &id).await? {
+                        leave_queue(connection, name, &id).await?;
+                        return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
                     }
                 }
-                if ask.place == Place::Join {
+                if request.queue == QueueMode::Join {
                     sqlx::query(FORGET_DEAD).bind(name).execute(&mut *connection).await?;
                 }
-                Ok(look(connection, name, &token).await?.answer(Self::POLL))
+                Ok(read_lock(connection, name, &id).await?.answer(Self::POLL))
             }
 
-            async fn try_leave(
+            async fn try_release(
                 &self,
                 connection: &mut <$database as sqlx::Database>::Connection,
-                leave: &Leave,
-            ) -> Result<Left, sqlx::Error> {
-                let name = leave.hold.name.as_str();
-                let token = leave.hold.token.to_string();
-                if leave.is_doubtful {
-                    let bar = sqlx::query(BAR).bind(name).bind(mark(leave.hold.token));
+                request: &ReleaseRequest,
+            ) -> Result<ReleaseResponse, sqlx::Error> {
+                let name = request.lock_ref.name.as_str();
+                let id = request.lock_ref.id.to_string();
+                if request.refuse_late_requests {
+                    let bar = sqlx::query(BAR).bind(name).bind(mark(request.lock_ref.id));
                     bar.execute(&mut *connection).await?;
                 }
-                let freed = sqlx::query(FREE).bind(name).bind(&token);
+                let freed = sqlx::query(FREE).bind(name).bind(&id);
                 let freed = freed.execute(&mut *connection).await?.rows_affected() == 1;
-                let freed = freed || free_part(connection, name, &token).await?;
-                // A request that was cut off after it had taken the lock has left it in the queue.
-                // It would be called, and those behind it would wait for it.
-                if !(freed && leave.is_alone) {
-                    forget(connection, name, &token).await?;
+                let freed = freed || release_permit(connection, name, &id).await?;
+                // A request that was cut off after it had taken the lock has left its id in the
+                // queue. That id would be woken, and the waiters behind it would wait for it.
+                if !(freed && request.is_uncontended) {
+                    leave_queue(connection, name, &id).await?;
                 }
                 let left = if freed {
-                    Left::Freed
+                    ReleaseResponse::Released
                 } else {
-                    Left::NotHeld { current: look(connection, name, &token).await?.holder() }
+                    ReleaseResponse::NotHeld {
+                        current: read_lock(connection, name, &id).await?.holder(),
+                    }
                 };
                 wake(connection, name).await?;
                 Ok(left)
@@ -187,14 +198,14 @@ macro_rules! sql_backend {
 
         async fn try_renew(
             connection: &mut <$database as sqlx::Database>::Connection,
-            holds: &[Hold],
+            lock_refs: &[LockRef],
             lease: Duration,
         ) -> Result<Vec<bool>, sqlx::Error> {
-            let whole = renew(connection, holds, lease).await?;
-            let mut held = Vec::with_capacity(holds.len());
-            for hold in holds {
-                let is_held = whole.contains(&hold.token.to_string())
-                    || renew_part(connection, hold, lease).await?;
+            let whole = renew(connection, lock_refs, lease).await?;
+            let mut held = Vec::with_capacity(lock_refs.len());
+            for lock_ref in lock_refs {
+                let is_held = whole.contains(&lock_ref.id.to_string())
+                    || renew_permit(connection, lock_ref, lease).await?;
                 held.push(is_held);
             }
             Ok(held)
@@ -203,57 +214,57 @@ macro_rules! sql_backend {
         async fn join(
             connection: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-            token: &str,
+            id: &str,
         ) -> Result<(), sqlx::Error> {
-            let alive = crate::backend::WAITER_ALIVE.as_secs_f64();
-            let join = sqlx::query(JOIN).bind(name).bind(token).bind(alive);
+            let alive = crate::backend::WAITER_TIMEOUT.as_secs_f64();
+            let join = sqlx::query(JOIN).bind(name).bind(id).bind(alive);
             join.execute(connection).await.map(drop)
         }
 
-        async fn forget(
+        async fn leave_queue(
             connection: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-            token: &str,
+            id: &str,
         ) -> Result<(), sqlx::Error> {
-            sqlx::query(FORGET).bind(name).bind(token).execute(connection).await.map(drop)
+            sqlx::query(FORGET).bind(name).bind(id).execute(connection).await.map(drop)
         }
 
-        async fn look(
+        async fn read_lock(
             connection: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-            token: &str,
-        ) -> Result<Seen, sqlx::Error> {
-            let look = sqlx::query(LOOK).bind(name).bind(token);
+            id: &str,
+        ) -> Result<ObservedHolder, sqlx::Error> {
+            let look = sqlx::query(LOOK).bind(name).bind(id);
             let Some(row) = look.fetch_optional(&mut *connection).await? else {
-                // Nobody has ever had it.
+                // The lock was never held.
                 let (owner, label) = (String::new(), String::new());
-                return Ok(Seen { owner, label, left: Duration::ZERO, ahead: 0 });
+                return Ok(ObservedHolder { owner, label, left: Duration::ZERO, ahead: 0 });
             };
             let (owner, label): (String, _) = (row.try_get(0)?, row.try_get(1)?);
             let left = Duration::try_from_secs_f64(row.try_get(2)?).unwrap_or_default();
-            let mut seen = Seen { owner, label, left, ahead: row.try_get(3)? };
-            if seen.owner == SHARED {
-                // Whoever ends first: then there may be room.
+            let mut observed = ObservedHolder { owner, label, left, ahead: row.try_get(3)? };
+            if observed.owner == SHARED {
+                // The shared holder whose lease ends first: then there may be room.
                 let first = sqlx::query_as(FIRST_SHARE).bind(name).fetch_optional(connection);
                 let first: Option<(String, String, f64)> = first.await?;
                 let (owner, label, left) = first.unwrap_or_default();
                 let left = Duration::try_from_secs_f64(left).unwrap_or_default();
-                seen = Seen { owner, label, left, ahead: seen.ahead };
+                observed = ObservedHolder { owner, label, left, ahead: observed.ahead };
             }
-            Ok(seen)
+            Ok(observed)
         }
 
-        /// The rows of what is held, by their primary key.
-        fn bind_holds(query: &mut sqlx::QueryBuilder<$database>, holds: &[Hold]) {
+        /// Restricts a query to the rows of held locks, by their primary key.
+        fn bind_lock_refs(query: &mut sqlx::QueryBuilder<$database>, lock_refs: &[LockRef]) {
             query.push(" WHERE name IN (");
             let mut names = query.separated(", ");
-            for hold in holds {
-                names.push_bind(hold.name.as_str().to_owned());
+            for lock_ref in lock_refs {
+                names.push_bind(lock_ref.name.as_str().to_owned());
             }
             query.push(") AND owner IN (");
             let mut owners = query.separated(", ");
-            for hold in holds {
-                owners.push_bind(hold.token.to_string());
+            for lock_ref in lock_refs {
+                owners.push_bind(lock_ref.id.to_string());
             }
             query.push(")");
         }

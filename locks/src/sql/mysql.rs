@@ -1,4 +1,4 @@
-//! MySQL and MariaDB. There are no wake-ups: the first of the queue polls.
+//! MySQL and MariaDB. There are no wake-ups: the first waiter in the queue polls.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,15 +7,17 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Executor, MySql, MySqlConnection, MySqlPool, Row};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, PooledCall, explain, sql_backend};
 use super::barred::mark;
-use super::shares::{SHARED, Standing, Verdict, sql_shares};
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use super::shares::{LockedRow, PermitDecision, SHARED, sql_shares};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, LockRef, QueueMode, ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use crate::error::{BackendError, LockError};
-use crate::name::Fence;
-use crate::seen::Seen;
+use crate::name::FencingToken;
+use crate::observed_holder::ObservedHolder;
 
-/// How often the first in a queue looks.
+/// How often the first waiter in a queue polls.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Locks in a table of a MySQL or MariaDB database.
@@ -26,19 +28,19 @@ pub struct MySqlLocks {
 }
 
 impl MySqlLocks {
-    /// Connects by URL, and sees to it that the tables are there.
+    /// Connects by URL, and checks that the tables are there.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
         Self::connect_with(options).await
     }
 
-    /// Connects with options.
+    /// Connects with options, and checks that the tables are there.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect_with(options: MySqlConnectOptions) -> Result<Self, LockError> {
         let refused = |error| LockError::Refused { source: explain(error) };
         let pool =
@@ -59,22 +61,22 @@ impl MySqlLocks {
 sql_backend!(MySqlLocks, MySql, "mysql", Some(POLL));
 sql_shares!(MySqlLocks, MySql);
 
-/// No locks of gaps, and the queue as it is committed.
+/// READ COMMITTED takes no gap locks, and reads the queue as it is committed.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
-/// A row that somebody keeps locked is not waited for. On MariaDB a process that stands still in
-/// the midst of a transaction keeps no row locked; MySQL reads a comment there.
+/// A row that stays locked is not waited for. On MariaDB, a process that stops in the midst of a
+/// transaction keeps no row locked; MySQL reads that part as a comment.
 const LIMITS: &str =
     "SET SESSION innodb_lock_wait_timeout = 1 /*M!100300 , idle_transaction_timeout = 5 */";
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
-/// The same of the parts.
+/// The same check for the table of permits.
 const CHECK_SHARES: &str =
     "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
-/// The answer is the last insert id: the fence, or 0. Affected rows would not tell, because the
-/// driver asks for rows that were found. Assignments see what those before them have changed:
-/// first the fence, then the owner, then what follows from him.
+/// The result is the last insert id: the fencing token, or 0. Affected rows would not tell, because
+/// the driver asks for the rows found. An assignment sees the changes of those before it, so the
+/// order is: the fencing token, then the owner, then what follows from the owner.
 const TAKE: &str = "\
     INSERT INTO distributed_lock (name, owner, label, fence, expires_at) \
     VALUES (?, ?, ?, LAST_INSERT_ID(1), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND) \
@@ -89,8 +91,8 @@ const TAKE: &str = "\
       expires_at = IF(owner = VALUES(owner) AND LOCATE(?, barred) = 0, VALUES(expires_at), \
         expires_at)";
 
-/// How many wait longer. Asked before the lock is: on this database a statement that takes a lock
-/// cannot look at another table at the same time.
+/// Counts the waiters that have waited longer. It runs before the statement that takes the lock,
+/// which on this database cannot look at another table at the same time.
 const AHEAD: &str = "\
     SELECT COUNT(*) FROM (SELECT ? AS name, ? AS token) me JOIN distributed_lock_waiter w \
       ON w.name = me.name AND w.token <> me.token AND w.alive_until > UTC_TIMESTAMP(6) \
@@ -164,35 +166,35 @@ const FIRST_SHARE: &str = "\
 
 async fn take(
     connection: &mut MySqlConnection,
-    ask: &Ask,
-    token: &str,
+    request: &AcquireRequest,
+    id: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let name = ask.name.as_str();
-    let ahead = sqlx::query_scalar(AHEAD).bind(name).bind(token);
+    let name = request.name.as_str();
+    let ahead = sqlx::query_scalar(AHEAD).bind(name).bind(id);
     let ahead: i64 = ahead.fetch_one(&mut *connection).await?;
-    let lease = i64::try_from(ask.lease.as_micros()).unwrap_or(i64::MAX);
-    let take = sqlx::query(TAKE).bind(name).bind(token).bind(&*ask.label).bind(lease);
-    let mark = mark(ask.token);
+    let lease = i64::try_from(request.lease.as_micros()).unwrap_or(i64::MAX);
+    let take = sqlx::query(TAKE).bind(name).bind(id).bind(&*request.label).bind(lease);
+    let mark = mark(request.id);
     let take = take.bind(&mark).bind(ahead).bind(&mark).bind(ahead).bind(&mark).bind(&mark);
     let taken = take.execute(connection).await?.last_insert_id();
-    Ok(i64::try_from(taken).ok().filter(|fence| *fence > 0))
+    Ok(i64::try_from(taken).ok().filter(|fencing_token| *fencing_token > 0))
 }
 
 async fn renew(
     connection: &mut MySqlConnection,
-    holds: &[Hold],
+    lock_refs: &[LockRef],
     lease: Duration,
 ) -> Result<Vec<String>, sqlx::Error> {
     let mut query = sqlx::QueryBuilder::new(
         "UPDATE distributed_lock SET expires_at = UTC_TIMESTAMP(6) + INTERVAL ",
     );
     query.push_bind(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)).push(" MICROSECOND");
-    bind_holds(&mut query, holds);
+    bind_lock_refs(&mut query, lock_refs);
     query.push(" AND expires_at > UTC_TIMESTAMP(6)");
     query.build().execute(&mut *connection).await?;
-    // What is held now was renewed: nobody else renews it.
+    // A row that is held was renewed by this statement: no other process renews it.
     let mut query = sqlx::QueryBuilder::new("SELECT owner FROM distributed_lock");
-    bind_holds(&mut query, holds);
+    bind_lock_refs(&mut query, lock_refs);
     query.push(" AND expires_at > UTC_TIMESTAMP(6)");
     query.build_query_scalar().fetch_all(connection).await
 }
@@ -204,7 +206,7 @@ async fn wake(_: &mut MySqlConnection, _: &str) -> Result<(), sqlx::Error> {
 async fn listen(
     _: &MySqlLocks,
     _: u128,
-    _: &mpsc::UnboundedSender<Wake>,
+    _: &mpsc::UnboundedSender<WakeUp>,
 ) -> Result<Infallible, BackendError> {
     std::future::pending().await
 }

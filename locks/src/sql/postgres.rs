@@ -1,4 +1,4 @@
-//! PostgreSQL. Wake-ups come by NOTIFY, to the client whose waiter is next and to nobody else.
+//! PostgreSQL. Wake-ups come by NOTIFY, to the client of the next waiter and to no other.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,38 +7,40 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, PgConnection, PgPool, Postgres, Row};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, PooledCall, explain, sql_backend};
 use super::barred::mark;
-use super::calls::Calls;
-use super::shares::{SHARED, Standing, Verdict, sql_shares};
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use super::notifications::Notifications;
+use super::shares::{LockedRow, PermitDecision, SHARED, sql_shares};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, LockRef, QueueMode, ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use crate::error::{BackendError, LockError};
-use crate::name::Fence;
-use crate::seen::Seen;
+use crate::name::FencingToken;
+use crate::observed_holder::ObservedHolder;
 
 /// Locks in a table of a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresLocks {
     pool: PgPool,
     asking: Semaphore,
-    calls: Calls,
+    notifications: Notifications,
 }
 
 impl PostgresLocks {
-    /// Connects by URL, and sees to it that the tables are there.
+    /// Connects by URL, and checks that the tables are there.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
         Self::connect_with(options).await
     }
 
-    /// Connects with options. Never through a pooler that gives each transaction another
-    /// connection: wake-ups would be lost.
+    /// Connects with options, and checks that the tables are there. Do not connect through a pooler
+    /// that gives each transaction another connection: wake-ups would be lost.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect_with(options: PgConnectOptions) -> Result<Self, LockError> {
         let refused = |error| LockError::Refused { source: explain(error) };
         let pool =
@@ -50,25 +52,25 @@ impl PostgresLocks {
             sqlx::query(check).fetch_optional(&pool).await.map_err(refused)?;
         }
         let asking = Semaphore::new(ASKING_CONNECTIONS);
-        Ok(Self { pool, asking, calls: Calls::default() })
+        Ok(Self { pool, asking, notifications: Notifications::default() })
     }
 }
 
 sql_backend!(PostgresLocks, Postgres, "postgres", None);
 sql_shares!(PostgresLocks, Postgres);
 
-/// A row that somebody keeps locked is not waited for, and a process that stands still in the midst
-/// of a transaction keeps no row locked.
+/// A row that stays locked is not waited for, and a process that stops in the midst of a
+/// transaction keeps no row locked.
 const LIMITS: &str = "SET lock_timeout = '1s'; SET idle_in_transaction_session_timeout = '5s'";
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
-/// The same of the parts.
+/// The same check for the table of permits.
 const CHECK_SHARES: &str =
     "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
-/// The WHERE is evaluated on the locked, newest version of the row; the clock is the one of that
-/// moment and not of the transaction's start. The queue is seen as of the statement's start.
+/// The WHERE is evaluated on the locked, newest version of the row. The clock is read at that
+/// moment and not at the transaction's start. The queue is seen as of the statement's start.
 const TAKE: &str = "\
     INSERT INTO distributed_lock AS d (name, owner, label, fence, expires_at) \
     VALUES ($1, $2, $3, 1, clock_timestamp() + make_interval(secs => $4)) \
@@ -113,8 +115,8 @@ const BAR: &str = "\
     ON CONFLICT (name) DO UPDATE SET barred = CASE WHEN strpos(d.barred, EXCLUDED.barred) > 0 \
       THEN d.barred ELSE left(EXCLUDED.barred || d.barred, 60) END";
 
-/// In a statement after the lock is free: whoever joined the queue before that is seen, whoever
-/// joins it after that finds the lock free.
+/// This runs as a statement after the lock is free: a waiter that joined the queue before is seen
+/// here, and one that joins later finds the lock free.
 const WAKE: &str = "\
     SELECT pg_notify('handfast_' || split_part(head.token, '.', 1), head.token) \
     FROM (SELECT token FROM distributed_lock_waiter \
@@ -161,24 +163,24 @@ const FIRST_SHARE: &str = "\
 
 async fn take(
     connection: &mut PgConnection,
-    ask: &Ask,
-    token: &str,
+    request: &AcquireRequest,
+    id: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&*ask.label);
-    let take = take.bind(ask.lease.as_secs_f64()).bind(mark(ask.token));
+    let take = sqlx::query_scalar(TAKE).bind(request.name.as_str()).bind(id).bind(&*request.label);
+    let take = take.bind(request.lease.as_secs_f64()).bind(mark(request.id));
     take.fetch_optional(connection).await
 }
 
 async fn renew(
     connection: &mut PgConnection,
-    holds: &[Hold],
+    lock_refs: &[LockRef],
     lease: Duration,
 ) -> Result<Vec<String>, sqlx::Error> {
     let mut query = sqlx::QueryBuilder::new(
         "UPDATE distributed_lock SET expires_at = clock_timestamp() + make_interval(secs => ",
     );
     query.push_bind(lease.as_secs_f64()).push(")");
-    bind_holds(&mut query, holds);
+    bind_lock_refs(&mut query, lock_refs);
     query.push(" AND expires_at > clock_timestamp() RETURNING owner");
     query.build_query_scalar().fetch_all(connection).await
 }
@@ -190,7 +192,7 @@ async fn wake(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Err
 async fn listen(
     locks: &PostgresLocks,
     client: u128,
-    wakes: &mpsc::UnboundedSender<Wake>,
+    wake_ups: &mpsc::UnboundedSender<WakeUp>,
 ) -> Result<Infallible, BackendError> {
-    locks.calls.listen(&locks.pool, client, wakes).await
+    locks.notifications.listen(&locks.pool, client, wake_ups).await
 }

@@ -1,188 +1,199 @@
-//! Locks that are held in parts, in a third table: readers, permits.
+//! Locks in shared mode, in a third table: readers and permits.
 //!
-//! The lock's own row says that it is shared, and ends with the last part, so that whoever wants
-//! all of it needs to look at nothing else. It is locked by whoever changes a part, in one short
-//! transaction: reads, a decision, writes. A shared row stays shared after its last part has ended,
-//! until somebody takes all: parts in between get the same fence.
+//! The row of the lock says that it is shared, and ends with the last permit, so that a request for
+//! the exclusive mode need look at nothing else. Every change of a permit locks the row, in one
+//! short transaction: reads, a decision, writes. A shared row stays shared after its last permit
+//! has ended, until an exclusive holder takes it: permits in between get the same fencing token.
 
-/// The owner of a row whose lock is held in parts.
+/// The owner in the row of a shared lock.
 pub(super) const SHARED: &str = "shared";
 
-/// A lock as it stands under the lock of its row.
-pub(super) struct Standing {
+/// The state of a lock, read under the lock of its row.
+pub(super) struct LockedRow {
     pub(super) owner: String,
-    pub(super) fence: i64,
+    pub(super) fencing_token: i64,
     pub(super) is_live: bool,
-    /// Marks of tokens.
+    /// The marks of barred ids.
     pub(super) barred: String,
-    /// Parts that have not ended: token, and of how many.
+    /// The permits that have not ended: the id, and the number of permits.
     pub(super) shares: Vec<(String, i64)>,
-    /// How many wait longer.
+    /// The number of waiters that have waited longer.
     pub(super) ahead: i64,
 }
 
-/// What becomes of a request for a part.
+/// What becomes of a request for a permit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Held, or held further.
-    Part { fence: i64 },
+pub(super) enum PermitDecision {
+    /// The permit is held.
+    Permit { fencing_token: i64 },
     /// Not yet.
     Busy,
-    /// Others hold parts of another size.
-    Others { of: i64 },
+    /// Others hold permits of another number.
+    OtherPermits { permits: i64 },
 }
 
-impl Standing {
-    pub(super) fn verdict(&self, token: &str, of: u32) -> Verdict {
+impl LockedRow {
+    pub(super) fn decision(&self, id: &str, permits: u32) -> PermitDecision {
         let is_shared = self.owner == SHARED;
-        let has_part = is_shared && self.shares.iter().any(|(holder, _)| holder == token);
-        if self.owner == token || has_part {
-            return Verdict::Part { fence: self.fence };
+        let has_permit = is_shared && self.shares.iter().any(|(holder, _)| holder == id);
+        if self.owner == id || has_permit {
+            return PermitDecision::Permit { fencing_token: self.fencing_token };
         }
-        if let Some((_, other)) = self.shares.iter().find(|(_, parts)| *parts != i64::from(of)) {
-            return Verdict::Others { of: *other };
+        if let Some((_, other)) = self.shares.iter().find(|(_, other)| *other != i64::from(permits))
+        {
+            return PermitDecision::OtherPermits { permits: *other };
         }
         let is_taken = self.is_live && !self.owner.is_empty() && !is_shared;
-        let is_full = self.shares.len() >= usize::try_from(of).unwrap_or(usize::MAX);
+        let is_full = self.shares.len() >= usize::try_from(permits).unwrap_or(usize::MAX);
         if is_taken || is_full || self.ahead > 0 {
-            return Verdict::Busy;
+            return PermitDecision::Busy;
         }
-        Verdict::Part { fence: self.fence + i64::from(!is_shared) }
+        PermitDecision::Permit { fencing_token: self.fencing_token + i64::from(!is_shared) }
     }
 }
 
-/// Implements what a backend does with parts, by the statements of its database.
+/// Implements the shared mode of a backend, by the statements of its database.
 macro_rules! sql_shares {
     ($locks:ty, $database:ty) => {
         impl $locks {
-            /// One request for a part, in one transaction. Whoever lets go meanwhile waits for the
-            /// row and then sees the queue with this one in it.
-            async fn ask_part(&self, ask: &Ask, of: u32) -> Result<Answer, BackendError> {
-                let mut call = Call::begin(&self.pool).await?;
-                let answer = self.try_ask_part(&mut call, ask, of).await;
+            /// Requests a permit, in one transaction. A release at the same time waits for the row,
+            /// and then sees the queue with this waiter in it.
+            async fn acquire_permit(
+                &self,
+                request: &AcquireRequest,
+                permits: u32,
+            ) -> Result<AcquireResponse, BackendError> {
+                let mut call = PooledCall::begin(&self.pool).await?;
+                let answer = self.try_acquire_permit(&mut call, request, permits).await;
                 call.end(answer)
             }
 
-            async fn try_ask_part(
+            async fn try_acquire_permit(
                 &self,
                 connection: &mut <$database as sqlx::Database>::Connection,
-                ask: &Ask,
-                of: u32,
-            ) -> Result<Answer, BackendError> {
-                let (name, token) = (ask.name.as_str(), ask.token.to_string());
-                let verdict = try_part(connection, ask, &token, of).await.map_err(explain)?;
-                match verdict {
-                    Verdict::Part { fence } => {
+                request: &AcquireRequest,
+                permits: u32,
+            ) -> Result<AcquireResponse, BackendError> {
+                let (name, id) = (request.name.as_str(), request.id.to_string());
+                let decision =
+                    decide_permit(connection, request, &id, permits).await.map_err(explain)?;
+                match decision {
+                    PermitDecision::Permit { fencing_token } => {
                         // There may be room for one more.
                         wake(connection, name).await.map_err(explain)?;
-                        Ok(Answer::granted(Fence::new(fence)))
+                        Ok(AcquireResponse::granted(FencingToken::new(fencing_token)))
                     }
-                    Verdict::Busy => {
-                        if ask.place == Place::Join {
+                    PermitDecision::Busy => {
+                        if request.queue == QueueMode::Join {
                             let dead = sqlx::query(FORGET_DEAD).bind(name);
                             dead.execute(&mut *connection).await.map_err(explain)?;
                         }
-                        let seen = look(connection, name, &token).await.map_err(explain)?;
-                        Ok(seen.answer(Self::POLL))
+                        let observed = read_lock(connection, name, &id).await.map_err(explain)?;
+                        Ok(observed.answer(Self::POLL))
                     }
-                    Verdict::Others { of } => {
-                        Err(BackendError::other_parts(u32::try_from(of).unwrap_or(u32::MAX)))
+                    PermitDecision::OtherPermits { permits } => {
+                        Err(BackendError::other_permits(u32::try_from(permits).unwrap_or(u32::MAX)))
                     }
                 }
             }
         }
 
-        async fn try_part(
+        async fn decide_permit(
             connection: &mut <$database as sqlx::Database>::Connection,
-            ask: &Ask,
-            token: &str,
-            of: u32,
-        ) -> Result<Verdict, sqlx::Error> {
-            let name = ask.name.as_str();
+            request: &AcquireRequest,
+            id: &str,
+            permits: u32,
+        ) -> Result<PermitDecision, sqlx::Error> {
+            let name = request.name.as_str();
             sqlx::query(MAKE_ROW).bind(name).execute(&mut *connection).await?;
-            let mut turn = sqlx::Connection::begin_with(&mut *connection, BEGIN).await?;
-            let Some(mut standing) = lock_row(&mut turn, name).await? else {
-                return Ok(Verdict::Busy);
+            let mut transaction = sqlx::Connection::begin_with(&mut *connection, BEGIN).await?;
+            let Some(mut row) = lock_row(&mut transaction, name).await? else {
+                return Ok(PermitDecision::Busy);
             };
-            standing.ahead = look(&mut turn, name, token).await?.ahead;
-            let verdict = if standing.barred.contains(&mark(ask.token)) {
-                Verdict::Busy
+            row.ahead = read_lock(&mut transaction, name, id).await?.ahead;
+            let decision = if row.barred.contains(&mark(request.id)) {
+                PermitDecision::Busy
             } else {
-                standing.verdict(token, of)
+                row.decision(id, permits)
             };
-            match verdict {
-                Verdict::Part { fence } => {
-                    let put = sqlx::query(PUT_SHARE).bind(name).bind(token).bind(&*ask.label);
-                    let put = put.bind(i64::from(of)).bind(microseconds(ask.lease));
-                    put.execute(&mut *turn).await?;
-                    share_row(&mut turn, name, fence).await?;
-                    forget(&mut turn, name, token).await?;
+            match decision {
+                PermitDecision::Permit { fencing_token } => {
+                    let put = sqlx::query(PUT_SHARE).bind(name).bind(id).bind(&*request.label);
+                    let put = put.bind(i64::from(permits)).bind(microseconds(request.lease));
+                    put.execute(&mut *transaction).await?;
+                    write_shared_row(&mut transaction, name, fencing_token).await?;
+                    leave_queue(&mut transaction, name, id).await?;
                 }
-                Verdict::Busy if ask.place != Place::None => join(&mut turn, name, token).await?,
-                Verdict::Busy | Verdict::Others { .. } => {}
+                PermitDecision::Busy if request.queue != QueueMode::NoWait => {
+                    join(&mut transaction, name, id).await?
+                }
+                PermitDecision::Busy | PermitDecision::OtherPermits { .. } => {}
             }
-            turn.commit().await?;
-            Ok(verdict)
+            transaction.commit().await?;
+            Ok(decision)
         }
 
-        /// Locks the row of a lock, if there is one, and forgets parts that have ended.
+        /// Locks the row of a lock, if there is one, and deletes permits that have ended.
         async fn lock_row(
-            turn: &mut <$database as sqlx::Database>::Connection,
+            transaction: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-        ) -> Result<Option<Standing>, sqlx::Error> {
-            let row = sqlx::query(LOCK_ROW).bind(name).fetch_optional(&mut *turn).await?;
+        ) -> Result<Option<LockedRow>, sqlx::Error> {
+            let row = sqlx::query(LOCK_ROW).bind(name).fetch_optional(&mut *transaction).await?;
             let Some(row) = row else { return Ok(None) };
-            let (owner, fence, barred) = (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
+            let (owner, fencing_token, barred) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
             let is_live = row.try_get::<i64, _>(2)? == 1;
-            sqlx::query(END_SHARES).bind(name).execute(&mut *turn).await?;
-            let shares = sqlx::query_as(SHARES).bind(name).fetch_all(turn).await?;
-            Ok(Some(Standing { owner, fence, is_live, barred, shares, ahead: 0 }))
+            sqlx::query(END_SHARES).bind(name).execute(&mut *transaction).await?;
+            let shares = sqlx::query_as(SHARES).bind(name).fetch_all(transaction).await?;
+            Ok(Some(LockedRow { owner, fencing_token, is_live, barred, shares, ahead: 0 }))
         }
 
-        /// The row is shared, and ends with the last part.
-        async fn share_row(
-            turn: &mut <$database as sqlx::Database>::Connection,
+        /// Writes that the row is shared, and ends with the last permit.
+        async fn write_shared_row(
+            transaction: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-            fence: i64,
+            fencing_token: i64,
         ) -> Result<(), sqlx::Error> {
-            let share = sqlx::query(SHARE_ROW).bind(SHARED).bind(fence).bind(name).bind(name);
-            share.execute(turn).await.map(drop)
+            let mode =
+                sqlx::query(SHARE_ROW).bind(SHARED).bind(fencing_token).bind(name).bind(name);
+            mode.execute(transaction).await.map(drop)
         }
 
-        async fn renew_part(
+        async fn renew_permit(
             connection: &mut <$database as sqlx::Database>::Connection,
-            hold: &Hold,
+            lock_ref: &LockRef,
             lease: Duration,
         ) -> Result<bool, sqlx::Error> {
-            let name = hold.name.as_str();
-            let mut turn = sqlx::Connection::begin_with(connection, BEGIN).await?;
-            let Some(standing) = lock_row(&mut turn, name).await? else { return Ok(false) };
+            let name = lock_ref.name.as_str();
+            let mut transaction = sqlx::Connection::begin_with(connection, BEGIN).await?;
+            let Some(row) = lock_row(&mut transaction, name).await? else { return Ok(false) };
             let renew = sqlx::query(RENEW_SHARE).bind(microseconds(lease)).bind(name);
-            let renew = renew.bind(hold.token.to_string()).execute(&mut *turn).await?;
-            let is_held = renew.rows_affected() == 1 && standing.owner == SHARED;
+            let renew = renew.bind(lock_ref.id.to_string()).execute(&mut *transaction).await?;
+            let is_held = renew.rows_affected() == 1 && row.owner == SHARED;
             if is_held {
-                share_row(&mut turn, name, standing.fence).await?;
-                turn.commit().await?;
+                write_shared_row(&mut transaction, name, row.fencing_token).await?;
+                transaction.commit().await?;
             }
             Ok(is_held)
         }
 
-        /// Answers whether there was a part to free.
-        async fn free_part(
+        /// Returns whether there was a permit to free.
+        async fn release_permit(
             connection: &mut <$database as sqlx::Database>::Connection,
             name: &str,
-            token: &str,
+            id: &str,
         ) -> Result<bool, sqlx::Error> {
-            let mut turn = sqlx::Connection::begin_with(connection, BEGIN).await?;
-            let Some(standing) = lock_row(&mut turn, name).await? else { return Ok(false) };
-            let free = sqlx::query(FREE_SHARE).bind(name).bind(token).execute(&mut *turn).await?;
-            // A part that had ended seems alive when the database's clock was set back. Whoever
-            // took all of the lock meanwhile has it.
-            let was_held = free.rows_affected() == 1 && standing.owner == SHARED;
+            let mut transaction = sqlx::Connection::begin_with(connection, BEGIN).await?;
+            let Some(row) = lock_row(&mut transaction, name).await? else { return Ok(false) };
+            let free =
+                sqlx::query(FREE_SHARE).bind(name).bind(id).execute(&mut *transaction).await?;
+            // A permit that had ended seems alive if the database's clock was set back. An
+            // exclusive holder that took the lock meanwhile keeps it.
+            let was_held = free.rows_affected() == 1 && row.owner == SHARED;
             if was_held {
-                share_row(&mut turn, name, standing.fence).await?;
+                write_shared_row(&mut transaction, name, row.fencing_token).await?;
             }
-            turn.commit().await.map(|()| was_held)
+            transaction.commit().await.map(|()| was_held)
         }
 
         fn microseconds(duration: Duration) -> i64 {
@@ -197,38 +208,49 @@ pub(super) use sql_shares;
 mod tests {
     use super::*;
 
-    fn standing(owner: &str, shares: &[(&str, i64)]) -> Standing {
-        let shares = shares.iter().map(|(token, of)| ((*token).to_owned(), *of)).collect();
+    fn row(owner: &str, shares: &[(&str, i64)]) -> LockedRow {
+        let shares = shares.iter().map(|(id, permits)| ((*id).to_owned(), *permits)).collect();
         let owner = owner.to_owned();
-        Standing { owner, fence: 7, is_live: true, barred: String::new(), shares, ahead: 0 }
+        LockedRow {
+            owner,
+            fencing_token: 7,
+            is_live: true,
+            barred: String::new(),
+            shares,
+            ahead: 0,
+        }
     }
 
     #[test]
-    fn a_part_joins_others_with_their_fence() {
-        let part = |fence| Verdict::Part { fence };
-        assert_eq!(standing("", &[]).verdict("me", 2), part(8));
-        assert_eq!(standing(SHARED, &[("a", 2)]).verdict("me", 2), part(7));
-        assert_eq!(standing(SHARED, &[("a", 2), ("b", 2)]).verdict("me", 2), Verdict::Busy);
-        assert_eq!(standing(SHARED, &[("a", 2), ("me", 2)]).verdict("me", 2), part(7));
-        assert_eq!(standing(SHARED, &[("a", 3)]).verdict("me", 2), Verdict::Others { of: 3 });
-        // All ended: nobody has written since.
-        assert_eq!(standing(SHARED, &[]).verdict("me", 2), part(7));
+    fn permit_joins_others_with_their_token() {
+        let part = |fencing_token| PermitDecision::Permit { fencing_token };
+        assert_eq!(row("", &[]).decision("me", 2), part(8));
+        assert_eq!(row(SHARED, &[("a", 2)]).decision("me", 2), part(7));
+        assert_eq!(row(SHARED, &[("a", 2), ("b", 2)]).decision("me", 2), PermitDecision::Busy);
+        assert_eq!(row(SHARED, &[("a", 2), ("me", 2)]).decision("me", 2), part(7));
+        assert_eq!(
+            row(SHARED, &[("a", 3)]).decision("me", 2),
+            PermitDecision::OtherPermits { permits: 3 }
+        );
+        // All have ended, and no writer has held the lock since.
+        assert_eq!(row(SHARED, &[]).decision("me", 2), part(7));
     }
 
-    /// The database's clock was set back behind the end of the part.
+    /// A regression: the database's clock was set back to before the end of the permit, and the
+    /// permit counted as held beside a writer.
     #[test]
-    fn a_part_that_had_ended_counts_for_nothing_beside_a_writer() {
-        assert_eq!(standing("other", &[("me", 2)]).verdict("me", 2), Verdict::Busy);
+    fn ended_permit_does_not_count_beside_a_writer() {
+        assert_eq!(row("other", &[("me", 2)]).decision("me", 2), PermitDecision::Busy);
     }
 
     #[test]
-    fn a_part_waits_for_the_writer_and_for_the_queue() {
-        assert_eq!(standing("other", &[]).verdict("me", 2), Verdict::Busy);
-        let over = Standing { is_live: false, ..standing("other", &[]) };
-        assert_eq!(over.verdict("me", 2), Verdict::Part { fence: 8 });
+    fn permit_waits_for_the_writer_and_the_queue() {
+        assert_eq!(row("other", &[]).decision("me", 2), PermitDecision::Busy);
+        let over = LockedRow { is_live: false, ..row("other", &[]) };
+        assert_eq!(over.decision("me", 2), PermitDecision::Permit { fencing_token: 8 });
         // A writer becomes a reader.
-        assert_eq!(standing("me", &[]).verdict("me", 2), Verdict::Part { fence: 7 });
-        let queued = Standing { ahead: 1, ..standing(SHARED, &[]) };
-        assert_eq!(queued.verdict("me", 2), Verdict::Busy);
+        assert_eq!(row("me", &[]).decision("me", 2), PermitDecision::Permit { fencing_token: 7 });
+        let queued = LockedRow { ahead: 1, ..row(SHARED, &[]) };
+        assert_eq!(queued.decision("me", 2), PermitDecision::Busy);
     }
 }

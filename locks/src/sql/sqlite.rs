@@ -1,4 +1,5 @@
-//! SQLite, for processes of one machine. There are no wake-ups: the first of the queue polls.
+//! SQLite, for the processes of one machine. There are no wake-ups: the first waiter in the queue
+//! polls.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,19 +8,21 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Row, Sqlite, SqliteConnection, SqlitePool};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, Call, explain, sql_backend};
+use super::backend::{ASKING_CONNECTIONS, CONNECTIONS, PooledCall, explain, sql_backend};
 use super::barred::mark;
-use super::shares::{SHARED, Standing, Verdict, sql_shares};
-use crate::backend::{Answer, Ask, Hold, Leave, Left, Place, Wake};
+use super::shares::{LockedRow, PermitDecision, SHARED, sql_shares};
+use crate::backend::{
+    AcquireRequest, AcquireResponse, LockRef, QueueMode, ReleaseRequest, ReleaseResponse, WakeUp,
+};
 use crate::error::{BackendError, LockError};
-use crate::name::Fence;
-use crate::seen::Seen;
+use crate::name::FencingToken;
+use crate::observed_holder::ObservedHolder;
 
-/// How often the first in a queue looks.
+/// How often the first waiter in a queue polls.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Locks in a table of a SQLite database. Its clock is the machine's: a clock that is set forward
-/// by more than a lease ends all leases.
+/// Locks in a table of a SQLite database. Its clock is the machine's: if that is set forward by
+/// more than a lease, all leases end.
 #[derive(Debug)]
 pub struct SqliteLocks {
     pool: SqlitePool,
@@ -27,19 +30,19 @@ pub struct SqliteLocks {
 }
 
 impl SqliteLocks {
-    /// Opens by URL, as `sqlite:orders.db`, and sees to it that the tables are there.
+    /// Opens a database by URL, as `sqlite:orders.db`, and checks that the tables are there.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         let options = url.parse().map_err(|error| LockError::Refused { source: explain(error) })?;
         Self::connect_with(options).await
     }
 
-    /// Opens with options.
+    /// Opens a database with options, and checks that the tables are there.
     ///
     /// # Errors
-    /// [`LockError::Refused`] with what the database says.
+    /// [`LockError::Refused`] with the database's message.
     pub async fn connect_with(options: SqliteConnectOptions) -> Result<Self, LockError> {
         let refused = |error| LockError::Refused { source: explain(error) };
         let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS);
@@ -56,7 +59,7 @@ sql_shares!(SqliteLocks, Sqlite);
 
 const CHECK: &str = "SELECT owner, label, fence, expires_at, barred, alive_until, seq \
     FROM distributed_lock NATURAL JOIN distributed_lock_waiter LIMIT 1";
-/// The same of the parts.
+/// The same check for the table of permits.
 const CHECK_SHARES: &str =
     "SELECT name, token, label, parts, expires_at FROM distributed_lock_share LIMIT 1";
 
@@ -109,7 +112,7 @@ const MAKE_ROW: &str = "\
     INSERT OR IGNORE INTO distributed_lock (name, owner, label, fence, expires_at) \
     VALUES (?, '', '', 0, unixepoch('subsec'))";
 
-/// The transaction has locked everything already.
+/// `BEGIN IMMEDIATE` has locked the whole database already.
 const LOCK_ROW: &str = "SELECT owner, fence, expires_at > unixepoch('subsec'), barred \
     FROM distributed_lock WHERE name = ?";
 
@@ -140,23 +143,23 @@ const FIRST_SHARE: &str = "\
 
 async fn take(
     connection: &mut SqliteConnection,
-    ask: &Ask,
-    token: &str,
+    request: &AcquireRequest,
+    id: &str,
 ) -> Result<Option<i64>, sqlx::Error> {
-    let take = sqlx::query_scalar(TAKE).bind(ask.name.as_str()).bind(token).bind(&*ask.label);
-    let take = take.bind(ask.lease.as_secs_f64()).bind(mark(ask.token));
+    let take = sqlx::query_scalar(TAKE).bind(request.name.as_str()).bind(id).bind(&*request.label);
+    let take = take.bind(request.lease.as_secs_f64()).bind(mark(request.id));
     take.fetch_optional(connection).await
 }
 
 async fn renew(
     connection: &mut SqliteConnection,
-    holds: &[Hold],
+    lock_refs: &[LockRef],
     lease: Duration,
 ) -> Result<Vec<String>, sqlx::Error> {
     let mut query =
         sqlx::QueryBuilder::new("UPDATE distributed_lock SET expires_at = unixepoch('subsec') + ");
     query.push_bind(lease.as_secs_f64());
-    bind_holds(&mut query, holds);
+    bind_lock_refs(&mut query, lock_refs);
     query.push(" AND expires_at > unixepoch('subsec') RETURNING owner");
     query.build_query_scalar().fetch_all(connection).await
 }
@@ -168,7 +171,7 @@ async fn wake(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
 async fn listen(
     _: &SqliteLocks,
     _: u128,
-    _: &mpsc::UnboundedSender<Wake>,
+    _: &mpsc::UnboundedSender<WakeUp>,
 ) -> Result<Infallible, BackendError> {
     std::future::pending().await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Connector};
 
-/// The way in which a cluster is told who somebody is.
+/// The authentication scheme.
 const DIGEST: &str = "digest";
 
 /// How a ZooKeeper cluster is reached, and as whom.
@@ -32,16 +32,17 @@ pub struct ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    /// A cluster, as `zk1:2181,zk2:2181` or `zk1:2181/for/us`, for leases up to that long. The
-    /// session lasts a third longer, which ZooKeeper must allow: 40 s unless its
-    /// `maxSessionTimeout` says otherwise. A process that dies holds its locks for as long.
+    /// Makes options from the addresses of a cluster, as `zk1:2181,zk2:2181` or `zk1:2181/for/us`,
+    /// for leases up to that long. The session lasts a third longer, which ZooKeeper must allow: up
+    /// to 40 s unless its `maxSessionTimeout` says otherwise. A process that dies holds its locks
+    /// for as long.
     pub fn new(cluster: impl Into<String>, lease_max: Duration) -> Self {
         Self { cluster: cluster.into(), lease_max, user: None }
     }
 
-    /// Who we are, by the scheme `digest`. All nodes of locks are his alone, so all clients give
-    /// the same user. ZooKeeper keeps no list of users: whoever comes first makes the folder of the
-    /// locks, and another password is another user.
+    /// Sets the user, by the scheme `digest`. Only this user can access the nodes of locks, so all
+    /// clients must give the same user. ZooKeeper keeps no list of users: the first client to come
+    /// creates the folder of the locks, and another password is another user.
     pub fn user(self, name: impl Into<String>, password: impl AsRef<str>) -> Self {
         let name = name.into();
         let secret = format!("{name}:{}", password.as_ref());
@@ -59,7 +60,7 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// Who may do what with a node of ours.
+    /// Returns the access rights of the nodes of locks.
     pub(super) fn acls(&self) -> Acls<'static> {
         if self.has_user() { Acls::creator_all() } else { Acls::anyone_all() }
     }

@@ -1,38 +1,41 @@
-//! The fence at the resource: claims, and holders who are paused anywhere.
+//! Fencing at the resource: claims, and holders that are paused anywhere.
 
 use std::fmt;
 
 use handfast_locks::fencing::{ClaimDatabase, FencedKey, FencedTable, claim};
-use handfast_locks::{Fence, LockError, LockName};
+use handfast_locks::{FencingToken, LockError, LockName};
 use sqlx::mysql::MySqlPool;
 use sqlx::postgres::PgPool;
 use sqlx::sqlite::SqlitePool;
 
-use crate::stage::{fresh, mysql, postgres, server, sqlite};
+use crate::setup::{fresh, mysql, postgres, server, sqlite};
 
-/// Pauses on each resource. `HANDFAST_TEST_PAUSES` asks for more.
+/// The number of pauses on each resource. `HANDFAST_TEST_PAUSES` asks for more.
 const PAUSES: u32 = 300;
 
-/// Somewhere with a number that two holders of a lock increment, with a read and a write.
+/// A resource with a number that two holders of a lock increment, with a read and a write.
 trait Resource: fmt::Debug {
-    /// Installs a token, if it is to be used, and reads.
-    async fn read(&self, fence: Fence, claims: bool) -> Result<i64, LockError>;
+    /// Installs a token if `claims` is set, and reads.
+    async fn read(&self, fencing_token: FencingToken, claims: bool) -> Result<i64, LockError>;
     /// Writes, unless a later token was seen.
-    async fn write(&self, fence: Fence, number: i64) -> Result<(), LockError>;
+    async fn write(&self, fencing_token: FencingToken, number: i64) -> Result<(), LockError>;
 }
 
-/// The old holder is paused after his read, or before it; the new one runs meanwhile; then the old
-/// one goes on. An update is lost if somebody wrote successfully and the number does not show it.
+/// Counts lost updates. The old holder is paused before or after its read, the next one runs
+/// meanwhile, then the old one goes on. An update is lost if a write succeeded and the number does
+/// not show it.
 async fn lost_updates(resource: &impl Resource, claims: bool) -> u32 {
     let pauses = std::env::var("HANDFAST_TEST_PAUSES").ok().and_then(|text| text.parse().ok());
     let mut lost = 0;
     for pause in 0..pauses.unwrap_or(PAUSES) {
-        let (old, new) =
-            (Fence::new(i64::from(pause) * 2 + 1), Fence::new(i64::from(pause) * 2 + 2));
+        let (old, new) = (
+            FencingToken::new(i64::from(pause) * 2 + 1),
+            FencingToken::new(i64::from(pause) * 2 + 2),
+        );
         let start = resource.read(old, claims).await.unwrap();
         let mut written = 0;
-        // Where the old one goes on: before the new one comes, between his read and his write,
-        // after his write.
+        // The old holder goes on before the next one comes, between the next one's read and its
+        // write, or after its write.
         let place = pause % 3;
         let resume = async || resource.write(old, start + 1).await;
         if place == 0 {
@@ -61,7 +64,7 @@ async fn some_are_without(resource: &impl Resource) {
 }
 
 macro_rules! row_resource {
-    ($name:ident, $pool:ty, $token:literal, $key:literal, $write:literal, $is_numbered:literal) => {
+    ($name:ident, $pool:ty, $id:literal, $key:literal, $write:literal, $is_numbered:literal) => {
         /// The token in a column of the row.
         #[derive(Debug)]
         struct $name($pool);
@@ -81,27 +84,35 @@ macro_rules! row_resource {
         }
 
         impl Resource for $name {
-            async fn read(&self, fence: Fence, claims: bool) -> Result<i64, LockError> {
+            async fn read(
+                &self,
+                fencing_token: FencingToken,
+                claims: bool,
+            ) -> Result<i64, LockError> {
                 if claims {
-                    let text = sqlx::AssertSqlSafe(Self::table().claim_text($token, $key));
-                    let mut query = sqlx::query(text).bind(fence.number()).bind(7);
+                    let text = sqlx::AssertSqlSafe(Self::table().claim_text($id, $key));
+                    let mut query = sqlx::query(text).bind(fencing_token.number()).bind(7);
                     if !$is_numbered {
-                        query = query.bind(fence.number());
+                        query = query.bind(fencing_token.number());
                     }
                     let rows = query.execute(&self.0).await.unwrap().rows_affected();
-                    Self::table().check_fence(fence, rows)?;
+                    Self::table().check_token(fencing_token, rows)?;
                 }
                 let read = sqlx::query_scalar("SELECT n FROM stock WHERE id = 7");
                 Ok(read.fetch_one(&self.0).await.unwrap())
             }
 
-            async fn write(&self, fence: Fence, number: i64) -> Result<(), LockError> {
-                let mut query = sqlx::query($write).bind(fence.number()).bind(number);
+            async fn write(
+                &self,
+                fencing_token: FencingToken,
+                number: i64,
+            ) -> Result<(), LockError> {
+                let mut query = sqlx::query($write).bind(fencing_token.number()).bind(number);
                 if !$is_numbered {
-                    query = query.bind(fence.number());
+                    query = query.bind(fencing_token.number());
                 }
                 let rows = query.execute(&self.0).await.unwrap().rows_affected();
-                Self::table().check_fence(fence, rows)
+                Self::table().check_token(fencing_token, rows)
             }
         }
     };
@@ -136,10 +147,10 @@ row_resource!(
 struct RedisKey(String, redis::aio::MultiplexedConnection);
 
 impl Resource for RedisKey {
-    async fn read(&self, fence: Fence, claims: bool) -> Result<i64, LockError> {
+    async fn read(&self, fencing_token: FencingToken, claims: bool) -> Result<i64, LockError> {
         let mut connection = self.1.clone();
         let value = if claims {
-            FencedKey::new(&self.0).claim(&mut connection, fence).await?
+            FencedKey::new(&self.0).claim(&mut connection, fencing_token).await?
         } else {
             redis::cmd("GET").arg(&self.0).query_async(&mut connection).await.unwrap()
         };
@@ -147,10 +158,10 @@ impl Resource for RedisKey {
         Ok(value.unwrap_or_default())
     }
 
-    async fn write(&self, fence: Fence, number: i64) -> Result<(), LockError> {
+    async fn write(&self, fencing_token: FencingToken, number: i64) -> Result<(), LockError> {
         let mut connection = self.1.clone();
         let value = number.to_string();
-        FencedKey::new(&self.0).set(&mut connection, fence, value.as_bytes()).await
+        FencedKey::new(&self.0).set(&mut connection, fencing_token, value.as_bytes()).await
     }
 }
 
@@ -189,13 +200,13 @@ async fn no_pause_loses_an_update_on_redis() {
     some_are_without(&RedisKey(fresh(), connection)).await;
 }
 
-/// The row per lock: larger or equal passes, smaller does not, and a transaction that is rolled
-/// back has claimed nothing.
+/// The row per lock: a larger or equal token passes, a smaller one does not, and a transaction that
+/// is rolled back has claimed nothing.
 async fn claims_are_ordered<DB: ClaimDatabase>(pool: &sqlx::Pool<DB>) {
     let name = LockName::new(fresh()).unwrap();
     for (number, passes) in [(33, true), (33, true), (34, true), (33, false), (34, true)] {
         let mut local = pool.begin().await.unwrap();
-        let claimed = claim(&mut local, &name, Fence::new(number)).await;
+        let claimed = claim(&mut local, &name, FencingToken::new(number)).await;
         assert_eq!(claimed.is_ok(), passes, "{number}: {claimed:?}");
         if !passes {
             assert!(matches!(claimed, Err(LockError::Stale { .. })), "{claimed:?}");
@@ -203,10 +214,10 @@ async fn claims_are_ordered<DB: ClaimDatabase>(pool: &sqlx::Pool<DB>) {
         local.commit().await.unwrap();
     }
     let mut local = pool.begin().await.unwrap();
-    claim(&mut local, &name, Fence::new(99)).await.unwrap();
+    claim(&mut local, &name, FencingToken::new(99)).await.unwrap();
     local.rollback().await.unwrap();
     let mut local = pool.begin().await.unwrap();
-    claim(&mut local, &name, Fence::new(35)).await.unwrap();
+    claim(&mut local, &name, FencingToken::new(35)).await.unwrap();
 }
 
 #[tokio::test]
@@ -221,12 +232,12 @@ async fn claims_are_ordered_on_every_database() {
 async fn a_guard_that_lost_its_lock_claims_nothing() {
     let (url, _folder) = sqlite().await;
     let pool = SqlitePool::connect(&url).await.unwrap();
-    let stage = crate::Stage::new(crate::Kind::Memory).await;
-    let guard = stage.locks().lock(&fresh()).await.unwrap();
+    let setup = crate::TestBackend::new(crate::Kind::Memory).await;
+    let guard = setup.locks().lock(&fresh()).await.unwrap();
     let mut local = pool.begin().await.unwrap();
     guard.claim(&mut local).await.unwrap();
     local.commit().await.unwrap();
-    let locks = stage.settings().hold_max(std::time::Duration::from_millis(200)).start().unwrap();
+    let locks = setup.settings().hold_max(std::time::Duration::from_millis(200)).start().unwrap();
     let guard = locks.lock(&fresh()).await.unwrap();
     guard.lost().await;
     let mut local = pool.begin().await.unwrap();

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use handfast_locks::{Answer, Ask, Backend, BackendError, Grade, Hold, Leave, Left, Wake};
+use handfast_locks::{
+    AcquireRequest, AcquireResponse, Backend, BackendError, Guarantee, LockRef, ReleaseRequest,
+    ReleaseResponse, WakeUp,
+};
 use tokio::sync::mpsc;
 
-/// What is done to messages.
+/// A backend with faults in its messages.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub(crate) backend: Arc<dyn Backend>,
@@ -22,7 +25,7 @@ pub(crate) struct Faulty {
     pub(crate) reply_lost: Option<usize>,
     pub(crate) is_doubled: bool,
     pub(crate) is_deaf: bool,
-    /// Nothing gets through any more.
+    /// No message gets through any more.
     pub(crate) is_cut: AtomicBool,
 }
 
@@ -40,7 +43,7 @@ impl Faulty {
         }
     }
 
-    /// Whether a call gets through, and its number.
+    /// Counts a call that gets through, and returns its number.
     fn enter(&self) -> Result<usize, BackendError> {
         if self.is_cut.load(Ordering::SeqCst) {
             return Err(BackendError::unanswered());
@@ -48,7 +51,7 @@ impl Faulty {
         Ok(self.calls.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// What the caller hears of its answer.
+    /// Returns the answer as the caller gets it.
     fn exit<T>(&self, number: usize, answer: Result<T, BackendError>) -> Result<T, BackendError> {
         self.answers.fetch_add(1, Ordering::SeqCst);
         if self.reply_lost == Some(number) { Err(BackendError::unanswered()) } else { answer }
@@ -61,33 +64,37 @@ impl Backend for Faulty {
         self.backend.name()
     }
 
-    fn grade(&self) -> Grade {
-        self.backend.grade()
+    fn guarantee(&self) -> Guarantee {
+        self.backend.guarantee()
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
         let number = self.enter()?;
         if self.is_doubled {
-            let _ = self.backend.ask(ask).await;
+            let _ = self.backend.acquire(request).await;
         }
-        self.exit(number, self.backend.ask(ask).await)
+        self.exit(number, self.backend.acquire(request).await)
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
         self.renewals.fetch_add(1, Ordering::SeqCst);
         let number = self.enter()?;
         if self.is_doubled {
-            let _ = self.backend.renew(holds, lease).await;
+            let _ = self.backend.renew(lock_refs, lease).await;
         }
-        self.exit(number, self.backend.renew(holds, lease).await)
+        self.exit(number, self.backend.renew(lock_refs, lease).await)
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
         let number = self.enter()?;
-        let answer = self.backend.leave(leave).await;
+        let answer = self.backend.release(request).await;
         if self.is_doubled {
             // The first answer counts: the second request finds nothing to free.
-            let _ = self.backend.leave(leave).await;
+            let _ = self.backend.release(request).await;
         }
         self.exit(number, answer)
     }
@@ -95,11 +102,11 @@ impl Backend for Faulty {
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         if self.is_deaf {
             return std::future::pending().await;
         }
-        self.backend.listen(client, wakes).await
+        self.backend.listen(client, wake_ups).await
     }
 }

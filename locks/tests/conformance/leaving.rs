@@ -1,29 +1,29 @@
-//! Whoever goes away leaves nothing behind, whichever way he goes.
+//! A caller that goes away leaves nothing behind, in whichever way it goes.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::stage::{Stage, fresh};
+use crate::setup::{TestBackend, fresh};
 use crate::waiting::eventually_free;
 
-pub(crate) async fn a_dropped_guard_frees(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn a_dropped_guard_frees(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     drop(locks.lock(&name).await.unwrap());
     locks.settle().await.unwrap();
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn a_guard_dropped_outside_of_a_runtime_frees(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn a_guard_dropped_outside_of_a_runtime_frees(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     let guard = locks.lock(&name).await.unwrap();
     std::thread::spawn(move || drop(guard)).join().unwrap();
     locks.settle().await.unwrap();
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn a_task_that_panics_frees(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn a_task_that_panics_frees(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     let (held, panicking) = (name.clone(), locks.clone());
     let task = tokio::spawn(async move {
         let _guard = panicking.lock(&held).await.unwrap();
@@ -31,11 +31,11 @@ pub(crate) async fn a_task_that_panics_frees(stage: &Stage) {
     });
     assert!(task.await.unwrap_err().is_panic());
     locks.settle().await.unwrap();
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn a_task_that_is_aborted_frees(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn a_task_that_is_aborted_frees(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     let (held, aborted) = (name.clone(), locks.clone());
     let (sender, is_held) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
@@ -47,12 +47,12 @@ pub(crate) async fn a_task_that_is_aborted_frees(stage: &Stage) {
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     locks.settle().await.unwrap();
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-/// Dropped after every number of polls, with the lock free and with the lock held.
-pub(crate) async fn a_cancelled_wait_leaves_nothing(stage: &Stage) {
-    let (locks, other) = (stage.locks(), stage.locks());
+/// The future is dropped after every number of polls, with the lock free and with the lock held.
+pub(crate) async fn a_cancelled_wait_leaves_nothing(setup: &TestBackend) {
+    let (locks, other) = (setup.locks(), setup.locks());
     for is_held in [false, true] {
         for polls in 0..6 {
             let name = fresh();

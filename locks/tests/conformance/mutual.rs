@@ -5,34 +5,34 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{LockError, Outcome};
+use handfast_locks::{LockError, ReleaseOutcome};
 
-use crate::stage::{Stage, fresh};
+use crate::setup::{TestBackend, fresh};
 
-pub(crate) async fn a_free_lock_is_granted(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn a_free_lock_is_granted(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     let guard = locks.try_lock(&name).await.unwrap();
     assert!(guard.is_held());
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     let guard = locks.lock(&name).await.unwrap();
     assert_eq!(guard.name().as_str(), name);
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
 }
 
-pub(crate) async fn a_held_lock_is_refused_and_names_its_holder(stage: &Stage) {
+pub(crate) async fn a_held_lock_is_refused_and_names_its_holder(setup: &TestBackend) {
     let name = fresh();
-    let holder = stage.settings().label("the holder").start().unwrap();
+    let holder = setup.settings().label("the holder").start().unwrap();
     let guard = holder.lock(&name).await.unwrap();
-    for locks in [stage.locks(), holder] {
+    for locks in [setup.locks(), holder] {
         let Err(LockError::Busy { holder: Some(found), .. }) = locks.try_lock(&name).await else {
             panic!("two holders, or none");
         };
-        assert_eq!((found.token, &*found.label), (guard.token(), "the holder"));
+        assert_eq!((found.id, &*found.label), (guard.id(), "the holder"));
     }
 }
 
-pub(crate) async fn names_are_compared_exactly(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
+pub(crate) async fn names_are_compared_exactly(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
     let mut guards = Vec::new();
     for variant in [name.clone(), name.to_uppercase(), format!("{name} "), format!("{name}é")] {
         guards.push(locks.try_lock(&variant).await.unwrap());
@@ -40,39 +40,40 @@ pub(crate) async fn names_are_compared_exactly(stage: &Stage) {
     assert!(guards.iter().all(handfast_locks::Guard::is_held));
 }
 
-pub(crate) async fn locks_of_different_names_do_not_meet(stage: &Stage) {
-    let locks = stage.locks();
+pub(crate) async fn locks_of_different_names_do_not_meet(setup: &TestBackend) {
+    let locks = setup.locks();
     let names: Vec<String> = (0..12).map(|_| fresh()).collect();
     let guards = join_all(names.iter().map(|name| locks.lock(name))).await;
     assert!(guards.into_iter().all(|guard| guard.unwrap().is_held()));
 }
 
-pub(crate) async fn fences_grow(stage: &Stage) {
-    let (clients, name) = ([stage.locks(), stage.locks()], fresh());
+pub(crate) async fn tokens_grow(setup: &TestBackend) {
+    let (clients, name) = ([setup.locks(), setup.locks()], fresh());
     let mut last = None;
     for locks in clients.iter().cycle().take(20) {
         let guard = locks.lock(&name).await.unwrap();
-        assert!(Some(guard.fence()) > last, "{:?} after {last:?}", guard.fence());
-        last = Some(guard.fence());
+        assert!(Some(guard.fencing_token()) > last, "{:?} after {last:?}", guard.fencing_token());
+        last = Some(guard.fencing_token());
         drop(guard);
     }
 }
 
-pub(crate) async fn fences_grow_over_the_end_of_a_lease(stage: &Stage) {
+pub(crate) async fn tokens_grow_over_the_end_of_a_lease(setup: &TestBackend) {
     let name = fresh();
-    let hold = crate::stage::hold(&name);
-    let mut ask = crate::stage::ask(&hold, handfast_locks::Place::None);
-    ask.lease = Duration::from_millis(300);
-    let handfast_locks::Answer::Granted { fence, .. } = stage.backend.ask(&ask).await.unwrap()
+    let lock_ref = crate::setup::lock_ref(&name);
+    let mut request = crate::setup::acquire_request(&lock_ref, handfast_locks::QueueMode::NoWait);
+    request.lease = Duration::from_millis(300);
+    let handfast_locks::AcquireResponse::Granted { fencing_token, .. } =
+        setup.backend.acquire(&request).await.unwrap()
     else {
         panic!("a free lock was refused");
     };
-    let guard = stage.locks().lock(&name).await.unwrap();
-    assert!(guard.fence() > fence);
+    let guard = setup.locks().lock(&name).await.unwrap();
+    assert!(guard.fencing_token() > fencing_token);
 }
 
-pub(crate) async fn the_first_acquisition_has_one_winner(stage: &Stage) {
-    let locks = stage.locks();
+pub(crate) async fn the_first_acquisition_has_one_winner(setup: &TestBackend) {
+    let locks = setup.locks();
     for _ in 0..5 {
         let name = fresh();
         let tries = join_all((0..16).map(|_| locks.try_lock(&name))).await;
@@ -84,10 +85,10 @@ pub(crate) async fn the_first_acquisition_has_one_winner(stage: &Stage) {
     }
 }
 
-/// A read and a write with room between them, under the lock.
-pub(crate) async fn a_counter_is_exact(stage: &Stage) {
+/// Increments with a read and a write, with room between them, under the lock.
+pub(crate) async fn a_counter_is_exact(setup: &TestBackend) {
     let (name, counter) = (fresh(), Arc::new(AtomicI64::new(0)));
-    let clients = [stage.locks(), stage.locks(), stage.locks()];
+    let clients = [setup.locks(), setup.locks(), setup.locks()];
     let work = (0..6).map(|worker| {
         let (locks, name) = (clients[worker % clients.len()].clone(), name.clone());
         let counter = Arc::clone(&counter);
@@ -97,7 +98,7 @@ pub(crate) async fn a_counter_is_exact(stage: &Stage) {
                 let read = counter.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 counter.store(read + 1, Ordering::SeqCst);
-                assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+                assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
             }
         })
     });

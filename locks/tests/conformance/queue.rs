@@ -1,24 +1,28 @@
-//! The queue that is a table of its own.
+//! The queue in a table of its own.
 
-use handfast_locks::{Leave, Left, Place};
+use handfast_locks::{QueueMode, ReleaseRequest, ReleaseResponse};
 
 use crate::owner::take;
-use crate::stage::{Stage, ask, fresh, hold};
+use crate::setup::{TestBackend, acquire_request, fresh, lock_ref};
 
-/// The request that took the lock may have been cut off before it left the queue. Whoever came
-/// later waited for somebody who was not there any more.
-pub(crate) async fn whoever_frees_a_lock_stands_in_no_queue(stage: &Stage) {
+/// A regression: a request that took the lock may have been cut off before it left the queue. Later
+/// waiters then waited for a waiter that was not there any more.
+pub(crate) async fn release_removes_the_id_from_the_queue(setup: &TestBackend) {
     let name = fresh();
-    let [first, waiter, next] = [hold(&name), hold(&name), hold(&name)];
-    assert!(take(stage, &first).await);
-    stage.backend.ask(&ask(&waiter, Place::Join)).await.unwrap();
-    assert_eq!(leave(stage, first).await, Left::Freed);
-    // It takes the lock and stays in the queue.
-    assert!(take(stage, &waiter).await);
-    assert_eq!(leave(stage, waiter).await, Left::Freed);
-    assert!(take(stage, &next).await);
+    let [first, waiter, next] = [lock_ref(&name), lock_ref(&name), lock_ref(&name)];
+    assert!(take(setup, &first).await);
+    setup.backend.acquire(&acquire_request(&waiter, QueueMode::Join)).await.unwrap();
+    assert_eq!(release(setup, first).await, ReleaseResponse::Released);
+    // The waiter takes the lock and stays in the queue.
+    assert!(take(setup, &waiter).await);
+    assert_eq!(release(setup, waiter).await, ReleaseResponse::Released);
+    assert!(take(setup, &next).await);
 }
 
-async fn leave(stage: &Stage, hold: handfast_locks::Hold) -> Left {
-    stage.backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await.unwrap()
+async fn release(setup: &TestBackend, lock_ref: handfast_locks::LockRef) -> ReleaseResponse {
+    setup
+        .backend
+        .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
+        .await
+        .unwrap()
 }

@@ -3,104 +3,125 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Answer, Ask, Fence, Hold, Leave, Left, LockError, Outcome, Place};
+use handfast_locks::{
+    AcquireRequest, AcquireResponse, FencingToken, LockError, LockRef, QueueMode, ReleaseOutcome,
+    ReleaseRequest, ReleaseResponse,
+};
 
 use crate::faults::Faulty;
 use crate::lease::SHORT;
-use crate::stage::{Stage, ask, fresh, hold, over};
+use crate::setup::{TestBackend, acquire_request, fresh, lock_ref, over};
 
 /// A lock and its release, with the reply of each message lost once.
-pub(crate) async fn every_reply_may_be_lost(stage: &Stage) {
+pub(crate) async fn every_reply_may_be_lost(setup: &TestBackend) {
     for lost in 0..3 {
-        let faulty = Faulty { reply_lost: Some(lost), ..Faulty::over(&stage.backend) };
+        let faulty = Faulty { reply_lost: Some(lost), ..Faulty::over(&setup.backend) };
         let (locks, name) = (over(Arc::new(faulty)).start().unwrap(), fresh());
         let guard = locks.lock(&name).await.unwrap();
-        assert!(stage.locks().try_lock(&name).await.is_err());
-        assert_eq!(guard.release().await.unwrap(), Outcome::Released, "reply {lost}");
-        // Held once, freed once.
-        assert!(stage.locks().try_lock(&name).await.is_ok(), "reply {lost}");
+        assert!(setup.locks().try_lock(&name).await.is_err());
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released, "reply {lost}");
+        // The lock was held once and freed once.
+        assert!(setup.locks().try_lock(&name).await.is_ok(), "reply {lost}");
     }
 }
 
-pub(crate) async fn every_request_may_be_sent_twice(stage: &Stage) {
-    let doubled = Faulty { is_doubled: true, ..Faulty::over(&stage.backend) };
+pub(crate) async fn every_request_may_be_sent_twice(setup: &TestBackend) {
+    let doubled = Faulty { is_doubled: true, ..Faulty::over(&setup.backend) };
     let (locks, name) = (over(Arc::new(doubled)).start().unwrap(), fresh());
     for _ in 0..3 {
         let guard = locks.lock(&name).await.unwrap();
         assert!(matches!(locks.try_lock(&name).await, Err(LockError::Busy { .. })));
-        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     }
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn asking_twice_is_answered_alike(stage: &Stage) {
-    let hold = hold(&fresh());
-    let first = granted(stage, &hold, Place::None).await;
-    for place in [Place::None, Place::Join, Place::Keep] {
-        assert_eq!(granted(stage, &hold, place).await, first);
+pub(crate) async fn repeated_requests_are_answered_alike(setup: &TestBackend) {
+    let lock_ref = lock_ref(&fresh());
+    let first = granted(setup, &lock_ref, QueueMode::NoWait).await;
+    for queue in [QueueMode::NoWait, QueueMode::Join, QueueMode::KeepPlace] {
+        assert_eq!(granted(setup, &lock_ref, queue).await, first);
     }
-    let leave = Leave { hold, is_doubtful: false, is_alone: true };
-    assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::Freed);
-    assert_eq!(stage.backend.leave(&leave).await.unwrap(), Left::NotHeld { current: None });
+    let request = ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: true };
+    assert_eq!(setup.backend.release(&request).await.unwrap(), ReleaseResponse::Released);
+    assert_eq!(
+        setup.backend.release(&request).await.unwrap(),
+        ReleaseResponse::NotHeld { current: None }
+    );
 }
 
-/// The fence of what is granted; since when it is, each answer says for itself.
-async fn granted(stage: &Stage, hold: &Hold, place: Place) -> Fence {
-    let answer = stage.backend.ask(&ask(hold, place)).await.unwrap();
-    let Answer::Granted { fence, .. } = answer else { unreachable!("{answer:?}") };
-    fence
+/// Returns the fencing token of a granted request. The time of the grant may differ with each
+/// answer.
+async fn granted(setup: &TestBackend, lock_ref: &LockRef, queue: QueueMode) -> FencingToken {
+    let answer = setup.backend.acquire(&acquire_request(lock_ref, queue)).await.unwrap();
+    let AcquireResponse::Granted { fencing_token, .. } = answer else { unreachable!("{answer:?}") };
+    fencing_token
 }
 
-pub(crate) async fn a_request_that_arrives_after_its_end_is_refused(stage: &Stage) {
+pub(crate) async fn a_request_after_its_release_is_refused(setup: &TestBackend) {
     let name = fresh();
-    let late = hold(&name);
-    let leave = Leave { hold: late.clone(), is_doubtful: true, is_alone: false };
-    stage.backend.leave(&leave).await.unwrap();
-    let answer = stage.backend.ask(&ask(&late, Place::None)).await.unwrap();
-    assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    let late = lock_ref(&name);
+    let request = ReleaseRequest {
+        lock_ref: late.clone(),
+        refuse_late_requests: true,
+        is_uncontended: false,
+    };
+    setup.backend.release(&request).await.unwrap();
+    let answer = setup.backend.acquire(&acquire_request(&late, QueueMode::NoWait)).await.unwrap();
+    assert!(matches!(answer, AcquireResponse::Busy { .. }), "{answer:?}");
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-/// One end must not make another one forgotten.
-pub(crate) async fn requests_that_arrive_after_several_ends_are_refused(stage: &Stage) {
+/// One release must not make the backend forget another one.
+pub(crate) async fn requests_after_several_releases_are_refused(setup: &TestBackend) {
     let name = fresh();
-    let late = [(); 6].map(|()| hold(&name));
-    for hold in &late {
-        let leave = Leave { hold: hold.clone(), is_doubtful: true, is_alone: false };
-        // It may be sent twice.
+    let late = [(); 6].map(|()| lock_ref(&name));
+    for lock_ref in &late {
+        let request = ReleaseRequest {
+            lock_ref: lock_ref.clone(),
+            refuse_late_requests: true,
+            is_uncontended: false,
+        };
+        // A release may be sent twice.
         for _ in 0..2 {
-            stage.backend.leave(&leave).await.unwrap();
+            setup.backend.release(&request).await.unwrap();
         }
     }
-    for hold in &late {
-        let answer = stage.backend.ask(&ask(hold, Place::None)).await.unwrap();
-        assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
+    for lock_ref in &late {
+        let answer =
+            setup.backend.acquire(&acquire_request(lock_ref, QueueMode::NoWait)).await.unwrap();
+        assert!(matches!(answer, AcquireResponse::Busy { .. }), "{answer:?}");
     }
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn a_request_that_arrives_after_a_lost_lock_was_given_up_is_refused(
-    stage: &Stage,
-) {
+pub(crate) async fn a_request_after_the_release_of_a_lost_lock_is_refused(setup: &TestBackend) {
     let name = fresh();
-    let lost = hold(&name);
-    let short = Ask { lease: SHORT, ..ask(&lost, Place::None) };
-    assert!(matches!(stage.backend.ask(&short).await.unwrap(), Answer::Granted { .. }));
-    // It ends, and nobody else takes the lock.
+    let lost = lock_ref(&name);
+    let short = AcquireRequest { lease: SHORT, ..acquire_request(&lost, QueueMode::NoWait) };
+    assert!(matches!(
+        setup.backend.acquire(&short).await.unwrap(),
+        AcquireResponse::Granted { .. }
+    ));
+    // The lease ends, and no other acquisition takes the lock.
     tokio::time::sleep(SHORT * 2).await;
-    let leave = Leave { hold: lost.clone(), is_doubtful: true, is_alone: false };
-    stage.backend.leave(&leave).await.unwrap();
-    let answer = stage.backend.ask(&ask(&lost, Place::None)).await.unwrap();
-    assert!(matches!(answer, Answer::Busy { .. }), "{answer:?}");
-    assert!(stage.locks().try_lock(&name).await.is_ok());
+    let request = ReleaseRequest {
+        lock_ref: lost.clone(),
+        refuse_late_requests: true,
+        is_uncontended: false,
+    };
+    setup.backend.release(&request).await.unwrap();
+    let answer = setup.backend.acquire(&acquire_request(&lost, QueueMode::NoWait)).await.unwrap();
+    assert!(matches!(answer, AcquireResponse::Busy { .. }), "{answer:?}");
+    assert!(setup.locks().try_lock(&name).await.is_ok());
 }
 
-pub(crate) async fn a_try_without_an_answer_leaves_nothing(stage: &Stage) {
-    let faulty = Faulty { reply_lost: Some(0), ..Faulty::over(&stage.backend) };
+pub(crate) async fn a_try_without_an_answer_leaves_nothing(setup: &TestBackend) {
+    let faulty = Faulty { reply_lost: Some(0), ..Faulty::over(&setup.backend) };
     let (locks, name) = (over(Arc::new(faulty)).start().unwrap(), fresh());
     let refused = locks.try_lock(&name).await;
     assert!(matches!(refused, Err(LockError::Unavailable { .. })), "{refused:?}");
     locks.settle().await.unwrap();
-    let free = stage.locks().lock_timeout(&name, Duration::from_secs(5)).await;
+    let free = setup.locks().lock_timeout(&name, Duration::from_secs(5)).await;
     assert!(free.is_ok());
 }

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{Holder, LockError, Outcome};
+use handfast_locks::{Holder, LockError, ReleaseOutcome};
 
 use crate::owner::give_away;
-use crate::stage::{Stage, fresh};
+use crate::setup::{TestBackend, fresh};
 use crate::waiting::eventually_free;
 
-pub(crate) async fn several_locks_are_taken_or_none(stage: &Stage) {
-    let (locks, names) = (stage.locks(), [fresh(), fresh(), fresh()]);
+pub(crate) async fn several_locks_are_taken_or_none(setup: &TestBackend) {
+    let (locks, names) = (setup.locks(), [fresh(), fresh(), fresh()]);
     let [a, b, c] = names.each_ref().map(String::as_str);
     let guards = locks.lock_all(&[c, a, b, a]).await.unwrap();
     assert_eq!(guards.iter().count(), 3);
     for name in [a, b, c] {
         assert!(guards.get(name).unwrap().is_held());
-        assert!(matches!(stage.locks().try_lock(name).await, Err(LockError::Busy { .. })));
+        assert!(matches!(setup.locks().try_lock(name).await, Err(LockError::Busy { .. })));
     }
-    assert_eq!(guards.release().await.unwrap(), [const { Outcome::Released }; 3]);
+    assert_eq!(guards.release().await.unwrap(), [const { ReleaseOutcome::Released }; 3]);
     for held in [a, b, c] {
         let guard = locks.lock(held).await.unwrap();
         let refused = locks.try_lock_all(&[a, b, c]).await;
@@ -29,18 +29,18 @@ pub(crate) async fn several_locks_are_taken_or_none(stage: &Stage) {
         assert!(matches!(refused, Err(LockError::TimedOut { .. })), "{refused:?}");
         locks.settle().await.unwrap();
         for free in [a, b, c].into_iter().filter(|name| *name != held) {
-            let free = stage.locks().try_lock(free).await.unwrap();
-            assert_eq!(free.release().await.unwrap(), Outcome::Released);
+            let free = setup.locks().try_lock(free).await.unwrap();
+            assert_eq!(free.release().await.unwrap(), ReleaseOutcome::Released);
         }
-        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     }
 }
 
-/// Two who name the same locks in opposite order.
-pub(crate) async fn nobody_waits_in_a_circle(stage: &Stage) {
+/// Two callers name the same locks in opposite order.
+pub(crate) async fn waits_for_several_locks_form_no_circle(setup: &TestBackend) {
     let names = [fresh(), fresh()];
     let work = [[0, 1], [1, 0]].map(|order| {
-        let (locks, names) = (stage.locks(), order.map(|at| names[at].clone()));
+        let (locks, names) = (setup.locks(), order.map(|at| names[at].clone()));
         tokio::spawn(async move {
             for _ in 0..5 {
                 let guards = locks.lock_all(&[&names[0], &names[1]]).await.unwrap();
@@ -54,15 +54,15 @@ pub(crate) async fn nobody_waits_in_a_circle(stage: &Stage) {
     }
 }
 
-pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(stage: &Stage) {
-    let (locks, mut names) = (stage.settings().label("all").start().unwrap(), [fresh(), fresh()]);
+pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(setup: &TestBackend) {
+    let (locks, mut names) = (setup.settings().label("all").start().unwrap(), [fresh(), fresh()]);
     names.sort();
-    let guard = stage.locks().lock(&names[1]).await.unwrap();
+    let guard = setup.locks().lock(&names[1]).await.unwrap();
     let waiting = {
         let (locks, names) = (locks.clone(), names.clone());
         tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
     };
-    held_by(stage, &names[0], "all").await;
+    held_by(setup, &names[0], "all").await;
     waiting.abort();
     assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
     drop(guard);
@@ -71,43 +71,47 @@ pub(crate) async fn a_cancelled_wait_for_several_leaves_nothing(stage: &Stage) {
     }
 }
 
-/// What was taken first is lost while the second is waited for: all is let go.
-pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(stage: &Stage) {
-    // It hears of its loss at the first renewal; long enough to be seen before, however busy the
-    // machine is.
-    let settings = stage.settings().lease(Duration::from_secs(15)).label("all");
+/// The first lock is lost while the second is waited for: all are released.
+pub(crate) async fn a_lock_that_is_lost_ends_the_wait_for_others(setup: &TestBackend) {
+    // The client learns of the loss at the first renewal. The lease is long enough for the grant to
+    // be seen before, however busy the machine is.
+    let settings = setup.settings().lease(Duration::from_secs(15)).label("all");
     let locks = settings.start().unwrap();
     let mut names = [fresh(), fresh()];
     names.sort();
-    let blocker = stage.locks().lock(&names[1]).await.unwrap();
+    let blocker = setup.locks().lock(&names[1]).await.unwrap();
     let mut waiting = {
         let names = names.clone();
         tokio::spawn(async move { locks.lock_all(&[&names[0], &names[1]]).await.map(drop) })
     };
     let holder = tokio::select! {
-        holder = held_by(stage, &names[0], "all") => holder,
+        holder = held_by(setup, &names[0], "all") => holder,
         ended = &mut waiting => panic!("{ended:?} before it was seen to hold the first"),
     };
-    // Others may see a holder before he has heard of his grant himself.
+    // Others may see a holder before it has heard of its own grant.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let name = handfast_locks::LockName::new(&*names[0]).unwrap();
-    let hold = handfast_locks::Hold { name, token: holder.token };
-    let leave = handfast_locks::Leave { hold, is_doubtful: false, is_alone: true };
-    stage.backend.leave(&leave).await.unwrap();
+    let lock_ref = handfast_locks::LockRef { name, id: holder.id };
+    let request = handfast_locks::ReleaseRequest {
+        lock_ref,
+        refuse_late_requests: false,
+        is_uncontended: true,
+    };
+    setup.backend.release(&request).await.unwrap();
     let ended = waiting.await.unwrap();
     assert!(matches!(ended, Err(LockError::Lost { .. })), "{ended:?}");
-    give_away(stage, &blocker).await;
+    give_away(setup, &blocker).await;
 }
 
-/// Waits until a client of that label holds a lock.
-async fn held_by(stage: &Stage, name: &str, label: &str) -> Holder {
-    let looking = stage.locks();
+/// Waits until a client of this label holds a lock.
+async fn held_by(setup: &TestBackend, name: &str, label: &str) -> Holder {
+    let looking = setup.locks();
     loop {
         match looking.try_lock(name).await {
             Err(LockError::Busy { holder: Some(holder), .. }) if holder.label == label => {
                 return holder;
             }
-            // Also what was taken by this look itself, and is about to be let go.
+            // This may be a lock that this very try took and is about to release.
             Ok(_) | Err(LockError::Busy { .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -1,26 +1,26 @@
-//! What does not start.
+//! Clients and backends that refuse to start.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use handfast_locks::{Grade, LockError, Locks, MySqlLocks, PostgresLocks, SqliteLocks};
+use handfast_locks::{Guarantee, LockError, Locks, MySqlLocks, PostgresLocks, SqliteLocks};
 
-use crate::stage::{Stage, server};
+use crate::setup::{TestBackend, server};
 
-pub(crate) async fn the_grade_is_asked_for(stage: &Stage) {
-    let started = Locks::over(Arc::clone(&stage.backend)).grade(Grade::Correctness).start();
-    match stage.backend.grade() {
-        Grade::Correctness => assert!(started.is_ok()),
-        Grade::Efficiency => assert!(matches!(started, Err(LockError::Grade { .. }))),
+pub(crate) async fn weaker_guarantee_must_be_requested(setup: &TestBackend) {
+    let started = Locks::over(Arc::clone(&setup.backend)).guarantee(Guarantee::Correctness).start();
+    match setup.backend.guarantee() {
+        Guarantee::Correctness => assert!(started.is_ok()),
+        Guarantee::Efficiency => assert!(matches!(started, Err(LockError::Guarantee { .. }))),
     }
     // Correctness is the default.
-    let started = Locks::over(Arc::clone(&stage.backend)).start();
-    assert_eq!(started.is_ok(), stage.backend.grade() == Grade::Correctness);
+    let started = Locks::over(Arc::clone(&setup.backend)).start();
+    assert_eq!(started.is_ok(), setup.backend.guarantee() == Guarantee::Correctness);
 }
 
-pub(crate) async fn leases_have_limits(stage: &Stage) {
+pub(crate) async fn leases_have_limits(setup: &TestBackend) {
     for lease in [Duration::from_millis(199), Duration::from_secs(3601)] {
-        let started = stage.settings().lease(lease).start();
+        let started = setup.settings().lease(lease).start();
         assert!(matches!(started, Err(LockError::Settings { .. })));
     }
 }

@@ -1,31 +1,33 @@
-//! The queue: order, wake-ups, and those who leave it.
+//! The queue: order, wake-ups, and waiters that leave.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{Answer, Guard, Leave, LockError, Locks, Outcome, Place};
+use handfast_locks::{
+    AcquireResponse, Guard, LockError, Locks, QueueMode, ReleaseOutcome, ReleaseRequest,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::faults::Faulty;
-use crate::stage::{Stage, ask, fresh, hold, over};
+use crate::setup::{TestBackend, acquire_request, fresh, lock_ref, over};
 
-pub(crate) async fn a_waiter_gets_the_lock_that_is_let_go(stage: &Stage) {
+pub(crate) async fn a_waiter_gets_the_released_lock(setup: &TestBackend) {
     let name = fresh();
-    let guard = stage.locks().lock(&name).await.unwrap();
-    let waiting = waits(Faulty::over(&stage.backend), &name).await;
+    let guard = setup.locks().lock(&name).await.unwrap();
+    let waiting = waits(Faulty::over(&setup.backend), &name).await;
     drop(guard);
     assert!(waiting.await.unwrap().is_held());
 }
 
-pub(crate) async fn waiters_are_served_in_order(stage: &Stage) {
+pub(crate) async fn waiters_are_served_in_order(setup: &TestBackend) {
     let name = fresh();
-    let guard = stage.locks().lock(&name).await.unwrap();
+    let guard = setup.locks().lock(&name).await.unwrap();
     let (served, mut order) = mpsc::unbounded_channel();
     for number in 0..4 {
-        let (waiting, served) = (waits(Faulty::over(&stage.backend), &name).await, served.clone());
+        let (waiting, served) = (waits(Faulty::over(&setup.backend), &name).await, served.clone());
         tokio::spawn(async move {
             let guard = waiting.await.unwrap();
             served.send(number).unwrap();
@@ -38,78 +40,81 @@ pub(crate) async fn waiters_are_served_in_order(stage: &Stage) {
     }
 }
 
-/// More than a backend has connections.
-pub(crate) async fn many_clients_share_a_backend(stage: &Stage) {
+/// More clients than a backend has connections.
+pub(crate) async fn many_clients_share_a_backend(setup: &TestBackend) {
     let name = fresh();
-    let clients: Vec<Locks> = (0..40).map(|_| stage.locks()).collect();
+    let clients: Vec<Locks> = (0..40).map(|_| setup.locks()).collect();
     let turns = clients.iter().map(async |locks| {
         let guard = locks.lock(&name).await.unwrap();
         guard.release().await.unwrap()
     });
     for outcome in join_all(turns).await {
-        assert_eq!(outcome, Outcome::Released);
+        assert_eq!(outcome, ReleaseOutcome::Released);
     }
 }
 
-pub(crate) async fn a_newcomer_does_not_overtake(stage: &Stage) {
+pub(crate) async fn a_newcomer_does_not_overtake(setup: &TestBackend) {
     let name = fresh();
-    let [holder, waiter, newcomer] = [hold(&name), hold(&name), hold(&name)];
-    granted(stage, &ask(&holder, Place::None)).await;
-    let joined = stage.backend.ask(&ask(&waiter, Place::Join)).await.unwrap();
-    assert!(matches!(joined, Answer::Busy { holder: Some(_), .. }));
-    let leave = Leave { hold: holder, is_doubtful: false, is_alone: true };
-    stage.backend.leave(&leave).await.unwrap();
-    let refused = stage.backend.ask(&ask(&newcomer, Place::None)).await.unwrap();
-    // It is the waiter's, if not yet in name.
-    let Answer::Busy { holder, .. } = refused else { panic!("{refused:?}") };
-    assert!(holder.is_none_or(|holder| holder.token == waiter.token));
-    granted(stage, &ask(&waiter, Place::Keep)).await;
+    let [holder, waiter, newcomer] = [lock_ref(&name), lock_ref(&name), lock_ref(&name)];
+    granted(setup, &acquire_request(&holder, QueueMode::NoWait)).await;
+    let joined = setup.backend.acquire(&acquire_request(&waiter, QueueMode::Join)).await.unwrap();
+    assert!(matches!(joined, AcquireResponse::Busy { holder: Some(_), .. }));
+    let request =
+        ReleaseRequest { lock_ref: holder, refuse_late_requests: false, is_uncontended: true };
+    setup.backend.release(&request).await.unwrap();
+    let refused =
+        setup.backend.acquire(&acquire_request(&newcomer, QueueMode::NoWait)).await.unwrap();
+    // The lock is the waiter's turn, if not yet held by it.
+    let AcquireResponse::Busy { holder, .. } = refused else { panic!("{refused:?}") };
+    assert!(holder.is_none_or(|holder| holder.id == waiter.id));
+    granted(setup, &acquire_request(&waiter, QueueMode::KeepPlace)).await;
 }
 
-pub(crate) async fn patience_ends_and_leaves_nothing(stage: &Stage) {
-    let (locks, name) = (stage.locks(), fresh());
-    let guard = stage.locks().lock(&name).await.unwrap();
+pub(crate) async fn a_wait_that_times_out_leaves_nothing(setup: &TestBackend) {
+    let (locks, name) = (setup.locks(), fresh());
+    let guard = setup.locks().lock(&name).await.unwrap();
     let refused = locks.lock_timeout(&name, Duration::from_secs(3)).await;
     let Err(LockError::TimedOut { holder: Some(holder), .. }) = refused else {
         panic!("{refused:?}");
     };
-    assert_eq!(holder.token, guard.token());
+    assert_eq!(holder.id, guard.id());
     locks.settle().await.unwrap();
     drop(guard);
-    // Nobody is in front.
+    // No waiter is ahead.
     eventually_free(&locks, &name).await;
 }
 
-pub(crate) async fn a_lost_wake_up_costs_little(stage: &Stage) {
+pub(crate) async fn a_lost_wake_up_costs_little(setup: &TestBackend) {
     let name = fresh();
-    let guard = stage.locks().lock(&name).await.unwrap();
-    let deaf = Faulty { is_deaf: true, ..Faulty::over(&stage.backend) };
+    let guard = setup.locks().lock(&name).await.unwrap();
+    let deaf = Faulty { is_deaf: true, ..Faulty::over(&setup.backend) };
     let waiting = waits(deaf, &name).await;
     drop(guard);
-    // Long before any lease ends.
+    // This comes long before any lease ends.
     assert!(waiting.await.unwrap().is_held());
 }
 
-pub(crate) async fn a_dead_waiter_is_passed_over(stage: &Stage) {
+pub(crate) async fn a_dead_waiter_is_passed_over(setup: &TestBackend) {
     let name = fresh();
-    let guard = stage.locks().lock(&name).await.unwrap();
-    stage.backend.ask(&ask(&hold(&name), Place::Join)).await.unwrap();
-    let waiting = waits(Faulty::over(&stage.backend), &name).await;
+    let guard = setup.locks().lock(&name).await.unwrap();
+    setup.backend.acquire(&acquire_request(&lock_ref(&name), QueueMode::Join)).await.unwrap();
+    let waiting = waits(Faulty::over(&setup.backend), &name).await;
     drop(guard);
     assert!(waiting.await.unwrap().is_held());
 }
 
-pub(crate) async fn whoever_gives_up_passes_his_turn_on(stage: &Stage) {
+pub(crate) async fn turn_of_a_cancelled_waiter_passes_on(setup: &TestBackend) {
     let name = fresh();
-    let guard = stage.locks().lock(&name).await.unwrap();
-    let first = waits(Faulty::over(&stage.backend), &name).await;
-    let second = waits(Faulty::over(&stage.backend), &name).await;
+    let guard = setup.locks().lock(&name).await.unwrap();
+    let first = waits(Faulty::over(&setup.backend), &name).await;
+    let second = waits(Faulty::over(&setup.backend), &name).await;
     first.abort();
     drop(guard);
     assert!(second.await.unwrap().is_held());
 }
 
-/// Somebody who waits, and is in the queue: he has been told that the lock is held.
+/// Starts a waiter, and returns when it is in the queue: it has been answered that the lock is
+/// held.
 async fn waits(backend: Faulty, name: &str) -> JoinHandle<Guard> {
     let (backend, name) = (Arc::new(backend), name.to_owned());
     let locks = over(Arc::clone(&backend) as _).start().unwrap();
@@ -120,12 +125,12 @@ async fn waits(backend: Faulty, name: &str) -> JoinHandle<Guard> {
     waiting
 }
 
-async fn granted(stage: &Stage, ask: &handfast_locks::Ask) {
-    let answer = stage.backend.ask(ask).await.unwrap();
-    assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+async fn granted(setup: &TestBackend, request: &handfast_locks::AcquireRequest) {
+    let answer = setup.backend.acquire(request).await.unwrap();
+    assert!(matches!(answer, AcquireResponse::Granted { .. }), "{answer:?}");
 }
 
-/// Waits until a try succeeds: what was dropped is on its way.
+/// Waits until a try succeeds: the release of a dropped guard is on its way.
 pub(crate) async fn eventually_free(locks: &Locks, name: &str) {
     loop {
         match locks.try_lock(name).await {

@@ -1,5 +1,5 @@
 //! What locks over the coordinator do beyond what every backend does: they survive its death, they
-//! may be a global's, and they have a delay and a limit of their own.
+//! may belong to a global, and they have a delay and a limit of their own.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -12,17 +12,17 @@ mod waiter;
 use std::time::Duration;
 
 use handfast::{CoordinatorLocks, Handfast};
-use handfast_locks::{Locks, NewLocks};
+use handfast_locks::{Locks, LocksBuilder};
 
 use tc::Tc;
 
-/// Long enough not to end by itself while a loaded machine thinks.
+/// Long enough not to end by itself on a loaded machine.
 const LEASE: Duration = Duration::from_secs(20);
 
 async fn connect(tc: &Tc) -> Handfast {
     Handfast::connect(tc.endpoint()).application("locks").await.unwrap()
 }
 
-fn over(backend: CoordinatorLocks) -> NewLocks {
+fn over(backend: CoordinatorLocks) -> LocksBuilder {
     Locks::over(backend).lease(LEASE)
 }

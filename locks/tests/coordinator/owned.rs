@@ -1,4 +1,4 @@
-//! Locks that globals own: they end with them, and stand in their wait-for graph.
+//! Locks that globals own: they end with their globals, and stand in their wait-for graph.
 
 use handfast_locks::LockError;
 
@@ -30,8 +30,8 @@ async fn a_lock_ends_with_the_rollback_of_its_global() {
     let guard = own.lock("orders/42").await.unwrap();
     global.rollback("not wanted").await.unwrap();
     let next = stranger.lock("orders/42").await.unwrap();
-    assert!(next.fence() > guard.fence());
-    // Nothing more is to be had by a global that is over.
+    assert!(next.fencing_token() > guard.fencing_token());
+    // A global that is over gets no more locks.
     let refused = own.try_lock("orders/43").await;
     assert!(matches!(refused, Err(LockError::Refused { .. })), "{refused:?}");
 }

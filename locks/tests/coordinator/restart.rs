@@ -1,6 +1,6 @@
-//! The coordinator dies and comes back: leases are as before, queues are made again, tokens grow.
+//! The coordinator dies and comes back: leases are as before, queues are built again, tokens grow.
 
-use handfast_locks::Outcome;
+use handfast_locks::ReleaseOutcome;
 
 use crate::tc::Tc;
 use crate::{connect, over};
@@ -15,25 +15,25 @@ async fn a_lock_survives_its_coordinator() {
     tc.queue_of("job", 1).await;
     tc.kill().await;
     tc.restart().await;
-    // It is held as before, and who waited asks again by himself.
+    // The lock is held as before, and the waiter repeats its request by itself.
     tc.queue_of("job", 1).await;
     assert!(guard.is_held());
-    let fence = guard.fence();
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
-    assert!(waiting.await.unwrap().fence() > fence);
+    let fencing_token = guard.fencing_token();
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+    assert!(waiting.await.unwrap().fencing_token() > fencing_token);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_grow_over_every_restart() {
+async fn tokens_grow_over_every_restart() {
     let mut tc = Tc::start().await;
     let locks = over(connect(&tc).await.locks()).start().unwrap();
     let mut last = None;
     for _ in 0..4 {
         let guard = locks.lock("job").await.unwrap();
-        assert!(Some(guard.fence()) > last, "{:?} after {last:?}", guard.fence());
-        last = Some(guard.fence());
+        assert!(Some(guard.fencing_token()) > last, "{:?} after {last:?}", guard.fencing_token());
+        last = Some(guard.fencing_token());
         // Nothing is left of the lock when the coordinator starts again.
-        assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+        assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
         tc.kill().await;
         tc.restart().await;
     }

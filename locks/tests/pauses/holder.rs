@@ -1,30 +1,30 @@
-//! What a holder of a lock does, and where he can be stopped.
+//! The steps of a holder of a lock, and where it can be stopped.
 
-use handfast_locks::{Fence, LockName};
+use handfast_locks::{FencingToken, LockName};
 
 use crate::resource::Resource;
 
-/// How a holder uses his token.
+/// How a holder uses its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
-    /// He installs it before he reads.
+pub(crate) enum AcquisitionId {
+    /// It installs the token before it reads.
     Claimed,
-    /// He reads, and shows it when he writes.
+    /// It reads, and shows the token when it writes.
     ComparedAtTheWrite,
 }
 
-/// Where he is stopped.
+/// Where a holder is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Between the lock and his first step.
+    /// Between the lock and the first step.
     BeforeReading,
-    /// Between the transaction in which he reads and the one in which he writes.
+    /// Between the transaction with the read and the one with the write.
     AfterReading,
-    /// Within the one in which he does both.
+    /// Within one transaction with both.
     AmidTransaction,
 }
 
-/// When he goes on, in the work of whoever follows him.
+/// When the stopped holder goes on, in the work of the next holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
     First,
@@ -49,7 +49,7 @@ impl Pause {
     }
 }
 
-/// Whose writes the resource has confirmed.
+/// The holders whose writes the resource has confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     ByOne,
@@ -65,47 +65,54 @@ impl Written {
     }
 }
 
-/// A holder somewhere in his work: to read a number and write the next one.
+/// A holder at some point of its work, which is to read a number and write the next one.
 pub(crate) struct Holder<'r, R: Resource> {
     resource: &'r R,
     name: LockName,
-    fence: Fence,
-    token: Token,
+    fencing_token: FencingToken,
+    id: AcquisitionId,
     read: Option<i64>,
     open: Option<R::Open>,
 }
 
 impl<'r, R: Resource> Holder<'r, R> {
-    pub(crate) fn new(resource: &'r R, name: &LockName, fence: Fence, token: Token) -> Self {
-        Self { resource, name: name.clone(), fence, token, read: None, open: None }
+    pub(crate) fn new(
+        resource: &'r R,
+        name: &LockName,
+        fencing_token: FencingToken,
+        id: AcquisitionId,
+    ) -> Self {
+        Self { resource, name: name.clone(), fencing_token, id, read: None, open: None }
     }
 
-    /// Works until there.
+    /// Works until the stop.
     pub(crate) async fn stop_at(&mut self, stop: Stop) {
-        match (stop, self.token) {
+        match (stop, self.id) {
             (Stop::BeforeReading, _) => {}
-            (_, Token::ComparedAtTheWrite) => self.read = Some(self.resource.read().await),
-            (Stop::AfterReading, Token::Claimed) => {
+            (_, AcquisitionId::ComparedAtTheWrite) => self.read = Some(self.resource.read().await),
+            (Stop::AfterReading, AcquisitionId::Claimed) => {
                 self.begin().await;
                 self.resource.commit(self.open.take().unwrap()).await;
             }
-            (Stop::AmidTransaction, Token::Claimed) => self.begin().await,
+            (Stop::AmidTransaction, AcquisitionId::Claimed) => self.begin().await,
         }
     }
 
-    /// Of the one who has followed: nobody refuses him.
+    /// The next holder, which the resource never refuses.
     async fn begin(&mut self) {
-        let (open, read) = self.resource.begin(&self.name, self.fence).await.unwrap();
+        let (open, read) = self.resource.begin(&self.name, self.fencing_token).await.unwrap();
         (self.open, self.read) = (Some(open), Some(read));
     }
 
-    /// Goes on to the end, and answers whether the write was confirmed.
+    /// Goes on to the end, and returns whether the write was confirmed.
     async fn go_on(&mut self) -> bool {
         if self.read.is_none() {
-            match self.token {
-                Token::ComparedAtTheWrite => self.read = Some(self.resource.read().await),
-                Token::Claimed => {
-                    let Ok((open, read)) = self.resource.begin(&self.name, self.fence).await else {
+            match self.id {
+                AcquisitionId::ComparedAtTheWrite => self.read = Some(self.resource.read().await),
+                AcquisitionId::Claimed => {
+                    let Ok((open, read)) =
+                        self.resource.begin(&self.name, self.fencing_token).await
+                    else {
                         return false;
                     };
                     (self.open, self.read) = (Some(open), Some(read));
@@ -114,28 +121,29 @@ impl<'r, R: Resource> Holder<'r, R> {
         }
         let number = self.read.unwrap() + 1;
         match self.open.take() {
-            Some(open) => self.resource.finish(open, self.fence, number).await.is_ok(),
-            None => self.resource.write(&self.name, self.fence, number).await.is_ok(),
+            Some(open) => self.resource.finish(open, self.fencing_token, number).await.is_ok(),
+            None => self.resource.write(&self.name, self.fencing_token, number).await.is_ok(),
         }
     }
 
-    /// Works from beginning to end, while the one before goes on when he is to.
+    /// Works from beginning to end, while the stopped holder goes on at its time.
     pub(crate) async fn work_beside(mut self, stopped: &mut Self, resume: Resume) -> Written {
         let mut confirmed = None;
         if resume == Resume::First {
             confirmed = Some(stopped.go_on().await);
         }
-        match self.token {
-            Token::ComparedAtTheWrite => self.read = Some(self.resource.read().await),
-            // His transaction has the claim's row: whoever comes waits for its end.
-            Token::Claimed if R::CLAIMS_LOCK && stopped.open.is_some() => {
+        match self.id {
+            AcquisitionId::ComparedAtTheWrite => self.read = Some(self.resource.read().await),
+            // The stopped holder's transaction has locked the claim's row, and the next holder
+            // waits for its end.
+            AcquisitionId::Claimed if R::CLAIMS_LOCK && stopped.open.is_some() => {
                 let ((), was_confirmed) = tokio::join!(self.begin(), stopped.go_on());
                 confirmed = Some(was_confirmed);
             }
-            Token::Claimed => self.begin().await,
+            AcquisitionId::Claimed => self.begin().await,
         }
         if resume == Resume::BetweenReadAndWrite && confirmed.is_none() {
-            // He may have to wait for the end of this transaction to be refused.
+            // The stopped holder may have to wait for the end of this transaction to be refused.
             let (was_confirmed, is_written) = tokio::join!(stopped.go_on(), async {
                 if R::CLAIMS_LOCK && self.open.is_some() { Some(self.go_on().await) } else { None }
             });

@@ -1,21 +1,21 @@
-//! Holders who are stopped for longer than their lease, at every place between their lock and their
-//! write, by the thousand: with a claim no update is lost; with the token compared at the write
-//! alone, some are.
+//! Holders that are stopped for longer than their lease, at every place between their lock and
+//! their write, by the thousand: with a claim no update is lost; with the token compared at the
+//! write alone, some are.
 //!
-//! A holder is stopped by not being polled: he has an acquisition that nobody renews, and his next
-//! step comes when the test says so. What follows him is a client like any other, who waits until
+//! A holder is stopped by not being polled: it has an acquisition that is not renewed, and its next
+//! step comes when the test says so. The next holder is a client like any other, which waits until
 //! the lease has ended. Real processes that are stopped by a signal are in `tests/processes`.
 //!
-//! `HANDFAST_TEST_PAUSES` says how many pauses there are on each backend, `cargo xtask pauses` runs
+//! `HANDFAST_TEST_PAUSES` sets the number of pauses on each backend, and `cargo xtask pauses` runs
 //! them by the ten thousand.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod holder;
 mod resource;
-#[path = "../conformance/stage.rs"]
+#[path = "../conformance/setup.rs"]
 #[allow(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use handfast_locks::{Answer, Backend, Fence, LockName, Locks, Place};
+use handfast_locks::{AcquireResponse, Backend, FencingToken, LockName, Locks, QueueMode};
 use tokio::time::sleep;
 
-use holder::{Holder, Pause, Token, Written};
+use holder::{AcquisitionId, Holder, Pause, Written};
 use resource::{MySqlRow, PostgresRow, RedisValue, Resource, SqliteRow};
-use stage::{Kind, Stage, ask, fresh, hold};
+use setup::{Kind, TestBackend, acquire_request, fresh, lock_ref};
 
 /// Pauses on each backend unless the environment asks for more.
 const PAUSES: u32 = 45;
-/// So many locks at a time: each pause takes a lease.
+/// The number of locks at a time: each pause takes a lease.
 const LOCKS: u32 = 15;
-/// Of the holder who is stopped.
+/// The lease of the stopped holder.
 const LEASE: Duration = Duration::from_millis(100);
 
-/// What came of the pauses.
+/// The results of the pauses.
 #[derive(Debug, Default)]
 struct Tally {
     pauses: AtomicU32,
@@ -55,14 +55,18 @@ struct Ground<R> {
 }
 
 impl<R: Resource> Ground<R> {
-    async fn pause(&self, pause: Pause, token: Token, tally: &Tally) {
+    async fn pause(&self, pause: Pause, id: AcquisitionId, tally: &Tally) {
         let start = self.resource.read().await;
-        let (name, fence) = self.take().await;
-        let mut stopped = Holder::new(&self.resource, &name, fence, token);
+        let (name, fencing_token) = self.take().await;
+        let mut stopped = Holder::new(&self.resource, &name, fencing_token, id);
         stopped.stop_at(pause.stop).await;
         let guard = self.locks.lock(&self.name).await.unwrap();
-        assert!(guard.fence() > fence, "{} after {fence}", guard.fence());
-        let next = Holder::new(&self.resource, guard.name(), guard.fence(), token);
+        assert!(
+            guard.fencing_token() > fencing_token,
+            "{} after {fencing_token}",
+            guard.fencing_token()
+        );
+        let next = Holder::new(&self.resource, guard.name(), guard.fencing_token(), id);
         let written = next.work_beside(&mut stopped, pause.resume).await;
         drop(stopped);
         drop(guard);
@@ -74,15 +78,17 @@ impl<R: Resource> Ground<R> {
 }
 
 impl<R: Resource> Ground<R> {
-    /// An acquisition that nobody renews. Asked again, it is the same one.
-    async fn take(&self) -> (LockName, Fence) {
-        let mut ask = ask(&hold(&self.name), Place::None);
-        ask.lease = LEASE;
+    /// Makes an acquisition that is not renewed. A repeated request finds the same one.
+    async fn take(&self) -> (LockName, FencingToken) {
+        let mut request = acquire_request(&lock_ref(&self.name), QueueMode::NoWait);
+        request.lease = LEASE;
         loop {
-            match self.backend.ask(&ask).await {
-                Ok(Answer::Granted { fence, .. }) => return (ask.name, fence),
-                // The holder before is letting go.
-                Ok(Answer::Busy { .. }) => sleep(Duration::from_millis(5)).await,
+            match self.backend.acquire(&request).await {
+                Ok(AcquireResponse::Granted { fencing_token, .. }) => {
+                    return (request.name, fencing_token);
+                }
+                // The holder before is still releasing.
+                Ok(AcquireResponse::Busy { .. }) => sleep(Duration::from_millis(5)).await,
                 Err(error) => assert!(!error.is_final(), "{error}"),
             }
         }
@@ -90,13 +96,13 @@ impl<R: Resource> Ground<R> {
 }
 
 /// Pauses of every kind in turn, on many locks at a time.
-async fn pauses<R: Resource>(stage: &Stage, token: Token, resources: Vec<R>) -> Tally {
+async fn pauses<R: Resource>(setup: &TestBackend, id: AcquisitionId, resources: Vec<R>) -> Tally {
     let pauses = std::env::var("HANDFAST_TEST_PAUSES").ok().map(|text| text.parse().unwrap());
     let pauses: u32 = pauses.unwrap_or(PAUSES);
     let (tally, begun) = (Tally::default(), AtomicU32::new(0));
-    let locks = stage.locks();
+    let locks = setup.locks();
     let work = resources.into_iter().map(|resource| {
-        let (backend, locks) = (Arc::clone(&stage.backend), locks.clone());
+        let (backend, locks) = (Arc::clone(&setup.backend), locks.clone());
         let ground = Ground { backend, locks, name: fresh(), resource };
         let (tally, begun) = (&tally, &begun);
         async move {
@@ -105,7 +111,7 @@ async fn pauses<R: Resource>(stage: &Stage, token: Token, resources: Vec<R>) -> 
                 if number >= pauses {
                     return;
                 }
-                ground.pause(Pause::numbered(number), token, tally).await;
+                ground.pause(Pause::numbered(number), id, tally).await;
             }
         }
     });
@@ -113,11 +119,11 @@ async fn pauses<R: Resource>(stage: &Stage, token: Token, resources: Vec<R>) -> 
     tally
 }
 
-/// Both runs, with resources made anew for each.
+/// Runs both, each with resources of its own.
 async fn no_update_is_lost<R: Resource>(kind: Kind, made: impl AsyncFn() -> Vec<R>) {
-    let stage = Stage::new(kind).await;
-    let claimed = pauses(&stage, Token::Claimed, made().await).await;
-    let compared = pauses(&stage, Token::ComparedAtTheWrite, made().await).await;
+    let setup = TestBackend::new(kind).await;
+    let claimed = pauses(&setup, AcquisitionId::Claimed, made().await).await;
+    let compared = pauses(&setup, AcquisitionId::ComparedAtTheWrite, made().await).await;
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{kind:?}: claimed {claimed:?}, compared {compared:?}").unwrap();
     assert_eq!(claimed.lost.into_inner(), 0, "{kind:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use handfast_locks::fencing::{FencedKey, claim};
-use handfast_locks::{Fence, LockError, LockName};
+use handfast_locks::{FencingToken, LockError, LockName};
 use handfast_migrations::{Database, client_migrations};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -12,13 +12,13 @@ use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqliteSynchronous};
 use sqlx::{Executor, MySql, Postgres, Sqlite, Transaction};
 
-use crate::stage::{fresh, mysql, postgres, server};
+use crate::setup::{fresh, mysql, postgres, server};
 
 /// Transactions at a time on one server: two for each lock.
 const CONNECTIONS: u32 = 45;
 
-/// Of whoever asks a server.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a request to a server.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A number that is read and written under a lock.
 pub(crate) trait Resource {
@@ -30,13 +30,27 @@ pub(crate) trait Resource {
     /// Reads, and shows no token.
     async fn read(&self) -> i64;
     /// Claims, then reads.
-    async fn begin(&self, name: &LockName, fence: Fence) -> Result<(Self::Open, i64), LockError>;
+    async fn begin(
+        &self,
+        name: &LockName,
+        fencing_token: FencingToken,
+    ) -> Result<(Self::Open, i64), LockError>;
     /// Ends a transaction that has not written.
     async fn commit(&self, open: Self::Open);
     /// Writes in an open transaction, and ends it.
-    async fn finish(&self, open: Self::Open, fence: Fence, number: i64) -> Result<(), LockError>;
+    async fn finish(
+        &self,
+        open: Self::Open,
+        fencing_token: FencingToken,
+        number: i64,
+    ) -> Result<(), LockError>;
     /// Claims and writes, in one transaction of its own.
-    async fn write(&self, name: &LockName, fence: Fence, number: i64) -> Result<(), LockError>;
+    async fn write(
+        &self,
+        name: &LockName,
+        fencing_token: FencingToken,
+        number: i64,
+    ) -> Result<(), LockError>;
 }
 
 macro_rules! row {
@@ -49,7 +63,7 @@ macro_rules! row {
         }
 
         impl $name {
-            /// In a pool, the rows from 1.
+            /// Makes the rows from 1, in a pool.
             async fn rows(pool: &$pool, count: u32) -> Vec<Self> {
                 let table = "CREATE TABLE paused (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)";
                 pool.execute(table).await.unwrap();
@@ -75,10 +89,10 @@ macro_rules! row {
             async fn begin(
                 &self,
                 name: &LockName,
-                fence: Fence,
+                fencing_token: FencingToken,
             ) -> Result<(Self::Open, i64), LockError> {
                 let mut local = self.pool.begin().await.unwrap();
-                claim(&mut local, name, fence).await?;
+                claim(&mut local, name, fencing_token).await?;
                 let read = sqlx::query_scalar($read).bind(self.id);
                 let number = read.fetch_one(&mut *local).await.unwrap();
                 Ok((local, number))
@@ -91,7 +105,7 @@ macro_rules! row {
             async fn finish(
                 &self,
                 mut open: Self::Open,
-                _fence: Fence,
+                _fence: FencingToken,
                 number: i64,
             ) -> Result<(), LockError> {
                 let write = sqlx::query($write).bind(number).bind(self.id);
@@ -103,12 +117,12 @@ macro_rules! row {
             async fn write(
                 &self,
                 name: &LockName,
-                fence: Fence,
+                fencing_token: FencingToken,
                 number: i64,
             ) -> Result<(), LockError> {
                 let mut local = self.pool.begin().await.unwrap();
-                claim(&mut local, name, fence).await?;
-                self.finish(local, fence, number).await
+                claim(&mut local, name, fencing_token).await?;
+                self.finish(local, fencing_token, number).await
             }
         }
     };
@@ -153,8 +167,8 @@ impl MySqlRow {
 }
 
 impl SqliteRow {
-    /// In a file for each, since a transaction that is stopped stops the whole file. Nobody cuts
-    /// the power here, so nothing need be synced.
+    /// Makes a file for each, since a stopped transaction stops the whole file. There is no power
+    /// cut in this test, so nothing need be synced.
     pub(crate) async fn made(count: u32) -> Vec<Self> {
         let mut rows = Vec::new();
         for _ in 0..count {
@@ -164,7 +178,7 @@ impl SqliteRow {
                 .create_if_missing(true)
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Off)
-                .busy_timeout(PATIENCE);
+                .busy_timeout(WAIT_MAX);
             let pool = SqlitePool::connect_with(options).await.unwrap();
             let steps = client_migrations(Database::Sqlite).iter();
             for statement in steps.flat_map(|step| step.statements()) {
@@ -187,8 +201,8 @@ pub(crate) struct RedisValue {
 impl RedisValue {
     pub(crate) async fn made(count: u32) -> Vec<Self> {
         let client = redis::Client::open(server("HANDFAST_TEST_REDIS")).unwrap();
-        // Longer than a busy machine stands still.
-        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        // Longer than a busy machine pauses.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(WAIT_MAX));
         let connection = client.get_multiplexed_async_connection_with_config(&patient);
         let connection = connection.await.unwrap();
         (0..count).map(|_| Self { key: fresh(), connection: connection.clone() }).collect()
@@ -206,22 +220,36 @@ impl Resource for RedisValue {
         number.unwrap_or_default()
     }
 
-    async fn begin(&self, _name: &LockName, fence: Fence) -> Result<((), i64), LockError> {
+    async fn begin(
+        &self,
+        _name: &LockName,
+        fencing_token: FencingToken,
+    ) -> Result<((), i64), LockError> {
         let mut connection = self.connection.clone();
-        let value = FencedKey::new(&self.key).claim(&mut connection, fence).await?;
+        let value = FencedKey::new(&self.key).claim(&mut connection, fencing_token).await?;
         let number = value.map(|value| String::from_utf8(value).unwrap().parse().unwrap());
         Ok(((), number.unwrap_or_default()))
     }
 
     async fn commit(&self, (): ()) {}
 
-    async fn finish(&self, (): (), fence: Fence, number: i64) -> Result<(), LockError> {
+    async fn finish(
+        &self,
+        (): (),
+        fencing_token: FencingToken,
+        number: i64,
+    ) -> Result<(), LockError> {
         let mut connection = self.connection.clone();
         let value = number.to_string();
-        FencedKey::new(&self.key).set(&mut connection, fence, value.as_bytes()).await
+        FencedKey::new(&self.key).set(&mut connection, fencing_token, value.as_bytes()).await
     }
 
-    async fn write(&self, _name: &LockName, fence: Fence, number: i64) -> Result<(), LockError> {
-        self.finish((), fence, number).await
+    async fn write(
+        &self,
+        _name: &LockName,
+        fencing_token: FencingToken,
+        number: i64,
+    ) -> Result<(), LockError> {
+        self.finish((), fencing_token, number).await
     }
 }

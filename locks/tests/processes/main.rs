@@ -1,28 +1,28 @@
 //! Locks among real processes: counted (T-MUTEX), killed (T-CRASH), stopped for longer than their
-//! lease (T-PAUSE). What happened is judged by stamps of one clock and by a file that knows nothing
-//! of locks.
+//! lease (T-PAUSE). The result is judged by stamps of one clock and by a file that knows nothing of
+//! locks.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod child;
 mod history;
 mod part;
-#[path = "../conformance/stage.rs"]
+#[path = "../conformance/setup.rs"]
 #[allow(dead_code, reason = "it serves the other tests too")]
-mod stage;
+mod setup;
 
 use std::fmt::Debug;
 use std::str::FromStr;
 use std::time::Duration;
 
 use handfast_locks::fencing::claim;
-use handfast_locks::{Fence, LockName};
+use handfast_locks::{FencingToken, LockName};
 use handfast_test_services::RoleProcess;
 use sqlx::SqlitePool;
 
 use history::{Stay, check};
 use part::{Part, Script};
-use stage::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
+use setup::{Kind, coordinator, fresh, mysql, postgres, server, sqlite};
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 4;
@@ -68,7 +68,7 @@ impl Ground {
 }
 
 async fn a_counter_is_exact(kind: Kind) {
-    let ground = Ground::new(kind, stage::LEASE).await;
+    let ground = Ground::new(kind, setup::LEASE).await;
     std::fs::write(&ground.script.counter, "0").unwrap();
     let mut children: Vec<RoleProcess> =
         (0..PROCESSES).map(|_| ground.child(Part::Count)).collect();
@@ -86,24 +86,24 @@ async fn a_counter_is_exact(kind: Kind) {
 async fn a_killed_holder_is_followed(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
     let mut holder = ground.child(Part::Hold);
-    let fence: i64 = told(&mut holder, "held").await;
+    let fencing_token: i64 = reported(&mut holder, "held").await;
     holder.kill().await;
     let mut next = ground.child(Part::Hold);
-    assert!(told::<i64>(&mut next, "held").await > fence);
+    assert!(reported::<i64>(&mut next, "held").await > fencing_token);
 }
 
 async fn a_paused_holder_is_refused(kind: Kind) {
     let ground = Ground::new(kind, Duration::from_secs(2)).await;
     let mut old = ground.child(Part::Hold);
-    let fence: i64 = told(&mut old, "held").await;
+    let fencing_token: i64 = reported(&mut old, "held").await;
     old.pause();
     let mut next = ground.child(Part::Hold);
-    let later: i64 = told(&mut next, "held").await;
-    assert!(later > fence);
+    let later: i64 = reported(&mut next, "held").await;
+    assert!(later > fencing_token);
     let pool = SqlitePool::connect(&ground.script.resource).await.unwrap();
     let mut local = pool.begin().await.unwrap();
     let name = LockName::new(&*ground.script.name).unwrap();
-    claim(&mut local, &name, Fence::new(later)).await.unwrap();
+    claim(&mut local, &name, FencingToken::new(later)).await.unwrap();
     local.commit().await.unwrap();
     old.go_on();
     // It knows, and the resource knows better.
@@ -111,7 +111,7 @@ async fn a_paused_holder_is_refused(kind: Kind) {
     assert_eq!(old.next_report::<String>().await, "refused");
 }
 
-async fn told<T: FromStr<Err: Debug>>(child: &mut RoleProcess, what: &str) -> T {
+async fn reported<T: FromStr<Err: Debug>>(child: &mut RoleProcess, what: &str) -> T {
     let line = child.next_report::<String>().await;
     line.strip_prefix(what).unwrap().trim().parse().unwrap()
 }

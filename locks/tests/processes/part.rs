@@ -6,17 +6,17 @@ use std::time::Duration;
 use handfast::Handfast;
 use handfast_locks::fencing::claim;
 use handfast_locks::{
-    Backend, EtcdLocks, Grade, LockError, Locks, Moment, MySqlLocks, Outcome, PostgresLocks,
-    RedisLocks, SqliteLocks, ZooKeeperLocks,
+    Backend, EtcdLocks, Guarantee, LockError, Locks, Moment, MySqlLocks, PostgresLocks, RedisLocks,
+    ReleaseOutcome, SqliteLocks, ZooKeeperLocks,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::SqlitePool;
 
 use crate::child::report;
 use crate::history::Stay;
-use crate::stage::redlock;
+use crate::setup::redlock;
 
-/// Which part.
+/// The parts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Part {
     /// Increments the counter under the lock, again and again.
@@ -25,7 +25,7 @@ pub(crate) enum Part {
     Hold,
 }
 
-/// How to play it.
+/// The settings of a part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Script {
     pub(crate) part: Part,
@@ -43,12 +43,12 @@ pub(crate) struct Script {
 pub(crate) async fn play(script: Script) {
     let lease = Duration::from_millis(script.lease_ms);
     let backend = connect(&script.url, lease).await;
-    let locks = Locks::over(backend).grade(Grade::Efficiency).lease(lease).start().unwrap();
+    let locks = Locks::over(backend).guarantee(Guarantee::Efficiency).lease(lease).start().unwrap();
     match script.part {
         Part::Count => count(&locks, &script).await,
         Part::Hold => hold(&locks, &script).await,
     }
-    // Until the parent has heard everything.
+    // The child stays until the parent has read everything.
     std::future::pending::<()>().await;
 }
 
@@ -74,13 +74,13 @@ async fn count(locks: &Locks, script: &Script) {
     let tasks = (0..script.tasks).map(|_| async {
         for _ in 0..script.rounds {
             let guard = locks.lock(&script.name).await.unwrap();
-            let (fence, from) = (guard.fence().number(), Moment::now());
+            let (fencing_token, from) = (guard.fencing_token().number(), Moment::now());
             let number: u64 = std::fs::read_to_string(&script.counter).unwrap().parse().unwrap();
             tokio::task::yield_now().await;
             std::fs::write(&script.counter, (number + 1).to_string()).unwrap();
             let to = Moment::now();
-            assert_eq!(guard.release().await.unwrap(), Outcome::Released);
-            report(&Stay { fence, from, to }.write());
+            assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
+            report(&Stay { fencing_token, from, to }.write());
         }
     });
     futures::future::join_all(tasks).await;
@@ -88,14 +88,14 @@ async fn count(locks: &Locks, script: &Script) {
 
 async fn hold(locks: &Locks, script: &Script) {
     let guard = locks.lock(&script.name).await.unwrap();
-    report(&format!("held {}", guard.fence()));
+    report(&format!("held {}", guard.fencing_token()));
     guard.lost().await;
     assert!(!guard.is_held());
     report("lost");
-    // As somebody would who did not listen.
+    // A holder that does not listen for the loss is refused at the resource.
     let pool = SqlitePool::connect(&script.resource).await.unwrap();
     let mut local = pool.begin().await.unwrap();
-    match claim(&mut local, guard.name(), guard.fence()).await {
+    match claim(&mut local, guard.name(), guard.fencing_token()).await {
         Err(LockError::Stale { .. }) => report("refused"),
         other => report(&format!("{other:?}")),
     }

@@ -1,10 +1,10 @@
-//! The requests of this process that wait in the coordinator, each until it is answered and its
+//! The requests of this process that wait at the coordinator, each until it is answered and its
 //! answer is fetched.
 //!
-//! Whoever waits says so from time to time; whose waiter is heard of no more is given up, whether
-//! he was granted the lock meanwhile or not.
+//! A waiter sends a heartbeat from time to time. A request whose waiter is silent is given up,
+//! whether the lock was granted meanwhile or not.
 
-use std::future::pending;
+use std::future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -14,7 +14,9 @@ use hashbrown::HashMap;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use handfast_locks::{Hold, Holder, Leave, Moment, Token, WAITER_ALIVE, Wake};
+use handfast_locks::{
+    AcquisitionId, Holder, LockRef, Moment, ReleaseRequest, WAITER_TIMEOUT, WakeUp,
+};
 
 use super::{ANSWERED_WITHIN, Shared};
 use crate::error::Error;
@@ -22,26 +24,26 @@ use crate::error::Error;
 /// Every request under way, and every answer that is not fetched.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    waiting: Mutex<HashMap<Token, Waiting>>,
+    waiting: Mutex<HashMap<AcquisitionId, Waiting>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     answered: Option<Answered>,
     alive_until: Instant,
-    /// It was abandoned and is being given up at the coordinator. Whoever comes back asks again
-    /// after that: a request of his now could be overtaken by the end of the one before.
+    /// The request was abandoned and is being released at the coordinator. A waiter that comes back
+    /// must wait for that: a request of it before then could be overtaken by the release.
     is_leaving: bool,
     /// Who was seen holding the lock.
     holder: Option<Holder>,
     task: AbortHandle,
 }
 
-/// How long somebody is known to wait.
-enum Life {
+/// How long a waiter is known to be alive.
+enum Liveness {
     Until(Instant),
     Over,
-    /// Not here any more.
+    /// The request is not here any more.
     Elsewhere,
 }
 
@@ -53,11 +55,12 @@ pub(super) struct Answered {
 }
 
 /// A request on its way to its answer.
-pub(super) type Asking = BoxFuture<'static, Answered>;
+pub(super) type PendingReply = BoxFuture<'static, Answered>;
 
 impl Shared {
-    /// A request that counts from now on, and is sent when it is first polled.
-    pub(super) fn asking(&self, request: v1::AcquireLockRequest) -> Asking {
+    /// Makes a request whose lease counts from this call, and which is sent when it is first
+    /// polled.
+    pub(super) fn pending(&self, request: v1::AcquireLockRequest) -> PendingReply {
         let (coordinator, sent_at) = (self.coordinator.clone(), Moment::now());
         async move {
             let reply = coordinator.acquire_lock(request, ANSWERED_WITHIN).await;
@@ -66,101 +69,107 @@ impl Shared {
         .boxed()
     }
 
-    /// Lets a request that is not answered at once wait here.
-    pub(super) fn join(self: &Arc<Self>, hold: Hold, asking: Asking) {
+    /// Keeps a request that is not answered at once.
+    pub(super) fn join(self: &Arc<Self>, lock_ref: LockRef, pending: PendingReply) {
         let mut waiting = self.queue.lock();
-        let (token, alive_until) = (hold.token, Instant::now() + WAITER_ALIVE);
-        let task = tokio::spawn(Arc::clone(self).wait(hold, asking)).abort_handle();
+        let (id, alive_until) = (lock_ref.id, Instant::now() + WAITER_TIMEOUT);
+        let task = tokio::spawn(Arc::clone(self).wait(lock_ref, pending)).abort_handle();
         let (answered, is_leaving, holder) = (None, false, None);
-        waiting.insert(token, Waiting { answered, alive_until, is_leaving, holder, task });
+        waiting.insert(id, Waiting { answered, alive_until, is_leaving, holder, task });
     }
 
-    async fn wait(self: Arc<Self>, hold: Hold, asking: Asking) {
-        let token = hold.token;
+    async fn wait(self: Arc<Self>, lock_ref: LockRef, pending: PendingReply) {
+        let id = lock_ref.id;
         tokio::select! {
-            answered = asking => {
-                self.queue.answer(token, answered);
-                self.wake(Wake::One(token), token.client);
-                self.queue.abandoned(token).await;
+            answered = pending => {
+                self.queue.answer(id, answered);
+                self.wake(WakeUp::One(id), id.client);
+                self.queue.abandoned(id).await;
             }
-            () = self.queue.abandoned(token) => {}
+            () = self.queue.abandoned(id) => {}
         }
-        // Not in doubt, which would bar the token: its owner may come back.
-        if let Err(error) = self.release(&Leave { hold, is_doubtful: false, is_alone: false }).await
+        // Late requests must not be refused, which would bar the id: its waiter may come back.
+        if let Err(error) = self
+            .release(&ReleaseRequest {
+                lock_ref,
+                refuse_late_requests: false,
+                is_uncontended: false,
+            })
+            .await
         {
-            tracing::warn!(%token, %error, "a place in the queue of a lock could not be given up");
+            tracing::warn!(token = %id, %error, "a place in a queue could not be given up");
         }
-        self.queue.lock().remove(&token);
+        self.queue.lock().remove(&id);
     }
 }
 
 impl Queue {
-    /// A sign of life of whoever waits. Whether somebody does.
-    pub(super) fn hear_of(&self, token: Token) -> bool {
+    /// Takes a heartbeat of a waiter. Returns whether its request is here.
+    pub(super) fn heartbeat(&self, id: AcquisitionId) -> bool {
         let mut waiting = self.lock();
-        let Some(known) = waiting.get_mut(&token) else { return false };
-        known.alive_until = Instant::now() + WAITER_ALIVE;
+        let Some(known) = waiting.get_mut(&id) else { return false };
+        known.alive_until = Instant::now() + WAITER_TIMEOUT;
         true
     }
 
-    fn answer(&self, token: Token, answered: Answered) {
-        if let Some(known) = self.lock().get_mut(&token) {
+    fn answer(&self, id: AcquisitionId, answered: Answered) {
+        if let Some(known) = self.lock().get_mut(&id) {
             known.answered = Some(answered);
         }
     }
 
-    /// Fetches an answer; nothing waits any more then.
-    pub(super) fn take(&self, token: Token) -> Option<Answered> {
+    /// Takes an answer, and with it the request.
+    pub(super) fn take(&self, id: AcquisitionId) -> Option<Answered> {
         let mut waiting = self.lock();
-        let known = waiting.get_mut(&token).filter(|known| !known.is_leaving)?;
+        let known = waiting.get_mut(&id).filter(|known| !known.is_leaving)?;
         let answered = known.answered.take()?;
-        waiting.remove(&token)?.task.abort();
+        waiting.remove(&id)?.task.abort();
         Some(answered)
     }
 
-    /// Nobody waits any more. Whether somebody did.
-    pub(super) fn leave(&self, token: Token) -> bool {
-        let left = self.lock().remove(&token);
+    /// Removes a request. Returns whether it was here.
+    pub(super) fn remove(&self, id: AcquisitionId) -> bool {
+        let left = self.lock().remove(&id);
         left.as_ref().inspect(|waiting| waiting.task.abort()).is_some()
     }
 
-    /// Remembers who holds the lock.
-    pub(super) fn see(&self, token: Token, holder: Option<Holder>) {
-        if let Some(waiting) = self.lock().get_mut(&token) {
+    /// Sets the holder that was seen.
+    pub(super) fn set_holder(&self, id: AcquisitionId, holder: Option<Holder>) {
+        if let Some(waiting) = self.lock().get_mut(&id) {
             waiting.holder = holder;
         }
     }
 
     /// Who was seen holding the lock.
-    pub(super) fn seen(&self, token: Token) -> Option<Holder> {
-        self.lock().get(&token)?.holder.clone()
+    pub(super) fn holder(&self, id: AcquisitionId) -> Option<Holder> {
+        self.lock().get(&id)?.holder.clone()
     }
 
-    /// Ends when nobody has given a sign of life for too long. If it was fetched or given up
-    /// instead, whoever did so ends the task that waits here, and until then nothing more is to be
-    /// sent: it could let go of a lock that is held.
-    async fn abandoned(&self, token: Token) {
+    /// Returns when the waiter has been silent for too long. If the answer was fetched or the
+    /// request removed instead, that call also aborts the task that waits here. Until then nothing
+    /// more must be sent: it could release a lock that is held.
+    async fn abandoned(&self, id: AcquisitionId) {
         loop {
-            match self.life_of(token) {
-                Life::Until(at) => sleep_until(at).await,
-                Life::Over => return,
-                Life::Elsewhere => return pending().await,
+            match self.liveness_of(id) {
+                Liveness::Until(at) => sleep_until(at).await,
+                Liveness::Over => return,
+                Liveness::Elsewhere => return future::pending().await,
             }
         }
     }
 
-    fn life_of(&self, token: Token) -> Life {
+    fn liveness_of(&self, id: AcquisitionId) -> Liveness {
         let mut waiting = self.lock();
-        let Some(known) = waiting.get_mut(&token) else { return Life::Elsewhere };
+        let Some(known) = waiting.get_mut(&id) else { return Liveness::Elsewhere };
         if known.alive_until > Instant::now() {
-            return Life::Until(known.alive_until);
+            return Liveness::Until(known.alive_until);
         }
         known.is_leaving = true;
-        Life::Over
+        Liveness::Over
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Token, Waiting>> {
-        // No step under it panics half-way.
+    fn lock(&self) -> MutexGuard<'_, HashMap<AcquisitionId, Waiting>> {
+        // No change under the mutex panics half-way.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! Under a lock: what is read decides what is written, and nobody comes between.
+//! Under a lock: the value that is read decides what is written, and no other buyer comes between.
 
 use anyhow::Result;
-use handfast_locks::{Guard, Locks, Segmented};
+use handfast_locks::{Guard, Locks, SegmentedLock};
 
 use handfast_example_shop::dialect::Argument;
 
@@ -20,14 +20,15 @@ pub(super) async fn under_one<DB: Product>(
     Ok(if is_sold { Told::Bought } else { Told::SoldOut })
 }
 
-/// Whoever finds a segment exhausted goes on to those he has not seen. Only then it is sold out.
+/// A buyer that finds a segment exhausted goes on to those that it has not visited. It is sold out
+/// only after all of them.
 pub(super) async fn under_any<DB: Product>(
     pool: &sqlx::Pool<DB>,
-    segmented: &Segmented,
+    segmented: &SegmentedLock,
     buyer: i64,
 ) -> Result<Told> {
-    let mut round = segmented.round();
-    while let Some(segment) = round.next_segment().await? {
+    let mut segments = segmented.visit_segments();
+    while let Some(segment) = segments.next_segment().await? {
         let row = i64::try_from(segment.index())?;
         if sell_from(pool, segment.guard(), row, buyer).await? {
             return Ok(Told::Bought);
@@ -36,7 +37,7 @@ pub(super) async fn under_any<DB: Product>(
     Ok(Told::SoldOut)
 }
 
-/// Claims first: a holder who was stopped for longer than his lease must not write after this.
+/// Claims first: a holder that was paused for longer than its lease must not write after this.
 async fn sell_from<DB: Product>(
     pool: &sqlx::Pool<DB>,
     guard: &Guard,

@@ -6,27 +6,27 @@ mod unlocked;
 use anyhow::Result;
 use clap::ValueEnum;
 use handfast::{AtResource, Handfast};
-use handfast_locks::{Locks, Segmented};
+use handfast_locks::{Locks, SegmentedLock};
 
 use crate::stock::{Product, Stock};
 
 /// A way to sell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Way {
-    /// Everybody stands in line for one lock and reads and writes the row under it.
+    /// All buyers wait for one lock, and read and write the row under it.
     Lock,
     /// The units lie in several rows with a lock each; a buyer takes any that is free.
     Segments,
-    /// No lock: one UPDATE with a condition. Where it can say all there is to say, it is enough.
+    /// No lock: one UPDATE with a condition. If that can express the whole rule, it is enough.
     Guarded,
     /// The same UPDATE as a branch of a global transaction, which could have others.
     At,
 }
 
-/// What a buyer is told.
+/// The answer to a buyer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// He has one.
+    /// The buyer has a unit.
     Bought,
     /// Nothing is left, and nothing will be.
     SoldOut,
@@ -36,7 +36,7 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) enum Shop<DB: Product> {
     Lock { pool: sqlx::Pool<DB>, locks: Locks, name: String },
-    Segments { pool: sqlx::Pool<DB>, segmented: Segmented },
+    Segments { pool: sqlx::Pool<DB>, segmented: SegmentedLock },
     Guarded { pool: sqlx::Pool<DB> },
     At { resource: AtResource<DB>, handfast: Handfast },
 }
@@ -44,7 +44,7 @@ pub(crate) enum Shop<DB: Product> {
 impl Way {
     pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Segments, Self::Guarded, Self::At];
 
-    /// For tables and scripts.
+    /// Returns the name for tables and scripts.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock",
@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// For people.
+    /// Returns the description for people.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Lock => "a single lock",
@@ -64,8 +64,8 @@ impl Way {
         }
     }
 
-    /// Whether a row that shows no units has none for ever. A global that is not decided may still
-    /// put a unit back, so in AT mode a plain look proves nothing.
+    /// Returns whether a row that shows no units has none forever. A global that is not decided may
+    /// still put a unit back, so in AT mode a plain read proves nothing.
     pub(crate) fn believes_a_look(self) -> bool {
         match self {
             Self::Lock | Self::Segments | Self::Guarded => true,
@@ -106,7 +106,7 @@ impl<DB: Product> Shop<DB> {
     }
 }
 
-/// A shop and what can be seen from its window.
+/// A shop, with what buyers can know before they try.
 #[derive(Debug)]
 pub(crate) struct Keeper<DB: Product> {
     pub(crate) way: Way,
@@ -115,8 +115,8 @@ pub(crate) struct Keeper<DB: Product> {
 }
 
 impl<DB: Product> Keeper<DB> {
-    /// Sells one to whoever has not seen before that nothing is left. `is_confirmed` says whether
-    /// somebody has been told so already.
+    /// Sells a unit to a buyer, unless it is known before that nothing is left. `is_confirmed` says
+    /// whether a buyer has got that answer already.
     pub(crate) async fn serve(&self, buyer: i64, is_confirmed: bool) -> Result<Told> {
         if self.way.believes_a_look() || is_confirmed {
             let units: i64 = self.stock.look().await?.into_iter().sum();

@@ -1,4 +1,4 @@
-//! Without a lock of the application's: the database decides, or the coordinator.
+//! Without a lock of the application: the database decides, or the coordinator.
 
 use anyhow::{Result, bail};
 use handfast::{AtResource, Handfast};
@@ -40,12 +40,12 @@ pub(super) async fn in_global<DB: Product>(
     });
     match ended.await {
         Ended::Committed => Ok(told),
-        Ended::Refused { refusal } => bail!("nobody refuses: {refusal}"),
+        Ended::Refused { refusal } => bail!("a branch refused, which none does: {refusal}"),
         Ended::RolledBack { reason } | Ended::Unclear { reason } => bail!(reason),
     }
 }
 
-/// That nothing is left must be as certain as that something is: the global that took the last unit
+/// "Nothing is left" must be as certain as "something is left": the global that took the last unit
 /// may still be rolled back. So the row is taken into this global too, which waits for that one.
 async fn in_branch<DB: Product>(resource: &AtResource<DB>, buyer: i64) -> Result<Told, Failure> {
     let work = resource.try_transaction(|local| {

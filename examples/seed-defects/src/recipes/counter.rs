@@ -34,7 +34,7 @@ pub(super) async fn ours() -> Result<Seen> {
     Seen::new(left == 0 && a != b, what)
 }
 
-/// Whether there was one to be had.
+/// Buys a unit, and returns whether there was one.
 async fn buy(locks: &Locks, shop: &SqlitePool) -> Result<bool> {
     let guard = locks.lock("stock/1").await?;
     let mut local = shop.begin().await?;

@@ -1,7 +1,8 @@
-//! SETNX with the time of expiry as the value; who finds it expired takes it over with GETSET.
+//! SETNX with the time of expiry as the value. A client that finds it expired takes it over with
+//! GETSET.
 
 use anyhow::Result;
-use handfast_locks::{Grade, LockError, Locks, Outcome};
+use handfast_locks::{Guarantee, LockError, Locks, ReleaseOutcome};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
@@ -10,7 +11,7 @@ use crate::ground::{Ground, LEASE};
 
 const KEY: &str = "handfast:seed-defects:getset";
 
-/// Times in milliseconds, as the clients have them. The dead holder's expiry, that of B and C, who
+/// Times in milliseconds, by the clients' clocks: the dead holder's expiry, that of B and C, which
 /// come at nearly the same moment, and the clock of D, a minute ahead.
 const EXPIRED: i64 = 1_000_000;
 const UNTIL_B: i64 = 1_060_000;
@@ -31,7 +32,7 @@ pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
     let b = take_over(&mut redis, read_by_b, UNTIL_B).await?;
     let c = take_over(&mut redis, read_by_c, UNTIL_C).await?;
     let expiry: i64 = redis.get(KEY).await?;
-    // B has half a minute left by its own clock, and by that of everybody but D.
+    // B has half a minute left by its own clock, and by every clock but D's.
     let d = expiry < NOW_OF_D && take_over(&mut redis, expiry, NOW_OF_D + 60_000).await?;
     let () = redis.del(KEY).await?;
     let what = format!(
@@ -43,16 +44,17 @@ pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
 }
 
 pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
-    let over = Locks::over(ground.redis_locks().await?).grade(Grade::Efficiency);
+    let over = Locks::over(ground.redis_locks().await?).guarantee(Guarantee::Efficiency);
     let b = over.lease(LEASE).start()?;
     let name = format!("seed-defects/{}", std::process::id());
     let guard = b.lock(&name).await?;
     let mut refused = true;
     for _client in ["C", "D"] {
-        let other = Locks::over(ground.redis_locks().await?).grade(Grade::Efficiency).start()?;
+        let other =
+            Locks::over(ground.redis_locks().await?).guarantee(Guarantee::Efficiency).start()?;
         refused &= matches!(other.try_lock(&name).await, Err(LockError::Busy { .. }));
     }
-    let released = guard.release().await? == Outcome::Released;
+    let released = guard.release().await? == ReleaseOutcome::Released;
     let what = "C and D are refused and have changed nothing: B holds the lock until it lets go";
     Seen::new(refused && released, what)
 }

@@ -1,7 +1,7 @@
 //! An unlock script that calls it a success when there is nothing to unlock.
 
 use anyhow::Result;
-use handfast_locks::{Backend, Grade, Hold, Leave, Locks, Outcome};
+use handfast_locks::{Backend, Guarantee, LockRef, Locks, ReleaseOutcome, ReleaseRequest};
 use redis::{AsyncCommands, Script};
 
 use super::Seen;
@@ -13,7 +13,7 @@ const LOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
     redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1 \
     end return 0";
 
-/// Nothing there: wakes the others and is content.
+/// If nothing is there, the script wakes the others and succeeds.
 const UNLOCK: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
     redis.call('PUBLISH', KEYS[1], '0') return 1 end \
     if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end \
@@ -34,12 +34,14 @@ pub(super) async fn as_written(ground: &Ground) -> Result<Seen> {
 
 pub(super) async fn ours(ground: &Ground) -> Result<Seen> {
     let backend = ground.redis_locks().await?;
-    let locks = Locks::over(ground.redis_locks().await?).grade(Grade::Efficiency);
+    let locks = Locks::over(ground.redis_locks().await?).guarantee(Guarantee::Efficiency);
     let locks = locks.lease(LEASE).start()?;
     let guard = locks.lock(&format!("seed-defects/latch/{}", std::process::id())).await?;
     // The lock ends at the server while A works.
-    let hold = Hold { name: guard.name().clone(), token: guard.token() };
-    backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await?;
+    let lock_ref = LockRef { name: guard.name().clone(), id: guard.id() };
+    backend
+        .release(&ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false })
+        .await?;
     let outcome = guard.release().await?;
-    Seen::new(outcome == Outcome::WasLost, format!("A's release is answered {outcome:?}"))
+    Seen::new(outcome == ReleaseOutcome::WasLost, format!("A's release is answered {outcome:?}"))
 }

@@ -25,13 +25,13 @@ pub(crate) enum Recipe {
     TryWaits,
     /// 2: the database's clock writes the expiry, the client's reads it.
     ClientClock,
-    /// 3: unlock deletes the row, and the fence with it.
+    /// 3: unlock deletes the row, and the fencing token with it.
     RowDeleted,
     /// 4: the first error ends the renewal.
     RenewalDies,
-    /// 5: a renewal that finds nothing to renew tells nobody.
+    /// 5: a renewal that finds nothing to renew is not reported.
     RenewalFindsNothing,
-    /// 6: a lock is renewed while its thread lives, and threads of a pool live for ever.
+    /// 6: a lock is renewed while its thread lives, and threads of a pool live forever.
     RenewedForAThread,
     /// 7: a scheduler for each lock, never shut down; a wait that spins once interrupted.
     SchedulerPerLock,
@@ -41,7 +41,7 @@ pub(crate) enum Recipe {
     GoneBeforeWatched,
     /// 10: any node beside the lock's counts as a predecessor.
     ForeignNodes,
-    /// 11: the reply to a create is lost, and the create repeated.
+    /// 11: the reply to a create is lost, and the create is repeated.
     OrphanNode,
     /// 12: SETNX with a time, taken over with GETSET.
     Getset,
@@ -51,7 +51,7 @@ pub(crate) enum Recipe {
     UnlockOfNothing,
 }
 
-/// What came of the steps.
+/// The result of the steps.
 #[derive(Debug, Serialize)]
 pub(crate) struct Seen {
     /// Whether it is what a lock promises.
@@ -111,7 +111,7 @@ impl Recipe {
         match self {
             Self::TryWaits => "a try without a limit waits without a limit",
             Self::ClientClock => "the expiry is the database's time, compared with the client's",
-            Self::RowDeleted => "unlock deletes the row, and the fence begins anew",
+            Self::RowDeleted => "unlock deletes the row, and fencing tokens start again",
             Self::RenewalDies => "the first error ends the renewal",
             Self::RenewalFindsNothing => "a renewal that finds no row tells nobody",
             Self::RenewedForAThread => "renewed while the thread lives, not while the job does",
@@ -156,7 +156,7 @@ impl Recipe {
         }
     }
 
-    /// Plays the same steps with ours.
+    /// Plays the same steps with this project's locks.
     pub(crate) async fn ours(self, ground: &Ground) -> Result<Seen> {
         match self {
             Self::TryWaits => trying::ours().await,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use handfast_locks::{Hold, LockError, Locks};
+use handfast_locks::{LockError, LockRef, Locks};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -13,12 +13,12 @@ use super::Seen;
 use super::table::Table;
 use crate::ground::{LEASE, Sqlite};
 
-/// Of leases that a recipe lets end.
+/// The lease of recipes in which a lease ends.
 const SHORT: Duration = Duration::from_millis(600);
-/// Of ours, which have to outlive a hiccup on a busy machine.
+/// The lease of this project's locks, which have to outlive a hiccup on a busy machine.
 const OURS: Duration = Duration::from_secs(6);
 
-/// A lock of the recipe's, held and renewed, as its own object sees it.
+/// A lock of the recipe, held and renewed, as its own object sees it.
 struct Naive {
     table: Table,
     name: &'static str,
@@ -27,7 +27,7 @@ struct Naive {
 }
 
 impl Naive {
-    /// Renewed at a third of the lease by a scheduler that nobody listens to.
+    /// Renews at a third of the lease, by a scheduler whose result is not read.
     async fn take(self) -> Result<(Arc<Self>, JoinHandle<Result<()>>)> {
         let taken = self.table.take(self.name, self.owner, self.lease).await?;
         taken.context("a free lock is taken")?;
@@ -40,14 +40,14 @@ impl Naive {
         while is_alive() {
             sleep(self.lease / 3).await;
             if self.table.renew(self.name, self.owner, self.lease).await? == 0 {
-                // Somebody else's by now. And nobody asks how this ended.
+                // Another holder has the lock by now, and no code reads how this ended.
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// What its holder believes: nobody has said otherwise.
+    /// Returns what the holder believes: nothing has reported otherwise.
     fn is_held(&self) -> bool {
         true
     }
@@ -88,7 +88,7 @@ pub(super) async fn error_ours() -> Result<Seen> {
     Seen::new(guard.is_held() && refused, what)
 }
 
-/// The row becomes somebody else's, by an operator's hand.
+/// An operator gives the row to another holder.
 pub(super) async fn nothing_as_written() -> Result<Seen> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
@@ -105,8 +105,8 @@ pub(super) async fn nothing_ours() -> Result<Seen> {
     let ground = Sqlite::new().await?;
     let (locks, passed) = ground.locks(OURS).await?;
     let guard = locks.lock("cron").await?;
-    let hold = Hold { name: guard.name().clone(), token: guard.token() };
-    passed.give_away(hold).await?;
+    let lock_ref = LockRef { name: guard.name().clone(), id: guard.id() };
+    passed.give_away(lock_ref).await?;
     let (b, _) = ground.locks(LEASE).await?;
     let _taken = b.try_lock("cron").await?;
     let why = guard.lost().await;

@@ -17,9 +17,9 @@ use crate::ground::{LEASE, Sqlite};
 
 /// Locks that are used one after the other.
 const LOCKS: usize = 50;
-/// Looks without a pause after which a wait is a spin.
+/// The number of polls without a pause after which a wait is a spin.
 const SPIN: u32 = 200;
-/// How often, and at what distance, it is looked whether tasks are still there (BOUNDED).
+/// How often, and at which interval, the tasks still alive are counted (BOUNDED).
 const LOOKS_FOR_TASKS: u32 = 5_000;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -79,7 +79,7 @@ pub(super) async fn as_written() -> Result<Seen> {
     .await
 }
 
-/// Looks between an interruption and the end of patience, if no pause came between.
+/// Counts polls between an interruption and the time limit, if no pause came between.
 async fn spin(table: &Table) -> Result<u32> {
     table.take("cron", "A", LEASE).await?.context("A takes a free lock")?;
     let waiting = Naive::new(table.clone());
@@ -111,7 +111,7 @@ pub(super) async fn ours() -> Result<Seen> {
     .await
 }
 
-/// A wait that is interrupted is a future that is dropped. Answers how often it has looked.
+/// An interrupted wait is a future that is dropped. Returns how often it has polled.
 async fn waited_in_vain(ground: &Sqlite, locks: &Locks, passed: &Watched) -> Result<u32> {
     let (other, _) = ground.locks(LEASE).await?;
     let _held = other.lock("cron").await?;
@@ -125,7 +125,7 @@ async fn waited_in_vain(ground: &Sqlite, locks: &Locks, passed: &Watched) -> Res
     Ok(passed.passed().asks - before)
 }
 
-/// Tasks that stay: a connection on its way back to its pool is one for a moment.
+/// Counts the tasks that stay: a connection on its way back to its pool is a task for a moment.
 async fn left_above(before: usize) -> usize {
     for _ in 0..LOOKS_FOR_TASKS {
         if alive() <= before {
@@ -136,7 +136,7 @@ async fn left_above(before: usize) -> usize {
     alive().saturating_sub(before)
 }
 
-/// Tasks that are alive in this runtime.
+/// Counts the tasks that are alive in this runtime.
 fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }

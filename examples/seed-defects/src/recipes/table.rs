@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use handfast_locks::fencing::claim;
-use handfast_locks::{Fence, LockError, LockName};
+use handfast_locks::{FencingToken, LockError, LockName};
 use sqlx::SqlitePool;
 
 use super::Seen;
@@ -19,7 +19,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Takes a lock that is free, or whose lease has ended, and answers its fence.
+    /// Takes a lock that is free or whose lease has ended, and returns its fencing token.
     pub(super) async fn take(
         &self,
         name: &str,
@@ -34,7 +34,7 @@ impl Table {
         take.fetch_optional(&self.pool).await
     }
 
-    /// Renews, and answers how many rows that were.
+    /// Renews, and returns the number of rows found.
     pub(super) async fn renew(
         &self,
         name: &str,
@@ -87,7 +87,7 @@ pub(super) async fn clock_ours() -> Result<Seen> {
     Seen::new(refused && guard.is_held(), what)
 }
 
-/// A is stopped before its write; meanwhile the lock is unlocked and taken anew.
+/// A is paused before its write; meanwhile the lock is unlocked and taken again.
 pub(super) async fn deleted_as_written() -> Result<Seen> {
     let ground = Sqlite::new().await?;
     let table = Table { pool: ground.pool.clone() };
@@ -96,7 +96,7 @@ pub(super) async fn deleted_as_written() -> Result<Seen> {
     let of_b = table.take("row", "B", LEASE).await?.context("B takes a free lock")?;
     is_passed(&ground.pool, of_b).await?;
     let is_passed = is_passed(&ground.pool, of_a).await?;
-    let what = format!("A had fence {of_a}, B has {of_b}: A's late write is let in after B's");
+    let what = format!("A had token {of_a}, B has {of_b}: A's late write is admitted after B's");
     Seen::new(!is_passed, what)
 }
 
@@ -104,19 +104,19 @@ pub(super) async fn deleted_ours() -> Result<Seen> {
     let ground = Sqlite::new().await?;
     let (locks, _) = ground.locks(LEASE).await?;
     let guard = locks.lock("row").await?;
-    let of_a = guard.fence().number();
+    let of_a = guard.fencing_token().number();
     drop(guard);
-    let of_b = locks.lock("row").await?.fence().number();
+    let of_b = locks.lock("row").await?.fencing_token().number();
     is_passed(&ground.pool, of_b).await?;
     let is_passed = is_passed(&ground.pool, of_a).await?;
-    let what = format!("A had fence {of_a}, B has {of_b}: A's late write is refused");
+    let what = format!("A had token {of_a}, B has {of_b}: A's late write is refused");
     Seen::new(!is_passed, what)
 }
 
-/// Whether the resource lets a holder in: the same check for both.
-async fn is_passed(pool: &SqlitePool, fence: i64) -> Result<bool> {
+/// Returns whether the resource admits a holder: the same check for both.
+async fn is_passed(pool: &SqlitePool, fencing_token: i64) -> Result<bool> {
     let mut local = pool.begin().await?;
-    let claimed = claim(&mut local, &LockName::new("row")?, Fence::new(fence)).await;
+    let claimed = claim(&mut local, &LockName::new("row")?, FencingToken::new(fencing_token)).await;
     local.commit().await?;
     match claimed {
         Ok(()) => Ok(true),

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use super::Seen;
 use crate::ground::{LEASE, Sqlite};
 
-/// Enters again if the row has the same owner.
+/// Acquires again if the row has the same owner.
 async fn lock(pool: &SqlitePool) -> Result<Option<i64>> {
     const LOCK: &str = "INSERT INTO naive_lock (name, owner, holds, fence, expires_at) \
         VALUES ('cron', ?1, 1, 1, unixepoch('subsec') + 30) ON CONFLICT (name) DO UPDATE \

@@ -5,13 +5,13 @@ use anyhow::{Context, Result};
 use futures::FutureExt;
 use zookeeper_client::{Acls, Client, CreateMode, OneshotWatcher};
 
-/// A folder of one recipe's own, in one session.
+/// A folder of one recipe, in one session.
 pub(crate) struct Tree {
     client: Client,
     path: String,
 }
 
-/// What is told when a node goes, or comes.
+/// A watch for the deletion or the creation of a node.
 pub(super) struct Watch(OneshotWatcher);
 
 impl Tree {
@@ -52,8 +52,8 @@ impl Tree {
         Ok((stat.is_some(), Watch(watch)))
     }
 
-    /// Whether the watch has fired by now: ZooKeeper tells so before it answers what is asked
-    /// later.
+    /// Returns whether the watch has fired: ZooKeeper sends the event before it answers later
+    /// requests.
     pub(super) async fn has_fired(&self, watch: Watch) -> Result<bool> {
         self.children().await?;
         Ok(watch.0.changed().now_or_never().is_some())
@@ -63,7 +63,7 @@ impl Tree {
         Ok(self.client.delete(&format!("{}/{name}", self.path), None).await?)
     }
 
-    /// Leaves nothing behind.
+    /// Deletes the folder.
     pub(super) async fn close(self) -> Result<()> {
         for name in self.children().await? {
             self.delete(&name).await?;
@@ -72,7 +72,7 @@ impl Tree {
     }
 }
 
-/// Who stands just before a node.
+/// Returns the node just ahead of a node.
 pub(super) fn predecessor(children: &[String], own: &str) -> Option<String> {
     children.iter().rev().find(|child| child.as_str() < own).cloned()
 }

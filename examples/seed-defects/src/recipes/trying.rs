@@ -11,7 +11,7 @@ use super::Seen;
 use super::table::Table;
 use crate::ground::{LEASE, Sqlite};
 
-/// Whoever has looked this often is waiting.
+/// A caller that has polled this often is waiting.
 const LOOKS: u32 = 20;
 
 struct Naive {

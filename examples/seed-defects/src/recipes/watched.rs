@@ -1,5 +1,5 @@
-//! What passes between a client of ours and its backend: counted, and where a step has to fall
-//! between two messages, done there.
+//! A record of the messages between a client of this project and its backend. A step that must fall
+//! between two messages is done here.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use handfast_locks::{
-    Answer, Ask, Backend, BackendError, Grade, Hold, Leave, Left, LockName, Place, Share, Wake,
+    AcquireRequest, AcquireResponse, Backend, BackendError, Guarantee, LockMode, LockName, LockRef,
+    QueueMode, ReleaseRequest, ReleaseResponse, WakeUp,
 };
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -24,13 +25,13 @@ pub(crate) struct Passed {
 /// What is done to the next request for a lock.
 #[derive(Debug)]
 pub(crate) enum Between {
-    /// Its answer is held back until this has been let go.
-    LeaveFirst(Hold),
+    /// Its answer is held back until this lock is released.
+    LeaveFirst(LockRef),
     /// Its answer is lost.
     LoseAnswer,
 }
 
-/// A backend that is watched.
+/// A backend whose messages are recorded.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) backend: Arc<dyn Backend>,
@@ -59,27 +60,40 @@ impl Watched {
         let _ = self.passed.subscribe().wait_for(is_so).await;
     }
 
-    /// Lets go of somebody's lock behind his back, as an operator would.
-    pub(crate) async fn give_away(&self, hold: Hold) -> Result<Left, BackendError> {
-        self.backend.leave(&Leave { hold, is_doubtful: false, is_alone: false }).await
+    /// Releases a lock behind its holder's back, as an operator would.
+    pub(crate) async fn give_away(
+        &self,
+        lock_ref: LockRef,
+    ) -> Result<ReleaseResponse, BackendError> {
+        self.backend
+            .release(&ReleaseRequest {
+                lock_ref,
+                refuse_late_requests: false,
+                is_uncontended: false,
+            })
+            .await
     }
 
     /// Takes a lock without a client that renews it.
-    pub(crate) async fn take(&self, hold: &Hold, lease: Duration) -> Result<Answer, BackendError> {
-        self.backend.ask(&ask(hold, lease)).await
+    pub(crate) async fn take(
+        &self,
+        lock_ref: &LockRef,
+        lease: Duration,
+    ) -> Result<AcquireResponse, BackendError> {
+        self.backend.acquire(&acquire(lock_ref, lease)).await
     }
 }
 
-/// An acquisition by a holder without a client.
-pub(crate) fn hold(name: &LockName, client: u128) -> Hold {
-    let token = handfast_locks::Token { client, number: 1 };
-    Hold { name: name.clone(), token }
+/// Makes an acquisition without a client.
+pub(crate) fn lock_ref(name: &LockName, client: u128) -> LockRef {
+    let id = handfast_locks::AcquisitionId { client, number: 1 };
+    LockRef { name: name.clone(), id }
 }
 
-fn ask(hold: &Hold, lease: Duration) -> Ask {
-    let (name, token) = (hold.name.clone(), hold.token);
+fn acquire(lock_ref: &LockRef, lease: Duration) -> AcquireRequest {
+    let (name, id) = (lock_ref.name.clone(), lock_ref.id);
     let label = "somebody else".into();
-    Ask { name, token, share: Share::All, lease, label, place: Place::None }
+    AcquireRequest { name, id, mode: LockMode::Exclusive, lease, label, queue: QueueMode::NoWait }
 }
 
 #[async_trait]
@@ -88,16 +102,16 @@ impl Backend for Watched {
         self.backend.name()
     }
 
-    fn grade(&self) -> Grade {
-        self.backend.grade()
+    fn guarantee(&self) -> Guarantee {
+        self.backend.guarantee()
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
         self.passed.send_modify(|passed| passed.asks += 1);
-        let answer = self.backend.ask(ask).await;
+        let answer = self.backend.acquire(request).await;
         match self.between.lock().await.take() {
-            Some(Between::LeaveFirst(hold)) => {
-                self.give_away(hold).await?;
+            Some(Between::LeaveFirst(lock_ref)) => {
+                self.give_away(lock_ref).await?;
                 answer
             }
             Some(Between::LoseAnswer) => Err(BackendError::unanswered()),
@@ -105,8 +119,12 @@ impl Backend for Watched {
         }
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
-        let renewed = self.backend.renew(holds, lease).await;
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
+        let renewed = self.backend.renew(lock_refs, lease).await;
         self.passed.send_modify(|passed| match &renewed {
             Ok(_) => passed.renewals += 1,
             Err(_) => passed.failures += 1,
@@ -114,15 +132,15 @@ impl Backend for Watched {
         renewed
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        self.backend.leave(leave).await
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        self.backend.release(request).await
     }
 
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
-        self.backend.listen(client, wakes).await
+        self.backend.listen(client, wake_ups).await
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn gone_as_written(ground: &Ground) -> Result<Seen> {
     Seen::new(!sleeps, "the lock is B's, and B waits for the end of a node that has gone: for ever")
 }
 
-/// The holder lets go after B's look was answered and before B waits.
+/// The holder releases after B's read was answered and before B waits.
 pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
     let (locks, passed) = ground.zookeeper_locks().await?;
     let name = LockName::new(fresh())?;
@@ -36,7 +36,7 @@ pub(super) async fn gone_ours(ground: &Ground) -> Result<Seen> {
     Seen::new(is_held, "B's answer says busy, A lets go, B looks again and holds the lock")
 }
 
-/// Somebody else has a node in the same place.
+/// A foreign node is in the same folder.
 pub(super) async fn foreign_as_written(ground: &Ground) -> Result<Seen> {
     let tree = ground.tree().await?;
     tree.create("config").await?;
@@ -66,7 +66,7 @@ pub(super) async fn foreign_ours(ground: &Ground) -> Result<Seen> {
     Seen::new(is_taken, "A takes the free lock at once: locks of other names do not count")
 }
 
-/// The server makes the node; the connection is lost before it says so.
+/// The server creates the node, and the connection is lost before the answer.
 pub(super) async fn orphan_as_written(ground: &Ground) -> Result<Seen> {
     let tree = ground.tree().await?;
     let orphan = tree.create_sequential("lock-").await?;
@@ -83,11 +83,11 @@ pub(super) async fn orphan_ours(ground: &Ground) -> Result<Seen> {
     let guard = locks.lock(&fresh()).await?;
     let (asks, is_held) = (passed.passed().asks, guard.is_held());
     let _how_it_stood = guard.release().await?;
-    let what = format!("A asks {asks} times with one token and finds its own lock");
+    let what = format!("A sends {asks} requests with one id and finds its own lock");
     Seen::new(asks == 2 && is_held, what)
 }
 
-/// A name that no other run has.
+/// Returns a name that no other run has.
 fn fresh() -> String {
     format!("cron-{:016x}", rand::random::<u64>())
 }

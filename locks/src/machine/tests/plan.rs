@@ -1,16 +1,16 @@
-//! What is planned to happen in the simulation, and the chances that decide it.
+//! The events of the simulation, and the random numbers that decide them.
 
 use std::time::Duration;
 
 use super::super::Event;
-use crate::backend::{Ask, Hold, Leave};
+use crate::backend::{AcquireRequest, LockRef, ReleaseRequest};
 use crate::clock::Moment;
 use crate::error::BackendError;
 
-/// A source of chances that is the same on every machine.
-pub(super) struct Dice(pub(super) u64);
+/// A random source that is the same on every machine.
+pub(super) struct Random(pub(super) u64);
 
-impl Dice {
+impl Random {
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -28,22 +28,22 @@ impl Dice {
     }
 }
 
-/// What happens at a time.
+/// An event of the simulation.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// A request arrives at the table; the call's answer goes to the client unless it is a copy.
+pub(super) enum SimEvent {
+    /// A request arrives at the table. The answer goes to the client, unless the request is a copy.
     Arrive { to: Call, request: Request, is_copy: bool },
-    /// Something arrives at a client, if that one still lives.
+    /// An event arrives at a client, if that client still lives.
     Deliver { client: u128, call: Option<u64>, event: Event },
-    /// A client's timer.
+    /// A client's timer ends.
     Timer { client: u128 },
-    /// Somebody wants a lock.
+    /// An acquisition begins.
     Begin,
     /// A client's guard is dropped.
     Drop { client: u128, number: u64 },
-    /// A writer wants to be a reader.
+    /// A writer becomes a reader.
     Downgrade { client: u128, number: u64 },
-    /// Somebody frees a lock who has no right to.
+    /// A lock is freed behind its holder's back.
     Seize { which: usize },
 }
 
@@ -55,28 +55,31 @@ pub(super) struct Call {
 
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    Ask(Ask),
-    Renew(Vec<u64>, Vec<Hold>),
-    Leave(Leave),
+    Acquire(AcquireRequest),
+    Renew(Vec<u64>, Vec<LockRef>),
+    Release(ReleaseRequest),
 }
 
 impl Request {
     pub(super) fn failed(&self) -> Event {
         let error = BackendError::unanswered();
         match self {
-            Self::Ask(ask) => Event::Answered { number: ask.token.number, answer: Err(error) },
-            Self::Renew(numbers, _) => {
-                Event::Renewed { numbers: numbers.clone(), answer: Err(error) }
+            Self::Acquire(request) => {
+                Event::AcquireAnswered { number: request.id.number, answer: Err(error) }
             }
-            Self::Leave(leave) => {
-                Event::Left { number: leave.hold.token.number, answer: Err(error) }
+            Self::Renew(numbers, _) => {
+                Event::RenewAnswered { numbers: numbers.clone(), answer: Err(error) }
+            }
+            Self::Release(request) => {
+                Event::ReleaseAnswered { number: request.lock_ref.id.number, answer: Err(error) }
             }
         }
     }
 }
 
-/// Earliest first; what was planned first comes first.
-pub(super) struct Planned(pub(super) Moment, pub(super) u64, pub(super) Step);
+/// An event and its time. The earliest comes first, and of those at the same time the one that was
+/// planned first.
+pub(super) struct Planned(pub(super) Moment, pub(super) u64, pub(super) SimEvent);
 
 impl PartialEq for Planned {
     fn eq(&self, other: &Self) -> bool {

@@ -1,16 +1,16 @@
-//! Redlock: one lock over several Redis servers that know nothing of each other. It is held by
-//! whoever holds it on a majority, so that it survives the loss of the others.
+//! Redlock: one lock over several Redis servers that know nothing of each other. A lock is held by
+//! the acquisition that holds it on a majority of them, so it survives the loss of the others.
 //!
-//! Beyond the published algorithm: what is let go is let go on every node, also on those that were
-//! silent; a node that was started less than a lease ago does not vote, because it may have
-//! forgotten what it had granted; the nodes agree on one queue, so that a split vote ends and
-//! nobody overtakes; and on one fencing token, which a majority has written down before the lock
-//! counts as held.
+//! This goes beyond the published algorithm in four points. A release goes to every node, also to
+//! those that were silent. A node that was started less than a lease ago does not vote, because it
+//! may have forgotten what it had granted. The nodes agree on one queue, so that a split vote ends
+//! and no waiter is overtaken. They also agree on one fencing token, which a majority has stored
+//! before the lock counts as held.
 //!
-//! It is efficiency all the same. A node whose clock jumps, or that loses what it had confirmed
-//! while it runs on, votes twice, and then two may hold the lock, with tokens in any order.
-//! The deadline, less the drift of clocks, is the client's business as for every backend: it
-//! counts from before the first request.
+//! The guarantee is still efficiency. A node whose clock jumps, or that loses what it had confirmed
+//! while it runs on, votes twice. Then two acquisitions may hold the lock, with tokens in any
+//! order. The client counts the deadline, less the drift of clocks, as for every backend: from
+//! before the first request.
 
 mod votes;
 
@@ -25,27 +25,31 @@ use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use self::votes::{Verdict, Votes};
-use super::node::{Agreed, Node, Row};
-use super::seen;
-use crate::backend::{Answer, Ask, Backend, Grade, Hold, Leave, Left, Share, Wake};
+use self::votes::{VoteResult, Votes};
+use super::node::{Agreement, Node, ScriptReply};
+use super::observed;
+use crate::backend::{
+    AcquireRequest, AcquireResponse, Backend, Guarantee, LockMode, LockRef, ReleaseRequest,
+    ReleaseResponse, WakeUp,
+};
 use crate::clock::Moment;
+use crate::driver::within;
 use crate::error::{BackendError, LockError};
-use crate::name::{Fence, Token};
-use crate::shell::within;
+use crate::name::{AcquisitionId, FencingToken};
 
-/// Fewer do not survive the loss of one.
+/// Fewer nodes do not survive the loss of one.
 const NODES_MIN: usize = 3;
-/// How often one request asks again before it counts as refused (BOUNDED).
+/// How many rounds one request takes before it counts as refused (BOUNDED).
 const ROUNDS_MAX: u32 = 12;
-/// The longest pause between two rounds of a split vote; how long exactly is left to chance.
+/// The longest pause between two rounds of a split vote. The pause is random.
 const PAUSE_MAX_MS: u64 = 20;
 /// How long a node may take to answer: a tenth of the longest lease, within these limits.
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// The pause before a node is listened to again, or told again, after it failed.
+/// The pause before listening to a node again, or repeating a release, after a failure.
 const AGAIN: Duration = Duration::from_millis(500);
-/// So many half-heard wake-ups are kept (BOUNDED). Forgetting one costs a waiter's beat.
+/// How many wake-ups that a minority has sent are kept (BOUNDED). Forgetting one costs a waiter the
+/// time until its next heartbeat.
 const CALLS_MAX: usize = 1024;
 
 /// Locks over a majority of several Redis servers.
@@ -56,23 +60,23 @@ pub struct RedlockLocks {
 }
 
 impl RedlockLocks {
-    /// Connects to the servers by URL: independent ones, without replicas, three or five of them.
-    /// No lease may be longer than `lease_max`; a server that was started less than that ago does
-    /// not vote. All clients of the same locks must use the same servers and the same limit.
+    /// Connects to the servers by URL: three or five independent ones without replicas. No lease
+    /// may be longer than `lease_max`, and a server that was started less than that ago does not
+    /// vote. All clients of the same locks must use the same servers and the same limit.
     ///
     /// # Errors
     /// [`LockError::Refused`] for fewer than three servers, if a majority of them cannot be
-    /// reached, or if one evicts keys that have no expiry.
+    /// reached, or if one evicts keys without expiry.
     pub async fn connect<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         lease_max: Duration,
     ) -> Result<Self, LockError> {
         let refused = |source| LockError::Refused { source };
-        let node = |url: U| Node::new(url.as_ref(), lease_max, patience(lease_max)).map(Arc::new);
+        let node = |url: U| Node::new(url.as_ref(), lease_max, wait(lease_max)).map(Arc::new);
         let nodes = urls.into_iter().map(node);
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>().map_err(refused)?;
         if nodes.len() < NODES_MIN {
-            let message = "Redlock needs three servers at least";
+            let message = "Redlock needs at least three servers";
             return Err(LockError::Refused { source: BackendError::lasting(message) });
         }
         let locks = Self { nodes, lease_max };
@@ -91,7 +95,7 @@ impl RedlockLocks {
     }
 
     /// Waits until a majority of the servers has been running for as long as the longest lease, so
-    /// that they vote: after all of them were started together.
+    /// that they vote. Use it after all of them were started together.
     ///
     /// # Errors
     /// [`LockError::Refused`] if a majority of them cannot be reached.
@@ -109,11 +113,11 @@ impl RedlockLocks {
             let Some(at) = settled.get(self.quorum() - 1) else {
                 return Err(LockError::Refused { source: self.no_quorum(settled.len(), failed) });
             };
-            let left = at.left(Moment::now());
+            let left = at.remaining(Moment::now());
             if left.is_zero() {
                 return Ok(());
             }
-            // In slices: a server that is started again meanwhile is noticed.
+            // The wait is cut into slices, so that a server that is restarted meanwhile is noticed.
             tokio::time::sleep(left.min(AGAIN)).await;
         }
     }
@@ -122,29 +126,33 @@ impl RedlockLocks {
         self.nodes.len() / 2 + 1
     }
 
-    /// For a request of which no answer comes, and for one that has to connect first: a connection
-    /// that does not answer is left before that.
+    /// The time limit of a request, also of one that has to connect first. A connection that does
+    /// not answer is dropped before that.
     fn limit(&self) -> Duration {
-        patience(self.lease_max) * 5 / 4
+        wait(self.lease_max) * 5 / 4
     }
 
-    fn no_quorum(&self, votes: usize, why: Vec<BackendError>) -> BackendError {
-        let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+    fn no_quorum(&self, votes: usize, reason: Vec<BackendError>) -> BackendError {
+        let reason: Vec<String> = reason.iter().map(ToString::to_string).collect();
         let (nodes, message) = (self.nodes.len(), "no quorum of Redis servers");
-        BackendError::passing(message, format!("{votes} of {nodes} vote; {}", why.join("; ")))
+        BackendError::passing(message, format!("{votes} of {nodes} vote; {}", reason.join("; ")))
     }
 
-    /// One round: the answers that count, as soon as they suffice. What is sent to the other nodes
-    /// reaches them all the same, and is undone with the rest when the lock is let go.
-    async fn round(&self, ask: &Ask, agreed: Agreed) -> Result<Verdict, BackendError> {
-        let token = ask.token.to_string();
+    /// Runs one round, until the answers suffice. The requests to the other nodes reach them all
+    /// the same, and are undone by the release.
+    async fn round(
+        &self,
+        request: &AcquireRequest,
+        agreed: Agreement,
+    ) -> Result<VoteResult, BackendError> {
+        let id = request.id.to_string();
         let ask_one = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
-                let (row, settled_at) = within(self.limit(), node.ask(ask, agreed)).await?;
+                let (row, settled_at) = within(self.limit(), node.acquire(request, agreed)).await?;
                 if Moment::now() < settled_at {
-                    let left = settled_at.left(Moment::now()).as_secs_f32();
-                    let message = format!("started lately, votes in {left:.1} s");
+                    let left = settled_at.remaining(Moment::now()).as_secs_f32();
+                    let message = format!("restarted recently, votes in {left:.1} s");
                     return Err(BackendError::passing(message, "a restart may lose locks"));
                 }
                 Ok(row)
@@ -152,46 +160,48 @@ impl RedlockLocks {
         };
         let mut answers: FuturesUnordered<_> = self.nodes.iter().map(ask_one).collect();
         let (mut rows, mut failed) = (Vec::new(), Vec::new());
-        let (quorum, place) = (self.quorum(), ask.place);
+        let (quorum, queue) = (self.quorum(), request.queue);
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(row) => rows.push(row),
                 Err(error) => failed.push(error),
             }
-            if (Votes { rows: &rows, quorum, token: &token, place, agreed }).are_enough() {
+            if (Votes { rows: &rows, quorum, id: &id, queue, agreed }).are_enough() {
                 break;
             }
         }
         if rows.len() < quorum {
             return Err(self.no_quorum(rows.len(), failed));
         }
-        Ok(Votes { rows: &rows, quorum, token: &token, place, agreed }.verdict())
+        Ok(Votes { rows: &rows, quorum, id: &id, queue, agreed }.result())
     }
 
-    /// Lets go what a split vote has left on some nodes. A node that cannot be reached lets go by
-    /// itself when the lease ends.
-    async fn give_back(&self, ask: &Ask) {
-        let hold = Hold { name: ask.name.clone(), token: ask.token };
-        let leave = Leave { hold, is_doubtful: false, is_alone: false };
-        let given = self.nodes.iter().map(|node| within(self.limit(), node.leave(&leave)));
+    /// Releases what a split vote has left on some nodes. A node that cannot be reached frees the
+    /// lock itself when the lease ends.
+    async fn give_back(&self, request: &AcquireRequest) {
+        let lock_ref = LockRef { name: request.name.clone(), id: request.id };
+        let request =
+            ReleaseRequest { lock_ref, refuse_late_requests: false, is_uncontended: false };
+        let given = self.nodes.iter().map(|node| within(self.limit(), node.release(&request)));
         join_all(given).await;
     }
 
-    /// Tells a node that an acquisition has ended, again and again until it answers or the lease
-    /// has ended there; what it answers first counts.
+    /// Sends a release to a node, repeatedly until it answers or the lease has ended there. The
+    /// first answer counts.
     fn tell(
         &self,
         node: &Arc<Node>,
-        leave: &Leave,
-        answers: mpsc::UnboundedSender<Result<Row, BackendError>>,
+        request: &ReleaseRequest,
+        answers: mpsc::UnboundedSender<Result<ScriptReply, BackendError>>,
     ) {
-        let (node, leave) = (Arc::clone(node), leave.clone());
+        let (node, request) = (Arc::clone(node), request.clone());
         let (limit, end) = (self.limit(), Moment::now() + self.lease_max);
         tokio::spawn(async move {
             loop {
-                let answer = within(limit, node.leave(&leave)).await;
+                let answer = within(limit, node.release(&request)).await;
                 let is_told = answer.is_ok();
-                // Whoever asked has enough answers, or repeats the request himself.
+                // If the receiver is gone, its caller has enough answers, or repeats the request
+                // itself.
                 let _ = answers.send(answer);
                 if is_told || end <= Moment::now() {
                     return;
@@ -201,15 +211,15 @@ impl RedlockLocks {
         });
     }
 
-    /// It was held if a majority frees it.
-    fn left(&self, rows: &[Row]) -> Left {
+    /// Combines the answers to a release: the lock was held if a majority has freed it.
+    fn left(&self, rows: &[ScriptReply]) -> ReleaseResponse {
         let freed = rows.iter().filter(|row| row.0 > 0).count();
         if freed >= self.quorum() {
-            return Left::Freed;
+            return ReleaseResponse::Released;
         }
         let others = rows.iter().filter(|row| row.0 == 0 && !row.1.is_empty());
         let most = others.max_by_key(|row| rows.iter().filter(|it| it.1 == row.1).count());
-        Left::NotHeld { current: most.and_then(|row| seen(row.clone()).holder()) }
+        ReleaseResponse::NotHeld { current: most.and_then(|row| observed(row.clone()).holder()) }
     }
 }
 
@@ -219,46 +229,52 @@ impl Backend for RedlockLocks {
         "redlock"
     }
 
-    fn grade(&self) -> Grade {
-        Grade::Efficiency
+    fn guarantee(&self) -> Guarantee {
+        Guarantee::Efficiency
     }
 
-    async fn ask(&self, ask: &Ask) -> Result<Answer, BackendError> {
-        if ask.share != Share::All {
-            return Err(BackendError::no_shares(self.name()));
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireResponse, BackendError> {
+        if request.mode != LockMode::Exclusive {
+            return Err(BackendError::no_shared_mode(self.name()));
         }
-        if ask.lease > self.lease_max {
+        if request.lease > self.lease_max {
             let limit = self.lease_max.as_secs_f32();
-            let message = format!("a lease above {limit} s, the limit that restarts are judged by");
+            let message = format!(
+                "a lease above {limit} s, the limit that decides when a restarted server votes"
+            );
             return Err(BackendError::lasting(message));
         }
-        let mut agreed = Agreed::default();
+        let mut agreed = Agreement::default();
         for _ in 0..ROUNDS_MAX {
-            match self.round(ask, agreed).await? {
-                Verdict::Granted(fence) => {
-                    return Ok(Answer::granted(Fence::new(fence)));
+            match self.round(request, agreed).await? {
+                VoteResult::Granted(fencing_token) => {
+                    return Ok(AcquireResponse::granted(FencingToken::new(fencing_token)));
                 }
-                Verdict::Busy(row) => return Ok(seen(row).answer(None)),
-                Verdict::Agree(next) => agreed = next,
-                Verdict::Insist => tokio::time::sleep(pause()).await,
-                Verdict::Yield(next) => {
-                    self.give_back(ask).await;
+                VoteResult::Busy(row) => return Ok(observed(row).answer(None)),
+                VoteResult::Agree(next) => agreed = next,
+                VoteResult::Insist => tokio::time::sleep(pause()).await,
+                VoteResult::Yield(next) => {
+                    self.give_back(request).await;
                     agreed = next;
                     tokio::time::sleep(pause()).await;
                 }
             }
         }
-        self.give_back(ask).await;
-        Ok(Answer::Busy { holder: None, look_again: pause() })
+        self.give_back(request).await;
+        Ok(AcquireResponse::Busy { holder: None, retry_after: pause() })
     }
 
-    async fn renew(&self, holds: &[Hold], lease: Duration) -> Result<Vec<bool>, BackendError> {
+    async fn renew(
+        &self,
+        lock_refs: &[LockRef],
+        lease: Duration,
+    ) -> Result<Vec<bool>, BackendError> {
         let renew = |node: &Arc<Node>| {
             let node = Arc::clone(node);
-            async move { within(self.limit(), node.renew(holds, lease)).await }
+            async move { within(self.limit(), node.renew(lock_refs, lease)).await }
         };
         let mut answers: FuturesUnordered<_> = self.nodes.iter().map(renew).collect();
-        let (mut counts, mut votes, mut failed) = (vec![0; holds.len()], 0, Vec::new());
+        let (mut counts, mut votes, mut failed) = (vec![0; lock_refs.len()], 0, Vec::new());
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(held) => {
@@ -280,12 +296,12 @@ impl Backend for RedlockLocks {
         Ok(counts.into_iter().map(|count| count >= self.quorum()).collect())
     }
 
-    async fn leave(&self, leave: &Leave) -> Result<Left, BackendError> {
-        // A node that was silent may get its requests yet.
-        let leave = Leave { is_doubtful: true, ..leave.clone() };
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, BackendError> {
+        // A node that was silent may still get its requests.
+        let request = ReleaseRequest { refuse_late_requests: true, ..request.clone() };
         let (sender, mut answers) = mpsc::unbounded_channel();
         for node in &self.nodes {
-            self.tell(node, &leave, sender.clone());
+            self.tell(node, &request, sender.clone());
         }
         let (mut rows, mut failed) = (Vec::new(), Vec::new());
         while rows.len() + failed.len() < self.nodes.len() {
@@ -294,7 +310,7 @@ impl Backend for RedlockLocks {
                 Some(Err(error)) => failed.push(error),
                 None => break,
             }
-            if self.left(&rows) == Left::Freed {
+            if self.left(&rows) == ReleaseResponse::Released {
                 break;
             }
         }
@@ -304,35 +320,36 @@ impl Backend for RedlockLocks {
         Ok(self.left(&rows))
     }
 
-    /// A waiter is woken when a majority calls it: before that, asking is in vain.
+    /// Wakes a waiter when a majority has sent its wake-up: before that, a request would be in
+    /// vain.
     async fn listen(
         &self,
         client: u128,
-        wakes: &mpsc::UnboundedSender<Wake>,
+        wake_ups: &mpsc::UnboundedSender<WakeUp>,
     ) -> Result<Infallible, BackendError> {
         let (sender, mut heard) = mpsc::unbounded_channel();
         let listening = join_all(self.nodes.iter().map(|node| listen(node, client, &sender)));
-        let mut calls: HashMap<Token, usize> = HashMap::new();
+        let mut calls: HashMap<AcquisitionId, usize> = HashMap::new();
         let counting = async {
             loop {
                 let wake = match heard.recv().await {
-                    Some(Wake::One(token)) => {
+                    Some(WakeUp::One(id)) => {
                         if calls.len() >= CALLS_MAX {
                             calls.clear();
                         }
-                        let count = calls.entry(token).or_default();
+                        let count = calls.entry(id).or_default();
                         *count += 1;
                         if *count < self.quorum() {
                             continue;
                         }
-                        calls.remove(&token);
-                        Wake::One(token)
+                        calls.remove(&id);
+                        WakeUp::One(id)
                     }
-                    Some(Wake::All) => Wake::All,
+                    Some(WakeUp::All) => WakeUp::All,
                     None => std::future::pending().await,
                 };
-                // The receiver ends with the one who called this.
-                let _ = wakes.send(wake);
+                // The receiver ends with the caller of this function.
+                let _ = wake_ups.send(wake);
             }
         };
         futures::future::join(listening, counting).await;
@@ -340,17 +357,17 @@ impl Backend for RedlockLocks {
     }
 }
 
-/// Listens to one node for ever; the others are heard meanwhile.
-async fn listen(node: &Node, client: u128, wakes: &mpsc::UnboundedSender<Wake>) {
+/// Listens to one node forever, independently of the others.
+async fn listen(node: &Node, client: u128, wake_ups: &mpsc::UnboundedSender<WakeUp>) {
     loop {
-        let Err(error) = node.listen(client, wakes).await;
+        let Err(error) = node.listen(client, wake_ups).await;
         tracing::warn!(%error, "wake-ups of one Redis server are interrupted");
         tokio::time::sleep(AGAIN).await;
     }
 }
 
 /// How long a node may take to answer.
-fn patience(lease_max: Duration) -> Duration {
+fn wait(lease_max: Duration) -> Duration {
     (lease_max / 10).clamp(PATIENCE_MIN, PATIENCE_MAX)
 }
 

@@ -1,104 +1,113 @@
-//! What the answers of several nodes to one request for a lock amount to.
+//! The result of the answers of several nodes to one request for a lock.
 //!
 //! Pure: it knows no connection and no clock.
 
-use super::super::node::{Agreed, Row};
-use crate::backend::Place;
+use super::super::node::{Agreement, ScriptReply};
+use crate::backend::QueueMode;
 
-/// What is to be done about a request.
+/// What to do about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Held, with this fence, which a majority has written down.
+pub(super) enum VoteResult {
+    /// Held, with this fencing token, which a majority has stored.
     Granted(i64),
-    /// A majority is to write down what it has agreed on.
-    Agree(Agreed),
-    /// Nobody has a majority, and nobody else is nearer to one: ask once more.
+    /// A majority must store what it has agreed on.
+    Agree(Agreement),
+    /// No acquisition has a majority, and none is nearer to one: repeat the request.
     Insist,
-    /// Let go what was granted, and ask once more.
-    Yield(Agreed),
-    /// Somebody else's.
-    Busy(Row),
+    /// Release what was granted, and repeat the request.
+    Yield(Agreement),
+    /// Another acquisition has the lock.
+    Busy(ScriptReply),
 }
 
 /// The answers of one round.
 #[derive(Debug)]
 pub(super) struct Votes<'v> {
-    pub(super) rows: &'v [Row],
-    /// How many make a majority.
+    pub(super) rows: &'v [ScriptReply],
+    /// The size of a majority.
     pub(super) quorum: usize,
-    /// Who asks, and what was agreed on before this round.
-    pub(super) token: &'v str,
-    pub(super) place: Place,
-    pub(super) agreed: Agreed,
+    /// The acquisition, and what was agreed on before this round.
+    pub(super) id: &'v str,
+    pub(super) queue: QueueMode,
+    pub(super) agreed: Agreement,
 }
 
 impl Votes<'_> {
-    /// Whether further answers would change nothing.
+    /// Returns whether further answers would change nothing.
     pub(super) fn are_enough(&self) -> bool {
-        let fence = self.agreed.fence;
-        if self.granted().filter(|row| fence.is_none_or(|fence| fence == row.0)).count()
+        let fencing_token = self.agreed.fencing_token;
+        if self
+            .granted()
+            .filter(|row| fencing_token.is_none_or(|fencing_token| fencing_token == row.0))
+            .count()
             >= self.quorum
         {
             return true;
         }
-        // Whoever joins the queue does so on every node.
+        // A request that joins the queue must join it on every node.
         let (_, most) = self.leader();
-        self.place != Place::Join && self.granted().next().is_none() && most >= self.quorum
+        self.queue != QueueMode::Join && self.granted().next().is_none() && most >= self.quorum
     }
 
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn result(&self) -> VoteResult {
         let granted = self.granted().count();
         if granted >= self.quorum {
-            return self.fence();
+            return self.fencing_token();
         }
         if granted == 0 {
             let agreed = self.queued();
             let differs = self.rows.iter().any(|row| Some(row.5) != agreed.arrival && row.5 > 0);
             let is_new = agreed != self.agreed;
-            return if differs && is_new { Verdict::Agree(agreed) } else { self.busy() };
+            return if differs && is_new { VoteResult::Agree(agreed) } else { self.busy() };
         }
-        // A node whose lock is free for somebody who waits longer: it is his turn on all nodes.
+        // A node has the lock free for another waiter that has waited longer: it is that waiter's
+        // turn on all nodes.
         let is_anothers_turn = self.rows.iter().any(|row| row.0 == 0 && row.1.is_empty());
-        if is_anothers_turn || self.leader().0 != self.token {
-            return Verdict::Yield(self.queued());
+        if is_anothers_turn || self.leader().0 != self.id {
+            return VoteResult::Yield(self.queued());
         }
-        Verdict::Insist
+        VoteResult::Insist
     }
 
-    /// The fence of an acquisition is the largest of its nodes' counters. What was agreed on before
-    /// stays, so that asking twice is answered alike, whichever nodes answer.
-    fn fence(&self) -> Verdict {
+    /// Decides the fencing token, the largest of the counters of the nodes. What was agreed on
+    /// before stays, so that a repeated request is answered alike, whichever nodes answer.
+    fn fencing_token(&self) -> VoteResult {
         let agreed = self.granted().filter(|row| row.5 == 1).map(|row| row.0).max();
-        let fence = agreed.or_else(|| self.granted().map(|row| row.0).max()).unwrap_or_default();
-        let written = self.granted().filter(|row| row.5 == 1 && row.0 == fence).count();
+        let fencing_token =
+            agreed.or_else(|| self.granted().map(|row| row.0).max()).unwrap_or_default();
+        let written = self.granted().filter(|row| row.5 == 1 && row.0 == fencing_token).count();
         if written >= self.quorum {
-            return Verdict::Granted(fence);
+            return VoteResult::Granted(fencing_token);
         }
-        Verdict::Agree(Agreed { fence: Some(fence), arrival: self.agreed.arrival })
+        VoteResult::Agree(Agreement {
+            fencing_token: Some(fencing_token),
+            arrival: self.agreed.arrival,
+        })
     }
 
-    /// The earliest time of arrival counts: a node that comes back knows only a later one.
-    fn queued(&self) -> Agreed {
+    /// Decides the time of arrival. The earliest counts: a node that comes back knows only a later
+    /// one.
+    fn queued(&self) -> Agreement {
         let arrivals = self.rows.iter().filter(|row| row.0 == 0 && row.5 > 0).map(|row| row.5);
-        Agreed { fence: None, arrival: arrivals.chain(self.agreed.arrival).min() }
+        Agreement { fencing_token: None, arrival: arrivals.chain(self.agreed.arrival).min() }
     }
 
-    /// What most nodes see: who holds it, until when at the latest, and how many wait longer on a
-    /// majority of them.
-    fn busy(&self) -> Verdict {
+    /// Reports what most nodes see: the holder, the latest end of its lease, and how many have
+    /// waited longer on a majority of them.
+    fn busy(&self) -> VoteResult {
         let (leader, _) = self.leader();
         let of_leader = self.rows.iter().filter(|row| row.1 == leader);
         let Some(mut row) = of_leader.max_by_key(|row| row.3).cloned() else {
-            unreachable!("a verdict is on a majority of answers")
+            unreachable!("a result needs a majority of answers")
         };
         let mut ahead: Vec<i64> = self.rows.iter().map(|row| row.4).collect();
         ahead.sort_unstable();
         row.4 = ahead.get(self.quorum - 1).copied().unwrap_or_default();
-        Verdict::Busy(row)
+        VoteResult::Busy(row)
     }
 
-    /// Who has the most nodes, the smaller token at a tie, and how many; the empty token if the
-    /// lock is free everywhere.
+    /// Returns the acquisition with the most nodes (the smaller id at a tie) and their number. The
+    /// id is empty if the lock is free everywhere.
     fn leader(&self) -> (&str, usize) {
         let count = |of: &str| self.rows.iter().filter(|row| self.owner(row) == of).count();
         let owners = self.rows.iter().map(|row| self.owner(row)).filter(|owner| !owner.is_empty());
@@ -106,11 +115,11 @@ impl Votes<'_> {
         owners.max().map_or(("", 0), |(count, owner)| (owner.0, count))
     }
 
-    fn owner<'a>(&'a self, row: &'a Row) -> &'a str {
-        if row.0 > 0 { self.token } else { &row.1 }
+    fn owner<'a>(&'a self, row: &'a ScriptReply) -> &'a str {
+        if row.0 > 0 { self.id } else { &row.1 }
     }
 
-    fn granted(&self) -> impl Iterator<Item = &Row> {
+    fn granted(&self) -> impl Iterator<Item = &ScriptReply> {
         self.rows.iter().filter(|row| row.0 > 0)
     }
 }
@@ -119,54 +128,54 @@ impl Votes<'_> {
 mod tests {
     use super::*;
 
-    fn granted(fence: i64, is_agreed: i64) -> Row {
-        (fence, String::new(), String::new(), 0, 0, is_agreed)
+    fn granted(fencing_token: i64, is_agreed: i64) -> ScriptReply {
+        (fencing_token, String::new(), String::new(), 0, 0, is_agreed)
     }
 
-    fn busy(owner: &str, ahead: i64, arrival: i64) -> Row {
+    fn busy(owner: &str, ahead: i64, arrival: i64) -> ScriptReply {
         (0, owner.to_owned(), String::new(), 100, ahead, arrival)
     }
 
-    fn verdict(rows: &[Row], agreed: Agreed) -> Verdict {
-        Votes { rows, quorum: 3, token: "me", place: Place::Join, agreed }.verdict()
+    fn result(rows: &[ScriptReply], agreed: Agreement) -> VoteResult {
+        Votes { rows, quorum: 3, id: "me", queue: QueueMode::Join, agreed }.result()
     }
 
-    fn with(fence: Option<i64>, arrival: Option<i64>) -> Agreed {
-        Agreed { fence, arrival }
+    fn with(fencing_token: Option<i64>, arrival: Option<i64>) -> Agreement {
+        Agreement { fencing_token, arrival }
     }
 
     #[test]
-    fn a_fence_counts_when_a_majority_has_written_it_down() {
+    fn token_counts_once_a_majority_has_stored_it() {
         let first = [granted(5, 0), granted(9, 0), granted(7, 0)];
-        assert_eq!(verdict(&first, with(None, None)), Verdict::Agree(with(Some(9), None)));
+        assert_eq!(result(&first, with(None, None)), VoteResult::Agree(with(Some(9), None)));
         let two = [granted(9, 1), granted(9, 1), granted(12, 0)];
-        assert_eq!(verdict(&two, with(Some(9), None)), Verdict::Agree(with(Some(9), None)));
+        assert_eq!(result(&two, with(Some(9), None)), VoteResult::Agree(with(Some(9), None)));
         let three = [granted(9, 1), granted(9, 1), granted(12, 0), granted(9, 1)];
-        assert_eq!(verdict(&three, with(None, None)), Verdict::Granted(9));
+        assert_eq!(result(&three, with(None, None)), VoteResult::Granted(9));
     }
 
     #[test]
-    fn of_split_votes_the_leader_insists_and_the_others_yield() {
+    fn split_vote_leader_insists_and_others_yield() {
         let mine = [granted(1, 0), granted(1, 0), busy("other", 0, 0), busy("other", 0, 0)];
-        assert_eq!(verdict(&mine, with(None, None)), Verdict::Insist);
+        assert_eq!(result(&mine, with(None, None)), VoteResult::Insist);
         let fewer = [granted(1, 0), busy("zzz", 0, 7), busy("zzz", 0, 8)];
-        assert_eq!(verdict(&fewer, with(None, None)), Verdict::Yield(with(None, Some(7))));
+        assert_eq!(result(&fewer, with(None, None)), VoteResult::Yield(with(None, Some(7))));
         let tie = [granted(1, 0), busy("a", 0, 0)];
-        assert_eq!(verdict(&tie, with(None, None)), Verdict::Yield(with(None, None)));
+        assert_eq!(result(&tie, with(None, None)), VoteResult::Yield(with(None, None)));
         let turn = [granted(1, 0), granted(1, 0), busy("", 1, 0)];
-        assert_eq!(verdict(&turn, with(None, None)), Verdict::Yield(with(None, None)));
+        assert_eq!(result(&turn, with(None, None)), VoteResult::Yield(with(None, None)));
     }
 
     #[test]
-    fn a_place_in_the_queue_is_the_same_on_every_node() {
+    fn nodes_agree_on_a_place_in_the_queue() {
         let rows = [busy("other", 1, 30), busy("other", 0, 20), busy("other", 0, 40)];
         let agreed = with(None, Some(20));
-        assert_eq!(verdict(&rows, with(None, None)), Verdict::Agree(agreed));
-        // Once is enough: a node that does not take it over stays as it is.
-        assert!(matches!(verdict(&rows, agreed), Verdict::Busy(_)));
+        assert_eq!(result(&rows, with(None, None)), VoteResult::Agree(agreed));
+        // One round of agreement is enough: a node that does not take it over stays as it is.
+        assert!(matches!(result(&rows, agreed), VoteResult::Busy(_)));
         let same = [busy("other", 0, 20), busy("other", 0, 20), busy("other", 0, 20)];
-        let Verdict::Busy(row) = verdict(&same, with(None, None)) else {
-            panic!("nothing is to be agreed on");
+        let VoteResult::Busy(row) = result(&same, with(None, None)) else {
+            panic!("there is nothing to agree on");
         };
         assert_eq!((row.1.as_str(), row.4), ("other", 0));
     }

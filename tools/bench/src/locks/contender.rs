@@ -1,4 +1,4 @@
-//! Who takes and releases locks: the library, or a recipe.
+//! The implementations that take and release locks: the library, or a recipe.
 
 use anyhow::Result;
 use handfast_locks::{Guard, Locks};
@@ -7,18 +7,18 @@ use super::Backend;
 use super::recipe::{self, Recipe};
 use crate::usage::Process;
 
-/// What rows of the library are called.
+/// The name of the library in rows.
 pub(crate) const LIBRARY: &str = "library";
 /// Servers whose processor time counts, besides coordinators.
 const SERVER_PROGRAMS: [&str; 6] =
     ["etcd", "java", "mariadbd", "mysqld", "postgres", "redis-server"];
 
-/// One way to lock on one backend.
+/// One implementation of locks on one backend.
 #[derive(Debug)]
 pub(crate) struct Contender {
     pub(super) backend: Backend,
     way: Way,
-    /// The coordinator, where it is the backend.
+    /// The coordinator, if it is the backend.
     coordinator: Option<Process>,
 }
 
@@ -44,7 +44,7 @@ impl Contender {
         Self { backend, way: Way::Plain(recipe), coordinator: None }
     }
 
-    /// With this coordinator behind it.
+    /// Sets the coordinator behind it.
     pub(super) fn on(self, coordinator: Process) -> Self {
         Self { coordinator: Some(coordinator), ..self }
     }
@@ -53,7 +53,7 @@ impl Contender {
         matches!(self.way, Way::Plain(_))
     }
 
-    /// What the way is called.
+    /// Returns the name of the implementation.
     pub(crate) fn way(&self) -> &'static str {
         match &self.way {
             Way::Library(_) => LIBRARY,
@@ -61,7 +61,7 @@ impl Contender {
         }
     }
 
-    /// Everything that may work for the clients.
+    /// Returns every process that may work for the clients.
     pub(crate) fn servers(&self) -> Result<Vec<Process>> {
         let mut servers = Process::named(&SERVER_PROGRAMS)?;
         servers.extend(self.coordinator);

@@ -15,7 +15,7 @@ const LEASE_SECONDS: i64 = 3_600;
 #[derive(Debug)]
 pub(crate) struct V3Lock {
     channel: Channel,
-    /// Those that no lock uses: whoever locks with the same lease is the same owner.
+    /// The leases that no lock uses: two locks with the same lease have the same owner.
     leases: Mutex<Vec<i64>>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Held {
 }
 
 impl V3Lock {
-    /// Connects, with leases for so many locks at a time.
+    /// Connects, with leases for this many locks at a time.
     pub(crate) async fn connect(url: &str, locks: u32) -> Result<Self> {
         let channel = Endpoint::from_shared(url.to_owned())?.connect().await?;
         let etcd = Self { channel, leases: Mutex::default() };

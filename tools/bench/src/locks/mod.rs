@@ -1,14 +1,14 @@
 //! `locks`: locks of every backend beside the plain recipe of that backend, all in turns in one
 //! run.
 //!
-//! Pairs are taking and releasing a lock of one's own; the latency is that of taking it. Hand-overs
-//! are of one lock that all clients want; the latency is from the start of a release to the moment
-//! when the next client holds the lock.
+//! A pair is taking and releasing a lock without contention; its latency is that of taking it.
+//! Hand-overs are of one lock that all clients want; their latency is from the start of a release
+//! to the moment when the next client holds the lock.
 
 mod contender;
 mod etcd;
 mod recipe;
-mod stage;
+mod servers;
 mod zookeeper;
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ use crate::sample::Sample;
 use crate::workers::{Ended, work};
 
 use contender::Contender;
-use stage::Stage;
+use servers::LockServers;
 
 /// `handfast-bench locks`.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(crate) struct Options {
     place: Place,
 }
 
-/// What keeps the locks.
+/// The backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Backend {
     /// The coordinator, durable, over the stream.
@@ -93,9 +93,9 @@ impl Backend {
     }
 }
 
-/// What clients do with locks.
+/// The workload of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum Workload {
     Pairs,
     HandOver,
 }
@@ -103,46 +103,46 @@ enum What {
 /// Measures every backend asked for.
 pub(crate) async fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new("locks");
-    let stage = Stage::open(options).await?;
-    let pairs = options.clients.iter().map(|clients| (What::Pairs, *clients));
-    let hand_overs = options.waiters.iter().map(|waiters| (What::HandOver, *waiters));
-    for (what, clients) in pairs.chain(hand_overs) {
-        let rows = rows(&stage.contenders, what, clients, &options.measure).await?;
+    let servers = LockServers::open(options).await?;
+    let pairs = options.clients.iter().map(|clients| (Workload::Pairs, *clients));
+    let hand_overs = options.waiters.iter().map(|waiters| (Workload::HandOver, *waiters));
+    for (workload, clients) in pairs.chain(hand_overs) {
+        let rows = rows(&servers.contenders, workload, clients, &options.measure).await?;
         rows.into_iter().for_each(|row| report.push(row));
     }
-    stage.close(options).await?;
+    servers.close(options).await?;
     Ok(report)
 }
 
 async fn rows(
     contenders: &[Contender],
-    what: What,
+    workload: Workload,
     clients: usize,
     measure: &Measure,
 ) -> Result<Vec<Row>> {
-    let name = |contender: &Contender| name(contender.backend, what, clients, contender.way());
+    let name = |contender: &Contender| name(contender.backend, workload, clients, contender.way());
     let names: Vec<String> = contenders.iter().map(name).collect();
     let times = (measure.warm_up(), measure.length());
-    let run = async |which: usize| match what {
-        What::Pairs => pairs(&contenders[which], clients, times).await,
-        What::HandOver => hand_overs(&contenders[which], clients, times).await,
+    let run = async |which: usize| match workload {
+        Workload::Pairs => pairs(&contenders[which], clients, times).await,
+        Workload::HandOver => hand_overs(&contenders[which], clients, times).await,
     };
     let mut rows = measure.rows(&names, run).await?;
     compare(contenders, &mut rows);
-    set_goals(what, clients, &mut rows);
+    set_goals(workload, clients, &mut rows);
     Ok(rows)
 }
 
-/// What a row is called.
-fn name(backend: Backend, what: What, clients: usize, way: &str) -> String {
-    let what = match what {
-        What::Pairs => "pairs",
-        What::HandOver => "hand-over",
+/// Returns the name of a row.
+fn name(backend: Backend, workload: Workload, clients: usize, way: &str) -> String {
+    let workload = match workload {
+        Workload::Pairs => "pairs",
+        Workload::HandOver => "hand-over",
     };
-    format!("{}, {what}, {clients} clients: {way}", backend.name())
+    format!("{}, {workload}, {clients} clients: {way}", backend.name())
 }
 
-/// Every client takes and releases a lock that nobody else wants.
+/// Every client takes and releases a lock that no other client wants.
 async fn pairs(
     contender: &Contender,
     clients: usize,
@@ -189,36 +189,36 @@ fn compare(contenders: &[Contender], rows: &mut [Row]) {
     }
 }
 
-/// What is wanted of these rows.
-fn set_goals(what: What, clients: usize, rows: &mut [Row]) {
+/// Sets the goals of these rows.
+fn set_goals(workload: Workload, clients: usize, rows: &mut [Row]) {
     let rates: Vec<(String, f64)> =
         rows.iter().map(|row| (row.name.clone(), row.per_second.median)).collect();
     let plain = |backend| {
-        let name = name(backend, what, clients, recipe::SET_NX);
+        let name = name(backend, workload, clients, recipe::SET_NX);
         rates.iter().find(|(row, _)| *row == name)
     };
     let beside = |(name, rate): &(String, f64)| format!("{name}: {rate:.0}/s");
     for row in rows {
         let rate = row.per_second.median;
-        let is = |backend| row.name == name(backend, what, clients, contender::LIBRARY);
+        let is = |backend| row.name == name(backend, workload, clients, contender::LIBRARY);
         let mut goals = Vec::new();
         if is(Backend::Redis)
-            && what == What::Pairs
+            && workload == Workload::Pairs
             && let Some(bound) = plain(Backend::Redis)
         {
             let share = rate / bound.1;
             goals.push(Goal::at_least("share of the recipe", 0.9, share, beside(bound)));
         }
         if is(Backend::Coordinator) {
-            match (what, clients) {
-                (What::HandOver, _) => {
+            match (workload, clients) {
+                (Workload::HandOver, _) => {
                     goals.push(Goal::at_least("hand-overs a second", 4_000.0, rate, "none"));
                 }
-                (What::Pairs, 1) => {
+                (Workload::Pairs, 1) => {
                     let p50 = row.latency.map_or(f64::NAN, |all| all.p50_us);
                     goals.push(Goal::at_most("p50 µs", 350.0, p50, "none"));
                 }
-                (What::Pairs, _) => {
+                (Workload::Pairs, _) => {
                     for (backend, times) in [(Backend::RedisAlways, 2.0), (Backend::Redis, 0.65)] {
                         let Some(bound) = plain(backend) else { continue };
                         let reached = rate / bound.1;

@@ -1,5 +1,5 @@
-//! Locks as they are made by hand with each backend: no queue but the server's own, no fence, no
-//! renewal, nobody told when a lock is lost.
+//! Locks as they are made by hand with each backend: no queue but the server's own, no fencing
+//! token, no renewal, no report when a lock is lost.
 
 use std::time::Duration;
 
@@ -23,10 +23,11 @@ const V3LOCK: &str = "v3lock";
 const BY_HAND: &str = "sequential nodes by hand";
 const MUTEX: &str = "tokio's Mutex";
 
-/// How often a lock in Redis is asked for again: far more often than such recipes usually do.
+/// How often a request for a lock in Redis is repeated: far more often than such recipes usually
+/// do.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 const LEASE_MS: u64 = 30_000;
-/// A busy machine is slow, and a slow answer no error.
+/// A busy machine is slow, and a slow answer is not an error.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const DELETE_OWN: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -74,7 +75,7 @@ impl Recipe {
         Ok(Self::SetNx { servers, delete_own: Script::new(DELETE_OWN) })
     }
 
-    /// What it is called.
+    /// Returns the name of the recipe.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::SetNx { .. } => SET_NX,
@@ -149,7 +150,7 @@ fn name(number: usize) -> String {
     format!("bench/{number}")
 }
 
-/// Whether most of the servers have set the value.
+/// Sets a value, and returns whether most of the servers have set it.
 async fn set_on_most(
     servers: &[MultiplexedConnection],
     number: usize,

@@ -1,5 +1,5 @@
 //! The recipe of ZooKeeper's own documentation, by hand: a sequential node that goes with the
-//! session, and a watch of the one in front.
+//! session, and a watch of the one ahead.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl ByHand {
     /// The path of the node that holds the lock.
     pub(crate) async fn take(&self, name: &str) -> Result<String> {
         let folder = format!("/{name}");
-        let own = self.stand_in_line(&folder).await?;
+        let own = self.join_queue(&folder).await?;
         loop {
             let mut line = self.0.list_children(&folder).await?;
             line.sort_unstable();
@@ -41,7 +41,7 @@ impl ByHand {
         Ok(self.0.delete(node, None).await?)
     }
 
-    async fn stand_in_line(&self, folder: &str) -> Result<String> {
+    async fn join_queue(&self, folder: &str) -> Result<String> {
         let (path, acls) = (format!("{folder}/lock-"), Acls::anyone_all());
         let ephemeral = CreateMode::EphemeralSequential.with_acls(acls);
         let made = match self.0.create(&path, b"", &ephemeral).await {

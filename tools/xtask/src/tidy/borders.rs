@@ -51,8 +51,8 @@ const BORDERS: &[Border] = &[
     },
     Border { place: "locks/src/machine/", forbidden: &["tokio", "sqlx", "redis", "rand"] },
     Border { place: "locks/src/memory/table.rs", forbidden: &["tokio", "now()"] },
-    Border { place: "locks/src/line.rs", forbidden: &["tokio", "now()"] },
-    Border { place: "locks/src/zookeeper/kept.rs", forbidden: &["tokio", "now()"] },
+    Border { place: "locks/src/queue.rs", forbidden: &["tokio", "now()"] },
+    Border { place: "locks/src/zookeeper/registry.rs", forbidden: &["tokio", "now()"] },
     Border {
         place: "seata-wire/src/",
         forbidden: &["tokio", "std::net", "std::fs", "handfast_core", "handfast_server"],

@@ -1,9 +1,9 @@
-//! Requests for locks as they mostly are, free and wanted by nobody else: those that come together
-//! go to the server in one call.
+//! Requests for locks as they mostly are, free and without waiters: requests that come together go
+//! to the server in one call.
 //!
-//! Starting a script costs the server more than what this one does for a lock, and so does a
-//! message each way. One alone is sent at once; under load a call carries what has come while the
-//! calls before it were under way. Where there is mostly one alone, whoever asks sends it himself.
+//! Starting a script costs the server more than the work for one lock, and so does a message each
+//! way. A single request is sent at once; under load, a call carries what has come while the calls
+//! before it were under way. If requests are mostly single, each caller sends its own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,53 +18,52 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::node::{self, HOLDER};
 use super::script;
-use crate::backend::{Ask, Hold};
-use crate::name::{LockName, Token};
+use crate::backend::{AcquireRequest, LockRef};
+use crate::name::{AcquisitionId, LockName};
 
-/// How much goes out at a time.
+/// How much is sent at a time.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Calls under way: while the server works on one, the next one travels.
     calls: usize,
-    /// Requests in one call: the server does nothing else meanwhile, for a fraction of a
-    /// millisecond.
-    together: usize,
+    /// Requests in one call: the server does nothing else for a fraction of a millisecond.
+    batch_size_max: usize,
 }
 
-const TOGETHER: Limits = Limits { calls: 2, together: 128 };
-/// Where a script may not touch several locks.
-const ONE_BY_ONE: Limits = Limits { calls: 128, together: 1 };
-/// How often those who were answered have a turn before others are answered: they, the client's
-/// shell before and after them, and once more.
+const BATCHED: Limits = Limits { calls: 2, batch_size_max: 128 };
+/// For servers where a script may not touch several locks.
+const UNBATCHED: Limits = Limits { calls: 128, batch_size_max: 1 };
+/// How often answered callers get a turn before other calls are answered: the callers, the client's
+/// driver before and after them, and once more.
 const TURNS_MAX: usize = 4;
-/// How many requests in a row must have been alone for the next one not to stand in line: an odd
+/// How many requests in a row must have been single for the next one not to be batched: a single
 /// one beside the calls of many makes these small, and the server wait.
 const ALONE_ENOUGH: usize = 8;
-/// How many requests wait for a call; who comes then waits for room.
+/// How many requests wait for a call. Later ones wait for room.
 const WAITING_MAX: usize = 1024;
 
-/// What is done about a lock of which there is nothing but its holder, if there is one.
+/// An operation on a lock that consists of its holder alone, or of nothing.
 #[derive(Debug)]
-enum Step {
-    /// It is taken, and says so, for so many milliseconds.
+enum Operation {
+    /// Take the lock, for this many milliseconds.
     Take { label: Arc<str>, lease: i64 },
-    /// It is freed.
+    /// Free the lock.
     Free,
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Debug)]
 struct Request {
     name: LockName,
-    token: Token,
-    step: Step,
+    id: AcquisitionId,
+    operation: Operation,
 }
 
 impl Request {
-    /// Whose lock it is, and, if it is to be taken, what stands with that and for how long.
-    fn say(&self, call: &mut Cmd) {
-        call.write_arg_fmt(self.token);
-        if let Step::Take { label, lease } = &self.step {
+    /// Writes the id, and for a lock to be taken also its label and its lease.
+    fn write_args(&self, call: &mut Cmd) {
+        call.write_arg_fmt(self.id);
+        if let Operation::Take { label, lease } = &self.operation {
             call.write_arg_fmt(format_args!("- {label}"));
             call.arg(*lease);
         }
@@ -80,42 +79,42 @@ struct Waiting {
 
 impl Waiting {
     fn answered(self, answer: Result<i64, RedisError>) {
-        // Who does not wait any more need not know.
+        // A caller that has gone needs no answer.
         let _ = self.answer.send(answer);
     }
 }
 
-/// What the server runs for one request, and for several. To free one takes no script.
+/// The scripts for one request and for several. Freeing one lock needs no script.
 #[derive(Clone, Debug)]
 pub(super) struct Scripts {
     take_one: Script,
-    several: Script,
+    batch: Script,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        Self { take_one: Script::new(script::TAKE_ONE), several: Script::new(script::SEVERAL) }
+        Self { take_one: Script::new(script::TAKE_ONE), batch: Script::new(script::BATCH) }
     }
 }
 
-/// Where requests gather for one connection. A clone leads to the same.
+/// Collects the requests for one connection into calls. A clone leads to the same connection.
 #[derive(Clone, Debug)]
-pub(super) struct Gathering {
-    line: mpsc::Sender<Waiting>,
+pub(super) struct Batcher {
+    sender: mpsc::Sender<Waiting>,
     connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
-    crowd: Arc<Crowd>,
+    concurrency: Arc<Concurrency>,
 }
 
-/// How many ask at a time.
+/// How many callers have a request at a time.
 #[derive(Debug, Default)]
-struct Crowd {
+struct Concurrency {
     unanswered: AtomicUsize,
     alone_in_a_row: AtomicUsize,
 }
 
-impl Crowd {
-    /// A request begins; whether it mostly has been alone.
+impl Concurrency {
+    /// Counts a request that begins, and returns whether requests have mostly been single.
     fn enter(&self) -> (Unanswered<'_>, bool) {
         let in_a_row = if self.unanswered.fetch_add(1, Ordering::Relaxed) == 0 {
             self.alone_in_a_row.fetch_add(1, Ordering::Relaxed)
@@ -136,51 +135,53 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-impl Gathering {
-    /// Gathers for a connection until it fails or nobody is left to ask. Locks of several slots go
-    /// together if the server `crosses_slots`.
+impl Batcher {
+    /// Starts collecting for a connection, until it fails or no caller is left. Locks of several
+    /// slots go together if the server `crosses_slots`.
     pub(super) fn start(
         connection: MultiplexedConnection,
         scripts: Scripts,
         crosses_slots: bool,
     ) -> Self {
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
-        let limits = if crosses_slots { TOGETHER } else { ONE_BY_ONE };
+        let limits = if crosses_slots { BATCHED } else { UNBATCHED };
         let scripts = Arc::new(scripts);
         tokio::spawn(serve(waiting, connection.clone(), Arc::clone(&scripts), limits));
-        Self { line: requests, connection, scripts, crowd: Arc::default() }
+        Self { sender: requests, connection, scripts, concurrency: Arc::default() }
     }
 
-    /// Whether both lead to the same connection.
+    /// Returns whether both lead to the same connection.
     pub(super) fn is(&self, other: &Self) -> bool {
-        self.line.same_channel(&other.line)
+        self.sender.same_channel(&other.sender)
     }
 
-    /// The fence of a lock that was taken, or 0.
-    pub(super) async fn take(&self, ask: &Ask) -> Result<i64, RedisError> {
-        let step =
-            Step::Take { label: Arc::clone(&ask.label), lease: node::milliseconds(ask.lease) };
-        self.request(Request { name: ask.name.clone(), token: ask.token, step }).await
+    /// Takes a lock, and returns its fencing token, or 0.
+    pub(super) async fn take(&self, request: &AcquireRequest) -> Result<i64, RedisError> {
+        let operation = Operation::Take {
+            label: Arc::clone(&request.label),
+            lease: node::milliseconds(request.lease),
+        };
+        self.request(Request { name: request.name.clone(), id: request.id, operation }).await
     }
 
-    /// 1 for a lock that was freed, or 0.
-    pub(super) async fn free(&self, hold: &Hold) -> Result<i64, RedisError> {
-        let (name, token) = (hold.name.clone(), hold.token);
-        self.request(Request { name, token, step: Step::Free }).await
+    /// Frees a lock, and returns 1, or 0 if it was not freed.
+    pub(super) async fn free(&self, lock_ref: &LockRef) -> Result<i64, RedisError> {
+        let (name, id) = (lock_ref.name.clone(), lock_ref.id);
+        self.request(Request { name, id, operation: Operation::Free }).await
     }
 
     async fn request(&self, request: Request) -> Result<i64, RedisError> {
-        let (_unanswered, is_alone) = self.crowd.enter();
+        let (_unanswered, is_alone) = self.concurrency.enter();
         if is_alone {
             return alone(&mut self.connection.clone(), &self.scripts, &request).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.line.send(Waiting { request, answer }).await.map_err(|_| lost())?;
+        self.sender.send(Waiting { request, answer }).await.map_err(|_| lost())?;
         answered.await.unwrap_or_else(|_| Err(lost()))
     }
 }
 
-/// The connection failed before this request was answered, or the runtime that served it ended.
+/// The error of a request whose connection failed before the answer, or whose runtime ended.
 fn lost() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::BrokenPipe).into()
 }
@@ -191,14 +192,15 @@ async fn serve(
     scripts: Arc<Scripts>,
     limits: Limits,
 ) {
-    let mut calls = Calls::default();
+    let mut calls = CallsInFlight::default();
     loop {
         tokio::select! {
             biased;
             request = waiting.recv(), if calls.len() < limits.calls => {
                 let Some(request) = request else { break };
                 let share = (calls.requests + 1 + waiting.len()).div_ceil(limits.calls);
-                let requests = more_with(request, &mut waiting, share.min(limits.together));
+                let most = share.min(limits.batch_size_max);
+                let requests = collect_batch(request, &mut waiting, most);
                 calls.start(&connection, &scripts, requests).await;
             }
             is_alive = calls.oldest(), if calls.len() > 0 => {
@@ -206,7 +208,7 @@ async fn serve(
                     return;
                 }
                 if calls.len() > 0 {
-                    let_them_ask(&waiting).await;
+                    yield_to_callers(&waiting).await;
                 }
             }
         }
@@ -216,7 +218,11 @@ async fn serve(
     }
 }
 
-fn more_with(first: Waiting, waiting: &mut mpsc::Receiver<Waiting>, most: usize) -> Vec<Waiting> {
+fn collect_batch(
+    first: Waiting,
+    waiting: &mut mpsc::Receiver<Waiting>,
+    most: usize,
+) -> Vec<Waiting> {
     let mut requests = Vec::with_capacity(most);
     requests.push(first);
     while requests.len() < most
@@ -227,10 +233,10 @@ fn more_with(first: Waiting, waiting: &mut mpsc::Receiver<Waiting>, most: usize)
     requests
 }
 
-/// Gives those who have their answers a turn before others have theirs: what they ask for next is
-/// then on its way while the server works on the other call. Otherwise all calls would be answered
-/// at the same time, and server and clients would wait for each other in turns.
-async fn let_them_ask(waiting: &mpsc::Receiver<Waiting>) {
+/// Gives the callers that have their answers a turn before others get theirs: their next requests
+/// are then on their way while the server works on the other call. Otherwise all calls would be
+/// answered at the same time, and server and clients would wait for each other in turns.
+async fn yield_to_callers(waiting: &mpsc::Receiver<Waiting>) {
     for _ in 0..TURNS_MAX {
         if !waiting.is_empty() {
             return;
@@ -239,14 +245,14 @@ async fn let_them_ask(waiting: &mpsc::Receiver<Waiting>) {
     }
 }
 
-/// Calls under way, the oldest first: they are answered in their order.
+/// The calls under way, the oldest first, which is the order of their answers.
 #[derive(Default)]
-struct Calls {
+struct CallsInFlight {
     answers: VecDeque<(usize, BoxFuture<'static, bool>)>,
     requests: usize,
 }
 
-impl Calls {
+impl CallsInFlight {
     fn len(&self) -> usize {
         self.answers.len()
     }
@@ -268,7 +274,7 @@ impl Calls {
         self.answers.push_back((count, answer));
     }
 
-    /// Whether the connection is still of use when the oldest call is answered.
+    /// Waits for the oldest call, and returns whether the connection is still usable.
     async fn oldest(&mut self) -> bool {
         let Some((count, answer)) = self.answers.front_mut() else { return true };
         let (count, is_alive) = (*count, answer.await);
@@ -278,13 +284,13 @@ impl Calls {
     }
 }
 
-/// Answers requests with one call. Answers itself whether the connection is still of use.
+/// Answers requests with one call. Returns whether the connection is still usable.
 async fn call(
     mut connection: MultiplexedConnection,
     scripts: Arc<Scripts>,
     mut requests: Vec<Waiting>,
 ) -> bool {
-    // Who has given up has let go as well, or is about to.
+    // A caller that has given up has released the lock as well, or is about to.
     requests.retain(|request| !request.answer.is_closed());
     if requests.is_empty() {
         return true;
@@ -311,8 +317,9 @@ async fn call(
     is_alive
 }
 
-/// What the server has refused as a whole before it did anything, for one lock perhaps that this
-/// client may not touch: that one does not keep the others.
+/// Sends requests one by one after the server has refused the call as a whole before it did
+/// anything, perhaps for one lock that this client may not touch: that one must not fail the
+/// others.
 fn one_by_one(
     connection: &MultiplexedConnection,
     scripts: &Arc<Scripts>,
@@ -323,7 +330,7 @@ fn one_by_one(
     future::join_all(calls).map(|are_alive| are_alive.into_iter().all(|it| it)).boxed()
 }
 
-/// One alone takes a script that does only that, and says only one thing.
+/// Sends requests. A single one takes a script of its own, with one answer.
 async fn answers(
     connection: &mut MultiplexedConnection,
     scripts: &Scripts,
@@ -332,8 +339,8 @@ async fn answers(
     if let [Waiting { request, .. }] = requests {
         return Ok(vec![alone(connection, scripts, request).await?]);
     }
-    let call = call_of_several(&scripts.several, requests);
-    node::run(connection, &scripts.several, &call).await
+    let call = batch_call(&scripts.batch, requests);
+    node::run(connection, &scripts.batch, &call).await
 }
 
 async fn alone(
@@ -341,29 +348,29 @@ async fn alone(
     scripts: &Scripts,
     request: &Request,
 ) -> Result<i64, RedisError> {
-    match request.step {
-        Step::Take { .. } => {
+    match request.operation {
+        Operation::Take { .. } => {
             let mut call = node::call_of(&scripts.take_one, &request.name, &HOLDER);
-            request.say(&mut call);
+            request.write_args(&mut call);
             node::run(connection, &scripts.take_one, &call).await
         }
-        Step::Free => {
+        Operation::Free => {
             let mut call = redis::cmd("HDEL");
             node::keys(&mut call, &request.name, &HOLDER[..1]);
-            request.say(&mut call);
+            request.write_args(&mut call);
             call.query_async(connection).await
         }
     }
 }
 
-fn call_of_several(script: &Script, requests: &[Waiting]) -> Cmd {
+fn batch_call(script: &Script, requests: &[Waiting]) -> Cmd {
     let mut call = node::begin(script, requests.len() * HOLDER.len());
     for Waiting { request, .. } in requests {
         node::keys(&mut call, &request.name, &HOLDER);
     }
     for Waiting { request, .. } in requests {
-        request.say(&mut call);
-        if let Step::Free = request.step {
+        request.write_args(&mut call);
+        if let Operation::Free = request.operation {
             call.arg("").arg("");
         }
     }

@@ -5,33 +5,33 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::candidate::LOCKS;
 use super::options::ZooKeeperOptions;
-use super::stand::LOCKS;
 use crate::error::BackendError;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct ClusterConnection {
     options: ZooKeeperOptions,
-    /// Shared by all requests; none before the first.
+    /// Shared by all requests. None before the first.
     client: Mutex<Option<Client>>,
 }
 
-impl Link {
+impl ClusterConnection {
     pub(super) fn new(options: ZooKeeperOptions) -> Self {
         Self { options, client: Mutex::new(None) }
     }
 
-    /// The longest lease that its session bears.
+    /// Returns the longest lease that the session allows.
     pub(super) fn lease_max(&self) -> Duration {
         self.options.lease_max
     }
 
-    /// Who may do what with a node of ours.
+    /// Returns the access rights of the nodes of locks.
     pub(super) fn acls(&self) -> Acls<'static> {
         self.options.acls()
     }
 
-    /// Makes the folder of all locks, and sees to it that it is ours.
+    /// Creates the folder of all locks, and checks that it belongs to this user.
     pub(super) async fn open_folder(&self) -> Result<(), BackendError> {
         let client = self.client().await?;
         if client.check_stat(LOCKS).await.map_err(failed)?.is_none() {
@@ -41,17 +41,17 @@ impl Link {
         let (acls, _) = client.get_acl(LOCKS).await.map_err(failed)?;
         if self.options.has_user() && acls.iter().any(|acl| acl.scheme() == "world") {
             return Err(BackendError::lasting(format!(
-                "{LOCKS} is open to everybody: it was made by clients without a user. Stop them \
+                "{LOCKS} is open to all users: it was created by clients without a user. Stop them \
                 and delete it"
             )));
         }
         Ok(())
     }
 
-    /// The session that is alive, as far as is known here.
+    /// Returns the session that is alive, as far as this process knows, or begins another one.
     pub(super) async fn client(&self) -> Result<Client, BackendError> {
-        let mut kept = self.client.lock().await;
-        if let Some(client) = kept.as_ref().filter(|client| !client.state().is_terminated()) {
+        let mut registry = self.client.lock().await;
+        if let Some(client) = registry.as_ref().filter(|client| !client.state().is_terminated()) {
             return Ok(client.clone());
         }
         let wanted = session_of(self.options.lease_max);
@@ -67,13 +67,13 @@ impl Link {
                 {granted} ms: set maxSessionTimeout, or take shorter leases"
             )));
         }
-        Ok(kept.insert(client).clone())
+        Ok(registry.insert(client).clone())
     }
 }
 
 /// How long a session lives without a request: longer than a lease that was renewed by the last
-/// one, also if the leader heard of that one late, through another server. In whole milliseconds,
-/// as ZooKeeper has it.
+/// one, even if the leader heard of that one late, through another server. ZooKeeper has whole
+/// milliseconds.
 fn session_of(lease: Duration) -> Duration {
     let session = (lease + lease / 3).as_millis();
     Duration::from_millis(u64::try_from(session).unwrap_or(u64::MAX))

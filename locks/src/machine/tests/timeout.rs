@@ -1,25 +1,25 @@
-//! What is said to one whose patience has ended.
+//! The errors of a caller whose time limit has passed.
 
 use super::*;
 
-fn end_of(answers: Vec<Result<Answer, BackendError>>) -> LockError {
+fn end_of(answers: Vec<Result<AcquireResponse, BackendError>>) -> LockError {
     let (mut machine, mut out) = (machine(), Vec::new());
     let (start, name) = (Moment::at(Duration::ZERO), LockName::new("a").unwrap());
     let limit = start + Duration::from_secs(1);
-    let (share, patience) = (Share::All, Patience::Until(limit));
-    machine.decide(start, Event::Ask { number: 1, name, share, patience }, &mut out);
+    let (mode, wait) = (LockMode::Exclusive, WaitPolicy::Until(limit));
+    machine.decide(start, Event::Acquire { number: 1, name, mode, wait }, &mut out);
     for answer in answers {
-        machine.decide(start, Event::Answered { number: 1, answer }, &mut out);
+        machine.decide(start, Event::AcquireAnswered { number: 1, answer }, &mut out);
         if let Some(next) = machine.next_deadline().filter(|next| *next < limit) {
             machine.decide(next, Event::Tick, &mut out);
         }
     }
     machine.decide(limit, Event::Tick, &mut out);
     let refused = out.into_iter().find_map(|effect| match effect {
-        Effect::Refused { why, .. } => Some(why),
-        Effect::Ask(_)
+        Effect::Refused { reason, .. } => Some(reason),
+        Effect::Acquire(_)
         | Effect::Renew { .. }
-        | Effect::Leave(_)
+        | Effect::Release(_)
         | Effect::Granted { .. }
         | Effect::Extended { .. }
         | Effect::Downgraded { .. }
@@ -29,11 +29,12 @@ fn end_of(answers: Vec<Result<Answer, BackendError>>) -> LockError {
     refused.unwrap()
 }
 
-/// It was told as a wait for somebody unknown, however long the backend had been down.
+/// A regression: the error named an unknown holder, however long the backend had been down.
 #[test]
-fn whoever_waits_for_a_backend_that_fails_hears_of_that() {
+fn timeout_over_a_failing_backend_is_unavailable() {
     let failed = || Err(BackendError::unanswered());
-    let busy = || Ok(Answer::Busy { holder: None, look_again: Duration::from_millis(100) });
+    let busy =
+        || Ok(AcquireResponse::Busy { holder: None, retry_after: Duration::from_millis(100) });
     for (answers, code) in [
         (vec![failed(), failed()], "HF-LOCK-UNAVAILABLE"),
         (vec![busy(), failed()], "HF-LOCK-UNAVAILABLE"),
@@ -41,7 +42,7 @@ fn whoever_waits_for_a_backend_that_fails_hears_of_that() {
         // Nothing has failed yet.
         (vec![], "HF-LOCK-TIMED-OUT"),
     ] {
-        let said = format!("{answers:?}");
-        assert_eq!(end_of(answers).code(), code, "{said}");
+        let case = format!("{answers:?}");
+        assert_eq!(end_of(answers).code(), code, "{case}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a client counts of its locks. Alone in its program, since metrics are counted per process.
+//! The metrics of a client. This is alone in its program, because metrics are counted per process.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use handfast_locks::{Backend, Guard, Hold, Leave, LockError, Locks, Lost, Memory, Outcome};
+use handfast_locks::{
+    Backend, Guard, LockError, LockRef, Locks, LossReason, MemoryLocks, ReleaseOutcome,
+    ReleaseRequest,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use faults::Faulty;
 
 const LEASE: Duration = Duration::from_secs(1);
-/// After this long a test that waits has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A test that waits for longer than this has failed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// The value of a line such as `name{labels}`.
+/// Returns the value of a line such as `name{labels}`.
 fn value(shown: &PrometheusHandle, line: &str) -> u64 {
     let text = shown.render();
     let found = text.lines().find_map(|shown| shown.strip_prefix(line));
@@ -31,19 +34,19 @@ async fn until(shown: &PrometheusHandle, line: &str) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, counted).await.expect("it is counted in the end");
+    tokio::time::timeout(WAIT_MAX, counted).await.expect("it is counted in the end");
 }
 
-fn hold_of(guard: &Guard) -> Hold {
-    Hold { name: guard.name().clone(), token: guard.token() }
+fn lock_ref_of(guard: &Guard) -> LockRef {
+    LockRef { name: guard.name().clone(), id: guard.id() }
 }
 
 #[tokio::test]
-async fn a_client_counts_what_becomes_of_its_locks() {
+async fn client_counts_its_locks() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let shown = recorder.handle();
     metrics::set_global_recorder(recorder).unwrap();
-    let memory: Arc<dyn Backend> = Arc::new(Memory::new());
+    let memory: Arc<dyn Backend> = Arc::new(MemoryLocks::new());
     let faulty = Arc::new(Faulty::over(&memory));
     let locks = Locks::over(Arc::clone(&faulty)).lease(LEASE).start().unwrap();
     let counts = |line: &str| value(&shown, &line.replace("{", "{backend=\"memory\","));
@@ -57,7 +60,7 @@ async fn a_client_counts_what_becomes_of_its_locks() {
     let waited = locks.lock_timeout("orders/1", Duration::from_millis(1)).await;
     assert!(matches!(waited, Err(LockError::TimedOut { .. })));
     until(&shown, &renewals("held")).await;
-    assert_eq!(guard.release().await.unwrap(), Outcome::Released);
+    assert_eq!(guard.release().await.unwrap(), ReleaseOutcome::Released);
     assert_eq!(count("handfast_client_lock_acquired_total"), 1);
     assert_eq!(count("handfast_client_lock_wait_seconds_count"), 1);
     assert_eq!(count("handfast_client_lock_hold_seconds_count"), 1);
@@ -66,16 +69,20 @@ async fn a_client_counts_what_becomes_of_its_locks() {
 
     let guard = locks.lock("orders/2").await.unwrap();
     memory
-        .leave(&Leave { hold: hold_of(&guard), is_doubtful: false, is_alone: false })
+        .release(&ReleaseRequest {
+            lock_ref: lock_ref_of(&guard),
+            refuse_late_requests: false,
+            is_uncontended: false,
+        })
         .await
         .unwrap();
-    assert_eq!(guard.lost().await, Lost::Taken);
+    assert_eq!(guard.lost().await, LossReason::Taken);
     until(&shown, &renewals("lost")).await;
     assert_eq!(counts("handfast_client_lock_lost_total{reason=\"taken\"}"), 1);
 
     let cut_off = locks.lock("orders/3").await.unwrap();
     faulty.is_cut.store(true, Ordering::SeqCst);
-    assert_eq!(cut_off.lost().await, Lost::Deadline);
+    assert_eq!(cut_off.lost().await, LossReason::Deadline);
     assert!(matches!(locks.try_lock("orders/4").await, Err(LockError::Unavailable { .. })));
     drop((guard, cut_off));
     until(&shown, "handfast_client_lock_errors_total{backend=\"memory\",request=\"leave\"}").await;
@@ -86,7 +93,7 @@ async fn a_client_counts_what_becomes_of_its_locks() {
     assert_eq!(counts("handfast_client_lock_errors_total{request=\"ask\"}"), 1);
     assert!(counts("handfast_client_lock_errors_total{request=\"renew\"}") > 0);
     assert_eq!(counts("handfast_client_lock_refused_total{code=\"HF-LOCK-UNAVAILABLE\"}"), 1);
-    // Each ended once, whether it was let go or lost.
+    // Each ended once, whether it was released or lost.
     assert_eq!(count("handfast_client_lock_acquired_total"), 3);
     assert_eq!(count("handfast_client_lock_hold_seconds_count"), 3);
 }

@@ -1,4 +1,4 @@
-//! What shows an etcd cluster who asks: a token, which it gives for a password.
+//! Authentication at an etcd cluster: a token, which it gives for a password.
 
 use std::fmt;
 
@@ -14,27 +14,27 @@ use super::api::auth_client::AuthClient;
 use super::options::{User, with_sources};
 use crate::error::BackendError;
 
-/// Where etcd looks for the token.
+/// The metadata key of the token.
 const TOKEN: &str = "token";
-/// What etcd says of those whom it does not let in, where its code does not say so.
+/// The texts by which etcd denies access, where its code does not say so.
 const DENIED: &[&str] =
     &["authentication failed", "user name is empty", "authentication is not enabled"];
-/// What is said of certificates, on this side and on the other.
+/// The texts by which either side refuses a certificate.
 const UNTRUSTED: &[&str] = &["invalid peer certificate", "received fatal alert"];
-/// What etcd says of a token that has had its time: after five minutes without a request, after a
+/// The texts by which etcd refuses an outdated token: after five minutes without a request, after a
 /// change of users or rights, after a restart.
 const OUTDATED: &[&str] = &["invalid auth token", "revision of auth store is old"];
 
-/// A connection on which every request shows its pass.
-pub(super) type Service = InterceptedService<Channel, Pass>;
+/// A connection on which every request carries its token.
+pub(super) type Service = InterceptedService<Channel, AuthToken>;
 
 type Token = MetadataValue<Ascii>;
 
-/// What a request shows; nothing where nobody is asked who he is.
+/// The token of a request. None for a cluster without authentication.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pass(Option<Token>);
+pub(super) struct AuthToken(Option<Token>);
 
-impl Interceptor for Pass {
+impl Interceptor for AuthToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {
             request.metadata_mut().insert(TOKEN, token.clone());
@@ -43,27 +43,27 @@ impl Interceptor for Pass {
     }
 }
 
-/// The passes of one user, one after the other.
-pub(super) struct Passes {
+/// The tokens of one user, one after the other.
+pub(super) struct AuthTokens {
     user: User,
     last: Mutex<Option<Token>>,
 }
 
-impl Passes {
+impl AuthTokens {
     pub(super) fn of(user: User) -> Self {
         Self { user, last: Mutex::default() }
     }
 
-    /// A pass, other than the one that is outdated.
+    /// Returns a token other than the outdated one.
     pub(super) async fn get(
         &self,
         channel: &Channel,
-        outdated: Option<&Pass>,
-    ) -> Result<Pass, BackendError> {
+        outdated: Option<&AuthToken>,
+    ) -> Result<AuthToken, BackendError> {
         let mut last = self.last.lock().await;
-        let is_good = |token: &&Token| outdated.is_none_or(|pass| pass.0.as_ref() != Some(*token));
+        let is_good = |token: &&Token| outdated.is_none_or(|auth| auth.0.as_ref() != Some(*token));
         if let Some(token) = last.as_ref().filter(is_good) {
-            return Ok(Pass(Some(token.clone())));
+            return Ok(AuthToken(Some(token.clone())));
         }
         let (name, password) = (self.user.name.clone(), self.user.password.clone());
         let mut client = AuthClient::new(channel.clone());
@@ -72,17 +72,17 @@ impl Passes {
         let token = token.parse::<Token>().map_err(|error| {
             BackendError::passing("etcd gave a token that no header can carry", error)
         })?;
-        Ok(Pass(Some(last.insert(token).clone())))
+        Ok(AuthToken(Some(last.insert(token).clone())))
     }
 }
 
-impl fmt::Debug for Passes {
+impl fmt::Debug for AuthTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Passes").field("user", &self.user.name).finish_non_exhaustive()
     }
 }
 
-/// Whether another token may help.
+/// Returns whether another token may help.
 pub(super) fn is_outdated(status: &Status) -> bool {
     status.code() == Code::Unauthenticated || says(status.message(), OUTDATED)
 }
@@ -95,7 +95,7 @@ pub(super) fn failed(status: Status) -> BackendError {
     denied(&text).unwrap_or_else(|| BackendError::passing("etcd failed", status))
 }
 
-/// The error of one who is not let in, if the text says so.
+/// Returns the error of a denied access, if the text says so.
 pub(super) fn denied(text: &str) -> Option<BackendError> {
     let is_denied = says(text, DENIED) || says(text, UNTRUSTED);
     is_denied.then(|| BackendError::denied(format!("etcd: {text}")))

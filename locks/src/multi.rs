@@ -1,27 +1,27 @@
 //! Several locks at once: all or none.
 //!
-//! Made of single locks, on every backend alike. They are taken in the order of their names, so
-//! that nobody who holds one waits for somebody who waits for it.
+//! This is made of single locks, and is the same on every backend. The locks are taken in the order
+//! of their names, so that waiters never form a circle.
 
 use std::collections::BTreeSet;
 
 use futures::future::{join_all, select_all};
 
-use crate::backend::Share;
+use crate::backend::LockMode;
 use crate::client::Locks;
-use crate::error::{LockError, Outcome};
+use crate::error::{LockError, ReleaseOutcome};
 use crate::guard::Guard;
-use crate::machine::Patience;
+use crate::machine::WaitPolicy;
 use crate::name::LockName;
 
-/// Several locks that are held together, see [`Locks::lock_all`]. Dropping it lets all go.
+/// Several locks that are held together. See [`Locks::lock_all`]. Dropping this releases all.
 ///
 /// ```
-/// use handfast_locks::{Locks, Memory};
+/// use handfast_locks::{Locks, MemoryLocks};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), handfast_locks::LockError> {
-/// let locks = Locks::over(Memory::new()).start()?;
+/// let locks = Locks::over(MemoryLocks::new()).start()?;
 /// let both = locks.lock_all(&["account/7", "account/3"]).await?;
 /// assert!(locks.try_lock_all(&["account/3", "account/9"]).await.is_err());
 /// assert!(locks.try_lock("account/9").await.is_ok());
@@ -30,9 +30,9 @@ use crate::name::LockName;
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "the locks are let go when this is dropped"]
+#[must_use = "the locks are released when this is dropped"]
 pub struct Guards {
-    /// By name.
+    /// In the order of their names.
     guards: Vec<Guard>,
 }
 
@@ -40,18 +40,18 @@ impl Guards {
     pub(crate) async fn acquire(
         locks: &Locks,
         names: &[&str],
-        patience: Patience,
+        wait: WaitPolicy,
     ) -> Result<Self, LockError> {
         // A name that is given twice is one lock.
         let names: BTreeSet<LockName> =
             names.iter().map(|name| LockName::new(*name)).collect::<Result<_, _>>()?;
         let mut guards = Self { guards: Vec::with_capacity(names.len()) };
         for name in names {
-            // Whatever goes wrong, what is held so far is dropped with `guards`.
+            // If anything fails, dropping `guards` releases what is held so far.
             let guard = tokio::select! {
                 biased;
                 error = guards.lost() => return Err(error),
-                guard = locks.share(name, Share::All, patience) => guard?,
+                guard = locks.acquire_mode(name, LockMode::Exclusive, wait) => guard?,
             };
             guards.guards.push(guard);
         }
@@ -59,18 +59,18 @@ impl Guards {
         Ok(guards)
     }
 
-    /// The guards, in the order of their names.
+    /// Returns the guards in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Guard> {
         self.guards.iter()
     }
 
-    /// The guard of one of them.
+    /// Returns the guard of the lock with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Guard> {
         self.guards.iter().find(|guard| guard.name().as_str() == name)
     }
 
-    /// An error if one of the locks is lost.
+    /// Returns an error if one of the locks is lost.
     ///
     /// # Errors
     /// [`LockError::Lost`].
@@ -78,7 +78,7 @@ impl Guards {
         self.guards.iter().try_for_each(Guard::check)
     }
 
-    /// Waits until one of the locks is lost, and tells which.
+    /// Waits until one of the locks is lost, and returns the error that names it.
     pub async fn lost(&self) -> LockError {
         if self.guards.is_empty() {
             return std::future::pending().await;
@@ -90,11 +90,11 @@ impl Guards {
         select_all(lost).await.0
     }
 
-    /// Lets all go, and tells how each stood, in the order of their names.
+    /// Releases all locks, and returns the outcome of each, in the order of their names.
     ///
     /// # Errors
-    /// Those of [`Guard::release`]; the others are let go all the same.
-    pub async fn release(self) -> Result<Vec<Outcome>, LockError> {
+    /// The errors of [`Guard::release`]. The other locks are released all the same.
+    pub async fn release(self) -> Result<Vec<ReleaseOutcome>, LockError> {
         join_all(self.guards.into_iter().map(Guard::release)).await.into_iter().collect()
     }
 }

@@ -1,7 +1,7 @@
-//! What a client counts of its locks, for whichever recorder of the crate `metrics` the program has
-//! installed before its locks were started; without one nothing is kept.
+//! The metrics of a client, for whichever recorder of the crate `metrics` the program has installed
+//! before its locks were started. Without a recorder nothing is kept.
 //!
-//! One set for each client, made once: counting is an addition, not a search by name.
+//! Each client makes its set once: counting is an addition, not a search by name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::{Counter, Histogram, Unit, counter, histogram};
 
 use crate::backend::Backend;
-use crate::error::{LockError, Lost};
+use crate::error::{LockError, LossReason};
 use crate::machine::Event;
 
 const ACQUIRED: &str = "handfast_client_lock_acquired_total";
@@ -20,9 +20,9 @@ const ERRORS: &str = "handfast_client_lock_errors_total";
 const WAIT: &str = "handfast_client_lock_wait_seconds";
 const HOLD: &str = "handfast_client_lock_hold_seconds";
 
-/// The figures of one client.
+/// The metrics of one client.
 #[derive(Clone)]
-pub(crate) struct Figures {
+pub(crate) struct ClientMetrics {
     backend: &'static str,
     acquired: Counter,
     wait: Histogram,
@@ -30,7 +30,7 @@ pub(crate) struct Figures {
     renewed: Counter,
 }
 
-impl Figures {
+impl ClientMetrics {
     pub(crate) fn of(backend: &Arc<dyn Backend>) -> Self {
         describe();
         let backend = backend.name();
@@ -43,51 +43,51 @@ impl Figures {
         }
     }
 
-    /// A lock that was waited for so long.
+    /// Counts a lock that was acquired after waiting for this long.
     pub(crate) fn acquired(&self, waited: Duration) {
         self.acquired.increment(1);
         self.wait.record(waited);
     }
 
-    /// The end of holding one, by whoever ended it.
+    /// Records how long a lock was held, whether it was released or lost.
     pub(crate) fn held(&self, held: Duration) {
         self.hold.record(held);
     }
 
-    pub(crate) fn refused(&self, why: &LockError) {
-        counter!(REFUSED, "backend" => self.backend, "code" => why.code()).increment(1);
+    pub(crate) fn refused(&self, reason: &LockError) {
+        counter!(REFUSED, "backend" => self.backend, "code" => reason.code()).increment(1);
     }
 
-    pub(crate) fn lost(&self, why: Lost) {
-        let reason = match why {
-            Lost::Deadline => "deadline",
-            Lost::Taken => "taken",
-            Lost::MaxHold => "max hold",
+    pub(crate) fn lost(&self, reason: LossReason) {
+        let reason = match reason {
+            LossReason::Deadline => "deadline",
+            LossReason::Taken => "taken",
+            LossReason::MaxHold => "max hold",
         };
         counter!(LOST, "backend" => self.backend, "reason" => reason).increment(1);
     }
 
-    /// What came of a request.
-    pub(crate) fn see(&self, event: &Event) {
+    /// Counts the result of a request.
+    pub(crate) fn observe(&self, event: &Event) {
         match event {
-            Event::Answered { answer: Err(_), .. } => self.failed("ask"),
-            Event::Left { answer: Err(_), .. } => self.failed("leave"),
-            Event::Renewed { numbers, answer: Err(_) } => {
+            Event::AcquireAnswered { answer: Err(_), .. } => self.failed("ask"),
+            Event::ReleaseAnswered { answer: Err(_), .. } => self.failed("leave"),
+            Event::RenewAnswered { numbers, answer: Err(_) } => {
                 self.failed("renew");
                 self.renewals("unknown", numbers.len());
             }
-            Event::Renewed { answer: Ok(held), .. } => self.renewed(held),
-            Event::Answered { .. }
-            | Event::Left { .. }
-            | Event::Ask { .. }
-            | Event::Woken(_)
+            Event::RenewAnswered { answer: Ok(held), .. } => self.renewed(held),
+            Event::AcquireAnswered { .. }
+            | Event::ReleaseAnswered { .. }
+            | Event::Acquire { .. }
+            | Event::WokenUp(_)
             | Event::Downgrade { .. }
-            | Event::LetGo { .. }
+            | Event::Release { .. }
             | Event::Tick => {}
         }
     }
 
-    /// A connection for wake-ups that failed.
+    /// Counts a connection for wake-ups that failed.
     pub(crate) fn interrupted(&self) {
         self.failed("listen");
     }

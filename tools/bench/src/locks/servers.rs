@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use handfast::Handfast;
 use handfast_locks::{
-    EtcdLocks, Grade, Locks, Memory, MySqlLocks, NewLocks, PostgresLocks, RedisLocks, RedlockLocks,
-    SqliteLocks, ZooKeeperLocks,
+    EtcdLocks, Guarantee, Locks, LocksBuilder, MemoryLocks, MySqlLocks, PostgresLocks, RedisLocks,
+    RedlockLocks, SqliteLocks, ZooKeeperLocks,
 };
 use handfast_test_services::{DatabaseServer, Kind, Place};
 use sqlx::{MySql, Postgres, Sqlite};
@@ -21,19 +21,19 @@ use super::{Backend, Options};
 use crate::at::{BenchDatabase, Fresh};
 use crate::child::Server;
 
-/// Of locks over several Redis servers; they vote when they have run for so long.
+/// The lease of locks over several Redis servers, which vote when they have run for this long.
 const REDLOCK_LEASE: Duration = Duration::from_secs(2);
-/// Of locks over a session of ZooKeeper.
+/// The lease of locks over a session of ZooKeeper.
 const ZOOKEEPER_LEASE: Duration = Duration::from_secs(30);
 
-/// Everything that locks are measured on.
+/// The servers that locks are measured on.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct LockServers {
     pub(super) contenders: Vec<Contender>,
     coordinator: Server,
     handfast: Handfast,
     redis_servers: Vec<Server>,
-    /// Of the backends that are started as tests start them.
+    /// The servers that are started as tests start them.
     servers: Vec<DatabaseServer>,
     postgres: Option<Fresh<Postgres>>,
     mysql: Option<Fresh<MySql>>,
@@ -70,13 +70,13 @@ impl Options {
     }
 }
 
-impl Stage {
-    /// Makes all that is asked for.
+impl LockServers {
+    /// Starts every server that the options ask for.
     pub(super) async fn open(options: &Options) -> Result<Self> {
         let directory = options.place.directory()?;
         let coordinator = Server::coordinator(&directory.path().join("coordinator"), &[]).await?;
         let handfast = Handfast::connect(coordinator.endpoint()).application("bench").await?;
-        let mut stage = Self {
+        let mut servers = Self {
             contenders: Vec::new(),
             coordinator,
             handfast,
@@ -88,12 +88,12 @@ impl Stage {
             directory,
         };
         for backend in options.backends() {
-            stage.add(backend, options).await.with_context(|| backend.name())?;
+            servers.add(backend, options).await.with_context(|| backend.name())?;
         }
-        Ok(stage)
+        Ok(servers)
     }
 
-    /// Ends all of it.
+    /// Ends all of them.
     pub(super) async fn close(self, options: &Options) -> Result<()> {
         drop(self.contenders);
         self.handfast.close().await;
@@ -164,20 +164,20 @@ impl Stage {
             }
             Backend::Memory => {
                 let mutexes = (0..options.connections()?).map(|_| Mutex::default()).collect();
-                self.add_both(backend, Locks::over(Memory::new()), Recipe::Mutexes(mutexes))?;
+                self.add_both(backend, Locks::over(MemoryLocks::new()), Recipe::Mutexes(mutexes))?;
             }
         }
         Ok(())
     }
 
-    fn add_both(&mut self, backend: Backend, locks: NewLocks, recipe: Recipe) -> Result<()> {
-        let locks = locks.grade(Grade::Efficiency).start()?;
+    fn add_both(&mut self, backend: Backend, locks: LocksBuilder, recipe: Recipe) -> Result<()> {
+        let locks = locks.guarantee(Guarantee::Efficiency).start()?;
         self.contenders.push(Contender::library(backend, locks));
         self.contenders.push(Contender::plain(backend, recipe));
         Ok(())
     }
 
-    /// The URL of a new server of that kind.
+    /// Starts a server of this kind, and returns its URL.
     async fn server(&mut self, kind: Kind) -> Result<String> {
         let start = move || DatabaseServer::start(kind, &Place::new()?, &|| Ok(()));
         let server = tokio::task::spawn_blocking(start).await??;
@@ -186,7 +186,7 @@ impl Stage {
         Ok(url)
     }
 
-    /// URLs of so many new Redis servers.
+    /// Starts this number of Redis servers, and returns their URLs.
     async fn redis(
         &mut self,
         options: &Options,
@@ -203,7 +203,7 @@ impl Stage {
         Ok(urls)
     }
 
-    /// A fresh database with the tables of the library; a file has no server, and no URL.
+    /// Makes a database with the tables of the library. A file has no server, and no URL.
     async fn database<DB: BenchDatabase>(&self, options: &Options, url: &str) -> Result<Fresh<DB>> {
         let folder = self.directory.path();
         let fresh = DB::create(url, folder, options.connections()?).await?;

@@ -1,22 +1,23 @@
-//! A backend to be tested, on a database that the test run shares; names keep tests apart.
+//! A backend under test, on a database that the test run shares. Names keep tests apart.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast::Handfast;
 use handfast_locks::{
-    Ask, Backend, EtcdLocks, Grade, Hold, LockName, Locks, Memory, MySqlLocks, NewLocks, Place,
-    PostgresLocks, RedisLocks, RedlockLocks, Share, SqliteLocks, Token, ZooKeeperLocks,
+    AcquireRequest, AcquisitionId, Backend, EtcdLocks, Guarantee, LockMode, LockName, LockRef,
+    Locks, LocksBuilder, MemoryLocks, MySqlLocks, PostgresLocks, QueueMode, RedisLocks,
+    RedlockLocks, SqliteLocks, ZooKeeperLocks,
 };
 use handfast_migrations::{Database, client_migrations};
 use handfast_test_services::EmbeddedCoordinator;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tokio::sync::OnceCell;
 
-/// Long enough not to end by itself while a loaded machine thinks.
+/// Long enough not to end by itself on a loaded machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
 
-/// Which backend.
+/// The kinds of backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Memory,
@@ -30,14 +31,14 @@ pub(crate) enum Kind {
     ZooKeeper,
 }
 
-pub(crate) struct Stage {
+pub(crate) struct TestBackend {
     pub(crate) backend: Arc<dyn Backend>,
 }
 
-impl Stage {
+impl TestBackend {
     pub(crate) async fn new(kind: Kind) -> Self {
         let backend: Arc<dyn Backend> = match kind {
-            Kind::Memory => Arc::new(Memory::new()),
+            Kind::Memory => Arc::new(MemoryLocks::new()),
             Kind::Coordinator => {
                 let handfast = Handfast::connect(coordinator()).await.unwrap();
                 Arc::new(handfast.locks())
@@ -70,36 +71,36 @@ impl Stage {
         Self { backend }
     }
 
-    /// A client of its own.
+    /// Starts a client.
     pub(crate) fn locks(&self) -> Locks {
         self.settings().start().unwrap()
     }
 
-    pub(crate) fn settings(&self) -> NewLocks {
+    pub(crate) fn settings(&self) -> LocksBuilder {
         over(Arc::clone(&self.backend))
     }
 }
 
-/// A client over any backend.
-pub(crate) fn over(backend: Arc<dyn Backend>) -> NewLocks {
-    Locks::over(backend).grade(Grade::Efficiency).lease(LEASE).label("a test")
+/// Begins a client over any backend.
+pub(crate) fn over(backend: Arc<dyn Backend>) -> LocksBuilder {
+    Locks::over(backend).guarantee(Guarantee::Efficiency).lease(LEASE).label("a test")
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test has.
 pub(crate) fn fresh() -> String {
     format!("test/{:032x}", rand_u128())
 }
 
-/// An acquisition without a client.
-pub(crate) fn hold(name: &str) -> Hold {
+/// Makes an acquisition without a client.
+pub(crate) fn lock_ref(name: &str) -> LockRef {
     let name = LockName::new(name).unwrap();
-    Hold { name, token: Token { client: rand_u128(), number: 1 } }
+    LockRef { name, id: AcquisitionId { client: rand_u128(), number: 1 } }
 }
 
-pub(crate) fn ask(hold: &Hold, place: Place) -> Ask {
-    let (name, token) = (hold.name.clone(), hold.token);
-    let (share, label) = (Share::All, "a test".into());
-    Ask { name, token, share, lease: LEASE, label, place }
+pub(crate) fn acquire_request(lock_ref: &LockRef, queue: QueueMode) -> AcquireRequest {
+    let (name, id) = (lock_ref.name.clone(), lock_ref.id);
+    let (mode, label) = (LockMode::Exclusive, "a test".into());
+    AcquireRequest { name, id, mode, lease: LEASE, label, queue }
 }
 
 fn rand_u128() -> u128 {
@@ -118,7 +119,7 @@ pub(crate) fn server(variable: &str) -> String {
     })
 }
 
-/// The URL of a database of this test run, with the tables in it.
+/// Makes a database with the tables in it, and returns its URL.
 pub(crate) async fn postgres() -> String {
     let url = server("HANDFAST_TEST_POSTGRES");
     let name = format!("locks_{:032x}", rand_u128());
@@ -162,7 +163,7 @@ pub(crate) async fn sqlite() -> (String, tempfile::TempDir) {
     (url, folder)
 }
 
-/// Over servers that may have been started a moment ago, or are slow on a loaded machine.
+/// Connects to servers that may have been started a moment ago, or are slow on a loaded machine.
 pub(crate) async fn redlock(urls: &str) -> RedlockLocks {
     loop {
         let connected = RedlockLocks::connect(urls.split(','), LEASE).await;

@@ -1,0 +1,72 @@
+//! The downgrade of a held lock: a writer becomes a reader.
+
+use super::super::held::Downgrade;
+use super::super::{Effect, Settings};
+use super::{AcquisitionState, Phase};
+use crate::backend::{AcquireResponse, LockMode, QueueMode};
+use crate::clock::Moment;
+use crate::error::{BackendError, LossReason};
+
+impl AcquisitionState {
+    /// Makes the holder a reader, from this request on. The backend gets it as a request of the
+    /// same acquisition for less, so that it can be repeated. Until the backend knows, other
+    /// readers wait in vain, and nothing worse happens.
+    pub(in crate::machine) fn downgrade(
+        &mut self,
+        now: Moment,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if matches!(&self.phase, Phase::Held(held) if now < held.expiry.deadline) {
+            (self.mode, self.queue) = (LockMode::READ, QueueMode::NoWait);
+            self.send_downgrade(settings, out);
+        } else {
+            // The lock is lost, and its guard knows that by the clock.
+            out.push(Effect::Downgraded { number: self.number });
+        }
+        true
+    }
+
+    pub(super) fn send_downgrade(&mut self, settings: &Settings, out: &mut Vec<Effect>) {
+        let Phase::Held(held) = &mut self.phase else { return };
+        held.downgrade = Downgrade::Sent;
+        self.send_acquire(settings, out);
+    }
+
+    pub(super) fn downgraded(
+        &mut self,
+        now: Moment,
+        answer: &Result<AcquireResponse, BackendError>,
+        settings: &Settings,
+        out: &mut Vec<Effect>,
+    ) {
+        let own = self.lock_ref(settings).id;
+        let Phase::Held(held) = &mut self.phase else { return };
+        if held.downgrade != Downgrade::Sent {
+            return;
+        }
+        match answer {
+            Ok(AcquireResponse::Granted { fencing_token, .. })
+                if *fencing_token == held.fencing_token =>
+            {
+                held.downgrade = Downgrade::None;
+                out.push(Effect::Downgraded { number: self.number });
+            }
+            // The backend knows, and the lease ends as before: the limit of holding allows no more.
+            Ok(AcquireResponse::Busy { holder: Some(holder), .. }) if holder.id == own => {
+                held.downgrade = Downgrade::None;
+                out.push(Effect::Downgraded { number: self.number });
+            }
+            // Another acquisition has the lock, or had it and this one has taken it again.
+            Ok(AcquireResponse::Granted { .. } | AcquireResponse::Busy { .. }) => {
+                held.downgrade = Downgrade::None;
+                self.mark_lost(LossReason::Taken, out);
+            }
+            Err(_) => {
+                self.has_unanswered_request = true;
+                self.failures += 1;
+                held.downgrade = Downgrade::At(now + settings.retry_pause(self.failures));
+            }
+        }
+    }
+}
