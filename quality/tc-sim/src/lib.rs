@@ -14,34 +14,15 @@
 //! assert!(outcome.violations.is_empty());
 //! ```
 
-mod brief;
-mod broker;
-mod client;
-mod cluster;
-mod database;
-mod effect;
-mod fault;
-mod invariant;
-mod ledger;
-mod local;
-mod mode;
-mod nemesis;
-mod network;
-mod oracle;
+mod judge;
+mod model;
 mod plan;
-mod points;
-mod purse;
+mod process;
 mod random;
 mod run;
-mod saga;
-mod server;
-mod shrink;
-mod store;
+mod workload;
 mod world;
 
-pub use fault::{Fault, Faults};
-pub use mode::Mode;
-pub use oracle::Violation;
-pub use plan::{BadPlan, Plan};
-pub use run::{Modes, Outcome, run, run_logged};
-pub use shrink::shrink;
+pub use judge::oracle::Violation;
+pub use plan::{BadPlan, Fault, Faults, Mode, Plan};
+pub use run::{Modes, Outcome, run, run_logged, shrink};

@@ -15,9 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::fault::{Fault, Faults};
-use crate::oracle::{Observation, Oracle, Violation};
-use crate::plan::Plan;
+use crate::judge::oracle::{Observation, Oracle, Violation};
+use crate::plan::{Fault, Faults, Plan};
 use crate::random::Random;
 
 pub(crate) use executor::Ended;

@@ -1,0 +1,92 @@
+//! DECIDED-ONCE: a decision goes from none to one value and never changes, in the records and in
+//! every answer that leaves.
+
+use std::collections::BTreeMap;
+
+use handfast_core::{Change, Decision, Record, RecordKey, Xid};
+use handfast_proto::v1::GlobalStatus;
+use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::server_message::Body as Answer;
+
+use super::Invariant;
+use crate::judge::ledger::{Ledger, decision_of, is_finished};
+use crate::judge::oracle::{Observation, Verdict};
+
+/// The invariant, with what was said so far.
+#[derive(Debug, Default)]
+pub(super) struct DecidedOnce {
+    said: BTreeMap<String, Decision>,
+}
+
+impl Invariant for DecidedOnce {
+    fn name(&self) -> &'static str {
+        "decision"
+    }
+
+    fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
+        match observation {
+            Observation::Stored { batch } => {
+                batch.iter().for_each(|change| check_change(ledger, change, verdict));
+            }
+            Observation::Answered { ask: Some(ask), answer } => {
+                if let Some((xid, decision)) = said(ask, answer) {
+                    let first = *self.said.entry(xid.to_owned()).or_insert(decision);
+                    verdict.require(first == decision, || {
+                        format!("{xid} was said to be decided {first:?}, then {decision:?}")
+                    });
+                }
+            }
+            Observation::Answered { ask: None, .. }
+            | Observation::Asked { .. }
+            | Observation::Booked { .. }
+            | Observation::LocalCommit { .. }
+            | Observation::CommittedRead { .. }
+            | Observation::Prepared { .. }
+            | Observation::PreparedEnded { .. }
+            | Observation::Told { .. }
+            | Observation::Ended { .. } => {}
+        }
+    }
+}
+
+fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
+    let before = |xid: &Xid| ledger.globals.get(xid).map(|global| global.state);
+    match change {
+        Change::Put(Record::Global(global)) => {
+            let (xid, after) = (global.xid, global.state);
+            let Some(before) = before(&xid) else { return };
+            let decided = decision_of(before);
+            verdict.require(decided.is_none() || decided == decision_of(after), || {
+                format!("{xid} was {before:?} and becomes {after:?}")
+            });
+            verdict.require(!is_finished(before) || before == after, || {
+                format!("{xid} was finished as {before:?} and becomes {after:?}")
+            });
+        }
+        Change::Delete(RecordKey::Global(xid)) => {
+            let before = before(xid);
+            verdict.require(before.is_none_or(is_finished), || {
+                format!("{xid} is dropped as {before:?}")
+            });
+        }
+        Change::Put(Record::Branch(_) | Record::Saga(_) | Record::Lease(_))
+        | Change::Delete(RecordKey::Branch(..) | RecordKey::Saga(_) | RecordKey::Lease(_)) => {}
+    }
+}
+
+/// What an answer says of a global's decision.
+fn said<'a>(ask: &'a Ask, answer: &Answer) -> Option<(&'a str, Decision)> {
+    let (xid, status) = match (ask, answer) {
+        (Ask::End(request), Answer::End(reply)) => (&request.xid, reply.status()),
+        (Ask::GetStatus(request), Answer::GetStatus(reply)) => (&request.xid, reply.status()),
+        _ => return None,
+    };
+    let decision = match status {
+        GlobalStatus::Committing | GlobalStatus::Committed => Decision::Commit,
+        GlobalStatus::RollingBack | GlobalStatus::RolledBack | GlobalStatus::NeedsOperator => {
+            Decision::RollBack
+        }
+        GlobalStatus::Unknown | GlobalStatus::Active => return None,
+    };
+    Some((xid, decision))
+}

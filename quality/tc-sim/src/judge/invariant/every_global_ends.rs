@@ -1,0 +1,36 @@
+//! When the faults are over, everything ends: no global is left unfinished, no lock held, no undo
+//! log kept.
+
+use super::Invariant;
+use crate::judge::ledger::Ledger;
+use crate::judge::oracle::{Observation, Verdict};
+
+/// The invariant; the ledger holds all that it needs.
+#[derive(Debug)]
+pub(super) struct EveryGlobalEnds;
+
+impl Invariant for EveryGlobalEnds {
+    fn name(&self) -> &'static str {
+        "every_global_ends"
+    }
+
+    fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
+        let Observation::Ended { ending } = observation else { return };
+        verdict.require(ending.unsettled.is_empty(), || ending.unsettled.join("; "));
+        let unfinished: Vec<String> = ledger
+            .unfinished()
+            .map(|global| format!("{} is {:?}", global.xid, global.state))
+            .collect();
+        verdict.require(unfinished.is_empty(), || unfinished.join("; "));
+        verdict.require(ledger.locks.is_empty(), || format!("locked: {:?}", ledger.locks));
+        verdict.require(ledger.branches.is_empty(), || {
+            format!("branch records are left: {:?}", ledger.branches.keys())
+        });
+        for (database, (xid, branch), guard) in &ending.undo {
+            // A guard row of a branch whose process is dead stays for a day.
+            verdict.require(*guard, || {
+                format!("the undo log of {xid}/{branch} is left in database {database}")
+            });
+        }
+    }
+}
