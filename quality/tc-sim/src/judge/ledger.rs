@@ -1,47 +1,46 @@
-//! What is known for certain: the records that are durable, and what local transactions did.
+//! What is certain: the durable records, and what local transactions did.
 //!
-//! The judge's own book. It is written from batches that are synced and from COMMITs of the model
-//! databases, and never from what anybody says.
+//! The judge writes it from synced batches and from COMMITs of the model databases, and never from
+//! what a coordinator or a client reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use handfast::fence;
 use handfast_core::{
     BranchId, BranchRecord, Change, Decision, FencingToken, GlobalRecord, GlobalState, LockMode,
-    Record, RecordKey, SagaRecord, Xid,
+    Record, RecordKey, SagaRecord, Xid, XidText,
 };
 
-use crate::judge::oracle::Written;
-use crate::model::database::{EventId, EventRow, RowId, Seq, Undo};
+use crate::model::values::{EventId, EventRow, RowId, Seq, Undo, UndoItem, Written};
 
-/// A branch anywhere.
+/// A branch, in any database.
 pub(crate) type BranchKey = (Xid, BranchId);
 
 /// A row as the coordinator locks it: resource, table, key.
 pub(crate) type LockedRow = (String, String, Vec<u8>);
 
-/// A branch's hold on a row.
+/// A row lock that a branch holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) mode: LockMode,
     pub(crate) token: FencingToken,
 }
 
-/// What became of a branch's local transaction.
+/// The local transaction of a branch in AT mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) database: usize,
-    /// What it added to each row.
+    /// The change of each row's value.
     pub(crate) deltas: Vec<(RowId, i64)>,
-    pub(crate) stage: Stage,
+    pub(crate) state: BranchState,
 }
 
-/// What the operations of a branch under a fence have come to.
+/// The operations of a branch under a fence, all together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FencedEffect {
     pub(crate) database: usize,
     pub(crate) state: fence::State,
-    /// What they added to each row, all together.
+    /// The change of each row's value.
     pub(crate) deltas: BTreeMap<RowId, i64>,
 }
 
@@ -52,25 +51,25 @@ pub(crate) struct Emitted {
     pub(crate) seq: Seq,
     pub(crate) key: u32,
     pub(crate) branch: BranchKey,
-    /// Whether it has taken effect.
+    /// Whether a consumer's local transaction has applied it.
     pub(crate) took_effect: bool,
 }
 
-/// How far a local transaction's effect has come.
+/// The state of a local transaction's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Committed locally; its undo row is there.
+pub(crate) enum BranchState {
+    /// Committed locally: its undo row is there.
     Applied,
-    /// Committed globally; its undo row is gone.
+    /// Committed globally: its undo row is gone.
     Kept,
-    /// Its rows are put back.
+    /// Rolled back: its rows are restored.
     Restored,
 }
 
-/// The book.
+/// The ledger of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Virtual time, in microseconds.
+    /// The time of the observation, in microseconds.
     pub(crate) now: u64,
     pub(crate) globals: BTreeMap<Xid, GlobalRecord>,
     pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
@@ -81,17 +80,18 @@ pub(crate) struct Ledger {
     pub(crate) guards: BTreeSet<(usize, BranchKey)>,
     pub(crate) sagas: BTreeMap<Xid, SagaRecord>,
     pub(crate) fenced: BTreeMap<BranchKey, FencedEffect>,
-    /// Branches that are prepared and not ended.
+    /// Branches that are prepared and have not ended.
     pub(crate) prepared: BTreeSet<BranchKey>,
-    /// How many of them were committed, and how many rolled back.
+    /// The numbers of prepared branches that were committed and rolled back.
     pub(crate) prepared_ended: (u64, u64),
     pub(crate) events: BTreeMap<EventId, Emitted>,
-    /// What prepared branches that committed, and effects of events, added to each row.
-    pub(crate) outright: BTreeMap<(usize, RowId), i64>,
+    /// The change of each row's value by what is never undone: prepared branches that committed,
+    /// and effects of events.
+    pub(crate) permanent: BTreeMap<(usize, RowId), i64>,
 }
 
 impl Ledger {
-    /// The decision that is durable.
+    /// Returns the durable decision of a global.
     pub(crate) fn decision(&self, xid: Xid) -> Option<Decision> {
         decision_of(self.globals.get(&xid)?.state)
     }
@@ -100,23 +100,23 @@ impl Ledger {
         self.decision(xid) == Some(Decision::Commit)
     }
 
-    /// Globals that are not finished.
+    /// Returns the globals that are not finished.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &GlobalRecord> {
         self.globals.values().filter(|global| !is_finished(global.state))
     }
 
-    /// How many sagas have not ended.
+    /// Returns the number of sagas that have not ended.
     pub(crate) fn unfinished_sagas(&self) -> usize {
         self.sagas.values().filter(|saga| saga.ended_at().is_none()).count()
     }
 
-    /// How many events of committed globals have not taken effect.
-    pub(crate) fn events_under_way(&self) -> usize {
+    /// Returns the number of events of committed globals that have not taken effect.
+    pub(crate) fn pending_events(&self) -> usize {
         let due = |event: &&Emitted| self.is_committed(event.branch.0) && !event.took_effect;
         self.events.values().filter(due).count()
     }
 
-    /// Takes a batch in, as a whole.
+    /// Enters a durable batch.
     pub(crate) fn store(&mut self, batch: &[Change]) {
         for change in batch {
             match change {
@@ -135,7 +135,7 @@ impl Ledger {
                 Change::Put(Record::Lease(_)) | Change::Delete(RecordKey::Lease(_)) => {}
                 Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
                 Change::Delete(RecordKey::Branch(xid, id)) => {
-                    // Registered and gone within one batch leaves only this.
+                    // A branch that was registered and removed within one batch leaves only this.
                     self.registered.insert((*xid, *id));
                     self.branches.remove(&(*xid, *id));
                 }
@@ -143,18 +143,18 @@ impl Ledger {
         }
         let touched: BTreeSet<Xid> = batch.iter().map(xid_of).collect();
         for xid in touched {
-            self.hold_again(xid);
+            self.rebuild_locks(xid);
         }
     }
 
-    /// What a global holds, from its records.
-    fn hold_again(&mut self, xid: Xid) {
+    /// Derives the row locks of a global from its records again.
+    fn rebuild_locks(&mut self, xid: Xid) {
         for holders in self.locks.values_mut() {
             holders.retain(|(holder, _), _| *holder != xid);
         }
         self.locks.retain(|_, holders| !holders.is_empty());
         let state = self.globals.get(&xid).map(|global| global.state);
-        if !state.is_some_and(holds) {
+        if !state.is_some_and(holds_locks) {
             return;
         }
         let own = (xid, BranchId(0))..=(xid, BranchId(u64::MAX));
@@ -167,22 +167,20 @@ impl Ledger {
         }
     }
 
-    /// Takes a local transaction in.
+    /// Enters a local transaction that committed.
     pub(crate) fn commit(&mut self, database: usize, written: &Written) {
         for (key, before, after) in &written.undo {
             match (before, after) {
                 (None, Some(Undo::Log(items))) => {
-                    let delta = |item: &crate::model::database::UndoItem| {
-                        (item.row, item.after.value - item.before.value)
-                    };
+                    let delta = |item: &UndoItem| (item.row, item.after.value - item.before.value);
                     let deltas = items.iter().map(delta).collect();
-                    let effect = Effect { database, deltas, stage: Stage::Applied };
+                    let effect = Effect { database, deltas, state: BranchState::Applied };
                     self.effects.insert(*key, effect);
                 }
                 (None, Some(Undo::Guard)) => drop(self.guards.insert((database, *key))),
                 (Some(Undo::Log(_)), None) => {
                     if let Some(effect) = self.effects.get_mut(key) {
-                        effect.stage = stage_after(written);
+                        effect.state = branch_state_after(written);
                     }
                 }
                 (Some(Undo::Guard), None) => drop(self.guards.remove(&(database, *key))),
@@ -199,13 +197,13 @@ impl Ledger {
         }
         if written.prepared.is_some() || !written.inbox.is_empty() {
             for (row, before, after) in &written.rows {
-                *self.outright.entry((database, *row)).or_default() += after.value - before.value;
+                *self.permanent.entry((database, *row)).or_default() += after.value - before.value;
             }
         }
         self.commit_events(database, written);
     }
 
-    /// A prepared branch has ended.
+    /// Enters the end of a prepared branch.
     pub(crate) fn end_prepared(&mut self, branch: BranchKey, decision: Decision) {
         self.prepared.remove(&branch);
         match decision {
@@ -230,9 +228,10 @@ impl Ledger {
     }
 }
 
-/// An undo row goes together with its rows, or alone.
-pub(crate) fn stage_after(written: &Written) -> Stage {
-    if written.rows.is_empty() { Stage::Kept } else { Stage::Restored }
+/// Returns the state of a branch whose undo row a transaction deleted: a rollback restores rows in
+/// the same transaction, a commit deletes the undo row alone.
+pub(crate) fn branch_state_after(written: &Written) -> BranchState {
+    if written.rows.is_empty() { BranchState::Kept } else { BranchState::Restored }
 }
 
 pub(crate) fn decision_of(state: GlobalState) -> Option<Decision> {
@@ -247,8 +246,8 @@ pub(crate) fn is_finished(state: GlobalState) -> bool {
     matches!(state, GlobalState::Committed(_) | GlobalState::RolledBack(..))
 }
 
-/// LOCK-OWNER: on commit the locks go with the decision, on rollback with each branch.
-fn holds(state: GlobalState) -> bool {
+/// LOCK-OWNER: on commit the locks are released with the decision, on rollback with each branch.
+fn holds_locks(state: GlobalState) -> bool {
     matches!(state, GlobalState::Active | GlobalState::RollingBack(_))
 }
 
@@ -263,4 +262,10 @@ fn xid_of(change: &Change) -> Xid {
             RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
         ) => *xid,
     }
+}
+
+/// Returns the key of a branch that a message names.
+pub(crate) fn branch_key(xid: &str, branch: u64) -> Option<BranchKey> {
+    let xid = XidText::parse(xid).ok()?.xid;
+    Some((xid, BranchId(branch)))
 }

@@ -1,19 +1,19 @@
-//! A model of a broker: a queue for each outbox, kept for certain, delivered in order and at least
-//! once. One delivery of a queue is out at a time; what is not acknowledged for long comes again,
-//! to whoever asks.
+//! A model of a broker: one durable queue for each outbox, delivered in order and at least once.
+//!
+//! A queue has one delivery in flight at a time. One that is not acknowledged in time is delivered
+//! again, to the next consumer that polls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::model::database::Event;
+use super::values::Event;
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
 
 /// How long a delivery may stay unacknowledged.
-const OUT_MAX: u64 = 6 * SECOND;
+const IN_FLIGHT_MAX: u64 = 6 * SECOND;
 
-/// A broker.
 pub(crate) struct Broker {
     world: Arc<World>,
     state: Mutex<State>,
@@ -29,15 +29,15 @@ struct State {
 #[derive(Debug, Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// The delivery of the first one, and until when it is waited for.
-    out: Option<(u64, u64)>,
+    /// The delivery of the first event, and the time at which it counts as lost.
+    in_flight: Option<(u64, u64)>,
 }
 
-/// What the broker knows a delivery by.
+/// Identifies a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(u64);
+pub(crate) struct DeliveryTag(u64);
 
-/// The broker does not serve, or has not said that it does.
+/// The broker is down, or its answer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unavailable;
 
@@ -46,7 +46,7 @@ impl Broker {
         Self { world: Arc::clone(world), state: Mutex::default() }
     }
 
-    /// Publishes an event; confirmed, it is kept for certain.
+    /// Publishes an event. Once it is confirmed it is durable.
     pub(crate) async fn publish(&self, queue: usize, event: Event) -> Result<(), Unavailable> {
         self.travel().await?;
         self.lock().queues.entry(queue).or_default().events.push_back(event);
@@ -54,15 +54,22 @@ impl Broker {
         self.answer(()).await
     }
 
-    /// The next event of a queue, if there is one and none is out.
-    pub(crate) async fn next(&self, queue: usize) -> Result<Option<(Tag, Event)>, Unavailable> {
+    /// Returns the next event of a queue, unless the queue is empty or has a delivery in flight.
+    pub(crate) async fn next(
+        &self,
+        queue: usize,
+    ) -> Result<Option<(DeliveryTag, Event)>, Unavailable> {
         self.travel().await?;
         let delivery = self.lock().deliver(queue, self.world.now());
         self.answer(delivery).await
     }
 
-    /// The effect of a delivery has happened.
-    pub(crate) async fn acknowledge(&self, queue: usize, tag: Tag) -> Result<(), Unavailable> {
+    /// Acknowledges a delivery, whose event has taken effect.
+    pub(crate) async fn acknowledge(
+        &self,
+        queue: usize,
+        tag: DeliveryTag,
+    ) -> Result<(), Unavailable> {
         self.travel().await?;
         self.lock().settle(queue, tag);
         self.answer(()).await
@@ -73,7 +80,7 @@ impl Broker {
         world.sleep(world.between(50, 2 * MS)).await;
         if world.strikes(Fault::BrokerDown) {
             world.log(Owner::World, || "the broker is down".to_owned());
-            // For this once, or for a while.
+            // For this message alone, or for up to 15 seconds.
             let longest = if world.draw(|random| random.happens(500)) { 0 } else { 15 * SECOND };
             self.lock().down_until = world.now() + world.between(0, longest);
             return Err(Unavailable);
@@ -95,21 +102,21 @@ impl Broker {
 }
 
 impl State {
-    fn deliver(&mut self, queue: usize, now: u64) -> Option<(Tag, Event)> {
+    fn deliver(&mut self, queue: usize, now: u64) -> Option<(DeliveryTag, Event)> {
         let queue = self.queues.get_mut(&queue)?;
-        if queue.out.is_some_and(|(_, until)| until > now) {
+        if queue.in_flight.is_some_and(|(_, until)| until > now) {
             return None;
         }
         let event = *queue.events.front()?;
         self.tag_last += 1;
-        queue.out = Some((self.tag_last, now + OUT_MAX));
-        Some((Tag(self.tag_last), event))
+        queue.in_flight = Some((self.tag_last, now + IN_FLIGHT_MAX));
+        Some((DeliveryTag(self.tag_last), event))
     }
 
-    /// A delivery that was given up meanwhile is settled by nobody.
-    fn settle(&mut self, queue: usize, Tag(tag): Tag) {
+    /// Removes the event of a delivery. Does nothing if the event was delivered again meanwhile.
+    fn settle(&mut self, queue: usize, DeliveryTag(tag): DeliveryTag) {
         let Some(queue) = self.queues.get_mut(&queue) else { return };
-        if queue.out.take_if(|(out, _)| *out == tag).is_some() {
+        if queue.in_flight.take_if(|(current, _)| *current == tag).is_some() {
             queue.events.pop_front();
         }
     }

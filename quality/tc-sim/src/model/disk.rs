@@ -1,9 +1,10 @@
 //! The coordinators' store: records as the real codec writes them, on a disk that can fail.
 //!
-//! It keeps the contract of `Store`: one leader by epoch, a batch is there as a whole or not at
-//! all. A batch whose writer dies before it was told may be lost, torn (found out and dropped by
-//! the store) or there untold. Two coordinators share it, as replicas of one log would; who leads
-//! is moved by the faults.
+//! It keeps the contract of `Store`: there is one leader by epoch, and a batch is stored as a whole
+//! or not at all. A batch whose writer dies before it has the answer may be lost, torn (which the
+//! store notices, so that it drops the batch) or stored without an acknowledgement. Two
+//! coordinators share the store, as replicas of one log would. A fault moves leadership between
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +16,11 @@ use handfast_core::{Change, Epoch, Record};
 use handfast_server::store::codec::{decode, encode_change};
 use handfast_server::store::{Store, StoreError};
 
-use crate::judge::oracle::Observation;
+use super::observation::{Observation, Observer};
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
 
-/// The disk, or what stands for all disks of a replicated store.
+/// The disk, which stands for all disks of a replicated store.
 #[derive(Debug)]
 pub(crate) struct Disk {
     state: Mutex<State>,
@@ -52,23 +53,27 @@ impl Disk {
         self.lock().leader
     }
 
-    /// Lets another coordinator lead, as soon as it asks.
+    /// Lets another coordinator lead, as soon as it tries to.
     pub(crate) fn move_leadership(&self, to: usize) {
         self.lock().leader = to;
     }
 
+    /// Makes writes slow until a point in time.
     pub(crate) fn slow_down(&self, until: u64) {
         self.lock().slow_until = until;
     }
 
-    pub(crate) fn get_stuck(&self, until: u64) {
+    /// Blocks writes until a point in time.
+    pub(crate) fn stall(&self, until: u64) {
         self.lock().stuck_until = until;
     }
 
-    pub(crate) fn fail_next(&self) {
+    /// Makes the next write fail.
+    pub(crate) fn fail_next_write(&self) {
         self.lock().fails_next = true;
     }
 
+    /// Ends slow and stuck phases, and failures to come.
     pub(crate) fn heal(&self) {
         let mut state = self.lock();
         (state.slow_until, state.stuck_until, state.fails_next) = (0, 0, false);
@@ -79,16 +84,22 @@ impl Disk {
     }
 }
 
-/// One coordinator's way to the disk.
+/// The store of one coordinator, on the shared disk.
 pub(crate) struct SimStore {
     world: Arc<World>,
+    observer: Arc<dyn Observer>,
     disk: Arc<Disk>,
     server: usize,
 }
 
 impl SimStore {
-    pub(crate) fn new(world: Arc<World>, disk: Arc<Disk>, server: usize) -> Self {
-        Self { world, disk, server }
+    pub(crate) fn new(
+        world: Arc<World>,
+        observer: Arc<dyn Observer>,
+        disk: Arc<Disk>,
+        server: usize,
+    ) -> Self {
+        Self { world, observer, disk, server }
     }
 
     async fn gain_leadership(&self, at_least: Epoch) -> Result<(Epoch, Vec<Record>), StoreError> {
@@ -109,14 +120,14 @@ impl SimStore {
         Ok((epoch, records))
     }
 
-    async fn ask_who_leads(&self, epoch: Epoch) -> Result<(), StoreError> {
+    async fn confirm_leadership(&self, epoch: Epoch) -> Result<(), StoreError> {
         self.world.sleep(self.world.between(50, MS)).await;
         let leads = self.disk.lock().epoch == epoch;
         if leads { Ok(()) } else { Err(StoreError::LostLeadership) }
     }
 
-    /// A heartbeat now and then.
-    async fn notice_loss(&self, epoch: Epoch) {
+    /// Ends when another coordinator leads, which a heartbeat notices within a second.
+    async fn lose_leadership(&self, epoch: Epoch) {
         while self.disk.lock().epoch == epoch {
             self.world.sleep(SECOND).await;
         }
@@ -144,7 +155,7 @@ impl SimStore {
     }
 }
 
-/// A batch that is being written. Dropped before it is synced, it meets its fate.
+/// A batch that is being written. If it is dropped before it is synced, its fate is drawn.
 struct Unsynced<'s> {
     store: &'s SimStore,
     epoch: Epoch,
@@ -167,8 +178,8 @@ impl Unsynced<'_> {
         }
         drop(state);
         let owner = Owner::Server(self.store.server);
-        self.store.world.log(owner, || format!("stored {}", brief(&batch)));
-        self.store.world.observe(&Observation::Stored { batch: &batch });
+        self.store.world.log(owner, || format!("stored {}", describe(&batch)));
+        self.store.observer.observe(&Observation::Stored { batch: &batch });
         Ok(())
     }
 }
@@ -179,28 +190,28 @@ impl Drop for Unsynced<'_> {
         if self.batch.is_none() || !world.faulty() {
             return;
         }
-        let fates = [Fault::WriteLost, Fault::WriteTorn, Fault::WriteUntold];
+        let fates = [Fault::WriteLost, Fault::WriteTorn, Fault::WriteUnacknowledged];
         let weights = fates.map(|fault| world.plan.permille(fault));
         let total: u64 = weights.iter().sum();
         let mut drawn = world.between(0, total);
         let fate = fates.into_iter().zip(weights).find(|(_, weight)| {
-            let here = drawn < *weight;
+            let chosen = drawn < *weight;
             drawn = drawn.saturating_sub(*weight);
-            here
+            chosen
         });
         if let Some((fault, _)) = fate {
-            world.inject(fault);
+            world.count_fault(fault);
             world.log(Owner::Server(self.store.server), || format!("unsynced batch: {fault}"));
         }
-        if let Some((Fault::WriteUntold, _)) = fate {
-            // Whoever leads meanwhile has fenced it.
-            let _fenced = self.sync();
+        if let Some((Fault::WriteUnacknowledged, _)) = fate {
+            // The sync fails if another coordinator leads by now, and the batch is lost.
+            let _lost_leadership = self.sync();
         }
     }
 }
 
-/// The changes of a batch in a few words each.
-fn brief(batch: &[Change]) -> String {
+/// Describes the changes of a batch for the log.
+fn describe(batch: &[Change]) -> String {
     let words = batch.iter().map(|change| match change {
         Change::Put(Record::Global(global)) => format!("global {} {:?}", global.xid, global.state),
         Change::Put(Record::Branch(branch)) => {
@@ -223,11 +234,11 @@ impl Store for SimStore {
     }
 
     fn confirm(&self, epoch: Epoch) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.ask_who_leads(epoch).boxed()
+        self.confirm_leadership(epoch).boxed()
     }
 
     fn lost(&self, epoch: Epoch) -> BoxFuture<'_, ()> {
-        self.notice_loss(epoch).boxed()
+        self.lose_leadership(epoch).boxed()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, by name, and how often it did.
+//! The faults that can strike, by name, and how often they did.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,59 +12,59 @@ pub enum Fault {
     MessageLost,
     /// A frame arrives twice.
     MessageDoubled,
-    /// A frame arrives seconds later, and with it those behind it.
+    /// A frame arrives seconds later, and so do the frames after it.
     MessageDelayed,
-    /// A frame is overtaken by those behind it.
+    /// A frame is overtaken by later ones.
     MessageReordered,
-    /// A connection ends.
+    /// A connection breaks.
     ConnectionCut,
-    /// A connection carries nothing in one direction, and its ends notice late.
+    /// A connection is silent in one direction, and its ends notice late.
     ConnectionCutOneWay,
-    /// A call from service to service has no answer.
+    /// A call from service to service, or its answer, is lost.
     CallLost,
     /// A coordinator's process dies.
     ServerCrash,
-    /// A coordinator's process stands still.
+    /// A coordinator's process stands still for a while.
     ServerFrozen,
     /// A service's process dies.
     ClientCrash,
-    /// A service's process stands still.
+    /// A service's process stands still for a while.
     ClientFrozen,
-    /// A database dies and comes back with what was committed.
+    /// A database dies, and comes back with what was committed or prepared.
     DatabaseCrash,
-    /// A database has carried out a statement, and the answer is lost with the connection.
+    /// A database has executed a statement, and its answer is lost with the connection.
     DatabaseAnswerLost,
     /// A database is slow.
     DatabaseSlow,
-    /// A batch that was being written when its process died is not there afterwards.
+    /// A batch that was being written when its process died is lost.
     WriteLost,
-    /// A batch that was being written when its process died is there in part; the store finds so
-    /// and drops it whole.
+    /// A batch that was being written when its process died is stored in part. The store notices it
+    /// and drops the whole batch.
     WriteTorn,
-    /// A batch that was being written when its process died is there, and nobody was told.
-    WriteUntold,
+    /// A batch that was being written when its process died is stored, without an acknowledgement.
+    WriteUnacknowledged,
     /// A write fails.
     DiskError,
     /// Writes take long.
     DiskSlow,
-    /// Writes do not end for a while.
+    /// Writes block for a while.
     DiskStuck,
-    /// The wall clock of a coordinator's machine is set, by up to 300 days: its next process begins
-    /// there.
+    /// The wall clock of a coordinator's machine is set, by up to 300 days. Its next process reads
+    /// it.
     ClockStep,
-    /// Leadership goes to the other coordinator, and the first one does not know.
+    /// The other coordinator takes the leadership, and the first one does not notice at once.
     LeadershipTaken,
     /// A service's process dies between two steps of a branch that is prepared, of a relay or of a
     /// consumer.
     ClientCrashAtPoint,
-    /// The broker takes nothing and hands nothing out for a while.
+    /// The broker accepts and delivers nothing for a while.
     BrokerDown,
-    /// The broker has taken an event or an acknowledgement, and does not say so.
+    /// The broker has accepted an event or an acknowledgement, and its answer is lost.
     BrokerAnswerLost,
 }
 
 impl Fault {
-    /// Every kind.
+    /// Every fault.
     pub const ALL: [Self; 25] = [
         Self::MessageLost,
         Self::MessageDoubled,
@@ -82,7 +82,7 @@ impl Fault {
         Self::DatabaseSlow,
         Self::WriteLost,
         Self::WriteTorn,
-        Self::WriteUntold,
+        Self::WriteUnacknowledged,
         Self::DiskError,
         Self::DiskSlow,
         Self::DiskStuck,
@@ -93,9 +93,9 @@ impl Fault {
         Self::BrokerAnswerLost,
     ];
 
-    /// The modes that bring it with them; none where it is there in every plan.
+    /// Returns the modes that a plan needs one of to have this fault. Empty if it needs none.
     #[must_use]
-    pub fn brought_by(self) -> &'static [Mode] {
+    pub fn requires_one_of(self) -> &'static [Mode] {
         if self == Self::ClientCrashAtPoint {
             &[Mode::Xa, Mode::Outbox]
         } else if matches!(self, Self::BrokerDown | Self::BrokerAnswerLost) {
@@ -105,7 +105,7 @@ impl Fault {
         }
     }
 
-    /// Its name in reports and in the file of kept seeds.
+    /// Returns its name in reports and plans.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl Fault {
             Self::DatabaseSlow => "database-slow",
             Self::WriteLost => "write-lost",
             Self::WriteTorn => "write-torn",
-            Self::WriteUntold => "write-untold",
+            Self::WriteUnacknowledged => "write-untold",
             Self::DiskError => "disk-error",
             Self::DiskSlow => "disk-slow",
             Self::DiskStuck => "disk-stuck",
@@ -137,7 +137,7 @@ impl Fault {
         }
     }
 
-    /// The kind of a name.
+    /// Returns the fault with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fault| fault.name() == name)
@@ -150,32 +150,32 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How often each kind struck.
+/// How often each fault struck.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     counts: BTreeMap<Fault, u64>,
 }
 
 impl Faults {
-    /// One more.
+    /// Counts a fault.
     pub fn count(&mut self, fault: Fault) {
         *self.counts.entry(fault).or_default() += 1;
     }
 
-    /// Those of another run on top.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (fault, count) in &other.counts {
             *self.counts.entry(*fault).or_default() += count;
         }
     }
 
-    /// All of them together.
+    /// Returns the number of faults of all kinds.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// How often a kind struck.
+    /// Returns how often a fault struck.
     #[must_use]
     pub fn of(&self, fault: Fault) -> u64 {
         self.counts.get(&fault).copied().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! What is simulated: how many of what, and which faults. Drawn from the seed, or written down for
-//! a seed that is kept.
+//! What a run simulates: sizes, modes and faults. A plan is drawn from a seed, or parsed from a
+//! line that a failing run has printed.
 
 mod fault;
 mod mode;
@@ -13,8 +13,8 @@ use crate::random::Random;
 pub use fault::{Fault, Faults};
 pub use mode::Mode;
 
-/// The faults that a plan of intensity one has, in thousandths of the chances to strike. Faults
-/// that are done to a process or a disk are chosen by the same numbers as weights.
+/// How often each fault strikes, in thousandths of its chances. For a fault that is inflicted on a
+/// process, a connection or a disk it is the weight of the choice.
 const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::MessageLost, 10),
     (Fault::MessageDoubled, 20),
@@ -32,7 +32,7 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::DatabaseSlow, 20),
     (Fault::WriteLost, 10),
     (Fault::WriteTorn, 5),
-    (Fault::WriteUntold, 10),
+    (Fault::WriteUnacknowledged, 10),
     (Fault::DiskError, 10),
     (Fault::DiskSlow, 20),
     (Fault::DiskStuck, 10),
@@ -43,38 +43,38 @@ const WEIGHTS: &[(Fault, u64)] = &[
     (Fault::BrokerAnswerLost, 30),
 ];
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where all chance comes from.
+    /// The seed of everything that is drawn.
     pub seed: u64,
-    /// Service processes.
+    /// The number of services.
     pub clients: usize,
-    /// Databases; the first holds stock, the others accounts.
+    /// The number of databases. The first holds stock, the others accounts.
     pub databases: usize,
-    /// Business transactions, all together.
+    /// The number of orders of all services together.
     pub transactions: u64,
-    /// Rows of each kind in each database: few rows are hot rows.
+    /// The number of rows of each kind in each database. Few rows are hot rows.
     pub rows: u32,
-    /// Transactions of one client at a time.
+    /// The number of concurrent orders of one service.
     pub workers: u64,
     /// How long faults strike, in milliseconds.
     pub faults_ms: u64,
-    /// The kinds that do not strike.
+    /// The faults that do not strike.
     pub without: BTreeSet<Fault>,
-    /// What is mixed with AT.
+    /// The modes beside AT.
     pub modes: BTreeSet<Mode>,
 }
 
 impl Plan {
-    /// The plan that the seed draws. A good part of the plans leave faults out, so that each kind
-    /// is also met without the noise of the others.
+    /// Draws the plan of a seed. Most plans leave some faults out, so that each fault is also
+    /// tested without the noise of the others.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let kept_permille = [1_000, 700, 400, 200][random.index(4)];
-        let (always, brought): (Vec<_>, Vec<_>) =
-            Fault::ALL.into_iter().partition(|fault| fault.brought_by().is_empty());
+        let (always, by_mode): (Vec<_>, Vec<_>) =
+            Fault::ALL.into_iter().partition(|fault| fault.requires_one_of().is_empty());
         let drop_of = |random: &mut Random, faults: Vec<Fault>| -> BTreeSet<Fault> {
             faults.into_iter().filter(|_| !random.happens(kept_permille)).collect()
         };
@@ -87,25 +87,23 @@ impl Plan {
             rows: [1, 2, 4, 8][random.index(4)],
             workers: random.between(1, 4),
             faults_ms: random.between(5_000, 40_000),
-            // Drawn last, so that a seed's AT is the same with and without.
+            // Modes are drawn last, so that a seed's AT part does not depend on them.
             modes: Mode::ALL.into_iter().filter(|_| random.happens(500)).collect(),
         };
-        plan.without.extend(drop_of(&mut random, brought));
+        plan.without.extend(drop_of(&mut random, by_mode));
         plan
     }
 
-    /// How often a fault strikes in a thousand chances, or its weight among those that are done on
-    /// purpose.
+    /// Returns how often a fault strikes in a thousand chances, or its weight if it is inflicted.
     #[must_use]
     pub fn permille(&self, fault: Fault) -> u64 {
         let weight = WEIGHTS.iter().find(|(of, _)| *of == fault).map_or(0, |(_, weight)| *weight);
-        let brought_by = fault.brought_by();
-        let is_there =
-            brought_by.is_empty() || brought_by.iter().any(|mode| self.modes.contains(mode));
-        if is_there && !self.without.contains(&fault) { weight } else { 0 }
+        let modes = fault.requires_one_of();
+        let is_possible = modes.is_empty() || modes.iter().any(|mode| self.modes.contains(mode));
+        if is_possible && !self.without.contains(&fault) { weight } else { 0 }
     }
 
-    /// Two coordinators where leadership moves, one where it does not.
+    /// Returns the number of coordinators: two if the leadership may move, or else one.
     #[must_use]
     pub fn servers(&self) -> usize {
         if self.without.contains(&Fault::LeadershipTaken) { 1 } else { 2 }
@@ -135,7 +133,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "-".to_owned() } else { names.join(",") }
 }
 
-/// A line that is no plan.
+/// A text that is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlan(String);
 
@@ -150,7 +148,7 @@ impl std::error::Error for BadPlan {}
 impl FromStr for Plan {
     type Err = BadPlan;
 
-    /// Reads what [`Plan`]'s `Display` writes; what is left out is as the seed draws it.
+    /// Parses what [`Plan`]'s `Display` writes. What the text leaves out is drawn from the seed.
     fn from_str(text: &str) -> Result<Self, BadPlan> {
         let bad = |part: &str| BadPlan(part.to_owned());
         let pairs: Vec<(&str, &str)> = text
@@ -193,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_reads_what_it_writes() {
+    fn plan_round_trips_through_its_text() {
         for seed in 0..50 {
             let plan = Plan::of_seed(seed);
             assert_eq!(plan.to_string().parse(), Ok(plan));
@@ -201,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plan_is_refused() {
-        for wrong in [
+    fn invalid_plan_is_refused() {
+        for invalid in [
             "",
             "seed",
             "seed=a",
@@ -211,7 +209,7 @@ mod tests {
             "seed=1 without=x",
             "seed=1 modes=x",
         ] {
-            assert!(wrong.parse::<Plan>().is_err(), "{wrong}");
+            assert!(invalid.parse::<Plan>().is_err(), "{invalid}");
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The modes that a plan mixes with AT, which is always there.
+//! The modes that a plan mixes with AT, which every plan has.
 
 use std::fmt;
 
-/// A mode.
+/// A mode beside AT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Orders have branches that are tried, and confirmed or cancelled.
+    /// Orders have TCC branches, which are tried, then confirmed or cancelled.
     Tcc,
-    /// Sagas are run beside the orders.
+    /// Sagas run beside the orders.
     Saga,
     /// Orders move money between purses in branches that the databases prepare.
     Xa,
-    /// Branches tell of what they did by events, which take effect in other databases.
+    /// Branches emit events, which take effect in other databases.
     Outbox,
 }
 
@@ -19,7 +19,7 @@ impl Mode {
     /// Every mode, in the order in which a seed draws them.
     pub const ALL: [Self; 4] = [Self::Tcc, Self::Saga, Self::Xa, Self::Outbox];
 
-    /// Its name in plans.
+    /// Returns its name in plans.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Mode {
         }
     }
 
-    /// The mode of a name.
+    /// Returns the mode with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)

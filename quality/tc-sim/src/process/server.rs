@@ -1,8 +1,8 @@
 //! A coordinator's process: the real engine, dispatcher and gRPC front end on virtual time.
 //!
-//! Left out of the product's process are what carries bytes (HTTP/2, TLS, tokens), the admin port,
-//! the command line and the embedded store; [`crate::model::network`] and [`crate::model::disk`] stand for the
-//! first and the last.
+//! Not in it are the transport (HTTP/2, TLS, tokens), the admin port, the command line and the
+//! embedded store. [`crate::model::network`] stands for the transport, and [`crate::model::disk`]
+//! for the store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,27 +18,31 @@ use handfast_server::grpc::{Bounds, Front};
 use handfast_server::over_http::Caller;
 use handfast_server::store::Store;
 
+use crate::judge::Judge;
 use crate::model::disk::{Disk, SimStore};
 use crate::model::network::Network;
+use crate::model::observation::Observer;
+use crate::random::Random;
 use crate::world::{MS, Owner, SECOND, World};
 
-/// What the coordinators' clocks say at the start, in milliseconds.
+/// The coordinators' wall clocks at the start, in milliseconds.
 const STARTED_AT_MS: u64 = 1_700_000_000_000;
 
 /// A machine that a coordinator runs on.
 pub(crate) struct Server {
     world: Arc<World>,
+    judge: Arc<Judge>,
     index: usize,
     disk: Arc<Disk>,
     network: Arc<Network>,
-    /// How far its wall clock is ahead of virtual time, in milliseconds; behind if below 0.
-    ahead_ms: AtomicI64,
-    process: Mutex<Option<Process>>,
+    /// The wall clock's offset from virtual time, in milliseconds.
+    clock_offset_ms: AtomicI64,
+    process: Mutex<Option<ServerProcess>>,
 }
 
-/// A coordinator that answers.
+/// A coordinator's process that accepts connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     pub(crate) front: Front,
     pub(crate) engine: EngineHandle,
 }
@@ -46,16 +50,18 @@ pub(crate) struct Process {
 impl Server {
     pub(crate) fn new(
         world: &Arc<World>,
+        judge: &Arc<Judge>,
         index: usize,
         disk: &Arc<Disk>,
         network: &Arc<Network>,
     ) -> Arc<Self> {
         Arc::new(Self {
             world: Arc::clone(world),
+            judge: Arc::clone(judge),
             index,
             disk: Arc::clone(disk),
             network: Arc::clone(network),
-            ahead_ms: AtomicI64::new(0),
+            clock_offset_ms: AtomicI64::new(0),
             process: Mutex::new(None),
         })
     }
@@ -64,8 +70,8 @@ impl Server {
         Owner::Server(self.index)
     }
 
-    /// The process, if it listens.
-    pub(crate) fn process(&self) -> Option<Process> {
+    /// Returns the process, if it accepts connections.
+    pub(crate) fn process(&self) -> Option<ServerProcess> {
         self.lock().clone()
     }
 
@@ -75,12 +81,12 @@ impl Server {
         self.world.log(self.owner(), || "starts".to_owned());
         self.world.spawn(self.owner(), async move {
             if let Err(failure) = server.serve().await {
-                server.stopped(&failure);
+                server.fail(&failure);
             }
         });
     }
 
-    /// Kills the process; its connections break. The supervisor starts another one after a while.
+    /// Kills the process, and breaks its connections. Another process starts after `down_for`.
     pub(crate) fn crash(self: &Arc<Self>, down_for: u64) {
         self.world.log(self.owner(), || "crashes".to_owned());
         *self.lock() = None;
@@ -93,51 +99,53 @@ impl Server {
         });
     }
 
-    /// Lets go of the process.
+    /// Drops the process.
     pub(crate) fn close(&self) {
         *self.lock() = None;
     }
 
-    /// Sets the wall clock of the machine, which a process looks at when it starts.
-    pub(crate) fn set_clock(&self, ahead_ms: i64) {
-        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
+    /// Sets the wall clock of the machine. A process reads it only when it starts.
+    pub(crate) fn set_clock(&self, offset_ms: i64) {
+        self.clock_offset_ms.store(offset_ms, Ordering::Relaxed);
     }
 
     async fn serve(&self) -> Result<(), EngineFailure> {
         let world = &self.world;
-        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
-        let clock: Arc<dyn Clock> = Arc::new(SimClock { world: Arc::clone(world), ahead_ms });
-        let seed = world.draw(crate::random::Random::draw);
-        let (dispatcher, timer) = Dispatcher::prepare(Arc::clone(&clock), dispatching(), seed);
+        let offset_ms = self.clock_offset_ms.load(Ordering::Relaxed);
+        let clock: Arc<dyn Clock> = Arc::new(SimClock { world: Arc::clone(world), offset_ms });
+        let seed = world.draw(Random::draw);
+        let (dispatcher, timer) =
+            Dispatcher::prepare(Arc::clone(&clock), dispatch_settings(), seed);
         world.spawn(self.owner(), timer);
         let (world, disk) = (Arc::clone(world), Arc::clone(&self.disk));
-        let store: Arc<dyn Store> = Arc::new(SimStore::new(world, disk, self.index));
+        let observer: Arc<dyn Observer> = Arc::clone(&self.judge) as _;
+        let store: Arc<dyn Store> = Arc::new(SimStore::new(world, observer, disk, self.index));
         let phase_two: Arc<dyn PhaseTwo> = Arc::new(dispatcher.clone());
-        let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
+        let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
         let engine = prepared.handle;
         let (bounds, nobody) = (Bounds::default(), Caller::nobody());
         let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
-        *self.lock() = Some(Process { front, engine });
+        *self.lock() = Some(ServerProcess { front, engine });
         prepared.run.await
     }
 
-    /// The engine has ended: as the product does, the process ends with it.
-    fn stopped(self: &Arc<Self>, failure: &EngineFailure) {
+    /// Ends the process because its engine has ended, as the product does.
+    fn fail(self: &Arc<Self>, failure: &EngineFailure) {
         self.world.log(self.owner(), || format!("stops: {failure}"));
         match failure {
             EngineFailure::Store(_) => {}
             EngineFailure::Load(error) => {
-                self.world.violate("recorded", format!("{} cannot load: {error}", self.owner()));
+                self.judge.report("recorded", format!("{} cannot load: {error}", self.owner()));
             }
             EngineFailure::Invariant(what) => {
-                self.world.violate("total", format!("{}: {what}", self.owner()));
+                self.judge.report("total", format!("{}: {what}", self.owner()));
             }
         }
         self.crash(self.world.between(100 * MS, SECOND));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Process>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ServerProcess>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,11 +156,11 @@ impl fmt::Debug for Server {
     }
 }
 
-fn deciding() -> engine::Settings {
+fn engine_settings() -> engine::Settings {
     engine::Settings { batch_max: 64, ..engine::Settings::new("sim:1") }
 }
 
-fn dispatching() -> dispatch::Settings {
+fn dispatch_settings() -> dispatch::Settings {
     dispatch::Settings {
         retry_delay_ms_min: 50,
         retry_delay_ms_max: 2_000,
@@ -162,16 +170,17 @@ fn dispatching() -> dispatch::Settings {
     }
 }
 
-/// A process's clock, as the product's: the machine's as it stood at the start, and on from there.
+/// The clock of a process. As the product's, it reads the machine's clock once, at the start, and
+/// runs on from there.
 struct SimClock {
     world: Arc<World>,
-    ahead_ms: i64,
+    offset_ms: i64,
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        let shown = (STARTED_AT_MS + self.world.now() / MS).saturating_add_signed(self.ahead_ms);
-        Timestamp(shown)
+        let true_ms = STARTED_AT_MS + self.world.now() / MS;
+        Timestamp(true_ms.saturating_add_signed(self.offset_ms))
     }
 
     fn reach(&self, at: Timestamp) -> BoxFuture<'static, ()> {

@@ -1,4 +1,4 @@
-//! One run of one plan.
+//! Runs a plan, and sums up the run.
 
 mod cluster;
 mod nemesis;
@@ -8,69 +8,69 @@ use handfast::fence::State;
 use handfast_core::SagaState;
 
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::Violation;
+use crate::judge::{Judge, Violation};
 use crate::plan::{Faults, Plan};
-use crate::world::{Ended, Log, World};
+use crate::world::{Log, RunEnd, World};
 use cluster::Cluster;
 
 pub use shrink::shrink;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Invariants that did not hold, in the order in which they were seen broken.
+    /// The violations, in the order in which they were seen.
     pub violations: Vec<Violation>,
-    /// How often an invariant was checked.
+    /// The number of checks of invariants.
     pub checks: u64,
-    /// What was done to the system.
+    /// The faults that struck.
     pub faults: Faults,
-    /// How long it took, in microseconds of virtual time.
+    /// The length of the run, in microseconds of virtual time.
     pub simulated: u64,
-    /// How many globals were stored.
+    /// The number of globals that were stored.
     pub globals: u64,
-    /// How many of them were committed.
+    /// The number of globals that were committed.
     pub committed: u64,
-    /// What came of the other modes.
-    pub modes: Modes,
-    /// The log, where one was asked for.
+    /// What the modes beside AT did.
+    pub modes: ModeCounts,
+    /// The log, if it was kept.
     pub log: Vec<String>,
 }
 
-/// What came of the modes beside AT.
+/// What the modes beside AT did in a run, or in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modes {
-    /// Branches in TCC mode that were confirmed.
+pub struct ModeCounts {
+    /// TCC branches that were confirmed.
     pub confirmed: u64,
-    /// Those that were cancelled after their try.
+    /// TCC branches that were cancelled after their try.
     pub cancelled: u64,
-    /// Those that were cancelled before their try, which is barred.
+    /// TCC branches that were cancelled before their try, which is barred.
     pub barred: u64,
     /// Sagas that were completed.
     pub completed: u64,
-    /// Sagas that were taken back.
+    /// Sagas that were compensated.
     pub compensated: u64,
     /// Prepared branches that were committed.
-    pub kept: u64,
+    pub xa_committed: u64,
     /// Prepared branches that were rolled back.
-    pub dropped: u64,
+    pub xa_rolled_back: u64,
     /// Events that took effect.
-    pub told: u64,
+    pub events_applied: u64,
     /// Events that were emitted and, with their global, rolled back.
-    pub untold: u64,
+    pub events_rolled_back: u64,
 }
 
-impl Modes {
-    /// Those of another run on top.
+impl ModeCounts {
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.confirmed += other.confirmed;
         self.cancelled += other.cancelled;
         self.barred += other.barred;
         self.completed += other.completed;
         self.compensated += other.compensated;
-        self.kept += other.kept;
-        self.dropped += other.dropped;
-        self.told += other.told;
-        self.untold += other.untold;
+        self.xa_committed += other.xa_committed;
+        self.xa_rolled_back += other.xa_rolled_back;
+        self.events_applied += other.events_applied;
+        self.events_rolled_back += other.events_rolled_back;
     }
 }
 
@@ -88,11 +88,13 @@ pub fn run_logged(plan: &Plan) -> Outcome {
 
 fn run_with(plan: &Plan, log: Log) -> Outcome {
     let world = World::new(plan.clone(), log);
-    let cluster = Cluster::new(&world);
-    if world.run(cluster.live()) == Ended::Stuck {
-        world.violate("every_global_ends", "everything waits, and for nothing".to_owned());
+    let judge = Judge::new(&world);
+    let cluster = Cluster::new(&world, &judge);
+    let end = world.run(cluster.live(), |failure| judge.report("total", failure));
+    if end == RunEnd::Stuck {
+        judge.report("every_global_ends", "every task waits, and no timer is set".to_owned());
     }
-    let oracle = world.oracle();
+    let oracle = judge.oracle();
     let globals = &oracle.ledger().globals;
     let committed = globals.keys().filter(|xid| oracle.ledger().is_committed(**xid)).count();
     Outcome {
@@ -102,16 +104,22 @@ fn run_with(plan: &Plan, log: Log) -> Outcome {
         simulated: world.now(),
         globals: globals.len() as u64,
         committed: committed as u64,
-        modes: modes(oracle.ledger()),
+        modes: count_modes(oracle.ledger()),
         log: world.take_log(),
     }
 }
 
-fn modes(ledger: &Ledger) -> Modes {
-    let (kept, dropped) = ledger.prepared_ended;
-    let told = ledger.events.values().filter(|event| event.took_effect).count() as u64;
-    let untold = ledger.events.len() as u64 - told;
-    let mut modes = Modes { kept, dropped, told, untold, ..Modes::default() };
+fn count_modes(ledger: &Ledger) -> ModeCounts {
+    let (xa_committed, xa_rolled_back) = ledger.prepared_ended;
+    let events_applied = ledger.events.values().filter(|event| event.took_effect).count() as u64;
+    let events_rolled_back = ledger.events.len() as u64 - events_applied;
+    let mut modes = ModeCounts {
+        xa_committed,
+        xa_rolled_back,
+        events_applied,
+        events_rolled_back,
+        ..ModeCounts::default()
+    };
     let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));
     for (_, effect) in tried {
         match effect.state {

@@ -1,13 +1,13 @@
-//! Makes a failing plan smaller while the same invariant still breaks.
+//! Makes a failing plan smaller, as long as it breaks the same invariant.
 
 use super::run;
 use crate::plan::{Fault, Mode, Plan};
 
-/// Runs that a shrinking may take.
+/// The number of runs that shrinking may take.
 const RUNS_MAX: usize = 200;
 
-/// The smallest plan found that breaks the invariant that this one breaks first; the plan itself
-/// where it breaks none.
+/// Returns the smallest plan found that first breaks the same invariant as this one. Returns the
+/// plan itself if it breaks none.
 #[must_use]
 pub fn shrink(plan: &Plan) -> Plan {
     let Some(invariant) = first_broken(plan) else { return plan.clone() };
@@ -26,7 +26,7 @@ fn first_broken(plan: &Plan) -> Option<&'static str> {
     run(plan).violations.first().map(|violation| violation.invariant)
 }
 
-/// Plans that are smaller by one step, the largest steps first.
+/// Returns the plans that are smaller by one step, the largest steps first.
 fn candidates(plan: &Plan) -> Vec<Plan> {
     let mut candidates = Vec::new();
     let mut smaller = |change: &dyn Fn(&mut Plan)| {

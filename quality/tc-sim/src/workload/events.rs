@@ -1,41 +1,42 @@
-//! What events do: a service in another database adds up what it is told.
+//! The effects of events: a consumer adds the units of each event to a row of another database.
 
-use crate::model::database::RowId;
+use crate::model::values::RowId;
 
-/// Where the rows of effects begin.
-const FIRST: u32 = 3_000;
-/// Keys of one outbox.
+/// The first row of effects.
+const FIRST_ROW: u32 = 3_000;
+/// The number of keys of one outbox.
 const KEYS: u32 = 32;
-/// Where the keys of purses begin; those of products come before them.
-const PURSES: u32 = 16;
-/// How many purses have a key in common: what is done to them is done without a lock in common, and
-/// still in the order of the events' numbers.
-const PURSES_OF_A_KEY: u32 = 4;
+/// The first key of purses. The keys of products come before it.
+const FIRST_PURSE_KEY: u32 = 16;
+/// The number of purses that share a key. Transactions on them share no row lock, and their events
+/// must still take effect in the order of their numbers.
+const PURSES_PER_KEY: u32 = 4;
 
-/// The key of a purse's events.
-pub(crate) fn key_of_purse(purse: u32) -> u32 {
-    PURSES + purse / PURSES_OF_A_KEY
+/// Returns the key of a purse's events.
+pub(crate) fn purse_key(purse: u32) -> u32 {
+    FIRST_PURSE_KEY + purse / PURSES_PER_KEY
 }
 
-/// The database in which the events of an outbox take effect.
-pub(crate) fn database_of(outbox: usize, databases: usize) -> usize {
+/// Returns the database in which the events of an outbox take effect.
+pub(crate) fn target_database(outbox: usize, databases: usize) -> usize {
     (outbox + 1) % databases
 }
 
-/// The row that events of one key add to.
-pub(crate) fn row_of(outbox: usize, key: u32) -> RowId {
-    RowId(FIRST + KEYS * u32::try_from(outbox).unwrap_or(0) + key)
+/// Returns the row that the events of a key add to.
+pub(crate) fn target_row(outbox: usize, key: u32) -> RowId {
+    RowId(FIRST_ROW + KEYS * u32::try_from(outbox).unwrap_or(0) + key)
 }
 
-/// The rows of a database in which effects are added up.
-pub(crate) fn set_up(
+/// Returns the rows of effects of a database, and their initial values.
+pub(super) fn initial_rows(
     database: usize,
     databases: usize,
     rows: u32,
 ) -> impl Iterator<Item = (RowId, i64)> {
-    let here = move |outbox: &usize| database_of(*outbox, databases) == database;
+    let here = move |outbox: &usize| target_database(*outbox, databases) == database;
     let keys = move |outbox| {
-        (0..rows).chain(PURSES..PURSES + rows).map(move |key| (row_of(outbox, key), 0))
+        let keys = (0..rows).chain(FIRST_PURSE_KEY..FIRST_PURSE_KEY + rows);
+        keys.map(move |key| (target_row(outbox, key), 0))
     };
     (0..databases).filter(here).flat_map(keys)
 }

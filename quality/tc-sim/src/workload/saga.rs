@@ -1,69 +1,74 @@
-//! Random sagas over the accounts of points: groups that can be taken back, some of them children,
-//! then perhaps a pivot and what follows it.
+//! Random sagas over the accounts of points: groups of steps that can be compensated, some of them
+//! in child sagas, then perhaps a pivot and the steps after it.
 
 use handfast::fence::Operation;
 use handfast_proto::v1::{SagaDefinition, SagaRetry, SagaStep, SagaStepKind};
 
-use crate::process::client::{Edit, saga_resource_of};
+use super::edit::Edit;
+use super::points::PointsChange;
 use crate::random::Random;
-use crate::workload::points::Points;
 
-/// What a step does, which the saga hands to it.
+/// The work of a step, which is its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepWork {
-    points: Points,
-    /// It only looks.
+    change: PointsChange,
+    /// Whether the step changes nothing.
     harmless: bool,
-    /// The business says no, after it has written.
+    /// Whether the service refuses the action after it has written.
     pub(crate) refuses: bool,
 }
 
 impl StepWork {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [harmless, refuses, points @ ..] = bytes else { return None };
-        let points = Points::from_bytes(points)?;
-        Some(Self { points, harmless: *harmless == b'h', refuses: *refuses == b'r' })
+        let [harmless, refuses, change @ ..] = bytes else { return None };
+        let change = PointsChange::from_bytes(change)?;
+        Some(Self { change, harmless: *harmless == b'h', refuses: *refuses == b'r' })
     }
 
     pub(crate) fn edits(self, operation: Operation) -> Vec<Edit> {
-        if self.harmless { Vec::new() } else { self.points.edits(operation) }
+        if self.harmless { Vec::new() } else { self.change.edits(operation) }
     }
 
     fn to_bytes(self) -> Vec<u8> {
         let marks =
             [if self.harmless { b'h' } else { b'-' }, if self.refuses { b'r' } else { b'-' }];
-        [&marks[..], &self.points.to_bytes()].concat()
+        [&marks[..], &self.change.to_bytes()].concat()
     }
 }
 
-/// A saga that may be started.
+/// Returns the id of the resource that runs the steps on a database.
+pub(crate) fn saga_resource_id(database: usize) -> String {
+    format!("steps-{database}")
+}
+
+/// Draws a valid saga.
 pub(crate) fn draw(random: &mut Random, databases: usize, accounts: u32) -> SagaDefinition {
-    let mut author = Author { random, databases, accounts, steps: 0 };
+    let mut builder = DefinitionBuilder { random, databases, accounts, steps: 0 };
     let mut steps = Vec::new();
-    let groups = author.random.between(1, 3);
+    let groups = builder.random.between(1, 3);
     for group in 0..groups {
-        author.add_group(&mut steps, number(group));
+        builder.add_group(&mut steps, number(group));
     }
-    if author.random.happens(600) {
-        let after = author.random.between(0, 2);
-        steps.push(author.step(number(groups), SagaStepKind::Pivot));
+    if builder.random.happens(600) {
+        let after = builder.random.between(0, 2);
+        steps.push(builder.step(number(groups), SagaStepKind::Pivot));
         for later in 1..=after {
-            steps.push(author.step(number(groups + later), SagaStepKind::Retriable));
+            steps.push(builder.step(number(groups + later), SagaStepKind::Retriable));
         }
     }
-    let timeout_ms = author.random.happens(300).then(|| author.random.between(2_000, 15_000));
+    let timeout_ms = builder.random.happens(300).then(|| builder.random.between(2_000, 15_000));
     SagaDefinition { name: "points".to_owned(), timeout_ms, steps, output: None }
 }
 
-struct Author<'a> {
+struct DefinitionBuilder<'a> {
     random: &'a mut Random,
     databases: usize,
     accounts: u32,
     steps: u32,
 }
 
-impl Author<'_> {
-    /// One part or two beside each other; a part may be a child of two steps.
+impl DefinitionBuilder<'_> {
+    /// Adds one or two parallel steps. Each may be a child saga of two steps.
     fn add_group(&mut self, steps: &mut Vec<SagaStep>, group: u32) {
         let beside = if self.random.happens(300) { 2 } else { 1 };
         for _ in 0..beside {
@@ -87,7 +92,7 @@ impl Author<'_> {
         }
     }
 
-    /// A step that can be taken back, or need not be.
+    /// Draws a step before the pivot: one that can be compensated, or one that need not be.
     fn step_before(&mut self, group: u32) -> SagaStep {
         let harmless = self.random.happens(200);
         let kind = if harmless { SagaStepKind::Harmless } else { SagaStepKind::Compensable };
@@ -107,12 +112,12 @@ impl Author<'_> {
         let units = i64::try_from(self.random.between(1, 5)).unwrap_or(1);
         let refuses = kind != SagaStepKind::Retriable && self.random.happens(80);
         let harmless = kind == SagaStepKind::Harmless;
-        let work = StepWork { points: Points { account, units }, harmless, refuses };
+        let work = StepWork { change: PointsChange { account, units }, harmless, refuses };
         SagaStep {
             name: format!("step-{}", self.steps),
             group,
             kind: kind.into(),
-            resource_id: saga_resource_of(self.random.index(self.databases)),
+            resource_id: saga_resource_id(self.random.index(self.databases)),
             action: "spend".to_owned(),
             input: work.to_bytes(),
             retry: Some(SagaRetry { base_ms: 50, factor: 2, cap_ms: 1_000, attempts: None }),

@@ -1,21 +1,22 @@
-//! DURABLE-FIRST: what leaves a coordinator rests on what is stored, and what was promised is kept
-//! to the end.
+//! DURABLE-FIRST: what leaves a coordinator rests on what is stored, and an outcome that was
+//! reported to a launcher is true at the end.
 
 use std::collections::BTreeMap;
 
 use handfast_core::{BranchId, Decision, SagaState, StepState, Xid, XidText};
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{self, GlobalStatus, RegisterBranchRequest};
 
 use super::Invariant;
-use crate::judge::ledger::{Ledger, is_finished};
-use crate::judge::oracle::{Observation, Told, Verdict, branch_of};
+use crate::judge::ledger::{Ledger, branch_key, is_finished};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::{Observation, ReportedOutcome};
 
-/// The invariant, with what launchers were told.
+/// The invariant, with the outcomes that were reported to launchers.
 #[derive(Debug, Default)]
 pub(super) struct Acknowledged {
-    told: BTreeMap<Xid, Told>,
+    reported: BTreeMap<Xid, ReportedOutcome>,
 }
 
 impl Invariant for Acknowledged {
@@ -25,12 +26,16 @@ impl Invariant for Acknowledged {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::Answered { ask, answer } => check_answer(ledger, *ask, answer, verdict),
-            Observation::Told { xid, told } => drop(self.told.insert(*xid, *told)),
-            Observation::Ended { .. } => self.check_told(ledger, verdict),
-            Observation::Asked { .. }
+            Observation::ReplySent { request, reply } => {
+                check_reply(ledger, *request, reply, verdict);
+            }
+            Observation::OutcomeReported { xid, outcome } => {
+                self.reported.insert(*xid, *outcome);
+            }
+            Observation::Ended { .. } => self.check_reported(ledger, verdict),
+            Observation::RequestArrived { .. }
             | Observation::Stored { .. }
-            | Observation::Booked { .. }
+            | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
@@ -40,44 +45,51 @@ impl Invariant for Acknowledged {
 }
 
 impl Acknowledged {
-    fn check_told(&self, ledger: &Ledger, verdict: &mut Verdict) {
-        for (xid, told) in &self.told {
-            let due = match told {
-                Told::Committed => Decision::Commit,
-                Told::RolledBack | Told::RollingBack | Told::NeedsOperator => Decision::RollBack,
-                Told::Unknown => continue,
+    fn check_reported(&self, ledger: &Ledger, verdict: &mut Verdict) {
+        for (xid, outcome) in &self.reported {
+            let due = match outcome {
+                ReportedOutcome::Committed => Decision::Commit,
+                ReportedOutcome::RolledBack
+                | ReportedOutcome::RollingBack
+                | ReportedOutcome::NeedsOperator => Decision::RollBack,
+                ReportedOutcome::Unknown => continue,
             };
             let decision = ledger.decision(*xid);
             verdict.require(decision == Some(due), || {
-                format!("{xid} was told to be {told:?} and is decided {decision:?}")
+                format!("{xid} was reported as {outcome:?} and is decided {decision:?}")
             });
         }
     }
 }
 
-fn check_answer(ledger: &Ledger, ask: Option<&Ask>, answer: &Answer, verdict: &mut Verdict) {
-    match (ask, answer) {
-        (Some(Ask::RegisterBranch(request)), Answer::RegisterBranch(_)) => {
+fn check_reply(
+    ledger: &Ledger,
+    request: Option<&ClientBody>,
+    reply: &ServerBody,
+    verdict: &mut Verdict,
+) {
+    match (request, reply) {
+        (Some(ClientBody::RegisterBranch(request)), ServerBody::RegisterBranch(_)) => {
             check_registered(ledger, request, verdict);
         }
-        (Some(Ask::End(request)), Answer::End(reply)) => {
+        (Some(ClientBody::End(request)), ServerBody::End(reply)) => {
             check_status(ledger, &request.xid, reply.status(), verdict);
         }
-        (Some(Ask::GetStatus(request)), Answer::GetStatus(reply)) => {
+        (Some(ClientBody::GetStatus(request)), ServerBody::GetStatus(reply)) => {
             check_status(ledger, &request.xid, reply.status(), verdict);
         }
-        (_, Answer::PhaseTwo(call)) if call.mode() == v1::Mode::Saga => {
+        (_, ServerBody::PhaseTwo(call)) if call.mode() == v1::Mode::Saga => {
             check_steps(ledger, call, verdict);
         }
-        (_, Answer::PhaseTwo(call)) => check_call(ledger, call, verdict),
+        (_, ServerBody::PhaseTwo(call)) => check_call(ledger, call, verdict),
         _ => {}
     }
 }
 
 fn check_registered(ledger: &Ledger, request: &RegisterBranchRequest, verdict: &mut Verdict) {
-    let Some(key) = branch_of(&request.xid, request.branch_id) else { return };
+    let Some(key) = branch_key(&request.xid, request.branch_id) else { return };
     verdict.require(ledger.registered.contains(&key), || {
-        format!("branch {}/{} is said to be registered and is not stored", key.0, key.1)
+        format!("branch {}/{} was reported as registered and is not stored", key.0, key.1)
     });
 }
 
@@ -92,10 +104,10 @@ fn check_status(ledger: &Ledger, xid: &str, status: GlobalStatus, verdict: &mut 
     };
     let state = ledger.globals.get(&xid).map(|global| global.state);
     verdict.require(ledger.decision(xid) == Some(due), || {
-        format!("{xid} is said to be {status:?} and is stored as {state:?}")
+        format!("{xid} was reported as {status:?} and is stored as {state:?}")
     });
     verdict.require(!finished || state.is_some_and(is_finished), || {
-        format!("{xid} is said to be finished and is stored as {state:?}")
+        format!("{xid} was reported as finished and is stored as {state:?}")
     });
 }
 
@@ -105,32 +117,34 @@ fn check_call(ledger: &Ledger, call: &v1::PhaseTwoCall, verdict: &mut Verdict) {
         v1::Decision::RollBack | v1::Decision::Unspecified => Decision::RollBack,
     };
     for branch in &call.branches {
-        let Some((xid, BranchId(id))) = branch_of(&branch.xid, branch.branch_id) else { continue };
+        let Some((xid, BranchId(id))) = branch_key(&branch.xid, branch.branch_id) else { continue };
         let decision = ledger.decision(xid);
         verdict.require(decision == Some(due), || {
-            format!("branch {xid}/{id} is told {due:?}, stored is {decision:?}")
+            format!("branch {xid}/{id} is called for {due:?}, stored is {decision:?}")
         });
     }
 }
 
-/// A step's action is called when it is stored as begun, its compensation when the saga is stored
-/// as turned back. The answer may have come before a call that is repeated.
+/// A step's action may be called once the step is stored as begun, its compensation once the saga
+/// is stored as compensating. A repeated call may come after its step has ended.
 fn check_steps(ledger: &Ledger, call: &v1::PhaseTwoCall, verdict: &mut Verdict) {
     for branch in &call.branches {
-        let Some((xid, BranchId(id))) = branch_of(&branch.xid, branch.branch_id) else { continue };
+        let Some((xid, BranchId(id))) = branch_key(&branch.xid, branch.branch_id) else { continue };
         let saga = ledger.sagas.get(&xid);
         let step = usize::try_from(id).ok().and_then(|id| id.checked_sub(1));
         let state = saga.zip(step).and_then(|(saga, at)| saga.steps.get(at)).map(|it| it.state);
-        let stands = saga.map(|saga| saga.state);
+        let saga_state = saga.map(|saga| saga.state);
         let due = match call.decision() {
             v1::Decision::Commit => state.is_some_and(|state| state != StepState::Waiting),
             v1::Decision::RollBack | v1::Decision::Unspecified => {
-                matches!(stands, Some(SagaState::Compensating(_) | SagaState::Compensated(..)))
+                matches!(saga_state, Some(SagaState::Compensating(_) | SagaState::Compensated(..)))
             }
         };
         verdict.require(due, || {
             let decision = call.decision();
-            format!("step {xid}/{id} is told {decision:?}, stored is {state:?} in {stands:?}")
+            format!(
+                "step {xid}/{id} is called for {decision:?}, stored is {state:?} in {saga_state:?}"
+            )
         });
     }
 }

@@ -1,5 +1,5 @@
-//! GRACE: whatever the clocks of the machines say, no global and no saga is timed out before its
-//! time in true time, and no outcome is forgotten before its own.
+//! GRACE: wherever the machines' clocks are set, no global and no saga is timed out before its
+//! timeout has passed in virtual time, and no outcome is forgotten before its retention has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,25 +8,26 @@ use handfast_core::{
     Change, GlobalRecord, GlobalState, Limits, Record, RecordKey, RollbackReason, SagaRecord,
     SagaState, TurnCause, Xid,
 };
-use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::client_message::Body as ClientBody;
 
 use super::Invariant;
-use crate::judge::ledger::{Ledger, is_finished};
-use crate::judge::oracle::{Observation, Verdict, branch_of};
+use crate::judge::ledger::{Ledger, branch_key, is_finished};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 use crate::world::{MS, SECOND};
 
-/// How long a batch may be on its way to a disk that is stuck.
+/// How long a batch may take to be stored, on a disk that is stuck.
 const STORED_WITHIN: u64 = 30 * SECOND;
 
-/// What is lost where whole milliseconds are subtracted.
+/// The error of subtracting times that are rounded to whole milliseconds.
 const ROUNDED_MS: u64 = 2;
 
-/// The invariant, with when everything was heard of for the first time.
+/// The invariant, with the time of each thing's first observation.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// A global with its first request for a branch.
+    /// When the first registration of a branch arrived, for each global.
     registering: BTreeMap<Xid, u64>,
-    /// How old each global was by its coordinator's clock at its first branch, in milliseconds.
+    /// The age of each global at its first branch, by its coordinator's clock, in milliseconds.
     ages_ms: BTreeMap<Xid, u64>,
     starting: BTreeMap<Arc<str>, u64>,
     finished: BTreeMap<Xid, u64>,
@@ -39,23 +40,23 @@ impl Invariant for Clock {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::Asked { ask: Ask::RegisterBranch(request) } => {
-                if let Some((xid, _)) = branch_of(&request.xid, request.branch_id) {
+            Observation::RequestArrived { request: ClientBody::RegisterBranch(request) } => {
+                if let Some((xid, _)) = branch_key(&request.xid, request.branch_id) {
                     self.registering.entry(xid).or_insert(ledger.now);
                 }
             }
-            Observation::Asked { ask: Ask::StartSaga(request) } => {
+            Observation::RequestArrived { request: ClientBody::StartSaga(request) } => {
                 self.starting.entry(request.key.as_str().into()).or_insert(ledger.now);
             }
-            Observation::Booked { batch } => self.check_batch(ledger, batch, verdict),
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
+            Observation::Recorded { batch } => self.check_batch(ledger, batch, verdict),
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
             | Observation::Stored { .. }
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
             | Observation::CommittedRead { .. }
-            | Observation::Told { .. }
+            | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}
         }
     }
@@ -67,7 +68,8 @@ impl Clock {
             if let Change::Put(Record::Branch(branch)) = change
                 && let Some(global) = ledger.globals.get(&branch.xid)
             {
-                // Of one that came and went within a batch, the next may be of another clock.
+                // A branch that was stored and removed within one batch is not seen here. The next
+                // branch may be dated by another process's clock, and then its age is no age.
                 if let Some(age_ms) = branch.registered_at.0.checked_sub(global.begun_at.0) {
                     self.ages_ms.entry(branch.xid).or_insert(age_ms);
                 }
@@ -98,7 +100,7 @@ impl Clock {
             GlobalState::RollingBack(RollbackReason::Timeout)
                 | GlobalState::RolledBack(RollbackReason::Timeout, _)
         );
-        // Without a branch it has seen one process alone, and one clock.
+        // A global without a branch has seen one process and so one clock: nothing to compare.
         let Some(registering) = self.registering.get(&xid).filter(|_| is_timeout) else { return };
         let Some(age_ms) = self.ages_ms.get(&xid) else { return };
         let lived_ms = (now - registering) / MS + age_ms;

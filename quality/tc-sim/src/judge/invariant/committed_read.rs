@@ -1,10 +1,11 @@
-//! A globally committed read never sees what may still be rolled back, or was.
+//! A globally committed read returns no row that an undecided or rolled back global wrote.
 
 use super::Invariant;
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// The invariant; the ledger holds all that it needs.
+/// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
 pub(super) struct CommittedRead;
 

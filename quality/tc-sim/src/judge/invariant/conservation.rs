@@ -2,9 +2,10 @@
 
 use super::Invariant;
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// The invariant; the application audits its own books.
+/// The invariant. The workload audits its own accounts.
 #[derive(Debug)]
 pub(super) struct Conservation;
 
@@ -14,8 +15,8 @@ impl Invariant for Conservation {
     }
 
     fn observe(&mut self, _ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
-        if let Observation::Ended { ending } = observation {
-            verdict.require(ending.audit.is_empty(), || ending.audit.join("; "));
+        if let Observation::Ended { end } = observation {
+            verdict.require(end.audit.is_empty(), || end.audit.join("; "));
         }
     }
 }

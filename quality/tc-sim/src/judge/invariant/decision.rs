@@ -1,21 +1,22 @@
 //! DECIDED-ONCE: a decision goes from none to one value and never changes, in the records and in
-//! every answer that leaves.
+//! every reply that leaves.
 
 use std::collections::BTreeMap;
 
 use handfast_core::{Change, Decision, Record, RecordKey, Xid};
 use handfast_proto::v1::GlobalStatus;
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 
 use super::Invariant;
 use crate::judge::ledger::{Ledger, decision_of, is_finished};
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// The invariant, with what was said so far.
+/// The invariant, with the decision that replies have reported so far, for each XID.
 #[derive(Debug, Default)]
 pub(super) struct DecidedOnce {
-    said: BTreeMap<String, Decision>,
+    reported: BTreeMap<String, Decision>,
 }
 
 impl Invariant for DecidedOnce {
@@ -28,22 +29,22 @@ impl Invariant for DecidedOnce {
             Observation::Stored { batch } => {
                 batch.iter().for_each(|change| check_change(ledger, change, verdict));
             }
-            Observation::Answered { ask: Some(ask), answer } => {
-                if let Some((xid, decision)) = said(ask, answer) {
-                    let first = *self.said.entry(xid.to_owned()).or_insert(decision);
+            Observation::ReplySent { request: Some(request), reply } => {
+                if let Some((xid, decision)) = reported_decision(request, reply) {
+                    let first = *self.reported.entry(xid.to_owned()).or_insert(decision);
                     verdict.require(first == decision, || {
-                        format!("{xid} was said to be decided {first:?}, then {decision:?}")
+                        format!("{xid} was reported as decided {first:?}, then {decision:?}")
                     });
                 }
             }
-            Observation::Answered { ask: None, .. }
-            | Observation::Asked { .. }
-            | Observation::Booked { .. }
+            Observation::ReplySent { request: None, .. }
+            | Observation::RequestArrived { .. }
+            | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
-            | Observation::Told { .. }
+            | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}
         }
     }
@@ -74,11 +75,16 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
     }
 }
 
-/// What an answer says of a global's decision.
-fn said<'a>(ask: &'a Ask, answer: &Answer) -> Option<(&'a str, Decision)> {
-    let (xid, status) = match (ask, answer) {
-        (Ask::End(request), Answer::End(reply)) => (&request.xid, reply.status()),
-        (Ask::GetStatus(request), Answer::GetStatus(reply)) => (&request.xid, reply.status()),
+/// Returns the decision of a global that a reply reports.
+fn reported_decision<'a>(
+    request: &'a ClientBody,
+    reply: &ServerBody,
+) -> Option<(&'a str, Decision)> {
+    let (xid, status) = match (request, reply) {
+        (ClientBody::End(request), ServerBody::End(reply)) => (&request.xid, reply.status()),
+        (ClientBody::GetStatus(request), ServerBody::GetStatus(reply)) => {
+            (&request.xid, reply.status())
+        }
         _ => return None,
     };
     let decision = match status {

@@ -1,14 +1,15 @@
-//! What a branch tells by an event takes effect exactly once if its global is committed, and never
-//! if it is rolled back; effects of one key come in the order in which its events were emitted.
+//! An event takes effect exactly once if its global is committed, and never if it is rolled back.
+//! Events of one key take effect in the order in which they were emitted.
 
 use std::collections::BTreeMap;
 
 use super::Invariant;
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::{Observation, Verdict};
-use crate::model::database::{EventId, Seq};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
+use crate::model::values::{EventId, Seq};
 
-/// The invariant, with the newest event of each outbox and key that took effect.
+/// The invariant, with the last event that took effect for each outbox and key.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     newest: BTreeMap<(usize, u32), Seq>,
@@ -25,14 +26,14 @@ impl Invariant for Events {
                 written.inbox.iter().for_each(|id| self.check_effect(ledger, *id, verdict));
             }
             Observation::Ended { .. } => check_end(ledger, verdict),
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
             | Observation::Stored { .. }
-            | Observation::Booked { .. }
+            | Observation::Recorded { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
             | Observation::CommittedRead { .. }
-            | Observation::Told { .. } => {}
+            | Observation::OutcomeReported { .. } => {}
         }
     }
 }
@@ -54,7 +55,10 @@ impl Events {
         let before = self.newest.insert(place, event.seq);
         verdict.require(before.is_none_or(|before| before < event.seq), || {
             let (database, key) = place;
-            format!("of key {key} of database {database}, {} comes after {before:?}", event.seq)
+            format!(
+                "event {} of key {key} of database {database} takes effect after {before:?}",
+                event.seq
+            )
         });
     }
 }

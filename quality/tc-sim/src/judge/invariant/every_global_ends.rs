@@ -1,11 +1,12 @@
-//! When the faults are over, everything ends: no global is left unfinished, no lock held, no undo
-//! log kept.
+//! When the faults are over, everything ends: no global is left unfinished, no lock is held, and no
+//! undo log is left.
 
 use super::Invariant;
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// The invariant; the ledger holds all that it needs.
+/// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
 pub(super) struct EveryGlobalEnds;
 
@@ -15,8 +16,8 @@ impl Invariant for EveryGlobalEnds {
     }
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
-        let Observation::Ended { ending } = observation else { return };
-        verdict.require(ending.unsettled.is_empty(), || ending.unsettled.join("; "));
+        let Observation::Ended { end } = observation else { return };
+        verdict.require(end.unsettled.is_empty(), || end.unsettled.join("; "));
         let unfinished: Vec<String> = ledger
             .unfinished()
             .map(|global| format!("{} is {:?}", global.xid, global.state))
@@ -26,8 +27,8 @@ impl Invariant for EveryGlobalEnds {
         verdict.require(ledger.branches.is_empty(), || {
             format!("branch records are left: {:?}", ledger.branches.keys())
         });
-        for (database, (xid, branch), guard) in &ending.undo {
-            // A guard row of a branch whose process is dead stays for a day.
+        for (database, (xid, branch), guard) in &end.undo {
+            // The guard row of a branch whose process died stays for a day.
             verdict.require(*guard, || {
                 format!("the undo log of {xid}/{branch} is left in database {database}")
             });

@@ -1,20 +1,21 @@
-//! Effects happen exactly once, however often they are asked for: a branch's local transaction
-//! commits once and never behind its guard; its rows are put back once, and only under a rollback;
-//! its undo log goes only when the decision is durable.
+//! Effects happen exactly once, however often they are requested. A branch's local transaction
+//! commits once, and never after its guard row is there. Its rows are restored once, and only under
+//! a rollback. Its undo log is deleted only when the decision is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use handfast_core::Decision;
 
 use super::Invariant;
-use crate::judge::ledger::{BranchKey, Ledger, Stage, stage_after};
-use crate::judge::oracle::{Observation, Verdict, Written};
-use crate::model::database::Undo;
+use crate::judge::ledger::{BranchKey, BranchState, Ledger, branch_state_after};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
+use crate::model::values::{Undo, Written};
 
-/// The invariant, with what has happened so far.
+/// The invariant, with the branches that have ended, and those that a guard row bars.
 #[derive(Debug, Default)]
 pub(super) struct ExactlyOnce {
-    ended: BTreeMap<BranchKey, Stage>,
+    ended: BTreeMap<BranchKey, BranchState>,
     barred: BTreeSet<(usize, BranchKey)>,
 }
 
@@ -56,7 +57,7 @@ impl ExactlyOnce {
             format!("branch {xid}/{branch} commits locally a second time")
         });
         verdict.require(!self.barred.contains(&(database, key)), || {
-            format!("branch {xid}/{branch} commits locally behind its guard")
+            format!("branch {xid}/{branch} commits locally after its guard")
         });
         verdict.require(ledger.registered.contains(&key), || {
             format!("branch {xid}/{branch} commits locally and was never registered")
@@ -71,18 +72,18 @@ impl ExactlyOnce {
         verdict: &mut Verdict,
     ) {
         let (xid, branch) = key;
-        let stage = stage_after(written);
-        let due = match stage {
-            Stage::Restored => Decision::RollBack,
-            Stage::Kept | Stage::Applied => Decision::Commit,
+        let state = branch_state_after(written);
+        let due = match state {
+            BranchState::Restored => Decision::RollBack,
+            BranchState::Kept | BranchState::Applied => Decision::Commit,
         };
         let decision = ledger.decision(xid);
         verdict.require(decision == Some(due), || {
-            format!("branch {xid}/{branch} is {stage:?} under {decision:?}")
+            format!("branch {xid}/{branch} is {state:?} under {decision:?}")
         });
-        let earlier = self.ended.insert(key, stage);
+        let earlier = self.ended.insert(key, state);
         verdict.require(earlier.is_none(), || {
-            format!("branch {xid}/{branch} is {stage:?} after {earlier:?}")
+            format!("branch {xid}/{branch} is {state:?} after {earlier:?}")
         });
     }
 }

@@ -1,16 +1,18 @@
-//! Under a fence every operation takes effect once and when it may: a branch is tried once and
-//! never behind its cancel, confirmed only under a commit, cancelled only under a rollback; and all
-//! branches of one global end the same way.
+//! Under a fence every operation takes effect at most once, and only when it may. A branch is tried
+//! once and never after its cancel, confirmed only under a commit, and cancelled only under a
+//! rollback. All branches of one global end the same way.
 
 use handfast::fence::State;
 use handfast_core::Decision;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};
-use crate::judge::oracle::{Observation, Verdict, Written};
-use crate::workload::points::is_points;
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
+use crate::model::values::Written;
+use crate::workload::points::is_points_row;
 
-/// The invariant; the ledger holds all that it needs.
+/// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
 pub(super) struct Fenced;
 
@@ -23,31 +25,32 @@ impl Invariant for Fenced {
         match observation {
             Observation::LocalCommit { written, .. } => check_commit(ledger, written, verdict),
             Observation::Ended { .. } => check_end(ledger, verdict),
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
             | Observation::Stored { .. }
-            | Observation::Booked { .. }
+            | Observation::Recorded { .. }
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
-            | Observation::Told { .. } => {}
+            | Observation::OutcomeReported { .. } => {}
         }
     }
 }
 
 fn check_commit(ledger: &Ledger, written: &Written, verdict: &mut Verdict) {
-    let touches = written.rows.iter().any(|(row, ..)| is_points(*row));
+    let touches = written.rows.iter().any(|(row, ..)| is_points_row(*row));
     verdict.require(!touches || !written.fences.is_empty(), || {
-        format!("points change, and no fence: {written}")
+        format!("points change without a fence: {written}")
     });
-    // What holds of steps of sagas is in `saga`.
+    // Steps of sagas have rules of their own, in `saga`.
     let tried = written.fences.iter().filter(|(key, ..)| !ledger.sagas.contains_key(&key.0));
     for (key, before, after) in tried {
         check_step(ledger, *key, *before, *after, touches, verdict);
     }
 }
 
-/// Not the table of the product: what must hold whatever that says.
+/// Checks one change of a fence's state. This is what must hold, and not a copy of the product's
+/// decision table: a wrong entry there must be noticed here.
 fn check_step(
     ledger: &Ledger,
     key: BranchKey,

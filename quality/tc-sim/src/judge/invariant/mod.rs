@@ -1,4 +1,4 @@
-//! What must always hold, one file each.
+//! What must always hold, one invariant a file.
 
 mod acknowledged;
 mod atomic_outcome;
@@ -16,18 +16,19 @@ mod row_lock;
 mod saga;
 
 use crate::judge::ledger::Ledger;
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// Something that must always hold.
+/// A condition that must always hold.
 pub(crate) trait Invariant: Send {
-    /// Its name in reports: that of its file.
+    /// Returns its name in reports: that of its file.
     fn name(&self) -> &'static str;
 
-    /// Judges what happened. The ledger is as it was before.
+    /// Judges an observation. The ledger is as it was before it.
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict);
 }
 
-/// Every invariant, fresh.
+/// Returns every invariant, with nothing observed yet.
 pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(acknowledged::Acknowledged::default()),

@@ -1,17 +1,18 @@
-//! A prepared branch never decides alone: it is prepared when it is registered, stays until its
-//! global is decided, and ends as that did. No global is committed before all its branches are
-//! prepared, none is finished while one still is, and in the end nothing is left prepared but what
-//! is another installation's, which nobody has touched.
+//! A prepared branch never decides alone. It is prepared only after it is registered, stays until
+//! its global is decided, and ends as the global did. No global is committed before all its
+//! branches are prepared, and none is finished while one still is. At the end only the transactions
+//! of other installations are prepared, all of them.
 
 use handfast_core::{Change, Decision, Mode, Record, RecordKey};
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger, decision_of, is_finished};
-use crate::judge::oracle::{Ending, Observation, Verdict};
-use crate::model::database::UndoKey;
+use crate::judge::verdict::Verdict;
+use crate::model::observation::{FinalState, Observation};
+use crate::model::values::UndoKey;
 use crate::workload::transfers::is_foreign;
 
-/// The invariant; the ledger holds all that it needs.
+/// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
 pub(super) struct Prepared;
 
@@ -29,20 +30,20 @@ impl Invariant for Prepared {
             Observation::Stored { batch } => {
                 batch.iter().for_each(|change| check_change(ledger, change, verdict));
             }
-            Observation::Ended { ending } => check_left(ending, verdict),
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
-            | Observation::Booked { .. }
+            Observation::Ended { end } => check_left(end, verdict),
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
+            | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::CommittedRead { .. }
-            | Observation::Told { .. } => {}
+            | Observation::OutcomeReported { .. } => {}
         }
     }
 }
 
 fn check_prepared(ledger: &Ledger, branch: BranchKey, verdict: &mut Verdict) {
     verdict.require(ledger.branches.contains_key(&branch), || {
-        format!("{}/{} is prepared, and no branch is stored", branch.0, branch.1)
+        format!("{}/{} is prepared, and the branch is not stored", branch.0, branch.1)
     });
 }
 
@@ -56,7 +57,7 @@ fn check_ended(
     let due = match branch {
         Some((xid, _)) => ledger.decision(xid),
         None if is_foreign(name) => None,
-        // Of this node, and of a global that no coordinator knows.
+        // A branch of this node, in a global that no coordinator knows.
         None => Some(Decision::RollBack),
     };
     verdict.require(due == Some(decision), || {
@@ -91,15 +92,15 @@ fn check_change(ledger: &Ledger, change: &Change, verdict: &mut Verdict) {
     }
 }
 
-fn check_left(ending: &Ending, verdict: &mut Verdict) {
-    for (database, name) in &ending.prepared {
+fn check_left(end: &FinalState, verdict: &mut Verdict) {
+    for (database, name) in &end.prepared {
         verdict.require(is_foreign(name), || {
             format!("{name} is left prepared in database {database}")
         });
     }
-    let foreign = ending.prepared.iter().filter(|(_, name)| is_foreign(name)).count();
-    let were = ending.foreign;
-    verdict.require(foreign == were, || {
-        format!("{foreign} prepared transactions of others are left of {were}")
+    let foreign = end.prepared.iter().filter(|(_, name)| is_foreign(name)).count();
+    let at_start = end.foreign;
+    verdict.require(foreign == at_start, || {
+        format!("{foreign} prepared transactions of others are left of {at_start}")
     });
 }

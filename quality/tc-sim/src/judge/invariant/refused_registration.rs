@@ -1,16 +1,17 @@
-//! A refused registration leaves nothing, and after the decision nobody joins.
+//! A refused registration leaves no branch, and no branch joins a global that is decided.
 
 use std::collections::BTreeMap;
 
 use handfast_core::{Change, Record};
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 
 use super::Invariant;
-use crate::judge::ledger::{BranchKey, Ledger};
-use crate::judge::oracle::{Observation, Verdict, branch_of};
+use crate::judge::ledger::{BranchKey, Ledger, branch_key};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// Refusals that say nothing about what was done.
+/// Codes of refusals after which the branch may be registered all the same.
 const UNSURE: [&str; 3] = ["HF-TC-BUSY", "HF-TC-STOPPING", "HF-TC-NOT-LEADING"];
 
 /// The invariant, with how often each branch's registration arrived and was refused.
@@ -27,31 +28,34 @@ impl Invariant for RefusedRegistration {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::Asked { ask } => {
-                if let Some(key) = registration(ask) {
+            Observation::RequestArrived { request } => {
+                if let Some(key) = registration(request) {
                     *self.arrived.entry(key).or_default() += 1;
                 }
             }
-            Observation::Answered { ask: Some(ask), answer: Answer::Rejected(refusal) } => {
-                if let Some(key) = registration(ask) {
+            Observation::ReplySent {
+                request: Some(request),
+                reply: ServerBody::Rejected(refusal),
+            } => {
+                if let Some(key) = registration(request) {
                     self.check_refused(ledger, key, &refusal.code, verdict);
                 }
             }
             Observation::Stored { batch } => check_batch(ledger, batch, verdict),
-            Observation::Answered { .. }
-            | Observation::Booked { .. }
+            Observation::ReplySent { .. }
+            | Observation::Recorded { .. }
             | Observation::LocalCommit { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
             | Observation::CommittedRead { .. }
-            | Observation::Told { .. }
+            | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}
         }
     }
 }
 
 impl RefusedRegistration {
-    /// Where every registration that ever arrived was refused there is no branch.
+    /// Checks that there is no branch if every registration that ever arrived was refused.
     fn check_refused(
         &mut self,
         ledger: &Ledger,
@@ -83,7 +87,7 @@ fn check_batch(ledger: &Ledger, batch: &[Change], verdict: &mut Verdict) {
     }
 }
 
-fn registration(ask: &Ask) -> Option<BranchKey> {
-    let Ask::RegisterBranch(request) = ask else { return None };
-    branch_of(&request.xid, request.branch_id)
+fn registration(body: &ClientBody) -> Option<BranchKey> {
+    let ClientBody::RegisterBranch(request) = body else { return None };
+    branch_key(&request.xid, request.branch_id)
 }

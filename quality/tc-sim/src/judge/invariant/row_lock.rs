@@ -1,4 +1,5 @@
-//! No exclusive row lock is held twice, in the records and in the databases, and tokens grow.
+//! No exclusive row lock is held twice, in the records and in the databases, and fencing tokens
+//! grow.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +7,11 @@ use handfast_core::{BranchRecord, Change, FencingToken, LockMode, Record};
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Hold, Ledger, LockedRow};
-use crate::judge::oracle::{Observation, Verdict, Written};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
+use crate::model::values::Written;
 
-/// The invariant, with the newest token of each row and who got it.
+/// The invariant, with the newest fencing token of each row and its branch.
 #[derive(Debug, Default)]
 pub(super) struct RowLock {
     tokens: BTreeMap<LockedRow, (FencingToken, BranchKey)>,
@@ -21,7 +24,7 @@ impl Invariant for RowLock {
 
     fn observe(&mut self, ledger: &Ledger, observation: &Observation<'_>, verdict: &mut Verdict) {
         match observation {
-            Observation::Booked { batch } => {
+            Observation::Recorded { batch } => {
                 let mut branches: Vec<&BranchRecord> = batch.iter().filter_map(branch).collect();
                 branches.sort_by_key(|branch| branch.token);
                 for branch in branches {
@@ -31,13 +34,13 @@ impl Invariant for RowLock {
             Observation::LocalCommit { database, written } => {
                 check_writes(ledger, *database, written, verdict);
             }
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
             | Observation::Stored { .. }
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
-            | Observation::Told { .. }
+            | Observation::OutcomeReported { .. }
             | Observation::Ended { .. } => {}
         }
     }
@@ -55,8 +58,8 @@ impl RowLock {
             }
             let (newest, holder) =
                 self.tokens.get(&name).copied().unwrap_or((FencingToken(0), key));
-            // The branches of one global share a row; a record that is written again for another
-            // reason grants nothing.
+            // The branches of one global may share a row. A record that is written again for
+            // another reason grants no lock, so its token need not grow.
             let grows = branch.token > newest || holder.0 == key.0;
             if branch.token > newest {
                 self.tokens.insert(name.clone(), (branch.token, key));
@@ -69,7 +72,8 @@ impl RowLock {
     }
 }
 
-/// Readers beside each other may be written again in any order.
+/// Returns whether the branch holds a shared lock: the records of concurrent readers may be written
+/// again in any order.
 fn newest_is_shared(holders: Option<&BTreeMap<BranchKey, Hold>>, key: BranchKey) -> bool {
     let mode = holders.and_then(|holders| holders.get(&key)).map(|hold| hold.mode);
     mode == Some(LockMode::Shared)
@@ -90,8 +94,8 @@ fn check_alone(
     }
 }
 
-/// A row is written only over what its own global or a committed one wrote: the lock is kept until
-/// then.
+/// Checks that a row is written only over what its own global or a committed one wrote: the global
+/// lock is held until then.
 fn check_writes(ledger: &Ledger, database: usize, written: &Written, verdict: &mut Verdict) {
     for (row, before, after) in &written.rows {
         let (Some((old, _)), Some((xid, branch))) = (before.writer, after.writer) else { continue };

@@ -1,19 +1,20 @@
-//! A saga is done step by step, or taken back in the reverse order: a step takes effect once,
-//! after all before it are stored as done and it is stored as begun; it is taken back once, when
-//! all after it have been; and at the end all is done, or all is taken back.
+//! A saga is completed step by step, or compensated in the reverse order. A step takes effect once,
+//! after it is stored as begun and all steps before it are stored as done. It is compensated once,
+//! after all steps after it. At the end every step is done, or every step is compensated.
 
 use handfast::fence::State;
 use handfast_core::{
     ChildRef, SagaDefinition, SagaRecord, SagaState, StepKind, StepRecord, StepState, Xid,
 };
 use handfast_proto::v1::SagaStatus;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::server_message::Body as ServerBody;
 
 use super::Invariant;
 use crate::judge::ledger::{BranchKey, Ledger};
-use crate::judge::oracle::{Observation, Verdict};
+use crate::judge::verdict::Verdict;
+use crate::model::observation::Observation;
 
-/// The invariant; the ledger holds all that it needs.
+/// The invariant. It needs no state beside the ledger.
 #[derive(Debug)]
 pub(super) struct Saga;
 
@@ -27,25 +28,25 @@ impl Invariant for Saga {
             Observation::LocalCommit { written, .. } => {
                 for (key, before, after) in &written.fences {
                     let Some(saga) = ledger.sagas.get(&key.0) else { continue };
-                    let Some(step) = place(*key) else { continue };
+                    let Some(step) = step_index(*key) else { continue };
                     check_step(saga, step, (*before, *after), verdict);
                 }
             }
-            Observation::Answered { answer: Answer::Saga(reply), .. } => {
+            Observation::ReplySent { reply: ServerBody::Saga(reply), .. } => {
                 let Ok(named) = handfast_core::XidText::parse(&reply.xid) else { return };
-                check_told(ledger, named.xid, reply.status(), verdict);
+                check_reported(ledger, named.xid, reply.status(), verdict);
             }
             Observation::Ended { .. } => {
                 ledger.sagas.values().for_each(|saga| check_end(ledger, saga, verdict));
             }
-            Observation::Asked { .. }
-            | Observation::Answered { .. }
+            Observation::RequestArrived { .. }
+            | Observation::ReplySent { .. }
             | Observation::Stored { .. }
-            | Observation::Booked { .. }
+            | Observation::Recorded { .. }
             | Observation::CommittedRead { .. }
             | Observation::Prepared { .. }
             | Observation::PreparedEnded { .. }
-            | Observation::Told { .. } => {}
+            | Observation::OutcomeReported { .. } => {}
         }
     }
 }
@@ -57,27 +58,30 @@ fn check_step(
     verdict: &mut Verdict,
 ) {
     let (kind, state) = (saga.definition.steps[at].kind, saga.steps[at].state);
-    let goes_back = matches!(saga.state, SagaState::Compensating(_) | SagaState::Compensated(..));
+    let compensates = matches!(saga.state, SagaState::Compensating(_) | SagaState::Compensated(..));
     let may = match (before, after) {
-        // A late attempt of what will be taken back, or leaves nothing, does no harm.
+        // A late action does no harm if it will be compensated or has no effect.
         (None, State::Tried) => {
             let may_come_late = matches!(kind, StepKind::Compensable | StepKind::Harmless);
             let earlier_done = earlier(saga, at).all(|step| step.state == StepState::Done);
-            state != StepState::Waiting && (may_come_late && goes_back || earlier_done)
+            state != StepState::Waiting && (may_come_late && compensates || earlier_done)
         }
         (Some(State::Tried), State::Cancelled) | (None, State::Barred) => {
             let refused_pivot = kind == StepKind::Pivot && before.is_none();
-            goes_back && kind == StepKind::Compensable && later_are_back(saga, at) || refused_pivot
+            compensates && kind == StepKind::Compensable && later_are_compensated(saga, at)
+                || refused_pivot
         }
         (_, State::Tried | State::Confirmed | State::Cancelled | State::Barred) => false,
     };
     verdict.require(may, || {
-        let (xid, stands) = (saga.xid, saga.state);
-        format!("step {at} of saga {xid}, {state:?} in {stands:?}: from {before:?} to {after:?}")
+        let (xid, saga_state) = (saga.xid, saga.state);
+        format!(
+            "step {at} of saga {xid}, {state:?} in {saga_state:?}: from {before:?} to {after:?}"
+        )
     });
 }
 
-fn check_told(ledger: &Ledger, xid: Xid, status: SagaStatus, verdict: &mut Verdict) {
+fn check_reported(ledger: &Ledger, xid: Xid, status: SagaStatus, verdict: &mut Verdict) {
     let stored = ledger.sagas.get(&xid).map(|saga| saga.state);
     let fits = match status {
         SagaStatus::Completed => matches!(stored, Some(SagaState::Completed(_))),
@@ -89,7 +93,8 @@ fn check_told(ledger: &Ledger, xid: Xid, status: SagaStatus, verdict: &mut Verdi
             stored.is_some()
         }
     };
-    verdict.require(fits, || format!("saga {xid} is said to be {status:?}, stored is {stored:?}"));
+    verdict
+        .require(fits, || format!("saga {xid} was reported as {status:?}, stored is {stored:?}"));
 }
 
 fn check_end(ledger: &Ledger, saga: &SagaRecord, verdict: &mut Verdict) {
@@ -123,7 +128,7 @@ fn earlier(saga: &SagaRecord, at: usize) -> impl Iterator<Item = &StepRecord> {
     (0..saga.steps.len()).filter(before).map(|other| &saga.steps[other])
 }
 
-fn later_are_back(saga: &SagaRecord, at: usize) -> bool {
+fn later_are_compensated(saga: &SagaRecord, at: usize) -> bool {
     let after = |other: &usize| comes_before(&saga.definition, at, *other);
     (0..saga.steps.len()).filter(after).all(|other| {
         let kept = saga.definition.steps[other].kind == StepKind::Compensable
@@ -132,14 +137,15 @@ fn later_are_back(saga: &SagaRecord, at: usize) -> bool {
     })
 }
 
-/// Whether one step comes before the other, in the saga where their ways part.
+/// Returns whether one step comes before the other: whether its group is earlier in the innermost
+/// saga that contains both.
 fn comes_before(saga: &SagaDefinition, one: usize, other: usize) -> bool {
     let (one, other) = (groups(saga, one), groups(saga, other));
     let parting = one.iter().zip(&other).find(|(one, other)| one != other);
     parting.is_some_and(|(one, other)| one.0 == other.0 && one.1 < other.1)
 }
 
-/// The groups on the way from the saga that is started to a step.
+/// Returns the groups that contain a step, from the outermost saga to the innermost.
 fn groups(saga: &SagaDefinition, step: usize) -> Vec<(Option<ChildRef>, u32)> {
     let step = &saga.steps[step];
     let mut groups = vec![(step.parent, step.group)];
@@ -150,6 +156,6 @@ fn groups(saga: &SagaDefinition, step: usize) -> Vec<(Option<ChildRef>, u32)> {
     groups
 }
 
-fn place((_, branch): BranchKey) -> Option<usize> {
+fn step_index((_, branch): BranchKey) -> Option<usize> {
     usize::try_from(branch.0.checked_sub(1)?).ok()
 }

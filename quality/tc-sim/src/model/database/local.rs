@@ -1,45 +1,44 @@
-//! A local transaction as a client holds it: statements that travel, and a connection that breaks.
+//! A local transaction as a client holds it: statements that take time to travel, over a connection
+//! that may break.
 //!
-//! Dropped without an end, as when its process dies, it is rolled back when the database notices;
-//! a COMMIT that is on its way arrives all the same.
+//! One that is dropped before its end, as when its process dies, is rolled back when the database
+//! notices. A COMMIT that is on its way arrives all the same.
 
 use std::sync::Arc;
 
 use futures::channel::oneshot;
 use handfast::fence::{Operation, Pass, Refusal, decide};
 
-use super::{
-    Cell, Database, DatabaseError, Event, EventId, EventStatus, Flavour, Held, LocalId, LockKey,
-    RowId, Undo, UndoKey,
-};
+use super::{Database, DatabaseError, Flavour, HeldSession, LockKey, SessionId};
+use crate::model::values::{Cell, Event, EventId, EventStatus, RowId, Undo, UndoKey};
 
 /// An open local transaction.
 #[derive(Debug)]
-pub(crate) struct Local {
+pub(crate) struct LocalTransaction {
     database: Arc<Database>,
-    session: LocalId,
+    session: SessionId,
     ended: bool,
 }
 
-impl Local {
-    pub(crate) fn new(database: Arc<Database>, session: LocalId) -> Self {
+impl LocalTransaction {
+    pub(super) fn new(database: Arc<Database>, session: SessionId) -> Self {
         Self { database, session, ended: false }
     }
 
-    /// The database's name for it.
-    pub(crate) fn session(&self) -> LocalId {
+    /// Returns its session.
+    pub(super) fn session(&self) -> SessionId {
         self.session
     }
 
     /// `SELECT … FOR UPDATE` of one row.
     pub(crate) async fn lock_row(&self, row: RowId) -> Result<Cell, DatabaseError> {
         self.database.travel().await?;
-        self.take(LockKey::Row(row)).await?;
+        self.acquire(LockKey::Row(row)).await?;
         let cell = self.database.cell(self.session, row)?;
         self.database.answer(cell).await
     }
 
-    /// `UPDATE` of one row that is locked.
+    /// `UPDATE` of one row that the transaction has locked.
     pub(crate) async fn update(&self, row: RowId, cell: Cell) -> Result<(), DatabaseError> {
         self.database.travel().await?;
         self.database.write(self.session, row, cell)?;
@@ -48,22 +47,22 @@ impl Local {
 
     /// `INSERT INTO undo_log`.
     pub(crate) async fn insert_undo(&self, key: UndoKey, undo: Undo) -> Result<(), DatabaseError> {
-        if self.insert_unless_there(key, undo).await? {
+        if self.insert_undo_if_absent(key, undo).await? {
             Ok(())
         } else {
             Err(DatabaseError::UniqueViolation)
         }
     }
 
-    /// `INSERT INTO undo_log … ON CONFLICT DO NOTHING`: whether it did something. Waits for another
-    /// local transaction that has put in the same key and is not at its end.
-    pub(crate) async fn insert_unless_there(
+    /// `INSERT INTO undo_log … ON CONFLICT DO NOTHING`. Returns whether a row was inserted. Waits
+    /// for another open transaction that has inserted the same key.
+    pub(crate) async fn insert_undo_if_absent(
         &self,
         key: UndoKey,
         undo: Undo,
     ) -> Result<bool, DatabaseError> {
         self.database.travel().await?;
-        self.take(LockKey::Undo(key)).await?;
+        self.acquire(LockKey::Undo(key)).await?;
         let free = self.database.undo(self.session, key)?.is_none();
         if free {
             self.database.put_undo(self.session, key, Some(undo))?;
@@ -75,16 +74,16 @@ impl Local {
     pub(crate) async fn find_undo(&self, key: UndoKey) -> Result<Option<Undo>, DatabaseError> {
         self.database.travel().await?;
         let seen = self.database.undo(self.session, key)?;
-        // PostgreSQL does not see, and so does not wait for, what is not committed.
+        // PostgreSQL and SQLite do not see an uncommitted row, and so do not wait for it.
         if seen.is_some() || self.database.flavour == Flavour::MariaDb {
-            self.take(LockKey::Undo(key)).await?;
+            self.acquire(LockKey::Undo(key)).await?;
         }
         let found = match seen {
             None if self.database.flavour != Flavour::MariaDb => None,
             _ => self.database.undo(self.session, key)?,
         };
         if found.is_none() {
-            // Read committed locks no gaps: what is not there can be put in by others.
+            // Read committed locks no gaps: another transaction may insert the missing row.
             self.database.release(self.session, LockKey::Undo(key));
         }
         self.database.answer(found).await
@@ -94,21 +93,21 @@ impl Local {
     pub(crate) async fn delete_undo(&self, key: UndoKey) -> Result<(), DatabaseError> {
         self.database.travel().await?;
         if self.database.undo(self.session, key)?.is_some() {
-            self.take(LockKey::Undo(key)).await?;
+            self.acquire(LockKey::Undo(key)).await?;
             self.database.put_undo(self.session, key, None)?;
         }
         self.database.answer(()).await
     }
 
-    /// The fence's step for an operation, as `fence/table.rs` takes it: waits for another local
-    /// transaction that has taken one of the same branch and is not at its end.
-    pub(crate) async fn advance(
+    /// Moves a branch's fence for an operation, as `fence/table.rs` does. Waits for another open
+    /// transaction that has moved the same fence.
+    pub(crate) async fn advance_fence(
         &self,
         key: UndoKey,
         operation: Operation,
     ) -> Result<Result<Pass, Refusal>, DatabaseError> {
         self.database.travel().await?;
-        self.take(LockKey::Fence(key)).await?;
+        self.acquire(LockKey::Fence(key)).await?;
         let decision = decide(self.database.fence(self.session, key)?, operation);
         if let Some(next) = decision.next {
             self.database.put_fence(self.session, key, next)?;
@@ -128,54 +127,54 @@ impl Local {
         self.database.answer(()).await
     }
 
-    /// `DELETE FROM event_outbox` of what a branch holds.
-    pub(crate) async fn remove_held(&self, branch: UndoKey) -> Result<(), DatabaseError> {
+    /// `DELETE FROM event_outbox` of the events that a branch holds.
+    pub(crate) async fn delete_held_events(&self, branch: UndoKey) -> Result<(), DatabaseError> {
         self.database.travel().await?;
-        self.database.remove_held(self.session, branch)?;
+        self.database.delete_held_events(self.session, branch)?;
         self.database.answer(()).await
     }
 
-    /// `INSERT INTO event_inbox`: whether it is the first. Waits for another delivery that has put
-    /// in the same event and is not at its end.
-    pub(crate) async fn enter_inbox(&self, id: EventId) -> Result<bool, DatabaseError> {
+    /// `INSERT INTO event_inbox`. Returns whether the event is there for the first time. Waits for
+    /// another open transaction that has inserted the same event.
+    pub(crate) async fn insert_inbox(&self, id: EventId) -> Result<bool, DatabaseError> {
         self.database.travel().await?;
-        self.take(LockKey::Inbox(id)).await?;
-        let first = self.database.enter_inbox(self.session, id)?;
+        self.acquire(LockKey::Inbox(id)).await?;
+        let first = self.database.insert_inbox(self.session, id)?;
         self.database.answer(first).await
     }
 
-    /// `PREPARE TRANSACTION`, or `XA END` and `XA PREPARE`. Sent, it is the database's business.
-    /// Gives back its session where that has to stay.
-    pub(crate) async fn prepare(mut self) -> Result<Option<Held>, DatabaseError> {
+    /// `PREPARE TRANSACTION`, or `XA END` and `XA PREPARE`. Once it is sent the database executes
+    /// it even if the client dies. Returns the session if the branch stays bound to it.
+    pub(crate) async fn prepare(mut self) -> Result<Option<HeldSession>, DatabaseError> {
         self.ended = true;
-        let (told, outcome) = oneshot::channel();
+        let (sender, outcome) = oneshot::channel();
         let (database, session) = (Arc::clone(&self.database), self.session);
         self.database.world.spawn(self.database.owner(), async move {
             let prepared = match database.travel().await {
                 Ok(()) => database.prepare(session),
                 Err(error) => Err(error),
             };
-            // With nobody there the session ends.
-            let _gone = told.send(prepared);
+            // A client that has died drops the session, and so ends it.
+            let _gone = sender.send(prepared);
         });
         let held = outcome.await.unwrap_or(Err(DatabaseError::Broken))?;
         self.database.answer(held).await
     }
 
-    /// `COMMIT`. Sent, it is the database's business, whatever becomes of the client.
+    /// `COMMIT`. Once it is sent the database executes it even if the client dies.
     pub(crate) async fn commit(mut self) -> Result<(), DatabaseError> {
         self.ended = true;
-        let (told, outcome) = oneshot::channel();
+        let (sender, outcome) = oneshot::channel();
         let (database, session) = (Arc::clone(&self.database), self.session);
         self.database.world.spawn(self.database.owner(), async move {
             let committed = match database.travel().await {
                 Ok(()) => database.commit(session),
                 Err(error) => Err(error),
             };
-            // The connection ends with its client.
-            let _gone = told.send(committed);
+            // A client that has died hears no answer.
+            let _gone = sender.send(committed);
         });
-        // A database that dies takes the answer with it.
+        // A database that dies sends no answer.
         outcome.await.unwrap_or(Err(DatabaseError::Broken))?;
         self.database.answer(()).await
     }
@@ -188,22 +187,22 @@ impl Local {
         self.database.answer(()).await
     }
 
-    async fn take(&self, key: LockKey) -> Result<(), DatabaseError> {
+    async fn acquire(&self, key: LockKey) -> Result<(), DatabaseError> {
         match (self.database.flavour, key) {
-            // It has the whole database.
+            // The writer has locked the whole database.
             (
                 Flavour::Sqlite,
                 LockKey::Row(_) | LockKey::Undo(_) | LockKey::Fence(_) | LockKey::Inbox(_),
-            ) => self.database.take(self.session, LockKey::Writer).await,
-            _ => self.database.take(self.session, key).await,
+            ) => self.database.acquire(self.session, LockKey::Writer).await,
+            _ => self.database.acquire(self.session, key).await,
         }
     }
 }
 
-impl Drop for Local {
+impl Drop for LocalTransaction {
     fn drop(&mut self) {
         if !self.ended {
-            self.database.part(self.session);
+            self.database.disconnect(self.session);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A model of a service's database: rows, row locks, the undo log, local transactions, crashes.
-//! What two-phase commit and the outbox need of it is in the files below this one.
+//! Two-phase commit and the outbox are in `prepared` and `outbox`.
 //!
-//! Modelled, not run: one table of numbers, read and written under row locks as `SELECT … FOR
-//! UPDATE` and `UPDATE` do, at read committed. What a local transaction has written is seen by
-//! others when it commits, all at once, and survives a crash from then on; an uncommitted one is
-//! gone with its connection or with the server. The flavours differ where AT mode has to know.
+//! It is one table of numbers, read and written under row locks as `SELECT … FOR UPDATE` and
+//! `UPDATE` do, at read committed. Others see what a local transaction has written when it commits,
+//! all at once, and it survives a crash from then on. An uncommitted transaction is lost with its
+//! connection or with the server. The flavours differ where AT mode depends on the difference.
 
 mod local;
 mod outbox;
@@ -16,96 +16,66 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
 use handfast::fence;
-use handfast_core::{BranchId, Xid};
 
-use crate::judge::oracle::{Observation, Written};
+use super::observation::{Observation, Observer};
+use super::values::{Cell, EventId, EventRow, RowId, Seq, Undo, UndoKey, Written};
 use crate::plan::Fault;
 use crate::world::{MS, Owner, SECOND, World};
 use outbox::Outbox;
 use prepared::Prepared;
 
-pub(crate) use local::Local;
-pub(crate) use outbox::{Claim, Event, EventId, EventRow, EventStatus, Seq};
-pub(crate) use prepared::Held;
+pub(crate) use local::LocalTransaction;
+pub(crate) use outbox::Claim;
+pub(crate) use prepared::HeldSession;
 
-/// How long a statement waits for a row of another local transaction.
+/// How long a statement waits for a lock of another local transaction.
 const LOCK_WAIT: u64 = 3 * SECOND;
 
-/// Whose rules a database follows.
+/// The database product whose rules a database follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// A row that is inserted and not committed is waited for when looked for.
+    /// A locking read waits for a row that is inserted and not committed.
     MariaDb,
-    /// A row that is inserted and not committed is not there when looked for.
+    /// A locking read does not find a row that is inserted and not committed.
     Postgres,
     /// One local transaction at a time writes.
     Sqlite,
 }
 
-/// A row of the one table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RowId(pub(crate) u32);
-
-/// What a row holds, and which branch wrote it last; nobody is who set up the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) value: i64,
-    pub(crate) writer: Option<(Xid, BranchId)>,
-}
-
-/// One change of a row, as the undo log keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UndoItem {
-    pub(crate) row: RowId,
-    pub(crate) before: Cell,
-    pub(crate) after: Cell,
-}
-
-/// A row of the undo log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Undo {
-    /// The branch committed locally.
-    Log(Vec<UndoItem>),
-    /// The branch was rolled back before it committed locally.
-    Guard,
-}
-
-/// The primary key of the undo log.
-pub(crate) type UndoKey = (Xid, BranchId);
-
-/// What a statement can fail with.
+/// Why a statement failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseError {
-    /// The connection is gone: what was asked may have been done.
+    /// The connection is lost: the statement may have been executed.
     Broken,
-    /// Another local transaction kept a row for too long.
+    /// Another local transaction held a lock for too long.
     LockTimeout,
-    /// There is a row of this key.
+    /// There is a row with this key.
     UniqueViolation,
 }
 
-/// What a lock is on.
+/// What a database lock is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LockKey {
     /// A row of the table.
     Row(RowId),
-    /// A row of the undo log, there or to be.
+    /// A row of the undo log, whether it exists or not.
     Undo(UndoKey),
-    /// A row of the fence, there or to be.
+    /// A row of the fence, whether it exists or not.
     Fence(UndoKey),
-    /// A row of the inbox, there or to be.
+    /// A row of the inbox, whether it exists or not.
     Inbox(EventId),
-    /// The right to write at all.
+    /// The whole database, for writing (SQLite).
     Writer,
 }
 
-/// A local transaction, while it is open.
+/// A session of the database, with at most one local transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LocalId(u64);
+pub(crate) struct SessionId(u64);
 
-/// A database.
+/// A database server.
 pub(crate) struct Database {
-    pub(crate) world: Arc<World>,
+    world: Arc<World>,
+    observer: Arc<dyn Observer>,
     pub(crate) index: usize,
     pub(crate) flavour: Flavour,
     state: Mutex<State>,
@@ -117,91 +87,94 @@ struct State {
     undo: BTreeMap<UndoKey, Undo>,
     fences: BTreeMap<UndoKey, fence::State>,
     locks: BTreeMap<LockKey, Lock>,
-    open: BTreeMap<LocalId, Open>,
+    open: BTreeMap<SessionId, OpenTransaction>,
     prepared: BTreeMap<String, Prepared>,
-    /// Branches that were prepared and committed: PostgreSQL remembers.
-    committed: BTreeSet<LocalId>,
+    /// Sessions whose prepared branch was committed. PostgreSQL keeps a transaction's outcome.
+    committed: BTreeSet<SessionId>,
     outbox: Outbox,
     session_last: u64,
     down: bool,
     slow_until: u64,
 }
 
-/// What a local transaction has done so far.
+/// The uncommitted changes of a local transaction, and the locks it holds.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTransaction {
     rows: BTreeMap<RowId, Cell>,
     undo: BTreeMap<UndoKey, Option<Undo>>,
     fences: BTreeMap<UndoKey, fence::State>,
-    /// Events put in and, with `None`, taken out.
+    /// Events inserted and, with `None`, deleted.
     events: BTreeMap<Seq, Option<EventRow>>,
     inbox: BTreeSet<EventId>,
-    /// Its number among those that write events, drawn before that of its first event.
+    /// Its number among the transactions that write events, drawn before its first event's.
     number: Option<i64>,
-    /// The branch that it may be prepared as, and what the database calls it.
+    /// The branch that it may be prepared as, and its name in the database.
     branch: Option<(UndoKey, String)>,
     locks: BTreeSet<LockKey>,
 }
 
 #[derive(Debug)]
 struct Lock {
-    holder: LocalId,
-    waiting: VecDeque<(LocalId, oneshot::Sender<()>)>,
+    holder: SessionId,
+    waiting: VecDeque<(SessionId, oneshot::Sender<()>)>,
 }
 
 impl Database {
     pub(crate) fn new(
         world: &Arc<World>,
+        observer: Arc<dyn Observer>,
         index: usize,
         flavour: Flavour,
         rows: impl IntoIterator<Item = (RowId, i64)>,
     ) -> Arc<Self> {
         let cell = |(row, value)| (row, Cell { value, writer: None });
         let state = State { rows: rows.into_iter().map(cell).collect(), ..State::default() };
-        Arc::new(Self { world: Arc::clone(world), index, flavour, state: Mutex::new(state) })
+        let (world, state) = (Arc::clone(world), Mutex::new(state));
+        Arc::new(Self { world, observer, index, flavour, state })
     }
 
     pub(crate) fn owner(&self) -> Owner {
         Owner::Database(self.index)
     }
 
-    /// As the coordinator knows it.
+    /// Returns the id of its AT resource.
     pub(crate) fn resource_id(&self) -> String {
         format!("database-{}", self.index)
     }
 
-    /// Whether a local transaction may wait for a global lock with its own locks held.
+    /// Returns whether a local transaction may wait for a global lock while it holds its own locks.
+    /// On SQLite it would keep every other writer out.
     pub(crate) fn waits_with_locks(&self) -> bool {
         self.flavour != Flavour::Sqlite
     }
 
-    /// Begins a local transaction, which ends with what is given back.
-    pub(crate) async fn begin(self: &Arc<Self>) -> Result<Local, DatabaseError> {
+    /// Begins a local transaction. On SQLite it waits for the writer before it.
+    pub(crate) async fn begin(self: &Arc<Self>) -> Result<LocalTransaction, DatabaseError> {
         self.travel().await?;
         let session = {
             let mut state = self.lock();
             state.session_last += 1;
-            let session = LocalId(state.session_last);
-            state.open.insert(session, Open::default());
+            let session = SessionId(state.session_last);
+            state.open.insert(session, OpenTransaction::default());
             session
         };
-        let local = Local::new(Arc::clone(self), session);
+        let local = LocalTransaction::new(Arc::clone(self), session);
         if self.flavour == Flavour::Sqlite {
-            self.take(session, LockKey::Writer).await?;
+            self.acquire(session, LockKey::Writer).await?;
         }
         Ok(local)
     }
 
-    /// A statement's way to the database or an answer's way back.
-    pub(crate) async fn travel(&self) -> Result<(), DatabaseError> {
+    /// Takes the time of a message to the database or back.
+    async fn travel(&self) -> Result<(), DatabaseError> {
         let slow = self.lock().slow_until > self.world.now();
         let longest = if slow { 500 * MS } else { MS };
         self.world.sleep(self.world.between(50, longest)).await;
         if self.lock().down { Err(DatabaseError::Broken) } else { Ok(()) }
     }
 
-    /// An answer's way back, on which the connection can break.
-    pub(crate) async fn answer<T>(&self, answer: T) -> Result<T, DatabaseError> {
+    /// Sends an answer back, on a connection that may break.
+    async fn answer<T>(&self, answer: T) -> Result<T, DatabaseError> {
         self.travel().await?;
         if self.world.strikes(Fault::DatabaseAnswerLost) {
             self.world.log(self.owner(), || "an answer is lost".to_owned());
@@ -210,43 +183,38 @@ impl Database {
         Ok(answer)
     }
 
-    /// Takes a lock for a local transaction, waiting for it.
-    pub(crate) async fn take(&self, session: LocalId, key: LockKey) -> Result<(), DatabaseError> {
-        let Some(granted) = self.lock().take(session, key)? else { return Ok(()) };
+    /// Acquires a lock for a local transaction, and waits for it.
+    async fn acquire(&self, session: SessionId, key: LockKey) -> Result<(), DatabaseError> {
+        let Some(granted) = self.lock().acquire(session, key)? else { return Ok(()) };
         let timeout = self.world.sleep(LOCK_WAIT);
         match futures::future::select(granted, timeout).await {
             futures::future::Either::Left((Ok(()), _)) => Ok(()),
             futures::future::Either::Left((Err(_), _)) => Err(DatabaseError::Broken),
             futures::future::Either::Right(((), _)) => {
-                self.lock().give_up(session, key);
+                self.lock().cancel_wait(session, key);
                 Err(DatabaseError::LockTimeout)
             }
         }
     }
 
-    /// Gives a lock back before the end.
-    pub(crate) fn release(&self, session: LocalId, key: LockKey) {
+    /// Releases a lock before the transaction ends.
+    fn release(&self, session: SessionId, key: LockKey) {
         let mut state = self.lock();
         let held = state.open.get_mut(&session).is_some_and(|open| open.locks.remove(&key));
         if held {
-            state.hand_over(session, key);
+            state.pass_lock(session, key);
         }
     }
 
-    /// A row as the local transaction sees it.
-    pub(crate) fn cell(&self, session: LocalId, row: RowId) -> Result<Cell, DatabaseError> {
+    /// Returns a row as the local transaction sees it.
+    fn cell(&self, session: SessionId, row: RowId) -> Result<Cell, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         let cell = open.rows.get(&row).or_else(|| state.rows.get(&row));
         Ok(*cell.expect("every row of the model is set up at the start"))
     }
 
-    pub(crate) fn write(
-        &self,
-        session: LocalId,
-        row: RowId,
-        cell: Cell,
-    ) -> Result<(), DatabaseError> {
+    fn write(&self, session: SessionId, row: RowId, cell: Cell) -> Result<(), DatabaseError> {
         let mut state = self.lock();
         let open = state.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
         assert!(open.holds_row(row), "a row is written under its lock");
@@ -254,21 +222,17 @@ impl Database {
         Ok(())
     }
 
-    /// A row of the undo log as others have committed it, or as this local transaction left it.
-    pub(crate) fn undo(
-        &self,
-        session: LocalId,
-        key: UndoKey,
-    ) -> Result<Option<Undo>, DatabaseError> {
+    /// Returns a row of the undo log: as this local transaction left it, or else as committed.
+    fn undo(&self, session: SessionId, key: UndoKey) -> Result<Option<Undo>, DatabaseError> {
         let state = self.lock();
         let open = state.open.get(&session).ok_or(DatabaseError::Broken)?;
         Ok(open.undo.get(&key).cloned().unwrap_or_else(|| state.undo.get(&key).cloned()))
     }
 
-    /// Puts a row of the undo log in or, with `None`, takes it out.
-    pub(crate) fn put_undo(
+    /// Inserts a row of the undo log or, with `None`, deletes it.
+    fn put_undo(
         &self,
-        session: LocalId,
+        session: SessionId,
         key: UndoKey,
         undo: Option<Undo>,
     ) -> Result<(), DatabaseError> {
@@ -278,11 +242,10 @@ impl Database {
         Ok(())
     }
 
-    /// How a branch stands in the fence, as others have committed it or this local transaction left
-    /// it.
-    pub(crate) fn fence(
+    /// Returns a row of the fence: as this local transaction left it, or else as committed.
+    fn fence(
         &self,
-        session: LocalId,
+        session: SessionId,
         key: UndoKey,
     ) -> Result<Option<fence::State>, DatabaseError> {
         let state = self.lock();
@@ -290,9 +253,9 @@ impl Database {
         Ok(open.fences.get(&key).or_else(|| state.fences.get(&key)).copied())
     }
 
-    pub(crate) fn put_fence(
+    fn put_fence(
         &self,
-        session: LocalId,
+        session: SessionId,
         key: UndoKey,
         fence: fence::State,
     ) -> Result<(), DatabaseError> {
@@ -302,8 +265,8 @@ impl Database {
         Ok(())
     }
 
-    /// Commits: everything at once, seen by all, and for good.
-    pub(crate) fn commit(&self, session: LocalId) -> Result<(), DatabaseError> {
+    /// Commits a local transaction: all its changes become visible and durable at once.
+    fn commit(&self, session: SessionId) -> Result<(), DatabaseError> {
         let written = {
             let mut state = self.lock();
             let open = state.open.remove(&session).ok_or(DatabaseError::Broken)?;
@@ -314,26 +277,27 @@ impl Database {
         if written != Written::default() {
             self.world.log(self.owner(), || format!("commits {written}"));
         }
-        self.world.observe(&Observation::LocalCommit { database: self.index, written: &written });
+        let database = self.index;
+        self.observer.observe(&Observation::LocalCommit { database, written: &written });
         Ok(())
     }
 
-    /// Ends a local transaction without a trace. None is left where it was ended before.
-    pub(crate) fn roll_back(&self, session: LocalId) {
+    /// Rolls a local transaction back. Does nothing if it has ended before.
+    fn roll_back(&self, session: SessionId) {
         let mut state = self.lock();
         if let Some(open) = state.open.remove(&session) {
             state.release(session, &open);
         }
     }
 
-    /// Dies with everything that is not committed, and is back after a while.
+    /// Kills the server. What is not committed is lost; the server is back after `down_for`.
     pub(crate) fn crash(self: &Arc<Self>, down_for: u64) {
         self.world.log(self.owner(), || "crashes".to_owned());
         self.world.kill(self.owner());
         let mut state = self.lock();
         state.down = true;
         state.open.clear();
-        // Whoever waits for a lock is told by the end of its channel.
+        // A waiting statement fails: dropping its lock's queue closes its channel.
         state.locks.clear();
         state.recover_prepared();
         drop(state);
@@ -349,11 +313,12 @@ impl Database {
         self.lock().slow_until = until;
     }
 
+    /// Ends a slow phase.
     pub(crate) fn heal(&self) {
         self.lock().slow_until = 0;
     }
 
-    /// Everything that is committed.
+    /// Returns the committed rows and undo log.
     pub(crate) fn committed(&self) -> (BTreeMap<RowId, Cell>, BTreeMap<UndoKey, Undo>) {
         let state = self.lock();
         (state.rows.clone(), state.undo.clone())
@@ -365,10 +330,10 @@ impl Database {
 }
 
 impl State {
-    /// `None` where the lock is the caller's at once.
-    fn take(
+    /// Acquires a lock, or queues for it. Returns `None` if the session has the lock at once.
+    fn acquire(
         &mut self,
-        session: LocalId,
+        session: SessionId,
         key: LockKey,
     ) -> Result<Option<oneshot::Receiver<()>>, DatabaseError> {
         let open = self.open.get_mut(&session).ok_or(DatabaseError::Broken)?;
@@ -387,23 +352,24 @@ impl State {
         }
     }
 
-    fn give_up(&mut self, session: LocalId, key: LockKey) {
+    fn cancel_wait(&mut self, session: SessionId, key: LockKey) {
         if let Some(lock) = self.locks.get_mut(&key) {
             lock.waiting.retain(|(waiting, _)| *waiting != session);
         }
     }
 
-    fn release(&mut self, session: LocalId, open: &Open) {
+    /// Releases every lock of a transaction that has ended.
+    fn release(&mut self, session: SessionId, open: &OpenTransaction) {
         for key in &open.locks {
-            self.hand_over(session, *key);
+            self.pass_lock(session, *key);
         }
         for lock in self.locks.values_mut() {
             lock.waiting.retain(|(waiting, _)| *waiting != session);
         }
     }
 
-    /// Gives a lock to the next who still waits, or frees it.
-    fn hand_over(&mut self, from: LocalId, key: LockKey) {
+    /// Passes a lock to the first session that still waits for it, or frees it.
+    fn pass_lock(&mut self, from: SessionId, key: LockKey) {
         let Some(mut lock) = self.locks.remove(&key) else { return };
         assert!(lock.holder == from, "a lock is released by its holder");
         while let Some((next, grant)) = lock.waiting.pop_front() {
@@ -417,7 +383,8 @@ impl State {
         }
     }
 
-    fn apply(&mut self, open: &Open) -> Written {
+    /// Applies a transaction's changes, and returns them with the values before.
+    fn apply(&mut self, open: &OpenTransaction) -> Written {
         let mut written = Written::default();
         for (row, cell) in &open.rows {
             if let Some(before) = self.rows.insert(*row, *cell) {
@@ -439,7 +406,7 @@ impl State {
     }
 }
 
-impl Open {
+impl OpenTransaction {
     fn holds_row(&self, row: RowId) -> bool {
         self.locks.contains(&LockKey::Row(row)) || self.locks.contains(&LockKey::Writer)
     }

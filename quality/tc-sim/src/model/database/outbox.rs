@@ -1,59 +1,26 @@
 //! Events in a model database: the tables of the outbox and the inbox, and the statements of
 //! `outbox/relay` on them, each a local transaction of its own.
 //!
-//! An event's number is drawn when it is put in, and seen when its local transaction commits: a
-//! smaller one may turn up after a greater one. MariaDB shows the relay what is not committed.
+//! An event's number is drawn when it is inserted, and visible when its local transaction commits:
+//! a smaller number may appear after a greater one. On MariaDB the relay also sees events that are
+//! not committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use handfast::outbox::relay_rules::{Owner, Shares, in_order, shares};
 
-use super::{Database, DatabaseError, Flavour, LocalId, Open, State, UndoKey};
-use crate::judge::oracle::Written;
+use super::{Database, DatabaseError, Flavour, OpenTransaction, SessionId, State};
+use crate::model::values::{Event, EventId, EventRow, EventStatus, Seq, UndoKey, Written};
 
-/// Lanes that the keys are spread over.
+/// The number of lanes that the keys are spread over.
 const LANES: u32 = 4;
 
-/// An event's number in its outbox.
-pub(crate) type Seq = i64;
-
-/// Names an event wherever it comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EventId(pub(crate) u64);
-
-/// What a branch tells others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) id: EventId,
-    pub(crate) key: u32,
-    pub(crate) units: i64,
-}
-
-/// How an event stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventStatus {
-    /// Its branch has an undo row (HELD-UNDO).
-    Held,
-    New,
-    Published,
-}
-
-/// A row of the outbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventRow {
-    pub(crate) event: Event,
-    pub(crate) status: EventStatus,
-    /// The branch that emitted it.
-    pub(crate) branch: UndoKey,
-    claimed_by: Option<String>,
-}
-
-/// A claim to be made.
+/// A request to claim events for publishing.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) relay: String,
-    /// Of this very claim: only who made it marks what it claimed.
+    /// Identifies this claim: only the relay that made it settles its events.
     pub(crate) token: String,
     pub(crate) lanes: Vec<i64>,
     pub(crate) horizon: Seq,
@@ -65,10 +32,10 @@ pub(crate) struct Claim {
 pub(super) struct Outbox {
     events: BTreeMap<Seq, EventRow>,
     event_last: Seq,
-    /// Of local transactions that write events.
+    /// The last number drawn by a transaction that writes events.
     number_last: i64,
     inbox: BTreeSet<EventId>,
-    /// Who has each lane, and until when.
+    /// The relay that owns each lane, and the end of its lease.
     lanes: Vec<(String, u64)>,
     relays: BTreeMap<String, u64>,
 }
@@ -86,13 +53,13 @@ impl Default for Outbox {
     }
 }
 
-/// Which lane sees to a key.
+/// Returns the lane of a key.
 fn lane_of(key: u32) -> i64 {
     i64::from(key % LANES)
 }
 
 impl Outbox {
-    pub(super) fn apply(&mut self, open: &Open, written: &mut Written) {
+    pub(super) fn apply(&mut self, open: &OpenTransaction, written: &mut Written) {
         for (seq, row) in &open.events {
             let before = match row {
                 Some(row) => self.events.insert(*seq, row.clone()),
@@ -108,10 +75,9 @@ impl Outbox {
 }
 
 impl Database {
-    /// Puts an event in.
-    pub(crate) fn insert_event(
+    pub(super) fn insert_event(
         &self,
-        session: LocalId,
+        session: SessionId,
         event: Event,
         branch: UndoKey,
         status: EventStatus,
@@ -129,63 +95,71 @@ impl Database {
         Ok(())
     }
 
-    /// Takes out what a branch holds.
-    pub(crate) fn remove_held(
+    /// Deletes the events that a branch holds.
+    pub(super) fn delete_held_events(
         &self,
-        session: LocalId,
+        session: SessionId,
         branch: UndoKey,
     ) -> Result<(), DatabaseError> {
         let mut state = self.lock();
         let State { open, outbox, .. } = &mut *state;
         let open = open.get_mut(&session).ok_or(DatabaseError::Broken)?;
         let held = |row: &EventRow| row.branch == branch && row.status == EventStatus::Held;
-        let gone = outbox.events.iter().filter(|(_, row)| held(row)).map(|(seq, _)| (*seq, None));
-        open.events.extend(gone);
+        let deleted =
+            outbox.events.iter().filter(|(_, row)| held(row)).map(|(seq, _)| (*seq, None));
+        open.events.extend(deleted);
         Ok(())
     }
 
-    /// Puts an event into the inbox; whether it was not there. Its row is locked by the caller.
-    pub(crate) fn enter_inbox(&self, session: LocalId, id: EventId) -> Result<bool, DatabaseError> {
+    /// Inserts an event into the inbox, under the lock on its row. Returns whether it was absent.
+    pub(super) fn insert_inbox(
+        &self,
+        session: SessionId,
+        id: EventId,
+    ) -> Result<bool, DatabaseError> {
         let mut state = self.lock();
         let State { open, outbox, .. } = &mut *state;
         let open = open.get_mut(&session).ok_or(DatabaseError::Broken)?;
         Ok(!outbox.inbox.contains(&id) && open.inbox.insert(id))
     }
 
-    /// Renews a relay's lanes, as the product's rules share them; those that it has.
+    /// Renews a relay's lanes, as the product's rules share them, and returns those it has.
     pub(crate) async fn share_lanes(
         self: &Arc<Self>,
         relay: String,
         lease: u64,
     ) -> Result<Vec<i64>, DatabaseError> {
         let now = self.world.now();
-        self.at_once(|state| state.outbox.share_lanes(&relay, now, lease)).await
+        self.in_one_step(|state| state.outbox.share_lanes(&relay, now, lease)).await
     }
 
-    /// The oldest transaction that writes events and has not ended, and the greatest event that is
-    /// visible.
-    pub(crate) async fn look_at_horizon(self: &Arc<Self>) -> Result<(i64, Seq), DatabaseError> {
+    /// Returns the number of the oldest open transaction that writes events, and the greatest event
+    /// that is visible.
+    pub(crate) async fn read_horizon(self: &Arc<Self>) -> Result<(i64, Seq), DatabaseError> {
         self.travel().await?;
         let seen = {
             let state = self.lock();
-            let oldest = state.undecided().filter_map(|open| open.number).min();
+            let oldest = state.uncommitted().filter_map(|open| open.number).min();
             let greatest = state.outbox.events.last_key_value().map_or(0, |(seq, _)| *seq);
             (oldest.unwrap_or(state.outbox.number_last + 1), greatest)
         };
         self.answer(seen).await
     }
 
-    /// Draws a number as a transaction that writes events would.
+    /// Draws a number as a transaction that writes events does.
     pub(crate) async fn draw_number(self: &Arc<Self>) -> Result<i64, DatabaseError> {
         let draw = |state: &mut State| {
             state.outbox.number_last += 1;
             state.outbox.number_last
         };
-        self.at_once(draw).await
+        self.in_one_step(draw).await
     }
 
-    /// Lets go of events whose branch has no undo row any more (HELD-UNDO).
-    pub(crate) async fn release_held(self: &Arc<Self>, lanes: &[i64]) -> Result<(), DatabaseError> {
+    /// Releases held events whose branch has no undo row any more (HELD-UNDO).
+    pub(crate) async fn release_held_events(
+        self: &Arc<Self>,
+        lanes: &[i64],
+    ) -> Result<(), DatabaseError> {
         let release = |state: &mut State| {
             let State { undo, outbox, .. } = state;
             let held = outbox.events.values_mut().filter(|row| row.status == EventStatus::Held);
@@ -195,19 +169,19 @@ impl Database {
                 }
             }
         };
-        self.at_once(release).await
+        self.in_one_step(release).await
     }
 
-    /// Claims what may be published, in order.
+    /// Claims events that may be published, in order.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         claim: &Claim,
     ) -> Result<Vec<(Seq, Event)>, DatabaseError> {
         let (now, sees_all) = (self.world.now(), self.flavour == Flavour::MariaDb);
-        self.at_once(|state| state.claim(claim, now, sees_all)).await
+        self.in_one_step(|state| state.claim(claim, now, sees_all)).await
     }
 
-    /// Marks what was published, and lets go of what was not, as far as it is still claimed.
+    /// Ends a claim: marks the events that were published, and frees the others.
     pub(crate) async fn settle_claim(
         self: &Arc<Self>,
         token: &str,
@@ -222,15 +196,15 @@ impl Database {
                 }
             }
         };
-        self.at_once(settle).await
+        self.in_one_step(settle).await
     }
 
-    /// A local transaction of one step.
-    async fn at_once<T>(
+    /// Runs a step as a local transaction of its own.
+    async fn in_one_step<T>(
         self: &Arc<Self>,
         step: impl FnOnce(&mut State) -> T,
     ) -> Result<T, DatabaseError> {
-        // On SQLite it waits for whoever writes.
+        // On SQLite this waits for the writer.
         let local = self.begin().await?;
         let result = step(&mut self.lock());
         local.roll_back().await?;
@@ -287,16 +261,17 @@ impl State {
         claimed
     }
 
-    /// What could be claimed: number and key of each event.
+    /// Returns number and key of each event that may be claimed.
     fn candidates(&self, claim: &Claim, sees_all: bool) -> Vec<(Seq, i64)> {
         let mut seen: BTreeMap<Seq, &EventRow> =
             self.outbox.events.iter().map(|(seq, row)| (*seq, row)).collect();
-        for (seq, row) in self.undecided().filter(|_| sees_all).flat_map(|open| &open.events) {
+        for (seq, row) in self.uncommitted().filter(|_| sees_all).flat_map(|open| &open.events) {
             match row {
                 Some(row) => drop(seen.insert(*seq, row)),
                 None => drop(seen.remove(seq)),
             }
         }
+        // An event that is held holds up the later events of its key.
         let (mut held_up, mut candidates) = (BTreeSet::new(), Vec::new());
         for (seq, row) in seen {
             let key = row.event.key;

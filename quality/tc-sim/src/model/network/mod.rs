@@ -1,56 +1,68 @@
-//! The network between clients and coordinators: frames that are lost, doubled, late or out of
-//! order, connections that break, and connections that carry nothing one way.
+//! The network between clients and coordinators: frames that are lost, duplicated, late or out of
+//! order, connections that break, and connections that are silent in one direction.
 //!
-//! It stands for HTTP/2 over TCP and does worse: TCP neither loses nor doubles within a connection.
-//! The API promises that every request may come again under its id, in any order and at any time;
-//! this network holds it to that.
+//! It stands for HTTP/2 over TCP, and is worse: TCP neither loses nor duplicates within a
+//! connection. The API promises that every request may arrive again under its id, in any order and
+//! at any time, and this network tests that promise.
 
+mod inbound;
 mod log_format;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::StreamExt;
 use handfast::link::{ConnectionId, Failure};
-use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{ClientFrame, ServerFrame};
-use handfast_server::grpc::Outbound;
+use handfast_server::grpc::{Front, Outbound};
 use tonic::Status;
 
-use crate::judge::oracle::Observation;
+use super::observation::{Observation, Observer};
 use crate::plan::Fault;
-use crate::process::client::ClientProcess;
-use crate::process::server::Process;
 use crate::world::{MS, Owner, SECOND, World};
+use inbound::{InboundQueue, InboundStream};
 
-/// Every connection that is, or was a moment ago.
+/// The client's end of a connection. The network delivers to it and knows nothing else of it.
+pub(crate) trait Endpoint: Send + Sync {
+    /// Returns the index of the client.
+    fn index(&self) -> usize;
+
+    /// Delivers a frame.
+    fn receive(self: Arc<Self>, connection: ConnectionId, frame: ServerFrame);
+
+    /// Reports the end of a connection.
+    fn disconnected(self: Arc<Self>, connection: ConnectionId, failure: Failure);
+}
+
+/// Every connection that is open, and some that were.
 pub(crate) struct Network {
     world: Arc<World>,
+    observer: Arc<dyn Observer>,
     connections: Mutex<Vec<Arc<Connection>>>,
 }
 
-/// One connection, seen from above.
+/// One connection.
 pub(crate) struct Connection {
     world: Arc<World>,
+    observer: Arc<dyn Observer>,
     server: usize,
-    client: Arc<ClientProcess>,
-    /// What the client calls it.
+    client: Arc<dyn Endpoint>,
+    /// The client's id of it.
     id: ConnectionId,
     state: Mutex<State>,
-    inbound: Arc<Inbound>,
+    inbound: Arc<InboundQueue>,
 }
 
 #[derive(Debug)]
 struct State {
     client_end: End,
     server_end: End,
-    up: Way,
-    down: Way,
-    /// What the client asked on it, by id.
-    asked: BTreeMap<u64, Ask>,
+    up: Channel,
+    down: Channel,
+    /// The requests that have arrived on it, by message id.
+    requests: BTreeMap<u64, ClientBody>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,53 +71,56 @@ enum End {
     Closed,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Debug, Default)]
-struct Way {
-    /// Nothing arrives.
+struct Channel {
+    /// No frame arrives any more.
     dead: bool,
-    /// When the newest frame arrives: the next one comes behind it.
+    /// When the last frame in order arrives: the next one does not overtake it.
     last_at: u64,
 }
 
-/// Which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
+    /// From the client to the coordinator.
     Up,
+    /// From the coordinator to the client.
     Down,
 }
 
 impl Network {
-    pub(crate) fn new(world: &Arc<World>) -> Arc<Self> {
-        Arc::new(Self { world: Arc::clone(world), connections: Mutex::new(Vec::new()) })
+    pub(crate) fn new(world: &Arc<World>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        let (world, connections) = (Arc::clone(world), Mutex::new(Vec::new()));
+        Arc::new(Self { world, observer, connections })
     }
 
     /// Connects a client to a coordinator's front end.
     ///
     /// # Errors
-    /// What the front end says.
+    /// If the front end refuses the connection.
     pub(crate) fn connect(
         &self,
-        client: &Arc<ClientProcess>,
+        client: Arc<dyn Endpoint>,
         id: ConnectionId,
         server: usize,
-        process: &Process,
+        front: &Front,
     ) -> Result<Arc<Connection>, Status> {
-        let inbound = Arc::new(Inbound::default());
-        let reading = Reading { inbound: Arc::clone(&inbound) };
+        let inbound = Arc::new(InboundQueue::default());
+        let frames = InboundStream::of(&inbound);
         let peer = format!("client {}", client.index());
-        let (reader, frames) = process.front.converse(reading, peer.into())?;
+        let (reader, outbound) = front.converse(frames, peer.into())?;
         let state = State {
             client_end: End::Open,
             server_end: End::Open,
-            up: Way::default(),
-            down: Way::default(),
-            asked: BTreeMap::new(),
+            up: Channel::default(),
+            down: Channel::default(),
+            requests: BTreeMap::new(),
         };
         let connection = Arc::new(Connection {
             world: Arc::clone(&self.world),
+            observer: Arc::clone(&self.observer),
             server,
-            client: Arc::clone(client),
+            client,
             id,
             state: Mutex::new(state),
             inbound,
@@ -113,54 +128,57 @@ impl Network {
         self.lock().push(Arc::clone(&connection));
         let owner = Owner::Server(server);
         self.world.spawn(owner, reader);
-        self.world.spawn(owner, Arc::clone(&connection).write(frames));
+        self.world.spawn(owner, Arc::clone(&connection).forward(outbound));
         Ok(connection)
     }
 
-    /// A coordinator's process is dead: its clients notice, soon or late.
+    /// Breaks the connections of a coordinator whose process died. Its clients notice at once or
+    /// seconds later.
     pub(crate) fn server_died(&self, server: usize) {
         for connection in self.open(|connection| connection.server == server) {
             connection.lock().server_end = End::Closed;
-            connection.tell_client(self.notice(), "the connection was reset");
+            connection.notify_client(self.reset_delay(), "the connection was reset");
         }
     }
 
-    /// A client's process is dead: its coordinator notices, soon or late.
+    /// Breaks the connections of a client whose process died. Its coordinator notices at once or
+    /// seconds later.
     pub(crate) fn client_died(&self, client: usize) {
         for connection in self.open(|connection| connection.client.index() == client) {
             connection.lock().client_end = End::Closed;
-            connection.tell_server(self.notice());
+            connection.notify_server(self.reset_delay());
         }
     }
 
-    /// Breaks a connection, drawn from those that are open.
+    /// Breaks a random open connection. Returns whether there was one.
     pub(crate) fn cut(&self) -> bool {
-        let Some(connection) = self.pick() else { return false };
+        let Some(connection) = self.draw_open() else { return false };
         self.world.log(Owner::World, || format!("cuts {connection:?}"));
-        connection.tell_client(self.notice(), "the connection was reset");
-        connection.tell_server(self.notice());
+        connection.notify_client(self.reset_delay(), "the connection was reset");
+        connection.notify_server(self.reset_delay());
         true
     }
 
-    /// Makes a connection carry nothing in one direction; its ends notice by their keep-alives.
+    /// Silences one direction of a random open connection. Its ends notice by their keep-alives.
+    /// Returns whether there was an open connection.
     pub(crate) fn cut_one_way(&self) -> bool {
-        let Some(connection) = self.pick() else { return false };
+        let Some(connection) = self.draw_open() else { return false };
         let up = self.world.draw(|random| random.happens(500));
-        let way = if up { Direction::Up } else { Direction::Down };
-        self.world.log(Owner::World, || format!("cuts {connection:?} one way: {way:?}"));
-        connection.lock().way(way).dead = true;
+        let direction = if up { Direction::Up } else { Direction::Down };
+        self.world.log(Owner::World, || format!("cuts {connection:?} one way: {direction:?}"));
+        connection.lock().channel(direction).dead = true;
         let (client, server) = (self.keep_alive(), self.keep_alive());
-        connection.tell_client(client, "no answer to a keep-alive");
-        connection.tell_server(server);
+        connection.notify_client(client, "no answer to a keep-alive");
+        connection.notify_server(server);
         true
     }
 
-    /// Forgets every connection, which keep their clients.
+    /// Forgets every connection: they hold references to their clients.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
 
-    fn pick(&self) -> Option<Arc<Connection>> {
+    fn draw_open(&self) -> Option<Arc<Connection>> {
         let open = self.open(|_| true);
         if open.is_empty() {
             return None;
@@ -168,6 +186,7 @@ impl Network {
         Some(Arc::clone(&open[self.world.draw(|random| random.index(open.len()))]))
     }
 
+    /// Returns the connections of a kind that have an open end, and forgets those that have none.
     fn open(&self, which: impl Fn(&Connection) -> bool) -> Vec<Arc<Connection>> {
         let mut connections = self.lock();
         let some_end_open = |connection: &Arc<Connection>| {
@@ -178,8 +197,9 @@ impl Network {
         connections.iter().filter(|connection| which(connection)).cloned().collect()
     }
 
-    /// Mostly a reset comes at once; a machine that is gone says nothing.
-    fn notice(&self) -> u64 {
+    /// Draws how long an end takes to notice that the other is lost: mostly the connection is reset
+    /// at once, and sometimes the machine is lost without a word.
+    fn reset_delay(&self) -> u64 {
         self.world.draw(|random| match random.happens(700) {
             true => random.between(100, 5 * MS),
             false => random.between(SECOND, 8 * SECOND),
@@ -196,7 +216,7 @@ impl Network {
 }
 
 impl Connection {
-    /// The client sends.
+    /// Sends a frame of the client.
     pub(crate) fn send(self: &Arc<Self>, frame: &ClientFrame) {
         if self.lock().client_end == End::Closed {
             return;
@@ -210,27 +230,27 @@ impl Connection {
         }
     }
 
-    /// The client hangs up; what it has sent may still arrive.
+    /// Closes the client's end. Frames that it has sent may still arrive.
     pub(crate) fn hang_up(self: &Arc<Self>) {
         self.lock().client_end = End::Closed;
-        self.tell_server(self.world.between(100, 5 * MS));
+        self.notify_server(self.world.between(100, 5 * MS));
     }
 
-    /// The writing side of the coordinator's end.
-    async fn write(self: Arc<Self>, mut frames: Outbound) {
+    /// Sends the coordinator's frames until the stream ends.
+    async fn forward(self: Arc<Self>, mut frames: Outbound) {
         let mut reason = "the coordinator ended the stream".to_owned();
         while let Some(frame) = frames.next().await {
             match frame {
-                Ok(frame) => self.answer(&frame),
+                Ok(frame) => self.send_down(&frame),
                 Err(status) => reason = status.message().to_owned(),
             }
         }
         self.lock().server_end = End::Closed;
-        self.tell_client(self.world.between(100, 5 * MS), &reason);
+        self.notify_client(self.world.between(100, 5 * MS), &reason);
     }
 
-    fn answer(self: &Arc<Self>, frame: &ServerFrame) {
-        self.show(frame);
+    fn send_down(self: &Arc<Self>, frame: &ServerFrame) {
+        self.observe_sent(frame);
         for at in self.arrivals(Direction::Down) {
             let (connection, frame) = (Arc::clone(self), frame.clone());
             self.world.spawn(Owner::World, async move {
@@ -239,20 +259,21 @@ impl Connection {
                 let arrives = state.client_end == End::Open && !state.down.dead;
                 drop(state);
                 if arrives {
-                    connection.client.receive(connection.id, frame);
+                    Arc::clone(&connection.client).receive(connection.id, frame);
                 }
             });
         }
     }
 
-    /// What leaves the coordinator has been promised, whether it arrives or not.
-    fn show(&self, frame: &ServerFrame) {
+    /// Reports a frame when it leaves: its content is promised, whether it arrives or not.
+    fn observe_sent(&self, frame: &ServerFrame) {
         for message in &frame.messages {
-            let Some(answer) = &message.body else { continue };
-            let asked = self.lock().asked.get(&message.id).cloned();
-            let (server, ask) = (self.server, asked.as_ref());
-            self.world.log(Owner::Server(server), || log_format::answer(message.id, answer));
-            self.world.observe(&Observation::Answered { ask, answer });
+            let Some(reply) = &message.body else { continue };
+            let request = self.lock().requests.get(&message.id).cloned();
+            let request = request.as_ref();
+            let server = Owner::Server(self.server);
+            self.world.log(server, || log_format::server_message(message.id, reply));
+            self.observer.observe(&Observation::ReplySent { request, reply });
         }
     }
 
@@ -262,20 +283,21 @@ impl Connection {
             return;
         }
         for message in &frame.messages {
-            if let Some(ask) = &message.body {
-                state.asked.insert(message.id, ask.clone());
+            if let Some(request) = &message.body {
+                state.requests.insert(message.id, request.clone());
             }
         }
         drop(state);
         for message in &frame.messages {
-            let Some(ask) = &message.body else { continue };
-            self.world.log(Owner::Client(self.client.index()), || log_format::ask(message.id, ask));
-            self.world.observe(&Observation::Asked { ask });
+            let Some(request) = &message.body else { continue };
+            let client = Owner::Client(self.client.index());
+            self.world.log(client, || log_format::client_message(message.id, request));
+            self.observer.observe(&Observation::RequestArrived { request });
         }
         self.inbound.push(Some(Ok(frame)));
     }
 
-    /// When a frame arrives: never, once or twice.
+    /// Draws when a frame arrives: never, once or twice.
     fn arrivals(&self, direction: Direction) -> Vec<u64> {
         let world = &self.world;
         if world.strikes(Fault::MessageLost) {
@@ -296,21 +318,21 @@ impl Connection {
             return at + world.between(MS, 500 * MS);
         }
         let mut state = self.lock();
-        let way = state.way(direction);
-        way.last_at = way.last_at.max(at);
-        way.last_at
+        let channel = state.channel(direction);
+        channel.last_at = channel.last_at.max(at);
+        channel.last_at
     }
 
-    fn tell_client(self: &Arc<Self>, delay: u64, reason: &str) {
+    fn notify_client(self: &Arc<Self>, delay: u64, reason: &str) {
         let (connection, reason) = (Arc::clone(self), Failure::Passing(reason.into()));
         self.world.spawn(Owner::World, async move {
             connection.world.sleep(delay).await;
             connection.lock().client_end = End::Closed;
-            connection.client.disconnected(connection.id, reason);
+            Arc::clone(&connection.client).disconnected(connection.id, reason);
         });
     }
 
-    fn tell_server(self: &Arc<Self>, delay: u64) {
+    fn notify_server(self: &Arc<Self>, delay: u64) {
         let connection = Arc::clone(self);
         self.world.spawn(Owner::World, async move {
             connection.world.sleep(delay).await;
@@ -326,7 +348,7 @@ impl Connection {
 }
 
 impl State {
-    fn way(&mut self, direction: Direction) -> &mut Way {
+    fn channel(&mut self, direction: Direction) -> &mut Channel {
         match direction {
             Direction::Up => &mut self.up,
             Direction::Down => &mut self.down,
@@ -344,46 +366,5 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (client, server) = (self.client.index(), self.server);
         write!(f, "connection {} of client {client} to server {server}", self.id.0)
-    }
-}
-
-type Received = Option<Result<ClientFrame, Status>>;
-
-/// What has arrived at the coordinator's end and is not read yet; `None` is the end.
-#[derive(Debug, Default)]
-struct Inbound {
-    state: Mutex<(VecDeque<Received>, Option<Waker>)>,
-}
-
-impl Inbound {
-    fn push(&self, received: Received) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0.push_back(received);
-        let waker = state.1.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-/// The coordinator's view of it.
-#[derive(Debug)]
-struct Reading {
-    inbound: Arc<Inbound>,
-}
-
-impl Stream for Reading {
-    type Item = Result<ClientFrame, Status>;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Received> {
-        let mut state = self.inbound.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match state.0.pop_front() {
-            Some(received) => Poll::Ready(received),
-            None => {
-                state.1 = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
     }
 }

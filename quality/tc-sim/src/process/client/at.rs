@@ -15,51 +15,37 @@ use std::time::Duration;
 use handfast::fence::Refusal;
 use handfast::{Error, RejectionDetail};
 use handfast_core::{BranchId, Xid, XidText};
-use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
 
 use super::ClientProcess;
-use crate::judge::oracle::Observation;
-use crate::model::database::{
-    Cell, Database, DatabaseError, EventStatus, Local, RowId, Undo, UndoItem,
-};
+use crate::model::database::{Database, DatabaseError, LocalTransaction};
+use crate::model::observation::{Observation, Observer};
+use crate::model::values::{Cell, EventStatus, RowId, Undo, UndoItem};
+use crate::workload::edit::{Edit, EventDraft};
 
-/// How long a branch waits for global locks.
+/// How long a branch waits for row locks of the coordinator.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a closure is repeated for a lock that was in the way.
-const REPEATS_MAX: u32 = 5;
-/// The table of every model database.
+/// How often a branch is attempted, if another global holds a row lock.
+const ATTEMPTS_MAX: u32 = 5;
+/// The table of every model database, as row keys name it.
 const TABLE: &str = "item";
 
-/// What a branch does to one row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Edit {
-    pub(crate) row: RowId,
-    pub(crate) delta: i64,
-}
-
-/// What a branch tells others by an event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tell {
-    pub(crate) key: u32,
-    pub(crate) units: i64,
-}
-
-/// Why a branch did not come to be.
+/// Why a branch failed.
 #[derive(Debug)]
 pub(crate) enum BranchError {
-    /// The database says no, or nothing. The error is for the log.
+    /// The database refused, or did not answer. The error is for the log.
     Database(#[expect(dead_code, reason = "read through Debug alone")] DatabaseError),
-    /// The coordinator says no, or nothing.
+    /// The coordinator refused, or did not answer.
     Coordinator(Error),
-    /// The guard row is there: the global is rolled back.
+    /// There is a guard row: the global is rolled back.
     GlobalFinished,
-    /// The COMMIT had no answer.
+    /// A COMMIT, a PREPARE or a call to another service had no answer.
     CommitUnknown,
-    /// The fence says no. The refusal is for the log.
+    /// The fence refused. The refusal is for the log.
     Fence(#[expect(dead_code, reason = "read through Debug alone")] Refusal),
-    /// The business says no.
-    Business,
+    /// The service refused.
+    Refused,
 }
 
 impl From<DatabaseError> for BranchError {
@@ -68,32 +54,33 @@ impl From<DatabaseError> for BranchError {
     }
 }
 
-/// A database as a process uses it.
+/// A database as a resource of one process.
 #[derive(Debug)]
 pub(crate) struct AtResource {
     pub(crate) database: Arc<Database>,
-    /// Which branches of this process may still commit, and whether a guard row bars them.
-    running: Mutex<Running>,
+    running: Mutex<RunningBranches>,
 }
 
+/// The branches of one process and resource that may still commit.
 #[derive(Debug)]
-struct Running {
-    /// Of this process and resource: the upper bits of its branch ids.
+struct RunningBranches {
+    /// The upper bits of their ids, unique to the process and resource.
     process: u64,
-    made: u64,
+    last: u64,
+    /// Whether a guard row bars each of them.
     open: BTreeMap<BranchId, bool>,
 }
 
-/// What to do when a global lock is in the way.
+/// What to do when another global holds a row lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Conflict {
-    /// Wait with the database's locks held.
+    /// Wait, and keep the local transaction open.
     Wait,
-    /// Let go of everything, wait, and run again.
+    /// Roll the local transaction back, wait, and run it again.
     Replay,
 }
 
-/// A branch, registered or to be.
+/// A branch while it runs.
 struct Branch {
     xid: Xid,
     text: String,
@@ -101,47 +88,48 @@ struct Branch {
     conflict: Conflict,
     registered: bool,
     in_doubt: bool,
-    tells: Vec<Tell>,
+    events: Vec<EventDraft>,
 }
 
 impl AtResource {
     pub(crate) fn new(database: &Arc<Database>, client: usize, life: u64) -> Arc<Self> {
-        // Unique per process life and resource; 63 bits, as the product's.
+        // Unique to the process's life and the resource, in 63 bits, as the product's.
         let process = ((client as u64 + 1) << 16 | life << 4 | database.index as u64) << 32;
-        let running = Running { process, made: 0, open: BTreeMap::new() };
+        let running = RunningBranches { process, last: 0, open: BTreeMap::new() };
         Arc::new(Self { database: Arc::clone(database), running: Mutex::new(running) })
     }
 
     fn start_branch(&self) -> BranchId {
         let mut running = self.lock();
-        running.made += 1;
-        let id = BranchId(running.process | running.made);
+        running.last += 1;
+        let id = BranchId(running.process | running.last);
         running.open.insert(id, false);
         id
     }
 
-    /// Whether a branch may still commit: here, or for all that is known somewhere else.
-    pub(crate) fn may_come_late(&self, branch: BranchId) -> bool {
+    /// Returns whether a branch may still commit. One of another process always may.
+    pub(crate) fn may_still_commit(&self, branch: BranchId) -> bool {
         let running = self.lock();
         let made_here = branch.0 & !u64::from(u32::MAX) == running.process;
         !made_here || running.open.contains_key(&branch)
     }
 
-    /// A guard row bars the branch. Whether it can go at once.
-    pub(crate) fn guarded(&self, branch: BranchId) -> bool {
+    /// Records that a guard row bars a branch. Returns whether the row can be deleted at once.
+    pub(crate) fn mark_guarded(&self, branch: BranchId) -> bool {
         if let Some(guarded) = self.lock().open.get_mut(&branch) {
             *guarded = true;
             return false;
         }
-        !self.may_come_late(branch)
+        !self.may_still_commit(branch)
     }
 
-    /// The branch can commit no more. Whether a guard row is to go.
+    /// Records that a branch cannot commit any more. Returns whether its guard row is to be
+    /// deleted.
     fn end_branch(&self, branch: BranchId) -> bool {
         self.lock().open.remove(&branch) == Some(true)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, RunningBranches> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,30 +138,30 @@ impl ClientProcess {
     /// Changes rows of one database as a branch of a global.
     ///
     /// # Errors
-    /// After an error nothing stays, unless it is [`BranchError::CommitUnknown`].
-    pub(crate) async fn run_branch(
+    /// After an error no change is left, except possibly after [`BranchError::CommitUnknown`].
+    pub(super) async fn run_branch(
         self: &Arc<Self>,
         database: usize,
         xid: &str,
         edits: &[Edit],
-        tells: &[Tell],
+        events: &[EventDraft],
     ) -> Result<(), BranchError> {
         let resource = Arc::clone(&self.resources[database]);
         let replay = self.world.draw(|random| random.happens(500));
         let mut branch = Branch {
-            xid: number_of(xid),
+            xid: parse_xid(xid),
             text: xid.to_owned(),
             id: resource.start_branch(),
             conflict: if replay { Conflict::Replay } else { Conflict::Wait },
             registered: false,
             in_doubt: false,
-            tells: tells.to_vec(),
+            events: events.to_vec(),
         };
         let ended = self.attempts(&resource, &mut branch, edits).await;
         let name = (branch.xid, branch.id);
         self.world.log(self.owner(), || format!("branch {}/{}: {ended:?}", name.0, name.1));
         if !branch.in_doubt && resource.end_branch(branch.id) {
-            self.remove_guard(&resource, name);
+            self.delete_guard(&resource, name);
         }
         ended
     }
@@ -184,13 +172,14 @@ impl ClientProcess {
         branch: &mut Branch,
         edits: &[Edit],
     ) -> Result<(), BranchError> {
-        for _ in 0..REPEATS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let ended = self.attempt(resource, branch, edits).await;
-            let locked = matches!(&ended, Err(BranchError::Coordinator(error)) if locked(error));
+            let locked =
+                matches!(&ended, Err(BranchError::Coordinator(error)) if is_row_locked(error));
             if !locked || branch.conflict == Conflict::Wait {
                 return ended;
             }
-            // With nothing held; what is granted is kept for the next attempt.
+            // Nothing is held meanwhile. Locks that are granted are kept for the next attempt.
             let registration =
                 registration(resource, branch, edits, LOCK_TIMEOUT, Holding::Nothing);
             branch.registered = true;
@@ -218,7 +207,7 @@ impl ClientProcess {
                 return Err(error.into());
             }
         };
-        match self.prepare(resource, &local, branch, edits).await {
+        match self.prepare_commit(resource, &local, branch, edits).await {
             Ok(()) => self.commit_branch(local, branch).await,
             Err(error) => {
                 let rolled_back = local.roll_back().await;
@@ -230,11 +219,11 @@ impl ClientProcess {
         }
     }
 
-    /// Statements, undo row, registration.
-    async fn prepare(
+    /// Executes the statements, then inserts the undo row and registers the branch.
+    async fn prepare_commit(
         self: &Arc<Self>,
         resource: &AtResource,
-        local: &Local,
+        local: &LocalTransaction,
         branch: &mut Branch,
         edits: &[Edit],
     ) -> Result<(), BranchError> {
@@ -246,8 +235,8 @@ impl ClientProcess {
             local.update(edit.row, after).await?;
             items.push(UndoItem { row: edit.row, before, after });
         }
-        for tell in &branch.tells {
-            let event = self.event_of(*tell);
+        for draft in &branch.events {
+            let event = self.event(*draft);
             local.emit(event, (branch.xid, branch.id), EventStatus::Held).await?;
         }
         let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
@@ -256,7 +245,7 @@ impl ClientProcess {
         let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
         let (inserted, registered) = futures::join!(insert, self.register(request));
         // An unanswered registration may have arrived.
-        branch.registered |= registered.as_ref().map_or_else(unanswered, |()| true);
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
         match inserted {
             Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
             other => other?,
@@ -266,10 +255,10 @@ impl ClientProcess {
 
     async fn commit_branch(
         self: &Arc<Self>,
-        local: Local,
+        local: LocalTransaction,
         branch: &mut Branch,
     ) -> Result<(), BranchError> {
-        // Cut off here by its process's end it is in doubt; there is nobody to tell of it then.
+        // If the process dies here the outcome is unknown too, and no process is left to report it.
         match local.commit().await {
             Ok(()) => Ok(()),
             Err(_) => {
@@ -285,8 +274,8 @@ impl ClientProcess {
         request: v1::RegisterBranchRequest,
     ) -> Result<(), Error> {
         let wait = request.wait.as_ref().map_or(0, |wait| wait.timeout_ms);
-        let ask = Ask::RegisterBranch(request);
-        self.ask("register_branch", ask, Duration::from_millis(wait)).await.map(drop)
+        let body = ClientBody::RegisterBranch(request);
+        self.request("register_branch", body, Duration::from_millis(wait)).await.map(drop)
     }
 
     async fn report(self: &Arc<Self>, branch: &Branch, outcome: PhaseOneOutcome) {
@@ -304,18 +293,19 @@ impl ClientProcess {
             branch_id: id.0,
             outcome: outcome.into(),
         };
-        let reported = self.ask("report_branch", Ask::ReportBranch(request), Duration::ZERO).await;
+        let reported =
+            self.request("report_branch", ClientBody::ReportBranch(request), Duration::ZERO).await;
         if let Err(error) = reported {
-            // As in the product: the report saves time and decides nothing.
+            // As in the product, the report saves time and decides nothing.
             self.world.log(self.owner(), || format!("branch outcome not reported: {error}"));
         }
     }
 
-    /// A globally committed read: rows of one database, none of them in the hands of a global.
+    /// Reads rows of one database that no undecided global has locked.
     ///
     /// # Errors
-    /// The read tells nothing then.
-    pub(crate) async fn read_committed(
+    /// If the rows could not be read, or the check of their locks failed.
+    pub(super) async fn read_committed(
         self: &Arc<Self>,
         database: usize,
         rows: &[RowId],
@@ -334,13 +324,13 @@ impl ClientProcess {
             rows: vec![row_keys(rows.iter().copied())],
             wait: Some(lock_wait(wait, Holding::DatabaseLocks)),
         };
-        let checked = self.ask("check_locks", Ask::CheckLocks(request), wait).await;
+        let checked = self.request("check_locks", ClientBody::CheckLocks(request), wait).await;
         if let Err(error) = checked {
             local.roll_back().await?;
             return Err(BranchError::Coordinator(error));
         }
         local.commit().await?;
-        self.world.observe(&Observation::CommittedRead { database, read: &read });
+        self.judge.observe(&Observation::CommittedRead { database, read: &read });
         Ok(())
     }
 }
@@ -377,16 +367,17 @@ fn lock_wait(wait: Duration, holding: Holding) -> v1::LockWait {
     v1::LockWait { timeout_ms, holding: holding.into() }
 }
 
-/// The number of an XID that a coordinator made.
-pub(super) fn number_of(text: &str) -> Xid {
+/// Parses an XID that a coordinator assigned.
+pub(super) fn parse_xid(text: &str) -> Xid {
     XidText::parse(text).expect("a coordinator's XID has its text form").xid
 }
 
-fn locked(error: &Error) -> bool {
+fn is_row_locked(error: &Error) -> bool {
     let detail = error.rejection().map(handfast::Rejection::detail);
     matches!(detail, Some(RejectionDetail::RowLocked { .. }))
 }
 
-pub(super) fn unanswered(error: &Error) -> bool {
+/// Returns whether a request had no reply: it may have arrived.
+pub(super) fn is_unanswered(error: &Error) -> bool {
     matches!(error, Error::Unanswered { .. })
 }

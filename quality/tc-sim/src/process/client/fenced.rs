@@ -1,8 +1,8 @@
 //! Branches under a fence on a model database: the steps of `tcc/resource.rs`, `tcc/phase_two.rs`
 //! and `fence/local.rs`, with the product's decision table.
 //!
-//! Left out: time limits, repeating what the database ended in favour of others (the coordinator's
-//! next attempt does it), and the removal of old rows.
+//! Not modelled: time limits, the repetition of a transaction that the database aborted in favour
+//! of another (the coordinator's next attempt repeats it), and the removal of old rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,104 +11,94 @@ use handfast::Error;
 use handfast::fence::{Operation, Pass, Refusal};
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
-use handfast_proto::v1::client_message::Body as Ask;
+use handfast_proto::v1::client_message::Body as ClientBody;
 use handfast_proto::v1::{
     self, BranchOutcome, Decision, Done, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Refused,
     Retryable,
 };
 
-use super::at::number_of;
-use super::phase_two::{key_of, outcome};
-use super::{BranchError, ClientProcess, Edit};
-use crate::model::database::{Cell, Database, DatabaseError, UndoKey};
-use crate::workload::points::Points;
+use super::ClientProcess;
+use super::at::{BranchError, parse_xid};
+use super::phase_two::{branch_key, branch_outcome};
+use crate::model::database::{Database, DatabaseError};
+use crate::model::values::{Cell, UndoKey};
+use crate::workload::edit::Edit;
+use crate::workload::points::{PointsChange, TccTry, tcc_resource_id};
 
-/// A try that an order asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Try {
-    pub(crate) database: usize,
-    pub(crate) points: Points,
-    /// The business says no, after it has written.
-    pub(crate) refuses: bool,
-}
-
-/// How an operation under the fence did not come to its end.
+/// Why an operation under a fence failed.
 #[derive(Debug)]
-pub(super) enum NotDone {
+pub(super) enum OperationError {
     Database(DatabaseError),
     Fence(Refusal),
-    Business,
+    /// The service refused.
+    Refused,
 }
 
-impl From<DatabaseError> for NotDone {
+impl From<DatabaseError> for OperationError {
     fn from(error: DatabaseError) -> Self {
         Self::Database(error)
     }
 }
 
-impl From<NotDone> for BranchError {
-    fn from(error: NotDone) -> Self {
+impl From<OperationError> for BranchError {
+    fn from(error: OperationError) -> Self {
         match error {
-            NotDone::Database(error) => Self::Database(error),
-            NotDone::Fence(refusal) => Self::Fence(refusal),
-            NotDone::Business => Self::Business,
+            OperationError::Database(error) => Self::Database(error),
+            OperationError::Fence(refusal) => Self::Fence(refusal),
+            OperationError::Refused => Self::Refused,
         }
     }
-}
-
-/// The name of the points of a database in TCC mode, as the coordinator knows it.
-pub(super) fn tcc_resource_of(database: &Database) -> String {
-    format!("points-{}", database.index)
 }
 
 impl ClientProcess {
     /// Registers a branch with its input, then runs its try.
     ///
     /// # Errors
-    /// The try did not take effect then, or will be cancelled.
-    pub(crate) async fn run_try(
+    /// If the try did not take effect, or may have: the caller must roll the global back.
+    pub(super) async fn run_try(
         self: &Arc<Self>,
         xid: &str,
-        wanted: Try,
+        wanted: TccTry,
     ) -> Result<(), BranchError> {
-        let database = Arc::clone(&self.cluster.databases[wanted.database]);
+        let database = Arc::clone(&self.installation.databases[wanted.database]);
         let id = BranchId(self.world.between(1, i64::MAX.unsigned_abs()));
-        let key = (number_of(xid), id);
+        let key = (parse_xid(xid), id);
         let request = v1::RegisterBranchRequest {
             xid: xid.to_owned(),
             branch_id: id.0,
-            resource_id: tcc_resource_of(&database),
+            resource_id: tcc_resource_id(database.index),
             mode: v1::Mode::Tcc.into(),
-            application_data: wanted.points.to_bytes(),
+            application_data: wanted.change.to_bytes(),
             ..v1::RegisterBranchRequest::default()
         };
-        let registered =
-            self.ask("register_branch", Ask::RegisterBranch(request), Duration::ZERO).await;
+        let registered = self
+            .request("register_branch", ClientBody::RegisterBranch(request), Duration::ZERO)
+            .await;
         if let Err(error) = registered {
-            // Without an answer it may be registered, and then nothing may confirm it.
+            // Without a reply the branch may be registered, and must not be confirmed then.
             if !matches!(error, Error::Rejected(_)) {
                 self.report_branch(xid, id, PhaseOneOutcome::Unknown).await;
             }
             return Err(BranchError::Coordinator(error));
         }
-        let edits = wanted.points.edits(Operation::Try);
-        let tried = fenced(&database, key, Operation::Try, &edits, wanted.refuses).await;
+        let edits = wanted.change.edits(Operation::Try);
+        let tried = run_fenced(&database, key, Operation::Try, &edits, wanted.refuses).await;
         self.world.log(self.owner(), || format!("try {}/{id}: {tried:?}", key.0));
         let error = match tried {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        let what = match error {
-            // A COMMIT that had no answer looks like this.
-            NotDone::Database(_) => PhaseOneOutcome::Unknown,
-            NotDone::Fence(_) | NotDone::Business => PhaseOneOutcome::Failed,
+        let outcome = match error {
+            // This may have been a COMMIT without an answer.
+            OperationError::Database(_) => PhaseOneOutcome::Unknown,
+            OperationError::Fence(_) | OperationError::Refused => PhaseOneOutcome::Failed,
         };
-        self.report_branch(xid, id, what).await;
+        self.report_branch(xid, id, outcome).await;
         Err(error.into())
     }
 
-    /// Confirms or cancels, one branch after the other.
-    pub(super) async fn finish_tried(
+    /// Confirms or cancels branches, one after the other.
+    pub(super) async fn finish_tcc_branches(
         self: &Arc<Self>,
         database: &Arc<Database>,
         call: &PhaseTwoCall,
@@ -120,29 +110,29 @@ impl ClientProcess {
         };
         let mut outcomes = Vec::with_capacity(call.branches.len());
         for branch in &call.branches {
-            let result = self.finish_one(database, branch, operation).await;
-            outcomes.push(outcome(branch, decision, result));
+            let result = self.finish_tcc_branch(database, branch, operation).await;
+            outcomes.push(branch_outcome(branch, decision, result));
         }
         outcomes
     }
 
-    async fn finish_one(
+    async fn finish_tcc_branch(
         self: &Arc<Self>,
         database: &Arc<Database>,
         branch: &PhaseTwoBranch,
         operation: Operation,
     ) -> Outcome {
-        let Some(points) = Points::from_bytes(&branch.application_data) else {
+        let Some(change) = PointsChange::from_bytes(&branch.application_data) else {
             let what = format!("{}/{} came without its input", branch.xid, branch.branch_id);
-            self.world.violate("total", what);
+            self.judge.report("total", what);
             return Outcome::Retryable(Retryable { error: "no input".to_owned() });
         };
-        let key = key_of(branch);
-        let ended = fenced(database, key, operation, &points.edits(operation), false).await;
+        let key = branch_key(branch);
+        let ended = run_fenced(database, key, operation, &change.edits(operation), false).await;
         self.world.log(self.owner(), || format!("{operation} {}/{}: {ended:?}", key.0, key.1));
         match ended {
             Ok(_) => Outcome::Done(Done {}),
-            Err(error @ NotDone::Fence(Refusal::Contradicted))
+            Err(error @ OperationError::Fence(Refusal::Contradicted))
                 if operation == Operation::Cancel =>
             {
                 Outcome::Refused(Refused { error: format!("{error:?}"), ..Refused::default() })
@@ -152,20 +142,20 @@ impl ClientProcess {
     }
 }
 
-/// One operation in one local transaction, with its fence first.
-pub(super) async fn fenced(
+/// Runs one operation in one local transaction, with its fence first.
+pub(super) async fn run_fenced(
     database: &Arc<Database>,
     key: UndoKey,
     operation: Operation,
     edits: &[Edit],
     refuses: bool,
-) -> Result<Pass, NotDone> {
+) -> Result<Pass, OperationError> {
     let local = database.begin().await?;
-    let pass = match local.advance(key, operation).await? {
+    let pass = match local.advance_fence(key, operation).await? {
         Ok(pass) => pass,
         Err(refusal) => {
             local.roll_back().await?;
-            return Err(NotDone::Fence(refusal));
+            return Err(OperationError::Fence(refusal));
         }
     };
     if pass == Pass::Run {
@@ -176,7 +166,7 @@ pub(super) async fn fenced(
         }
         if refuses {
             local.roll_back().await?;
-            return Err(NotDone::Business);
+            return Err(OperationError::Refused);
         }
     }
     local.commit().await?;

@@ -1,22 +1,22 @@
-//! A global as its launcher sees it: the rules of `tm/global.rs`.
+//! Begins, commits and rolls back globals: the rules of `tm/global.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use handfast::{Error, RejectionDetail};
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{BeginRequest, Decision, EndRequest, GlobalStatus, ReplyWhen};
 
 use super::ClientProcess;
-use super::at::number_of;
-use crate::judge::oracle::{Observation, Told};
+use super::at::parse_xid;
+use crate::model::observation::{Observation, Observer, ReportedOutcome};
 use crate::world::MS;
 
 /// How long a rollback waits for its branches.
 const ROLLBACK_WAIT: Duration = Duration::from_secs(5);
 
-/// A global that this process has begun and must decide.
+/// A global that this process has begun.
 #[derive(Debug)]
 pub(super) struct Global {
     pub(super) xid: String,
@@ -27,52 +27,59 @@ impl ClientProcess {
     /// Begins a global.
     ///
     /// # Errors
-    /// What the coordinator says, or that it says nothing.
+    /// If the coordinator refuses, or does not reply.
     pub(super) async fn begin(self: &Arc<Self>, timeout_ms: u64) -> Result<Global, Error> {
         let (application, name) = (format!("service-{}", self.index), "order".to_owned());
         let request = BeginRequest { application, name, timeout_ms };
-        let answer = self.ask("begin", Ask::Begin(request), Duration::ZERO).await?;
-        let Answer::Begin(reply) = answer else { return Err(unexpected("begin", &answer)) };
+        let reply = self.request("begin", ClientBody::Begin(request), Duration::ZERO).await?;
+        let ServerBody::Begin(reply) = reply else { return Err(unexpected("begin", &reply)) };
         let deadline = self.world.now() + reply.timeout_ms * MS;
         Ok(Global { xid: reply.xid, deadline })
     }
 
-    /// Commits, and rolls back instead when its time is over. A commit without an answer is never
-    /// followed by a rollback.
-    pub(super) async fn commit(self: &Arc<Self>, global: &Global) -> Told {
+    /// Commits, or rolls back if the deadline has passed.
+    ///
+    /// A commit without a reply is never followed by a rollback: it may have been decided.
+    pub(super) async fn commit(self: &Arc<Self>, global: &Global) -> ReportedOutcome {
         if self.world.now() >= global.deadline {
             return self.roll_back_global(global, "not committed in time").await;
         }
         let ended =
             self.end(global, Decision::Commit, ReplyWhen::Decided, "", Duration::ZERO).await;
-        let told = match ended {
-            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Told::Committed,
+        let outcome = match ended {
+            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => ReportedOutcome::Committed,
             Ok(
                 GlobalStatus::RollingBack | GlobalStatus::RolledBack | GlobalStatus::NeedsOperator,
             ) => return self.roll_back_global(global, "commit refused").await,
-            Ok(GlobalStatus::Active | GlobalStatus::Unknown) | Err(_) => Told::Unknown,
+            Ok(GlobalStatus::Active | GlobalStatus::Unknown) | Err(_) => ReportedOutcome::Unknown,
         };
-        self.told(global, told)
+        self.receive_outcome(global, outcome)
     }
 
-    /// Rolls back and waits for the branches to be undone.
-    pub(super) async fn roll_back_global(self: &Arc<Self>, global: &Global, reason: &str) -> Told {
+    /// Rolls back, and waits for the branches to be undone.
+    pub(super) async fn roll_back_global(
+        self: &Arc<Self>,
+        global: &Global,
+        reason: &str,
+    ) -> ReportedOutcome {
         let when = ReplyWhen::Finished;
-        let told = match self.end(global, Decision::RollBack, when, reason, ROLLBACK_WAIT).await {
-            Ok(GlobalStatus::RolledBack) => Told::RolledBack,
-            Ok(GlobalStatus::RollingBack) => Told::RollingBack,
-            Ok(GlobalStatus::NeedsOperator) => Told::NeedsOperator,
-            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => Told::Committed,
-            Ok(GlobalStatus::Active | GlobalStatus::Unknown) | Err(_) => Told::Unknown,
+        let ended = self.end(global, Decision::RollBack, when, reason, ROLLBACK_WAIT).await;
+        let outcome = match ended {
+            Ok(GlobalStatus::RolledBack) => ReportedOutcome::RolledBack,
+            Ok(GlobalStatus::RollingBack) => ReportedOutcome::RollingBack,
+            Ok(GlobalStatus::NeedsOperator) => ReportedOutcome::NeedsOperator,
+            Ok(GlobalStatus::Committing | GlobalStatus::Committed) => ReportedOutcome::Committed,
+            Ok(GlobalStatus::Active | GlobalStatus::Unknown) | Err(_) => ReportedOutcome::Unknown,
         };
-        self.told(global, told)
+        self.receive_outcome(global, outcome)
     }
 
-    fn told(&self, global: &Global, told: Told) -> Told {
-        let xid = number_of(&global.xid);
-        self.world.log(self.owner(), || format!("global {xid}: told {told:?}"));
-        self.world.observe(&Observation::Told { xid, told });
-        told
+    /// Logs the outcome of a global, and shows it to the judge.
+    fn receive_outcome(&self, global: &Global, outcome: ReportedOutcome) -> ReportedOutcome {
+        let xid = parse_xid(&global.xid);
+        self.world.log(self.owner(), || format!("global {xid}: reported {outcome:?}"));
+        self.judge.observe(&Observation::OutcomeReported { xid, outcome });
+        outcome
     }
 
     async fn end(
@@ -90,8 +97,8 @@ impl ClientProcess {
             reason: reason.to_owned(),
             ..EndRequest::default()
         };
-        match self.ask("end", Ask::End(request), wait).await {
-            Ok(Answer::End(reply)) => Ok(reply.status()),
+        match self.request("end", ClientBody::End(request), wait).await {
+            Ok(ServerBody::End(reply)) => Ok(reply.status()),
             Ok(other) => Err(unexpected("end", &other)),
             Err(Error::Rejected(rejection)) => match rejection.detail() {
                 RejectionDetail::AlreadyDecided { status } => Ok(wire_status(*status)),
@@ -118,6 +125,6 @@ fn wire_status(status: handfast::GlobalStatus) -> GlobalStatus {
     }
 }
 
-fn unexpected(request: &'static str, answer: &Answer) -> Error {
-    Error::UnexpectedAnswer { request, got: format!("{answer:?}") }
+fn unexpected(request: &'static str, reply: &ServerBody) -> Error {
+    Error::UnexpectedAnswer { request, got: format!("{reply:?}") }
 }

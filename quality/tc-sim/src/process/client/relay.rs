@@ -1,7 +1,7 @@
-//! Takes the events of a database to the broker: the rounds of `outbox/relay`, with the product's
+//! Relays the events of a database to the broker: the rounds of `outbox/relay`, with the product's
 //! rules for lanes, horizon, claims, order and pauses.
 //!
-//! Left out: bells, what a broker refuses, parking, and the removal of old rows.
+//! Not modelled: bells, events that a broker refuses, parking, and the removal of old rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +10,36 @@ use futures::future::{Either, select};
 use handfast::outbox::relay_rules::{Fate, Horizon, Round, Wait, each_key_in_order};
 
 use super::ClientProcess;
-use crate::model::database::{Claim, Database, DatabaseError, Event, Flavour, Seq};
+use crate::model::database::{Claim, Database, DatabaseError, Flavour};
+use crate::model::values::{Event, Seq};
 use crate::world::SECOND;
 
-/// How long the lanes of a relay that dies wait for another one.
+/// How long a relay keeps its lanes without renewing them.
 const LEASE: u64 = 4 * SECOND;
-/// The longest pause between two looks.
+/// The longest pause between two rounds.
 const IDLE_MAX: Duration = Duration::from_secs(1);
-/// Events of one claim.
+/// The number of events of one claim.
 const BATCH: usize = 8;
 
-/// A relay at work.
+/// The state of a relay.
 struct Relay {
     name: String,
     lanes: Vec<i64>,
-    /// When the renewal began that the lanes are from.
-    renewed: Option<u64>,
+    /// When the last successful renewal of the lanes began.
+    renewed_at: Option<u64>,
     horizon: Horizon,
-    batches: u64,
+    claims: u64,
 }
 
 impl ClientProcess {
-    /// Relays from a database until there is no business any more.
+    /// Relays the events of a database until the workload is closed.
     pub(super) async fn relay(self: Arc<Self>, database: Arc<Database>) {
         let name = format!("relay-{}-{}", self.index, self.life);
         let (lanes, horizon) = (Vec::new(), Horizon::default());
-        let mut relay = Relay { name, lanes, renewed: None, horizon, batches: 0 };
+        let mut relay = Relay { name, lanes, renewed_at: None, horizon, claims: 0 };
         let mut wait = Wait::new(IDLE_MAX);
-        while !self.cluster.closed() {
-            let round = match self.round(&database, &mut relay).await {
+        while !self.installation.workload.is_closed() {
+            let round = match self.relay_round(&database, &mut relay).await {
                 Ok(round) => round,
                 Err(error) => {
                     self.world.log(self.owner(), || format!("relay round failed: {error:?}"));
@@ -50,21 +51,21 @@ impl ClientProcess {
         }
     }
 
-    async fn round(
+    async fn relay_round(
         self: &Arc<Self>,
         database: &Arc<Database>,
         relay: &mut Relay,
     ) -> Result<Round, DatabaseError> {
         let now = self.world.now();
-        if relay.renewed.is_none_or(|renewed| now - renewed >= LEASE / 4) {
+        if relay.renewed_at.is_none_or(|renewed_at| now - renewed_at >= LEASE / 4) {
             relay.lanes = database.share_lanes(relay.name.clone(), LEASE).await?;
-            relay.renewed = Some(now);
+            relay.renewed_at = Some(now);
         }
         let Some(deadline) = relay.deadline(self.world.now()) else { return Ok(Round::Idle) };
-        let horizon = advance(database, &mut relay.horizon).await?;
-        database.release_held(&relay.lanes).await?;
-        relay.batches += 1;
-        let token = format!("{}#{}", relay.name, relay.batches);
+        let horizon = advance_horizon(database, &mut relay.horizon).await?;
+        database.release_held_events(&relay.lanes).await?;
+        relay.claims += 1;
+        let token = format!("{}#{}", relay.name, relay.claims);
         let (lanes, relay) = (relay.lanes.clone(), relay.name.clone());
         let claim = Claim { relay, token, lanes, horizon, batch: BATCH };
         let claimed = database.claim(&claim).await?;
@@ -88,7 +89,7 @@ impl ClientProcess {
     }
 
     async fn publish(&self, outbox: usize, event: Event, deadline: u64) -> Fate {
-        let publish = Box::pin(self.cluster.broker.publish(outbox, event));
+        let publish = Box::pin(self.installation.broker.publish(outbox, event));
         match select(publish, self.world.sleep_until(deadline)).await {
             Either::Left((Ok(()), _)) => Fate::Published,
             Either::Left((Err(_), _)) => Fate::Unavailable("broker".to_owned()),
@@ -98,22 +99,25 @@ impl ClientProcess {
 }
 
 impl Relay {
-    /// Until when it may publish, if it may.
+    /// Returns the time until which the relay may publish, if it has lanes.
     fn deadline(&self, now: u64) -> Option<u64> {
-        let deadline = self.renewed? + LEASE * 3 / 4;
+        let deadline = self.renewed_at? + LEASE * 3 / 4;
         (!self.lanes.is_empty() && now < deadline).then_some(deadline)
     }
 }
 
-/// Looks again; answers up to where events may be published.
-async fn advance(database: &Arc<Database>, horizon: &mut Horizon) -> Result<Seq, DatabaseError> {
+/// Advances the horizon, and returns the greatest event that may be published.
+async fn advance_horizon(
+    database: &Arc<Database>,
+    horizon: &mut Horizon,
+) -> Result<Seq, DatabaseError> {
     if database.flavour != Flavour::Postgres {
         return Ok(Seq::MAX);
     }
-    let (oldest, seq) = database.look_at_horizon().await?;
+    let (oldest, seq) = database.read_horizon().await?;
     if horizon.wants_mark(oldest, seq) {
         horizon.mark(seq, database.draw_number().await?);
-        let (oldest, _) = database.look_at_horizon().await?;
+        let (oldest, _) = database.read_horizon().await?;
         horizon.pass(oldest);
     }
     Ok(horizon.settled())

@@ -1,7 +1,7 @@
 //! Sagas on model databases: the steps of `saga/participant.rs`, with the product's decision table
-//! of the fence, and whoever starts sagas and waits for them.
+//! of the fence, and the launcher, which starts sagas and waits for them.
 //!
-//! Left out: outputs that mean anything, time limits, and settling the fences of ended sagas.
+//! Not modelled: meaningful outputs, time limits, and the settling of the fences of ended sagas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,60 +9,56 @@ use std::time::Duration;
 use futures::future::join_all;
 use handfast::fence::{Operation, Pass, Refusal};
 use handfast_proto::v1::branch_outcome::Result as Outcome;
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 use handfast_proto::v1::{
     BranchOutcome, CancelSagaRequest, Decision, Done, GetSagaRequest, Given, PhaseTwoBranch,
     PhaseTwoCall, Refused, ReplyWhen, Retryable, SagaDefinition, SagaStepKind, StartSagaRequest,
 };
 
 use super::ClientProcess;
-use super::fenced::{NotDone, fenced};
-use super::phase_two::{key_of, outcome};
-use crate::model::database::{Database, UndoKey};
-use crate::workload::saga::StepWork;
+use super::fenced::{OperationError, run_fenced};
+use super::phase_two::{branch_key, branch_outcome};
+use crate::model::database::Database;
+use crate::model::values::UndoKey;
+use crate::workload::saga::{self, StepWork};
 use crate::world::{MS, SECOND};
 
-/// How often a start that had no answer is repeated.
+/// How often a saga is started, if the start has no reply.
 const STARTS_MAX: u32 = 5;
-/// How long a launcher waits for the end.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The name of the steps of a database, as the coordinator knows it.
-pub(crate) fn saga_resource_of(database: usize) -> String {
-    format!("steps-{database}")
-}
+/// How long a launcher waits for a saga's end.
+const END_WAIT: Duration = Duration::from_secs(5);
 
 impl ClientProcess {
-    /// Calls the actions or compensations of a call, beside each other.
-    pub(super) async fn carry_out_steps(
+    /// Runs the actions or compensations of a call, concurrently.
+    pub(super) async fn run_saga_steps(
         self: &Arc<Self>,
         database: &Arc<Database>,
         call: &PhaseTwoCall,
     ) -> Vec<BranchOutcome> {
         let decision = call.decision();
-        let carried_out = call.branches.iter().map(async |branch| {
-            let result = self.carry_out_step(database, branch, decision).await;
-            outcome(branch, decision, result)
+        let steps = call.branches.iter().map(async |branch| {
+            let result = self.run_saga_step(database, branch, decision).await;
+            branch_outcome(branch, decision, result)
         });
-        join_all(carried_out).await
+        join_all(steps).await
     }
 
-    async fn carry_out_step(
+    async fn run_saga_step(
         self: &Arc<Self>,
         database: &Arc<Database>,
         branch: &PhaseTwoBranch,
         decision: Decision,
     ) -> Outcome {
-        let (key, kind) = (key_of(branch), branch.step.as_ref().map(|step| step.kind()));
+        let (key, kind) = (branch_key(branch), branch.step.as_ref().map(|step| step.kind()));
         let (Some(work), Some(kind)) = (StepWork::from_bytes(&branch.application_data), kind)
         else {
             let what = format!("{}/{} came without its step", branch.xid, branch.branch_id);
-            self.world.violate("total", what);
+            self.judge.report("total", what);
             return Outcome::Retryable(Retryable { error: "no step".to_owned() });
         };
         let ended = match decision {
-            Decision::Commit => act(database, key, work, kind).await,
+            Decision::Commit => run_action(database, key, work, kind).await,
             Decision::RollBack | Decision::Unspecified => compensate(database, key, work).await,
         };
         self.world
@@ -72,16 +68,15 @@ impl ClientProcess {
 
     /// Starts sagas while there are any.
     pub(super) async fn run_sagas(self: Arc<Self>) {
-        let shop = Arc::clone(&self.cluster.shop);
+        let workload = Arc::clone(&self.installation.workload);
         self.world.sleep(self.world.between(MS, 2 * SECOND)).await;
-        while let Some(number) = shop.next_saga() {
-            let databases = self.cluster.databases.len();
+        while let Some(number) = workload.take_saga() {
+            let databases = self.installation.databases.len();
             let rows = self.world.plan.rows;
-            let definition =
-                self.world.draw(|random| crate::workload::saga::draw(random, databases, rows));
-            let business = self.cluster.enter();
+            let definition = self.world.draw(|random| saga::draw(random, databases, rows));
+            let in_progress = workload.begin_work();
             self.run_saga(format!("saga-{number}"), definition).await;
-            drop(business);
+            drop(in_progress);
             self.world.sleep(self.world.between(MS, 3 * SECOND)).await;
         }
     }
@@ -93,24 +88,25 @@ impl ClientProcess {
         if self.world.draw(|random| random.happens(150)) {
             self.world.sleep(self.world.between(MS, 3 * SECOND)).await;
             let request = CancelSagaRequest { xid: xid.clone(), reason: "mind".to_owned() };
-            let cancelled = self.ask("cancel_saga", Ask::CancelSaga(request), Duration::ZERO).await;
+            let cancelled =
+                self.request("cancel_saga", ClientBody::CancelSaga(request), Duration::ZERO).await;
             self.world
                 .log(self.owner(), || format!("saga {xid}: cancelled: {:?}", cancelled.err()));
         }
         let request = GetSagaRequest { xid: xid.clone(), reply_when: ReplyWhen::Finished.into() };
-        let ended = self.ask("get_saga", Ask::GetSaga(request), PATIENCE).await;
+        let ended = self.request("get_saga", ClientBody::GetSaga(request), END_WAIT).await;
         self.world.log(self.owner(), || match ended {
-            Ok(Answer::Saga(reply)) => format!("saga {xid}: told {:?}", reply.status()),
-            other => format!("saga {xid}: told nothing: {other:?}"),
+            Ok(ServerBody::Saga(reply)) => format!("saga {xid}: reported {:?}", reply.status()),
+            other => format!("saga {xid}: no report: {other:?}"),
         });
     }
 
-    /// Started again under its key, a saga is found.
+    /// Starts a saga, and repeats a start without a reply: under its key a started saga is found.
     async fn start_saga(self: &Arc<Self>, request: StartSagaRequest) -> Option<String> {
         for _ in 0..STARTS_MAX {
-            let ask = Ask::StartSaga(request.clone());
-            match self.ask("start_saga", ask, Duration::ZERO).await {
-                Ok(Answer::Saga(reply)) => return Some(reply.xid),
+            let body = ClientBody::StartSaga(request.clone());
+            match self.request("start_saga", body, Duration::ZERO).await {
+                Ok(ServerBody::Saga(reply)) => return Some(reply.xid),
                 other => self.world.log(self.owner(), || format!("saga not started: {other:?}")),
             }
             self.world.sleep(self.world.between(10 * MS, SECOND)).await;
@@ -119,27 +115,30 @@ impl ClientProcess {
     }
 }
 
-async fn act(
+async fn run_action(
     database: &Arc<Database>,
     key: UndoKey,
     work: StepWork,
     kind: SagaStepKind,
-) -> Result<Outcome, NotDone> {
+) -> Result<Outcome, OperationError> {
     let edits = work.edits(Operation::Action);
-    match fenced(database, key, Operation::Action, &edits, work.refuses).await {
+    match run_fenced(database, key, Operation::Action, &edits, work.refuses).await {
         Ok(_) => Ok(given()),
-        Err(NotDone::Business) if kind == SagaStepKind::Pivot => {
+        Err(OperationError::Refused) if kind == SagaStepKind::Pivot => {
             refuse_for_good(database, key).await
         }
         Err(error) => Err(error),
     }
 }
 
-/// A pivot's refusal bars its late attempts; one that was done meanwhile wins.
-async fn refuse_for_good(database: &Arc<Database>, key: UndoKey) -> Result<Outcome, NotDone> {
-    match fenced(database, key, Operation::Compensation, &[], true).await {
+/// Refuses a pivot, and bars its late attempts. An attempt that has succeeded meanwhile wins.
+async fn refuse_for_good(
+    database: &Arc<Database>,
+    key: UndoKey,
+) -> Result<Outcome, OperationError> {
+    match run_fenced(database, key, Operation::Compensation, &[], true).await {
         Ok(_) => Ok(refused("on purpose")),
-        Err(NotDone::Business) => Ok(given()),
+        Err(OperationError::Refused) => Ok(given()),
         Err(error) => Err(error),
     }
 }
@@ -148,10 +147,10 @@ async fn compensate(
     database: &Arc<Database>,
     key: UndoKey,
     work: StepWork,
-) -> Result<Outcome, NotDone> {
+) -> Result<Outcome, OperationError> {
     let edits = work.edits(Operation::Compensation);
     let (Pass::Run | Pass::AlreadyDone | Pass::Empty) =
-        fenced(database, key, Operation::Compensation, &edits, false).await?;
+        run_fenced(database, key, Operation::Compensation, &edits, false).await?;
     Ok(Outcome::Done(Done {}))
 }
 
@@ -163,11 +162,12 @@ fn refused(error: &str) -> Outcome {
     Outcome::Refused(Refused { error: error.to_owned(), ..Refused::default() })
 }
 
-fn failed(error: &NotDone) -> Outcome {
+fn failed(error: &OperationError) -> Outcome {
     match error {
-        NotDone::Business => refused("on purpose"),
-        NotDone::Fence(Refusal::Barred) => refused("barred"),
-        NotDone::Database(_) | NotDone::Fence(Refusal::NotTried | Refusal::Contradicted) => {
+        OperationError::Refused => refused("on purpose"),
+        OperationError::Fence(Refusal::Barred) => refused("barred"),
+        OperationError::Database(_)
+        | OperationError::Fence(Refusal::NotTried | Refusal::Contradicted) => {
             Outcome::Retryable(Retryable { error: format!("{error:?}") })
         }
     }

@@ -1,5 +1,5 @@
-//! Looks for branches of its own node that were left prepared, at start and on a timer: the steps
-//! of `twophase/sweep.rs`, with the product's verdict.
+//! Finishes branches of its own node that were left prepared, at start and on a timer: the steps of
+//! `twophase/sweep.rs`, with the product's verdict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use handfast::two_phase_rules::{BranchName, Sweep, of_sweep};
 use handfast::{Error, GlobalStatus};
 use handfast_proto::v1::GetStatusRequest;
-use handfast_proto::v1::client_message::Body as Ask;
-use handfast_proto::v1::server_message::Body as Answer;
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::server_message::Body as ServerBody;
 
 use super::ClientProcess;
 use crate::model::database::Database;
 use crate::workload::transfers::node_of;
 use crate::world::SECOND;
 
-/// How often to look.
-const EVERY: u64 = 4 * SECOND;
-/// How long a global must have been unknown before its branch is rolled back.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two sweeps.
+const PAUSE: u64 = 4 * SECOND;
+/// How long a global must be unknown before its branch is rolled back.
+const UNKNOWN_MIN: Duration = Duration::from_secs(10);
 
-/// Since when the coordinator is known not to know the globals of these.
+/// For each branch whose global the coordinator does not know: since when.
 type UnknownSince = BTreeMap<String, u64>;
 
 impl ClientProcess {
-    /// Sweeps a database until there is no business any more.
+    /// Sweeps a database until the workload is closed.
     pub(super) async fn sweep(self: Arc<Self>, database: Arc<Database>) {
         let mut unknown_since = UnknownSince::new();
-        while !self.cluster.closed() {
+        while !self.installation.workload.is_closed() {
             self.sweep_once(&database, &mut unknown_since).await;
-            self.world.sleep(EVERY).await;
+            self.world.sleep(PAUSE).await;
         }
     }
 
@@ -45,7 +45,7 @@ impl ClientProcess {
             listed.iter().filter_map(|name| BranchName::parse(name, &node)).collect();
         unknown_since.retain(|name, _| listed.contains(name));
         for name in found {
-            match self.judge(&name, unknown_since).await {
+            match self.sweep_verdict(&name, unknown_since).await {
                 Ok(Sweep::Leave) => {}
                 Ok(Sweep::Finish(decision)) => {
                     self.crash_point("in-sweep").await;
@@ -61,15 +61,16 @@ impl ClientProcess {
         }
     }
 
-    async fn judge(
+    async fn sweep_verdict(
         self: &Arc<Self>,
         name: &BranchName,
         unknown_since: &mut UnknownSince,
     ) -> Result<Sweep, Error> {
         let request = GetStatusRequest { xid: name.xid.to_string() };
-        let answer = self.ask("get_status", Ask::GetStatus(request), Duration::ZERO).await?;
-        let Answer::GetStatus(reply) = answer else {
-            let got = format!("{answer:?}");
+        let reply =
+            self.request("get_status", ClientBody::GetStatus(request), Duration::ZERO).await?;
+        let ServerBody::GetStatus(reply) = reply else {
+            let got = format!("{reply:?}");
             return Err(Error::UnexpectedAnswer { request: "get_status", got });
         };
         let status = GlobalStatus::from_wire(reply.status(), reply.rollback_reason());
@@ -80,6 +81,6 @@ impl ClientProcess {
             unknown_since.remove(&text);
             0
         };
-        Ok(of_sweep(status, Duration::from_micros(unknown_for), PATIENCE))
+        Ok(of_sweep(status, Duration::from_micros(unknown_for), UNKNOWN_MIN))
     }
 }

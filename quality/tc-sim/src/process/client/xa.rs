@@ -2,17 +2,19 @@
 //! `twophase/finish.rs`, with the product's names, notes and verdicts.
 //!
 //! ```text
-//! statements … ── RegisterBranch ── PREPARE ─┬─ its session is free, or held for a while
+//! statements … ── RegisterBranch ── PREPARE ─┬─ the session is free, or held for a while
 //!                                            └─ no answer: report Unknown
 //! ```
 //!
-//! Left out: branches that have only read, what a database refuses, and futures that are dropped.
+//! Not modelled: branches that have only read, refusals of a database, and futures that are
+//! dropped.
 
 use std::sync::Arc;
 
 use handfast::Xid;
 use handfast::two_phase_rules::{
-    Answer, BranchName, Finished, Note, Phase, of_phase_two, of_prepare, outcome as told, read,
+    Answer, BranchName, Finished, Note, Phase, of_phase_two, of_prepare, outcome as outcome_of,
+    read,
 };
 use handfast_core::BranchId;
 use handfast_proto::v1::branch_outcome::Result as Outcome;
@@ -20,38 +22,35 @@ use handfast_proto::v1::{
     self, BranchOutcome, Decision, PhaseOneOutcome, PhaseTwoBranch, PhaseTwoCall, Retryable,
 };
 
-use super::at::{number_of, unanswered};
-use super::phase_two::outcome;
-use super::{BranchError, ClientProcess, Tell};
-use crate::model::database::{Cell, Database, DatabaseError, EventStatus, Held, Local, UndoKey};
+use super::ClientProcess;
+use super::at::{BranchError, is_unanswered, parse_xid};
+use super::phase_two::branch_outcome;
+use crate::model::database::{Database, DatabaseError, HeldSession, LocalTransaction};
+use crate::model::values::{Cell, EventStatus, UndoKey};
 use crate::plan::Mode;
-use crate::workload::events::key_of_purse;
-use crate::workload::transfers::{self as purse, Transfer, node_of};
+use crate::workload::edit::EventDraft;
+use crate::workload::events::purse_key;
+use crate::workload::transfers::{Transfer, node_of, purse_of, xa_resource_id};
 use crate::world::SECOND;
 
-/// How long a session stays with its branch.
+/// How long a session stays with its prepared branch.
 const HOLD_LIMIT: u64 = 3 * SECOND;
 
-/// The name of a database's purses, as the coordinator knows it.
-pub(super) fn xa_resource_of(database: &Database) -> String {
-    format!("purses-{}", database.index)
-}
-
 impl ClientProcess {
-    /// Moves money as a branch that is prepared.
+    /// Moves money in a branch that the database prepares.
     ///
     /// # Errors
-    /// After an error nothing stays, unless it is [`BranchError::CommitUnknown`].
-    pub(crate) async fn run_prepared(
+    /// After an error no change is left, except possibly after [`BranchError::CommitUnknown`].
+    pub(super) async fn run_transfer(
         self: &Arc<Self>,
         xid: &str,
         transfer: &Transfer,
     ) -> Result<(), BranchError> {
-        let database = Arc::clone(&self.cluster.databases[transfer.database]);
+        let database = Arc::clone(&self.installation.databases[transfer.database]);
         let branch = self.world.between(1, i64::MAX.unsigned_abs());
         let global = Xid::new(xid).expect("a coordinator's XID has its text form");
         let name = BranchName { node: node_of(self.index), branch, xid: global };
-        let key = (number_of(xid), BranchId(branch));
+        let key = (parse_xid(xid), BranchId(branch));
         let (local, number) = database.begin_branch(key, name.to_string()).await?;
         if let Err(error) = self.write_transfer(&local, key, transfer).await {
             local.roll_back().await?;
@@ -60,11 +59,11 @@ impl ClientProcess {
         self.crash_point("xa-before-register").await;
         let request = registration(&database, &name, number);
         if let Err(error) = self.register(request).await {
-            // An unanswered registration may have arrived. Not prepared, the branch is rolled back
-            // in any case: with its session, if it cannot be asked to.
+            // A registration without a reply may have arrived. A branch that is not prepared is
+            // rolled back in any case: at the latest when its session ends.
             let rolled_back = local.roll_back().await;
             self.world.log(self.owner(), || format!("branch {name} given up: {rolled_back:?}"));
-            if unanswered(&error) {
+            if is_unanswered(&error) {
                 self.report_branch(xid, key.1, PhaseOneOutcome::Failed).await;
             }
             return Err(BranchError::Coordinator(error));
@@ -72,34 +71,34 @@ impl ClientProcess {
         self.crash_point("xa-after-register").await;
         let prepared = local.prepare().await;
         self.crash_point("xa-after-prepare").await;
-        self.settle_prepare(name, prepared).await
+        self.handle_prepared(name, prepared).await
     }
 
     async fn write_transfer(
         &self,
-        local: &Local,
+        local: &LocalTransaction,
         branch: UndoKey,
         transfer: &Transfer,
     ) -> Result<(), DatabaseError> {
-        let tells = self.world.plan.modes.contains(&Mode::Outbox);
+        let emits_events = self.world.plan.modes.contains(&Mode::Outbox);
         for edit in &transfer.edits {
             let before = local.lock_row(edit.row).await?;
             let after = Cell { value: before.value + edit.delta, writer: Some(branch) };
             local.update(edit.row, after).await?;
-            if tells && edit.delta < 0 {
-                let key = key_of_purse(purse::number_of(edit.row));
-                let event = self.event_of(Tell { key, units: -edit.delta });
+            if emits_events && edit.delta < 0 {
+                let key = purse_key(purse_of(edit.row));
+                let event = self.event(EventDraft { key, units: -edit.delta });
                 local.emit(event, branch, EventStatus::New).await?;
             }
         }
         Ok(())
     }
 
-    /// What PREPARE came to, and what the coordinator is told.
-    async fn settle_prepare(
+    /// Reports a PREPARE that failed, and holds the session of one that succeeded.
+    async fn handle_prepared(
         self: &Arc<Self>,
         name: BranchName,
-        prepared: Result<Option<Held>, DatabaseError>,
+        prepared: Result<Option<HeldSession>, DatabaseError>,
     ) -> Result<(), BranchError> {
         let answer = if prepared.is_ok() { Answer::Done } else { Answer::Lost };
         let report = match of_prepare(answer, None) {
@@ -118,8 +117,8 @@ impl ClientProcess {
         Ok(())
     }
 
-    /// Keeps a session with its branch for a while.
-    fn hold(self: &Arc<Self>, name: String, held: Held) {
+    /// Keeps a session with its prepared branch until its phase two, or until the limit.
+    fn hold(self: &Arc<Self>, name: String, held: HeldSession) {
         self.sessions().insert(name.clone(), held);
         let (process, limit) = (Arc::clone(self), self.world.sleep(HOLD_LIMIT));
         self.world.spawn(self.owner(), async move {
@@ -130,7 +129,7 @@ impl ClientProcess {
     }
 
     /// Commits or rolls back prepared branches, one after the other.
-    pub(super) async fn finish_prepared(
+    pub(super) async fn finish_xa_branches(
         self: &Arc<Self>,
         database: &Arc<Database>,
         call: &PhaseTwoCall,
@@ -138,13 +137,13 @@ impl ClientProcess {
         let decision = call.decision();
         let mut outcomes = Vec::with_capacity(call.branches.len());
         for branch in &call.branches {
-            let result = self.finish_called(database, decision, branch).await;
-            outcomes.push(outcome(branch, decision, result));
+            let result = self.finish_xa_branch(database, decision, branch).await;
+            outcomes.push(branch_outcome(branch, decision, result));
         }
         outcomes
     }
 
-    async fn finish_called(
+    async fn finish_xa_branch(
         self: &Arc<Self>,
         database: &Arc<Database>,
         decision: Decision,
@@ -153,7 +152,7 @@ impl ClientProcess {
         let (name, number) = match read(branch) {
             Ok(read) => read,
             Err(error) => {
-                self.world.violate("total", format!("no note of a branch: {error}"));
+                self.judge.report("total", format!("no note of a branch: {error}"));
                 return Outcome::Retryable(Retryable { error });
             }
         };
@@ -161,10 +160,10 @@ impl ClientProcess {
         let finished = self.finish_branch(database, decision, &name, number.as_deref()).await;
         self.crash_point("xa-after-phase-two").await;
         self.world.log(self.owner(), || format!("branch {name}: {decision:?} {finished:?}"));
-        told(decision, branch.resolution(), &name, finished)
+        outcome_of(decision, branch.resolution(), &name, finished)
     }
 
-    /// Commits or rolls back a branch. Idempotent.
+    /// Commits or rolls back a prepared branch. Idempotent.
     pub(super) async fn finish_branch(
         self: &Arc<Self>,
         database: &Arc<Database>,
@@ -202,7 +201,7 @@ fn registration(
     v1::RegisterBranchRequest {
         xid: name.xid.to_string(),
         branch_id: name.branch,
-        resource_id: xa_resource_of(database),
+        resource_id: xa_resource_id(database.index),
         mode: v1::Mode::Xa.into(),
         application_data: Note::of(name, number).to_bytes(),
         ..v1::RegisterBranchRequest::default()
