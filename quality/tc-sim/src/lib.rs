@@ -1,11 +1,23 @@
 //! Deterministic simulation of Handfast: coordinators, services and databases in one process on
 //! virtual time, from one seed.
 //!
-//! Real are the core, the engine with its batching and DURABLE-FIRST, phase-two dispatch, the gRPC
-//! front end behind its transport, the record codec, and the client's link protocol. Modelled are
-//! the network, the disk, time, the databases, and the parts of the client that need sqlx or tokio;
-//! [`client`](self) says which file stands for which. There is no runtime, no socket and no real
-//! clock: the same seed gives the same run, line for line.
+//! The core, the engine with its batching and DURABLE-FIRST, phase-two dispatch, the gRPC front end
+//! behind its transport, the record codec, and the client's link protocol are the product's code.
+//! The network, the disk, time, the databases, the broker, and the parts of the client that need
+//! sqlx or tokio are models; `process/client/mod.rs` lists which file stands for which. There is no
+//! runtime, no socket and no real clock: the same seed gives the same run, line for line.
+//!
+//! Modules depend on each other in one direction, the later ones on the earlier ones:
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `random`, `plan` | chance, and what a run simulates |
+//! | `world` | virtual time, tasks, the log |
+//! | `model` | databases, broker, disk and network, and what can be observed of them |
+//! | `workload` | orders, transfers, sagas and events, and the audit of their result |
+//! | `judge` | the ledger, and the invariants |
+//! | `process` | coordinators and services |
+//! | `run` | one run from start to end, faults, and shrinking |
 //!
 //! ```
 //! use handfast_sim::{Plan, run};
@@ -14,34 +26,15 @@
 //! assert!(outcome.violations.is_empty());
 //! ```
 
-mod brief;
-mod broker;
-mod client;
-mod cluster;
-mod database;
-mod effect;
-mod fault;
-mod invariant;
-mod ledger;
-mod local;
-mod mode;
-mod nemesis;
-mod network;
-mod oracle;
+mod judge;
+mod model;
 mod plan;
-mod points;
-mod purse;
+mod process;
 mod random;
 mod run;
-mod saga;
-mod server;
-mod shrink;
-mod store;
+mod workload;
 mod world;
 
-pub use fault::{Fault, Faults};
-pub use mode::Mode;
-pub use oracle::Violation;
-pub use plan::{BadPlan, Plan};
-pub use run::{Modes, Outcome, run, run_logged};
-pub use shrink::shrink;
+pub use judge::Violation;
+pub use plan::{BadPlan, Fault, Faults, Mode, Plan};
+pub use run::{ModeCounts, Outcome, run, run_logged, shrink};

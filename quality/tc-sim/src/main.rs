@@ -1,4 +1,4 @@
-//! `handfast-sim`: runs seeds, reports, and shrinks what fails. `cargo xtask sim` calls it.
+//! `handfast-sim`: runs seeds, reports, and shrinks plans that fail. `cargo xtask sim` runs it.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,33 +9,33 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use handfast_sim::{Fault, Faults, Modes, Outcome, Plan, run, run_logged, shrink};
+use handfast_sim::{Fault, Faults, ModeCounts, Outcome, Plan, run, run_logged, shrink};
 
-/// Failing seeds that are shrunk; more would only be more of the same.
+/// The number of failing seeds that are shrunk. The others mostly fail for the same reasons.
 const SHRUNK_MAX: usize = 3;
 
 /// Simulates coordinators, services and databases, from seeds.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many seeds.
+    /// The number of seeds.
     #[arg(long, default_value_t = 2_000)]
     seeds: u64,
-    /// The first one.
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// This one alone, or a whole plan such as `seed=7 clients=2`.
+    /// Runs this seed alone, or a plan such as `seed=7 clients=2`.
     #[arg(long)]
     seed: Option<String>,
     /// Prints the log of a run with `--seed`.
     #[arg(long)]
     log: bool,
-    /// Threads.
+    /// The number of threads.
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Stops at the first seed that fails, and reports it as it is.
+    /// Stops at the first seed that fails, without shrinking it.
     #[arg(long)]
     until_failure: bool,
-    /// Reports failing plans as they are.
+    /// Reports failing plans without shrinking them.
     #[arg(long)]
     no_shrink: bool,
 }
@@ -45,24 +45,24 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // There is nowhere left to say that it cannot be said.
+            // If stderr is closed the error cannot be reported.
             drop(writeln!(io::stderr(), "error: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether every invariant held.
+/// Runs what the arguments say. Returns whether every invariant held.
 fn start(arguments: &Arguments) -> Result<bool> {
-    // A panic of a simulated process is a finding of the run, and is told with it.
+    // A panic of a simulated process is a violation, and reported as one.
     std::panic::set_hook(Box::new(|_| {}));
     match &arguments.seed {
-        Some(text) => one(arguments, text),
-        None => many(arguments),
+        Some(text) => run_one(arguments, text),
+        None => run_many(arguments),
     }
 }
 
-fn one(arguments: &Arguments, text: &str) -> Result<bool> {
+fn run_one(arguments: &Arguments, text: &str) -> Result<bool> {
     let text = if text.contains('=') { text.to_owned() } else { format!("seed={text}") };
     let plan: Plan = text.parse()?;
     let mut out = io::stdout().lock();
@@ -77,7 +77,7 @@ fn one(arguments: &Arguments, text: &str) -> Result<bool> {
     Ok(totals.failed.is_empty())
 }
 
-fn many(arguments: &Arguments) -> Result<bool> {
+fn run_many(arguments: &Arguments) -> Result<bool> {
     let started = Instant::now();
     let (first, end) = (arguments.from, arguments.from.saturating_add(arguments.seeds));
     let mut out = io::stdout().lock();
@@ -116,14 +116,14 @@ fn many(arguments: &Arguments) -> Result<bool> {
     Ok(totals.failed.is_empty())
 }
 
-/// What many runs came to.
+/// The sums of many runs.
 #[derive(Debug, Default)]
 struct Totals {
     runs: u64,
     simulated: u64,
     globals: u64,
     committed: u64,
-    modes: Modes,
+    modes: ModeCounts,
     checks: u64,
     violations: u64,
     faults: Faults,
@@ -157,19 +157,27 @@ impl Totals {
         writeln!(out, "{:>12} seeds, {} failed", self.runs, self.failed.len())?;
         writeln!(out, "{hours:>12.1} simulated hours")?;
         writeln!(out, "{:>12} globals stored, {} committed", self.globals, self.committed)?;
-        let Modes { confirmed, cancelled, barred, completed, compensated, .. } = self.modes;
-        let Modes { kept, dropped, told, untold, .. } = self.modes;
+        let ModeCounts { confirmed, cancelled, barred, completed, compensated, .. } = self.modes;
+        let ModeCounts { xa_committed, xa_rolled_back, .. } = self.modes;
+        let ModeCounts { events_applied, events_rolled_back, .. } = self.modes;
         let tcc = confirmed + cancelled + barred;
         writeln!(
             out,
             "{tcc:>12} TCC branches: {confirmed} confirmed, {cancelled} cancelled, {barred} barred"
         )?;
         let sagas = completed + compensated;
-        writeln!(out, "{sagas:>12} sagas: {completed} completed, {compensated} taken back")?;
-        let prepared = kept + dropped;
-        writeln!(out, "{prepared:>12} prepared branches: {kept} committed, {dropped} rolled back")?;
-        let events = told + untold;
-        writeln!(out, "{events:>12} events: {told} took effect, {untold} rolled back")?;
+        writeln!(out, "{sagas:>12} sagas: {completed} completed, {compensated} compensated")?;
+        let prepared = xa_committed + xa_rolled_back;
+        writeln!(
+            out,
+            "{prepared:>12} prepared branches: {xa_committed} committed, \
+             {xa_rolled_back} rolled back"
+        )?;
+        let events = events_applied + events_rolled_back;
+        writeln!(
+            out,
+            "{events:>12} events: {events_applied} took effect, {events_rolled_back} rolled back"
+        )?;
         writeln!(out, "{:>12} faults:", self.faults.total())?;
         for fault in Fault::ALL {
             writeln!(out, "{:>24}  {fault}", self.faults.of(fault))?;

@@ -1,19 +1,19 @@
-//! The one source of chance: a seed in, the same numbers out, on every machine and for ever.
+//! The source of all chance: the same seed gives the same numbers, on every machine and forever.
 
-/// A sequence of numbers that depends on its seed alone (SplitMix64).
+/// A pseudo-random sequence that depends on its seed alone (SplitMix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence of a seed.
+    /// Returns the sequence of a seed.
     #[must_use]
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number of all 64 bits.
+    /// Draws a number of 64 bits.
     pub(crate) fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,19 +21,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Draws a number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         assert!(low <= high, "a range has a lower and an upper end");
         low + self.draw() % (high - low + 1)
     }
 
-    /// A place in something of `count` things.
+    /// Draws an index below `count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         let drawn = self.between(0, count.saturating_sub(1) as u64);
         usize::try_from(drawn).unwrap_or(0)
     }
 
-    /// Whether something that happens `permille` times in a thousand happens.
+    /// Draws whether something happens that happens `permille` times in a thousand. Draws nothing
+    /// if it never happens.
     pub(crate) fn happens(&mut self, permille: u64) -> bool {
         permille > 0 && self.between(1, 1_000) <= permille
     }

@@ -1,11 +1,12 @@
-//! Plans that found something once. Each line of the file is one, with what it found above it.
+//! Plans that have found a defect. Each line of the file is a plan, below a comment that says what
+//! was lost and why.
 
 use handfast_sim::{Plan, run};
 
 const KEPT: &str = include_str!("kept_seeds.txt");
 
 #[test]
-fn what_was_found_once_stays_away() {
+fn kept_plans_have_no_violations() {
     for line in KEPT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let plan: Plan = line.parse().unwrap();
         let violations = run(&plan).violations;

@@ -1,4 +1,4 @@
-//! Polls what is ready, in order; lets time jump when nothing is.
+//! Polls ready tasks in order, and lets time jump when none is ready.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -8,17 +8,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{Owner, Task, World};
 
-/// Polls after which a run counts as one that never ends.
+/// The number of polls after which a run counts as endless.
 const POLLS_MAX: u64 = 5_000_000;
 
-/// How the main task ended.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// By itself.
+pub(crate) enum RunEnd {
+    /// The main task ended by itself.
     Done,
-    /// It waits for something that will never come.
+    /// Every task waits, and no timer is set.
     Stuck,
-    /// A task panicked, or there was no end to the work.
+    /// A task panicked, or the polls were used up.
     Broken,
 }
 
@@ -53,7 +53,7 @@ impl Ready {
     }
 }
 
-struct Known {
+struct TaskEntry {
     owner: Owner,
     task: Task,
     waker: Waker,
@@ -61,21 +61,27 @@ struct Known {
 
 struct Executor<'w> {
     world: &'w Arc<World>,
-    tasks: BTreeMap<TaskId, Known>,
+    tasks: BTreeMap<TaskId, TaskEntry>,
     ready: Arc<Ready>,
     task_last: TaskId,
     polls: u64,
 }
 
 impl World {
-    /// Runs a task and everything that it starts, until it ends.
-    pub(crate) fn run(self: &Arc<Self>, main: impl Future<Output = ()> + Send + 'static) -> Ended {
+    /// Runs a task and everything that it starts, until the task ends.
+    ///
+    /// `report` hears of a panic, and of a run that is endless.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        main: impl Future<Output = ()> + Send + 'static,
+        report: impl FnOnce(String),
+    ) -> RunEnd {
         let ready = Arc::new(Ready::default());
         let mut executor =
             Executor { world: self, tasks: BTreeMap::new(), ready, task_last: 0, polls: 0 };
         let main = executor.admit(Owner::World, Box::pin(main));
-        let ended = executor.run(main);
-        // Dropped before the world is: their ends may look at it.
+        let ended = executor.run(main, report);
+        // Tasks are dropped before the world is: their destructors use it.
         executor.tasks.clear();
         self.lock().spawned.clear();
         ended
@@ -83,21 +89,21 @@ impl World {
 }
 
 impl Executor<'_> {
-    fn run(&mut self, main: TaskId) -> Ended {
+    fn run(&mut self, main: TaskId, report: impl FnOnce(String)) -> RunEnd {
         while self.tasks.contains_key(&main) {
-            self.bury();
+            self.drop_killed();
             self.admit_all();
             let polled = match self.ready.pop() {
                 Some(task) => self.poll(task),
-                None if self.let_time_pass() => Ok(()),
-                None => return Ended::Stuck,
+                None if self.advance_time() => Ok(()),
+                None => return RunEnd::Stuck,
             };
             if let Err(what) = polled {
-                self.world.violate("total", what);
-                return Ended::Broken;
+                report(what);
+                return RunEnd::Broken;
             }
         }
-        Ended::Done
+        RunEnd::Done
     }
 
     fn admit_all(&mut self) {
@@ -111,31 +117,31 @@ impl Executor<'_> {
         self.task_last += 1;
         let id = self.task_last;
         let waker = Waker::from(Arc::new(TaskWaker { ready: Arc::clone(&self.ready), task: id }));
-        self.tasks.insert(id, Known { owner, task, waker });
+        self.tasks.insert(id, TaskEntry { owner, task, waker });
         self.ready.push(id);
         id
     }
 
-    /// Drops the tasks of the killed. Whatever starts at their ends starts after.
-    fn bury(&mut self) {
+    /// Drops the tasks of killed owners. Tasks that their destructors spawn are admitted after.
+    fn drop_killed(&mut self) {
         let killed = std::mem::take(&mut self.world.lock().killed);
         if !killed.is_empty() {
-            self.tasks.retain(|_, known| !killed.contains(&known.owner));
+            self.tasks.retain(|_, entry| !killed.contains(&entry.owner));
         }
     }
 
     fn poll(&mut self, id: TaskId) -> Result<(), String> {
-        let Some(known) = self.tasks.get_mut(&id) else { return Ok(()) };
-        if let Some(until) = self.world.thawed_at(known.owner) {
-            self.world.lock().timers.put(until, known.waker.clone());
+        let Some(entry) = self.tasks.get_mut(&id) else { return Ok(()) };
+        if let Some(until) = self.world.frozen_until(entry.owner) {
+            self.world.lock().timers.set(until, entry.waker.clone());
             return Ok(());
         }
         self.polls += 1;
         if self.polls > POLLS_MAX {
             return Err("the work never ends".to_owned());
         }
-        let context = &mut Context::from_waker(&known.waker);
-        match catch_unwind(AssertUnwindSafe(|| known.task.as_mut().poll(context))) {
+        let context = &mut Context::from_waker(&entry.waker);
+        match catch_unwind(AssertUnwindSafe(|| entry.task.as_mut().poll(context))) {
             Ok(Poll::Pending) => Ok(()),
             Ok(Poll::Ready(())) => {
                 self.tasks.remove(&id);
@@ -144,14 +150,15 @@ impl Executor<'_> {
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().cloned();
                 let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-                let owner = known.owner;
+                let owner = entry.owner;
                 self.tasks.remove(&id);
                 Err(format!("{owner} panicked: {}", text.unwrap_or_default()))
             }
         }
     }
 
-    fn let_time_pass(&self) -> bool {
+    /// Lets time jump to the next timer. Returns whether there was one.
+    fn advance_time(&self) -> bool {
         let next = self.world.lock().timers.pop();
         let Some((at, waker)) = next else { return false };
         let mut state = self.world.lock();
@@ -163,8 +170,8 @@ impl Executor<'_> {
 }
 
 impl World {
-    /// When a frozen owner goes on.
-    fn thawed_at(&self, owner: Owner) -> Option<u64> {
+    /// Returns when a frozen owner goes on.
+    fn frozen_until(&self, owner: Owner) -> Option<u64> {
         let mut state = self.lock();
         let until = *state.frozen.get(&owner)?;
         if until <= state.now {

@@ -1,20 +1,20 @@
-//! The log of a run: one line an event, the same for the same seed.
+//! The log of a run: one line for each thing that happens, the same for the same seed.
 
 use super::{MS, Owner};
 
-/// Where the lines go.
+/// Whether the lines are kept.
 #[derive(Debug)]
 pub(crate) enum Log {
-    /// Nowhere: they are not even made.
+    /// They are not even built.
     Off,
-    /// Into memory.
+    /// They are kept in memory.
     Kept(Vec<String>),
 }
 
 impl Log {
-    pub(super) fn line(&mut self, now: u64, who: Owner, what: impl FnOnce() -> String) {
+    pub(super) fn line(&mut self, now: u64, owner: Owner, text: impl FnOnce() -> String) {
         if let Self::Kept(lines) = self {
-            lines.push(format!("{:>8}.{:03} {who}: {}", now / MS, now % MS, what()));
+            lines.push(format!("{:>8}.{:03} {owner}: {}", now / MS, now % MS, text()));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Virtual time, tasks, chance and the log: everything that a simulated process stands on.
+//! Virtual time, tasks, chance and the log: what every simulated process runs on.
 //!
 //! One queue of tasks that are ready and one of timers, both in a fixed order. Nothing waits for a
 //! real clock, socket or thread: when no task is ready, time jumps to the next timer. A process is
@@ -15,12 +15,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::fault::{Fault, Faults};
-use crate::oracle::{Observation, Oracle, Violation};
-use crate::plan::Plan;
+use crate::plan::{Fault, Faults, Plan};
 use crate::random::Random;
 
-pub(crate) use executor::Ended;
+pub(crate) use executor::RunEnd;
 pub(crate) use log::Log;
 pub(crate) use timer::Sleep;
 
@@ -29,16 +27,13 @@ pub(crate) const MS: u64 = 1_000;
 /// A second of virtual time.
 pub(crate) const SECOND: u64 = 1_000 * MS;
 
-/// Whose task it is.
+/// The process that a task belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
-    /// The network, the faults, the judge: never killed.
+    /// Network, faults and judge: never killed.
     World,
-    /// A coordinator's process.
     Server(usize),
-    /// A service's process.
     Client(usize),
-    /// A database's process.
     Database(usize),
 }
 
@@ -55,11 +50,10 @@ impl fmt::Display for Owner {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What every simulated thing can reach.
+/// The world of one run: shared by everything that is simulated.
 pub(crate) struct World {
     pub(crate) plan: Plan,
     state: Mutex<State>,
-    oracle: Mutex<Oracle>,
 }
 
 struct State {
@@ -88,10 +82,10 @@ impl World {
             frozen: BTreeMap::new(),
             faulty: true,
         };
-        Arc::new(Self { plan, state: Mutex::new(state), oracle: Mutex::new(Oracle::new()) })
+        Arc::new(Self { plan, state: Mutex::new(state) })
     }
 
-    /// Microseconds since the start of the run.
+    /// Returns the microseconds since the start of the run.
     pub(crate) fn now(&self) -> u64 {
         self.lock().now
     }
@@ -101,12 +95,14 @@ impl World {
         draw(&mut self.lock().random)
     }
 
-    /// A number from `low` to `high`.
+    /// Draws a number from `low` to `high`, both included.
     pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
         self.draw(|random| random.between(low, high))
     }
 
-    /// Whether a fault strikes here. Draws only where the plan has the fault.
+    /// Draws whether a fault strikes here, and counts it if so.
+    ///
+    /// Draws only if the plan has the fault: a plan without it takes nothing from the sequence.
     pub(crate) fn strikes(&self, fault: Fault) -> bool {
         let mut state = self.lock();
         let permille = self.plan.permille(fault);
@@ -117,16 +113,17 @@ impl World {
         strikes
     }
 
-    /// Counts a fault that was done on purpose.
-    pub(crate) fn inject(&self, fault: Fault) {
+    /// Counts a fault that was chosen, not drawn by [`strikes`](Self::strikes).
+    pub(crate) fn count_fault(&self, fault: Fault) {
         self.lock().faults.count(fault);
     }
 
-    /// From here on no fault strikes. Who is frozen goes on when its time comes.
-    pub(crate) fn heal(&self) {
+    /// Ends the faults: from here on none strikes. A frozen process goes on when its time comes.
+    pub(crate) fn end_faults(&self) {
         self.lock().faulty = false;
     }
 
+    /// Returns whether faults still strike.
     pub(crate) fn faulty(&self) -> bool {
         self.lock().faulty
     }
@@ -135,11 +132,11 @@ impl World {
         self.lock().faults.clone()
     }
 
-    /// Writes a line to the log; the text is made only where somebody reads it.
-    pub(crate) fn log(&self, who: Owner, what: impl FnOnce() -> String) {
+    /// Writes a line to the log. The text is built only if the log is kept.
+    pub(crate) fn log(&self, owner: Owner, text: impl FnOnce() -> String) {
         let mut state = self.lock();
         let now = state.now;
-        state.log.line(now, who, what);
+        state.log.line(now, owner, text);
     }
 
     pub(crate) fn take_log(&self) -> Vec<String> {
@@ -151,7 +148,7 @@ impl World {
         self.lock().spawned.push((owner, Box::pin(task)));
     }
 
-    /// Drops every task of the owner, before anything else is polled.
+    /// Drops every task of the owner before anything else is polled.
     pub(crate) fn kill(&self, owner: Owner) {
         let mut state = self.lock();
         state.killed.insert(owner);
@@ -159,41 +156,21 @@ impl World {
         state.spawned.retain(|(of, _)| *of != owner);
     }
 
-    /// Keeps the owner's tasks from running for so long.
+    /// Keeps the owner's tasks from being polled for a time.
     pub(crate) fn freeze(&self, owner: Owner, duration: u64) {
         let mut state = self.lock();
         let until = state.now + duration;
         state.frozen.insert(owner, until);
     }
 
-    /// Ends after so many microseconds.
+    /// Returns a future that ends after `duration` microseconds.
     pub(crate) fn sleep(self: &Arc<Self>, duration: u64) -> Sleep {
         Sleep::until(self, self.now().saturating_add(duration))
     }
 
-    /// Ends when that point in time has come.
+    /// Returns a future that ends at a point in time.
     pub(crate) fn sleep_until(self: &Arc<Self>, at: u64) -> Sleep {
         Sleep::until(self, at)
-    }
-
-    /// Shows the judge what happened.
-    pub(crate) fn observe(&self, observation: &Observation<'_>) {
-        let now = self.now();
-        let found = self.oracle().observe(now, observation);
-        for violation in found {
-            self.log(Owner::World, || format!("VIOLATION {violation}"));
-        }
-    }
-
-    /// Reports something that no invariant's file looks for, such as a panic.
-    pub(crate) fn violate(&self, invariant: &'static str, what: String) {
-        let violation = Violation { invariant, at: self.now(), what };
-        self.log(Owner::World, || format!("VIOLATION {violation}"));
-        self.oracle().accuse(violation);
-    }
-
-    pub(crate) fn oracle(&self) -> MutexGuard<'_, Oracle> {
-        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,4 +1,4 @@
-//! Timers: who is woken when. Equal times go in the order of asking.
+//! Timers, by time. Timers of the same time fire in the order in which they were set.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,7 +10,7 @@ use super::World;
 
 type Key = (u64, u64);
 
-/// Everybody who sleeps.
+/// The wakers of all sleeping tasks.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     wakers: BTreeMap<Key, Waker>,
@@ -18,13 +18,13 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// The next to be woken and when; it is taken out.
+    /// Removes the next timer and returns it with its time.
     pub(super) fn pop(&mut self) -> Option<(u64, Waker)> {
         self.wakers.pop_first().map(|((at, _), waker)| (at, waker))
     }
 
-    /// Wakes somebody then.
-    pub(super) fn put(&mut self, at: u64, waker: Waker) -> Key {
+    /// Sets a timer.
+    pub(super) fn set(&mut self, at: u64, waker: Waker) -> Key {
         self.last += 1;
         let key = (at, self.last);
         self.wakers.insert(key, waker);
@@ -32,10 +32,10 @@ impl Timers {
     }
 }
 
-/// Ends at a point in time.
+/// A future that ends at a point in time.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// Weak, since the world's timers keep sleepers' wakers.
+    /// Weak, because the world's timers keep the wakers of sleeping tasks.
     world: Weak<World>,
     at: u64,
     key: Option<Key>,
@@ -59,7 +59,7 @@ impl Future for Sleep {
         if state.now >= self.at {
             return Poll::Ready(());
         }
-        self.key = Some(state.timers.put(self.at, context.waker().clone()));
+        self.key = Some(state.timers.set(self.at, context.waker().clone()));
         Poll::Pending
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         let Some(key) = self.key else { return };
         if let Some(world) = self.world.upgrade() {
-            // Dropped outside of the lock: a waker's end must not come back here.
+            // Dropped outside of the lock: dropping a waker may drop a task, which locks the world.
             let _waker = world.lock().timers.wakers.remove(&key);
         }
     }

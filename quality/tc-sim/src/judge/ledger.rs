@@ -1,0 +1,271 @@
+//! What is certain: the durable records, and what local transactions did.
+//!
+//! The judge writes it from synced batches and from COMMITs of the model databases, and never from
+//! what a coordinator or a client reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use handfast::fence;
+use handfast_core::{
+    BranchId, BranchRecord, Change, Decision, FencingToken, GlobalRecord, GlobalState, LockMode,
+    Record, RecordKey, SagaRecord, Xid, XidText,
+};
+
+use crate::model::values::{EventId, EventRow, RowId, Seq, Undo, UndoItem, Written};
+
+/// A branch, in any database.
+pub(crate) type BranchKey = (Xid, BranchId);
+
+/// A row as the coordinator locks it: resource, table, key.
+pub(crate) type LockedRow = (String, String, Vec<u8>);
+
+/// A row lock that a branch holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) mode: LockMode,
+    pub(crate) token: FencingToken,
+}
+
+/// The local transaction of a branch in AT mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) database: usize,
+    /// The change of each row's value.
+    pub(crate) deltas: Vec<(RowId, i64)>,
+    pub(crate) state: BranchState,
+}
+
+/// The operations of a branch under a fence, all together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FencedEffect {
+    pub(crate) database: usize,
+    pub(crate) state: fence::State,
+    /// The change of each row's value.
+    pub(crate) deltas: BTreeMap<RowId, i64>,
+}
+
+/// An event that was emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Emitted {
+    pub(crate) database: usize,
+    pub(crate) seq: Seq,
+    pub(crate) key: u32,
+    pub(crate) branch: BranchKey,
+    /// Whether a consumer's local transaction has applied it.
+    pub(crate) took_effect: bool,
+}
+
+/// The state of a local transaction's effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BranchState {
+    /// Committed locally: its undo row is there.
+    Applied,
+    /// Committed globally: its undo row is gone.
+    Kept,
+    /// Rolled back: its rows are restored.
+    Restored,
+}
+
+/// The ledger of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// The time of the observation, in microseconds.
+    pub(crate) now: u64,
+    pub(crate) globals: BTreeMap<Xid, GlobalRecord>,
+    pub(crate) branches: BTreeMap<BranchKey, BranchRecord>,
+    /// Every branch that was ever stored.
+    pub(crate) registered: BTreeSet<BranchKey>,
+    pub(crate) locks: BTreeMap<LockedRow, BTreeMap<BranchKey, Hold>>,
+    pub(crate) effects: BTreeMap<BranchKey, Effect>,
+    pub(crate) guards: BTreeSet<(usize, BranchKey)>,
+    pub(crate) sagas: BTreeMap<Xid, SagaRecord>,
+    pub(crate) fenced: BTreeMap<BranchKey, FencedEffect>,
+    /// Branches that are prepared and have not ended.
+    pub(crate) prepared: BTreeSet<BranchKey>,
+    /// The numbers of prepared branches that were committed and rolled back.
+    pub(crate) prepared_ended: (u64, u64),
+    pub(crate) events: BTreeMap<EventId, Emitted>,
+    /// The change of each row's value by what is never undone: prepared branches that committed,
+    /// and effects of events.
+    pub(crate) permanent: BTreeMap<(usize, RowId), i64>,
+}
+
+impl Ledger {
+    /// Returns the durable decision of a global.
+    pub(crate) fn decision(&self, xid: Xid) -> Option<Decision> {
+        decision_of(self.globals.get(&xid)?.state)
+    }
+
+    pub(crate) fn is_committed(&self, xid: Xid) -> bool {
+        self.decision(xid) == Some(Decision::Commit)
+    }
+
+    /// Returns the globals that are not finished.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &GlobalRecord> {
+        self.globals.values().filter(|global| !is_finished(global.state))
+    }
+
+    /// Returns the number of sagas that have not ended.
+    pub(crate) fn unfinished_sagas(&self) -> usize {
+        self.sagas.values().filter(|saga| saga.ended_at().is_none()).count()
+    }
+
+    /// Returns the number of events of committed globals that have not taken effect.
+    pub(crate) fn pending_events(&self) -> usize {
+        let due = |event: &&Emitted| self.is_committed(event.branch.0) && !event.took_effect;
+        self.events.values().filter(due).count()
+    }
+
+    /// Enters a durable batch.
+    pub(crate) fn store(&mut self, batch: &[Change]) {
+        for change in batch {
+            match change {
+                Change::Put(Record::Global(global)) => {
+                    self.globals.insert(global.xid, global.clone());
+                }
+                Change::Put(Record::Branch(branch)) => {
+                    self.registered.insert((branch.xid, branch.id));
+                    self.branches.insert((branch.xid, branch.id), branch.clone());
+                }
+                Change::Put(Record::Saga(saga)) => {
+                    self.sagas.insert(saga.xid, saga.clone());
+                }
+                Change::Delete(RecordKey::Saga(xid)) => drop(self.sagas.remove(xid)),
+                // No simulated client takes named locks.
+                Change::Put(Record::Lease(_)) | Change::Delete(RecordKey::Lease(_)) => {}
+                Change::Delete(RecordKey::Global(xid)) => drop(self.globals.remove(xid)),
+                Change::Delete(RecordKey::Branch(xid, id)) => {
+                    // A branch that was registered and removed within one batch leaves only this.
+                    self.registered.insert((*xid, *id));
+                    self.branches.remove(&(*xid, *id));
+                }
+            }
+        }
+        let touched: BTreeSet<Xid> = batch.iter().map(xid_of).collect();
+        for xid in touched {
+            self.rebuild_locks(xid);
+        }
+    }
+
+    /// Derives the row locks of a global from its records again.
+    fn rebuild_locks(&mut self, xid: Xid) {
+        for holders in self.locks.values_mut() {
+            holders.retain(|(holder, _), _| *holder != xid);
+        }
+        self.locks.retain(|_, holders| !holders.is_empty());
+        let state = self.globals.get(&xid).map(|global| global.state);
+        if !state.is_some_and(holds_locks) {
+            return;
+        }
+        let own = (xid, BranchId(0))..=(xid, BranchId(u64::MAX));
+        for (key, branch) in self.branches.range(own) {
+            for row in &branch.rows {
+                let name = (branch.resource.to_string(), row.table.to_string(), row.key.to_vec());
+                let hold = Hold { mode: row.mode, token: branch.token };
+                self.locks.entry(name).or_default().insert(*key, hold);
+            }
+        }
+    }
+
+    /// Enters a local transaction that committed.
+    pub(crate) fn commit(&mut self, database: usize, written: &Written) {
+        for (key, before, after) in &written.undo {
+            match (before, after) {
+                (None, Some(Undo::Log(items))) => {
+                    let delta = |item: &UndoItem| (item.row, item.after.value - item.before.value);
+                    let deltas = items.iter().map(delta).collect();
+                    let effect = Effect { database, deltas, state: BranchState::Applied };
+                    self.effects.insert(*key, effect);
+                }
+                (None, Some(Undo::Guard)) => drop(self.guards.insert((database, *key))),
+                (Some(Undo::Log(_)), None) => {
+                    if let Some(effect) = self.effects.get_mut(key) {
+                        effect.state = branch_state_after(written);
+                    }
+                }
+                (Some(Undo::Guard), None) => drop(self.guards.remove(&(database, *key))),
+                (Some(_), Some(_)) | (None, None) => {}
+            }
+        }
+        for (key, _, after) in &written.fences {
+            let fresh = || FencedEffect { database, state: *after, deltas: BTreeMap::new() };
+            let effect = self.fenced.entry(*key).or_insert_with(fresh);
+            effect.state = *after;
+            for (row, before, after) in &written.rows {
+                *effect.deltas.entry(*row).or_default() += after.value - before.value;
+            }
+        }
+        if written.prepared.is_some() || !written.inbox.is_empty() {
+            for (row, before, after) in &written.rows {
+                *self.permanent.entry((database, *row)).or_default() += after.value - before.value;
+            }
+        }
+        self.commit_events(database, written);
+    }
+
+    /// Enters the end of a prepared branch.
+    pub(crate) fn end_prepared(&mut self, branch: BranchKey, decision: Decision) {
+        self.prepared.remove(&branch);
+        match decision {
+            Decision::Commit => self.prepared_ended.0 += 1,
+            Decision::RollBack => self.prepared_ended.1 += 1,
+        }
+    }
+
+    fn commit_events(&mut self, database: usize, written: &Written) {
+        for (seq, before, after) in &written.events {
+            if let (None, Some(EventRow { event, branch, .. })) = (before, after) {
+                let (seq, key, branch) = (*seq, event.key, *branch);
+                let emitted = Emitted { database, seq, key, branch, took_effect: false };
+                self.events.insert(event.id, emitted);
+            }
+        }
+        for id in &written.inbox {
+            if let Some(event) = self.events.get_mut(id) {
+                event.took_effect = true;
+            }
+        }
+    }
+}
+
+/// Returns the state of a branch whose undo row a transaction deleted: a rollback restores rows in
+/// the same transaction, a commit deletes the undo row alone.
+pub(crate) fn branch_state_after(written: &Written) -> BranchState {
+    if written.rows.is_empty() { BranchState::Kept } else { BranchState::Restored }
+}
+
+pub(crate) fn decision_of(state: GlobalState) -> Option<Decision> {
+    match state {
+        GlobalState::Active => None,
+        GlobalState::Committing | GlobalState::Committed(_) => Some(Decision::Commit),
+        GlobalState::RollingBack(_) | GlobalState::RolledBack(..) => Some(Decision::RollBack),
+    }
+}
+
+pub(crate) fn is_finished(state: GlobalState) -> bool {
+    matches!(state, GlobalState::Committed(_) | GlobalState::RolledBack(..))
+}
+
+/// LOCK-OWNER: on commit the locks are released with the decision, on rollback with each branch.
+fn holds_locks(state: GlobalState) -> bool {
+    matches!(state, GlobalState::Active | GlobalState::RollingBack(_))
+}
+
+fn xid_of(change: &Change) -> Xid {
+    match change {
+        Change::Put(Record::Global(global)) => global.xid,
+        Change::Put(Record::Branch(branch)) => branch.xid,
+        Change::Put(Record::Saga(saga)) => saga.xid,
+        Change::Put(Record::Lease(lease)) => lease.xid.unwrap_or_default(),
+        Change::Delete(RecordKey::Lease(_)) => Xid::default(),
+        Change::Delete(
+            RecordKey::Global(xid) | RecordKey::Branch(xid, _) | RecordKey::Saga(xid),
+        ) => *xid,
+    }
+}
+
+/// Returns the key of a branch that a message names.
+pub(crate) fn branch_key(xid: &str, branch: u64) -> Option<BranchKey> {
+    let xid = XidText::parse(xid).ok()?.xid;
+    Some((xid, BranchId(branch)))
+}

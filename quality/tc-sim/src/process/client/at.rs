@@ -1,0 +1,383 @@
+//! Phase one of an AT branch on a model database: the order of steps of `at/commit.rs` and
+//! `at/replay.rs`, and what `at/running.rs` keeps.
+//!
+//! ```text
+//! statements … ─┬─ INSERT undo_log ─┬─ COMMIT
+//!               └─ RegisterBranch ──┘
+//! ```
+//!
+//! Left out: SQL, images of columns, savepoints, and the daily sweep of old guard rows.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use handfast::fence::Refusal;
+use handfast::{Error, RejectionDetail};
+use handfast_core::{BranchId, Xid, XidText};
+use handfast_proto::v1::client_message::Body as ClientBody;
+use handfast_proto::v1::{self, Holding, PhaseOneOutcome, RowKeys};
+
+use super::ClientProcess;
+use crate::model::database::{Database, DatabaseError, LocalTransaction};
+use crate::model::observation::{Observation, Observer};
+use crate::model::values::{Cell, EventStatus, RowId, Undo, UndoItem};
+use crate::workload::edit::{Edit, EventDraft};
+
+/// How long a branch waits for row locks of the coordinator.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a branch is attempted, if another global holds a row lock.
+const ATTEMPTS_MAX: u32 = 5;
+/// The table of every model database, as row keys name it.
+const TABLE: &str = "item";
+
+/// Why a branch failed.
+#[derive(Debug)]
+pub(crate) enum BranchError {
+    /// The database refused, or did not answer. The error is for the log.
+    Database(#[expect(dead_code, reason = "read through Debug alone")] DatabaseError),
+    /// The coordinator refused, or did not answer.
+    Coordinator(Error),
+    /// There is a guard row: the global is rolled back.
+    GlobalFinished,
+    /// A COMMIT, a PREPARE or a call to another service had no answer.
+    CommitUnknown,
+    /// The fence refused. The refusal is for the log.
+    Fence(#[expect(dead_code, reason = "read through Debug alone")] Refusal),
+    /// The service refused.
+    Refused,
+}
+
+impl From<DatabaseError> for BranchError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(error)
+    }
+}
+
+/// A database as a resource of one process.
+#[derive(Debug)]
+pub(crate) struct AtResource {
+    pub(crate) database: Arc<Database>,
+    running: Mutex<RunningBranches>,
+}
+
+/// The branches of one process and resource that may still commit.
+#[derive(Debug)]
+struct RunningBranches {
+    /// The upper bits of their ids, unique to the process and resource.
+    process: u64,
+    last: u64,
+    /// Whether a guard row bars each of them.
+    open: BTreeMap<BranchId, bool>,
+}
+
+/// What to do when another global holds a row lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conflict {
+    /// Wait, and keep the local transaction open.
+    Wait,
+    /// Roll the local transaction back, wait, and run it again.
+    Replay,
+}
+
+/// A branch while it runs.
+struct Branch {
+    xid: Xid,
+    text: String,
+    id: BranchId,
+    conflict: Conflict,
+    registered: bool,
+    in_doubt: bool,
+    events: Vec<EventDraft>,
+}
+
+impl AtResource {
+    pub(crate) fn new(database: &Arc<Database>, client: usize, life: u64) -> Arc<Self> {
+        // Unique to the process's life and the resource, in 63 bits, as the product's.
+        let process = ((client as u64 + 1) << 16 | life << 4 | database.index as u64) << 32;
+        let running = RunningBranches { process, last: 0, open: BTreeMap::new() };
+        Arc::new(Self { database: Arc::clone(database), running: Mutex::new(running) })
+    }
+
+    fn start_branch(&self) -> BranchId {
+        let mut running = self.lock();
+        running.last += 1;
+        let id = BranchId(running.process | running.last);
+        running.open.insert(id, false);
+        id
+    }
+
+    /// Returns whether a branch may still commit. One of another process always may.
+    pub(crate) fn may_still_commit(&self, branch: BranchId) -> bool {
+        let running = self.lock();
+        let made_here = branch.0 & !u64::from(u32::MAX) == running.process;
+        !made_here || running.open.contains_key(&branch)
+    }
+
+    /// Records that a guard row bars a branch. Returns whether the row can be deleted at once.
+    pub(crate) fn mark_guarded(&self, branch: BranchId) -> bool {
+        if let Some(guarded) = self.lock().open.get_mut(&branch) {
+            *guarded = true;
+            return false;
+        }
+        !self.may_still_commit(branch)
+    }
+
+    /// Records that a branch cannot commit any more. Returns whether its guard row is to be
+    /// deleted.
+    fn end_branch(&self, branch: BranchId) -> bool {
+        self.lock().open.remove(&branch) == Some(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningBranches> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientProcess {
+    /// Changes rows of one database as a branch of a global.
+    ///
+    /// # Errors
+    /// After an error no change is left, except possibly after [`BranchError::CommitUnknown`].
+    pub(super) async fn run_branch(
+        self: &Arc<Self>,
+        database: usize,
+        xid: &str,
+        edits: &[Edit],
+        events: &[EventDraft],
+    ) -> Result<(), BranchError> {
+        let resource = Arc::clone(&self.resources[database]);
+        let replay = self.world.draw(|random| random.happens(500));
+        let mut branch = Branch {
+            xid: parse_xid(xid),
+            text: xid.to_owned(),
+            id: resource.start_branch(),
+            conflict: if replay { Conflict::Replay } else { Conflict::Wait },
+            registered: false,
+            in_doubt: false,
+            events: events.to_vec(),
+        };
+        let ended = self.attempts(&resource, &mut branch, edits).await;
+        let name = (branch.xid, branch.id);
+        self.world.log(self.owner(), || format!("branch {}/{}: {ended:?}", name.0, name.1));
+        if !branch.in_doubt && resource.end_branch(branch.id) {
+            self.delete_guard(&resource, name);
+        }
+        ended
+    }
+
+    async fn attempts(
+        self: &Arc<Self>,
+        resource: &AtResource,
+        branch: &mut Branch,
+        edits: &[Edit],
+    ) -> Result<(), BranchError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let ended = self.attempt(resource, branch, edits).await;
+            let locked =
+                matches!(&ended, Err(BranchError::Coordinator(error)) if is_row_locked(error));
+            if !locked || branch.conflict == Conflict::Wait {
+                return ended;
+            }
+            // Nothing is held meanwhile. Locks that are granted are kept for the next attempt.
+            let registration =
+                registration(resource, branch, edits, LOCK_TIMEOUT, Holding::Nothing);
+            branch.registered = true;
+            if let Err(error) = self.register(registration).await {
+                self.report(branch, PhaseOneOutcome::Failed).await;
+                return Err(BranchError::Coordinator(error));
+            }
+        }
+        self.report(branch, PhaseOneOutcome::Failed).await;
+        Err(BranchError::Database(DatabaseError::LockTimeout))
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        resource: &AtResource,
+        branch: &mut Branch,
+        edits: &[Edit],
+    ) -> Result<(), BranchError> {
+        let local = match resource.database.begin().await {
+            Ok(local) => local,
+            Err(error) => {
+                if std::mem::take(&mut branch.registered) {
+                    self.report(branch, PhaseOneOutcome::Failed).await;
+                }
+                return Err(error.into());
+            }
+        };
+        match self.prepare_commit(resource, &local, branch, edits).await {
+            Ok(()) => self.commit_branch(local, branch).await,
+            Err(error) => {
+                let rolled_back = local.roll_back().await;
+                if rolled_back.is_ok() && branch.registered {
+                    self.report(branch, PhaseOneOutcome::Failed).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Executes the statements, then inserts the undo row and registers the branch.
+    async fn prepare_commit(
+        self: &Arc<Self>,
+        resource: &AtResource,
+        local: &LocalTransaction,
+        branch: &mut Branch,
+        edits: &[Edit],
+    ) -> Result<(), BranchError> {
+        let mut items = Vec::with_capacity(edits.len());
+        for edit in edits {
+            let before = local.lock_row(edit.row).await?;
+            let writer = Some((branch.xid, branch.id));
+            let after = Cell { value: before.value + edit.delta, writer };
+            local.update(edit.row, after).await?;
+            items.push(UndoItem { row: edit.row, before, after });
+        }
+        for draft in &branch.events {
+            let event = self.event(*draft);
+            local.emit(event, (branch.xid, branch.id), EventStatus::Held).await?;
+        }
+        let waits = resource.database.waits_with_locks() && branch.conflict == Conflict::Wait;
+        let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
+        let request = registration(resource, branch, edits, wait, Holding::DatabaseLocks);
+        let insert = local.insert_undo((branch.xid, branch.id), Undo::Log(items));
+        let (inserted, registered) = futures::join!(insert, self.register(request));
+        // An unanswered registration may have arrived.
+        branch.registered |= registered.as_ref().map_or_else(is_unanswered, |()| true);
+        match inserted {
+            Err(DatabaseError::UniqueViolation) => return Err(BranchError::GlobalFinished),
+            other => other?,
+        }
+        registered.map_err(BranchError::Coordinator)
+    }
+
+    async fn commit_branch(
+        self: &Arc<Self>,
+        local: LocalTransaction,
+        branch: &mut Branch,
+    ) -> Result<(), BranchError> {
+        // If the process dies here the outcome is unknown too, and no process is left to report it.
+        match local.commit().await {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                branch.in_doubt = true;
+                self.report(branch, PhaseOneOutcome::Unknown).await;
+                Err(BranchError::CommitUnknown)
+            }
+        }
+    }
+
+    pub(super) async fn register(
+        self: &Arc<Self>,
+        request: v1::RegisterBranchRequest,
+    ) -> Result<(), Error> {
+        let wait = request.wait.as_ref().map_or(0, |wait| wait.timeout_ms);
+        let body = ClientBody::RegisterBranch(request);
+        self.request("register_branch", body, Duration::from_millis(wait)).await.map(drop)
+    }
+
+    async fn report(self: &Arc<Self>, branch: &Branch, outcome: PhaseOneOutcome) {
+        self.report_branch(&branch.text, branch.id, outcome).await;
+    }
+
+    pub(super) async fn report_branch(
+        self: &Arc<Self>,
+        xid: &str,
+        id: BranchId,
+        outcome: PhaseOneOutcome,
+    ) {
+        let request = v1::ReportBranchRequest {
+            xid: xid.to_owned(),
+            branch_id: id.0,
+            outcome: outcome.into(),
+        };
+        let reported =
+            self.request("report_branch", ClientBody::ReportBranch(request), Duration::ZERO).await;
+        if let Err(error) = reported {
+            // As in the product, the report saves time and decides nothing.
+            self.world.log(self.owner(), || format!("branch outcome not reported: {error}"));
+        }
+    }
+
+    /// Reads rows of one database that no undecided global has locked.
+    ///
+    /// # Errors
+    /// If the rows could not be read, or the check of their locks failed.
+    pub(super) async fn read_committed(
+        self: &Arc<Self>,
+        database: usize,
+        rows: &[RowId],
+    ) -> Result<(), BranchError> {
+        let resource = Arc::clone(&self.resources[database]);
+        let local = resource.database.begin().await?;
+        let mut read = Vec::with_capacity(rows.len());
+        for row in rows {
+            read.push((*row, local.lock_row(*row).await?));
+        }
+        let waits = resource.database.waits_with_locks();
+        let wait = if waits { LOCK_TIMEOUT } else { Duration::ZERO };
+        let request = v1::CheckLocksRequest {
+            xid: String::new(),
+            resource_id: resource.database.resource_id(),
+            rows: vec![row_keys(rows.iter().copied())],
+            wait: Some(lock_wait(wait, Holding::DatabaseLocks)),
+        };
+        let checked = self.request("check_locks", ClientBody::CheckLocks(request), wait).await;
+        if let Err(error) = checked {
+            local.roll_back().await?;
+            return Err(BranchError::Coordinator(error));
+        }
+        local.commit().await?;
+        self.judge.observe(&Observation::CommittedRead { database, read: &read });
+        Ok(())
+    }
+}
+
+fn registration(
+    resource: &AtResource,
+    branch: &Branch,
+    edits: &[Edit],
+    wait: Duration,
+    holding: Holding,
+) -> v1::RegisterBranchRequest {
+    v1::RegisterBranchRequest {
+        xid: branch.text.clone(),
+        branch_id: branch.id.0,
+        resource_id: resource.database.resource_id(),
+        mode: v1::Mode::At.into(),
+        rows: vec![row_keys(edits.iter().map(|edit| edit.row))],
+        wait: Some(lock_wait(wait, holding)),
+        application_data: Vec::new(),
+        client_id: String::new(),
+    }
+}
+
+fn row_keys(rows: impl Iterator<Item = RowId>) -> RowKeys {
+    let keys = rows.map(|row| {
+        let text = row.0.to_string();
+        format!("{}:{text}", text.len()).into_bytes()
+    });
+    RowKeys { table: TABLE.to_owned(), mode: v1::LockMode::Exclusive.into(), keys: keys.collect() }
+}
+
+fn lock_wait(wait: Duration, holding: Holding) -> v1::LockWait {
+    let timeout_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    v1::LockWait { timeout_ms, holding: holding.into() }
+}
+
+/// Parses an XID that a coordinator assigned.
+pub(super) fn parse_xid(text: &str) -> Xid {
+    XidText::parse(text).expect("a coordinator's XID has its text form").xid
+}
+
+fn is_row_locked(error: &Error) -> bool {
+    let detail = error.rejection().map(handfast::Rejection::detail);
+    matches!(detail, Some(RejectionDetail::RowLocked { .. }))
+}
+
+/// Returns whether a request had no reply: it may have arrived.
+pub(super) fn is_unanswered(error: &Error) -> bool {
+    matches!(error, Error::Unanswered { .. })
+}

@@ -1,0 +1,69 @@
+//! What exists once in a run: the databases, the broker, the network, and the coordinators with
+//! their disk. It knows no client.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::server::Server;
+use crate::judge::Judge;
+use crate::model::broker::Broker;
+use crate::model::database::{Database, Flavour};
+use crate::model::disk::Disk;
+use crate::model::network::Network;
+use crate::model::observation::Observer;
+use crate::plan::Mode;
+use crate::workload::Workload;
+use crate::workload::transfers::prepared_before_start;
+use crate::world::World;
+
+/// The simulated installation, without its clients.
+pub(crate) struct Installation {
+    pub(crate) world: Arc<World>,
+    pub(crate) judge: Arc<Judge>,
+    pub(crate) workload: Arc<Workload>,
+    pub(crate) databases: Vec<Arc<Database>>,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) network: Arc<Network>,
+    pub(crate) servers: Vec<Arc<Server>>,
+}
+
+impl Installation {
+    pub(crate) fn new(world: &Arc<World>, judge: &Arc<Judge>) -> Arc<Self> {
+        let plan = &world.plan;
+        let observer = || -> Arc<dyn Observer> { Arc::clone(judge) as _ };
+        let disk = Arc::new(Disk::new());
+        let network = Network::new(world, observer());
+        let workload = Arc::new(Workload::new(plan));
+        let flavours = [Flavour::MariaDb, Flavour::Postgres, Flavour::Sqlite];
+        let database = |index| {
+            let flavour = world.draw(|random| flavours[random.index(flavours.len())]);
+            Database::new(world, observer(), index, flavour, workload.initial_rows(index))
+        };
+        let databases: Vec<_> = (0..plan.databases).map(database).collect();
+        if plan.modes.contains(&Mode::Xa) {
+            for database in databases.iter().filter(|database| database.can_prepare()) {
+                prepared_before_start().into_iter().for_each(|name| database.add_prepared(name));
+            }
+        }
+        let servers = (0..plan.servers())
+            .map(|index| Server::new(world, judge, index, &disk, &network))
+            .collect();
+        Arc::new(Self {
+            world: Arc::clone(world),
+            judge: Arc::clone(judge),
+            workload,
+            databases,
+            broker: Arc::new(Broker::new(world)),
+            disk,
+            network,
+            servers,
+        })
+    }
+}
+
+impl fmt::Debug for Installation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Installation").field("plan", &self.world.plan).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,5 @@
+//! The simulated processes: coordinators, which run the product's code, and services.
+
+pub(crate) mod client;
+pub(crate) mod installation;
+pub(crate) mod server;

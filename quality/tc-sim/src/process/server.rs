@@ -1,0 +1,197 @@
+//! A coordinator's process: the real engine, dispatcher and gRPC front end on virtual time.
+//!
+//! Not in it are the transport (HTTP/2, TLS, tokens), the admin port, the command line and the
+//! embedded store. [`crate::model::network`] stands for the transport, and [`crate::model::disk`]
+//! for the store.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use handfast_core::Timestamp;
+use handfast_server::clock::Clock;
+use handfast_server::dispatch::{self, Dispatcher, EffectSink};
+use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
+use handfast_server::grpc::{Bounds, Front};
+use handfast_server::over_http::HttpCaller;
+use handfast_server::store::Store;
+
+use crate::judge::Judge;
+use crate::model::disk::{Disk, SimStore};
+use crate::model::network::Network;
+use crate::model::observation::Observer;
+use crate::random::Random;
+use crate::world::{MS, Owner, SECOND, World};
+
+/// The coordinators' wall clocks at the start, in milliseconds.
+const STARTED_AT_MS: u64 = 1_700_000_000_000;
+
+/// A machine that a coordinator runs on.
+pub(crate) struct Server {
+    world: Arc<World>,
+    judge: Arc<Judge>,
+    index: usize,
+    disk: Arc<Disk>,
+    network: Arc<Network>,
+    /// The wall clock's offset from virtual time, in milliseconds.
+    clock_offset_ms: AtomicI64,
+    process: Mutex<Option<ServerProcess>>,
+}
+
+/// A coordinator's process that accepts connections.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerProcess {
+    pub(crate) front: Front,
+    pub(crate) engine: EngineHandle,
+}
+
+impl Server {
+    pub(crate) fn new(
+        world: &Arc<World>,
+        judge: &Arc<Judge>,
+        index: usize,
+        disk: &Arc<Disk>,
+        network: &Arc<Network>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            world: Arc::clone(world),
+            judge: Arc::clone(judge),
+            index,
+            disk: Arc::clone(disk),
+            network: Arc::clone(network),
+            clock_offset_ms: AtomicI64::new(0),
+            process: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::Server(self.index)
+    }
+
+    /// Returns the process, if it accepts connections.
+    pub(crate) fn process(&self) -> Option<ServerProcess> {
+        self.lock().clone()
+    }
+
+    /// Starts the process.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let server = Arc::clone(self);
+        self.world.log(self.owner(), || "starts".to_owned());
+        self.world.spawn(self.owner(), async move {
+            if let Err(failure) = server.serve().await {
+                server.fail(&failure);
+            }
+        });
+    }
+
+    /// Kills the process, and breaks its connections. Another process starts after `down_for`.
+    pub(crate) fn crash(self: &Arc<Self>, down_for: u64) {
+        self.world.log(self.owner(), || "crashes".to_owned());
+        *self.lock() = None;
+        self.world.kill(self.owner());
+        self.network.server_died(self.index);
+        let server = Arc::clone(self);
+        self.world.spawn(Owner::World, async move {
+            server.world.sleep(down_for).await;
+            server.start();
+        });
+    }
+
+    /// Drops the process.
+    pub(crate) fn close(&self) {
+        *self.lock() = None;
+    }
+
+    /// Sets the wall clock of the machine. A process reads it only when it starts.
+    pub(crate) fn set_clock(&self, offset_ms: i64) {
+        self.clock_offset_ms.store(offset_ms, Ordering::Relaxed);
+    }
+
+    async fn serve(&self) -> Result<(), EngineFailure> {
+        let world = &self.world;
+        let offset_ms = self.clock_offset_ms.load(Ordering::Relaxed);
+        let clock: Arc<dyn Clock> = Arc::new(SimClock { world: Arc::clone(world), offset_ms });
+        let seed = world.draw(Random::draw);
+        let (dispatcher, timer) =
+            Dispatcher::prepare(Arc::clone(&clock), dispatch_settings(), seed);
+        world.spawn(self.owner(), timer);
+        let (world, disk) = (Arc::clone(world), Arc::clone(&self.disk));
+        let observer: Arc<dyn Observer> = Arc::clone(&self.judge) as _;
+        let store: Arc<dyn Store> = Arc::new(SimStore::new(world, observer, disk, self.index));
+        let phase_two: Arc<dyn EffectSink> = Arc::new(dispatcher.clone());
+        let prepared = Engine::prepare(store, clock, engine_settings(), phase_two).await?;
+        let engine = prepared.handle;
+        let (bounds, nobody) = (Bounds::default(), HttpCaller::disabled());
+        let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
+        self.world.spawn(self.owner(), front.clone().keep_watch());
+        *self.lock() = Some(ServerProcess { front, engine });
+        prepared.run.await
+    }
+
+    /// Ends the process because its engine has ended, as the product does.
+    fn fail(self: &Arc<Self>, failure: &EngineFailure) {
+        self.world.log(self.owner(), || format!("stops: {failure}"));
+        match failure {
+            EngineFailure::Store(_) => {}
+            EngineFailure::Load(error) => {
+                self.judge.report("recorded", format!("{} cannot load: {error}", self.owner()));
+            }
+            EngineFailure::Invariant(what) => {
+                self.judge.report("total", format!("{}: {what}", self.owner()));
+            }
+        }
+        self.crash(self.world.between(100 * MS, SECOND));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ServerProcess>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+fn engine_settings() -> engine::Settings {
+    engine::Settings { batch_max: 64, ..engine::Settings::new("sim:1") }
+}
+
+fn dispatch_settings() -> dispatch::Settings {
+    dispatch::Settings {
+        retry_delay_ms_min: 50,
+        retry_delay_ms_max: 2_000,
+        answer_timeout_ms: 3_000,
+        batch_branches_max: 8,
+        ..dispatch::Settings::default()
+    }
+}
+
+/// The clock of a process. As the product's, it reads the machine's clock once, at the start, and
+/// runs on from there.
+struct SimClock {
+    world: Arc<World>,
+    offset_ms: i64,
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        let true_ms = STARTED_AT_MS + self.world.now() / MS;
+        Timestamp(true_ms.saturating_add_signed(self.offset_ms))
+    }
+
+    fn reach(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        let wait = at.0.saturating_sub(self.now().0);
+        self.world.sleep(wait.saturating_mul(MS)).boxed()
+    }
+}
+
+impl fmt::Debug for SimClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = Duration::from_micros(self.world.now());
+        f.debug_struct("SimClock").field("now", &now).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,140 @@
+//! Runs a plan, and sums up the run.
+
+mod cluster;
+mod nemesis;
+mod shrink;
+
+use handfast::fence::State;
+use handfast_core::SagaState;
+
+use crate::judge::ledger::Ledger;
+use crate::judge::{Judge, Violation};
+use crate::plan::{Faults, Plan};
+use crate::world::{Log, RunEnd, World};
+use cluster::Cluster;
+
+pub use shrink::shrink;
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The violations, in the order in which they were seen.
+    pub violations: Vec<Violation>,
+    /// The number of checks of invariants.
+    pub checks: u64,
+    /// The faults that struck.
+    pub faults: Faults,
+    /// The length of the run, in microseconds of virtual time.
+    pub simulated: u64,
+    /// The number of globals that were stored.
+    pub globals: u64,
+    /// The number of globals that were committed.
+    pub committed: u64,
+    /// What the modes beside AT did.
+    pub modes: ModeCounts,
+    /// The log, if it was kept.
+    pub log: Vec<String>,
+}
+
+/// What the modes beside AT did in a run, or in several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModeCounts {
+    /// TCC branches that were confirmed.
+    pub confirmed: u64,
+    /// TCC branches that were cancelled after their try.
+    pub cancelled: u64,
+    /// TCC branches that were cancelled before their try, which is barred.
+    pub barred: u64,
+    /// Sagas that were completed.
+    pub completed: u64,
+    /// Sagas that were compensated.
+    pub compensated: u64,
+    /// Prepared branches that were committed.
+    pub xa_committed: u64,
+    /// Prepared branches that were rolled back.
+    pub xa_rolled_back: u64,
+    /// Events that took effect.
+    pub events_applied: u64,
+    /// Events that were emitted and, with their global, rolled back.
+    pub events_rolled_back: u64,
+}
+
+impl ModeCounts {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.confirmed += other.confirmed;
+        self.cancelled += other.cancelled;
+        self.barred += other.barred;
+        self.completed += other.completed;
+        self.compensated += other.compensated;
+        self.xa_committed += other.xa_committed;
+        self.xa_rolled_back += other.xa_rolled_back;
+        self.events_applied += other.events_applied;
+        self.events_rolled_back += other.events_rolled_back;
+    }
+}
+
+/// Runs a plan.
+#[must_use]
+pub fn run(plan: &Plan) -> Outcome {
+    run_with(plan, Log::Off)
+}
+
+/// Runs a plan and keeps its log.
+#[must_use]
+pub fn run_logged(plan: &Plan) -> Outcome {
+    run_with(plan, Log::Kept(Vec::new()))
+}
+
+fn run_with(plan: &Plan, log: Log) -> Outcome {
+    let world = World::new(plan.clone(), log);
+    let judge = Judge::new(&world);
+    let cluster = Cluster::new(&world, &judge);
+    let end = world.run(cluster.live(), |failure| judge.report("total", failure));
+    if end == RunEnd::Stuck {
+        judge.report("every_global_ends", "every task waits, and no timer is set".to_owned());
+    }
+    let oracle = judge.oracle();
+    let globals = &oracle.ledger().globals;
+    let committed = globals.keys().filter(|xid| oracle.ledger().is_committed(**xid)).count();
+    Outcome {
+        violations: oracle.violations().to_vec(),
+        checks: oracle.checks(),
+        faults: world.faults(),
+        simulated: world.now(),
+        globals: globals.len() as u64,
+        committed: committed as u64,
+        modes: count_modes(oracle.ledger()),
+        log: world.take_log(),
+    }
+}
+
+fn count_modes(ledger: &Ledger) -> ModeCounts {
+    let (xa_committed, xa_rolled_back) = ledger.prepared_ended;
+    let events_applied = ledger.events.values().filter(|event| event.took_effect).count() as u64;
+    let events_rolled_back = ledger.events.len() as u64 - events_applied;
+    let mut modes = ModeCounts {
+        xa_committed,
+        xa_rolled_back,
+        events_applied,
+        events_rolled_back,
+        ..ModeCounts::default()
+    };
+    let tried = ledger.fenced.iter().filter(|((xid, _), _)| !ledger.sagas.contains_key(xid));
+    for (_, effect) in tried {
+        match effect.state {
+            State::Tried => {}
+            State::Confirmed => modes.confirmed += 1,
+            State::Cancelled => modes.cancelled += 1,
+            State::Barred => modes.barred += 1,
+        }
+    }
+    for saga in ledger.sagas.values() {
+        match saga.state {
+            SagaState::Running | SagaState::Compensating(_) => {}
+            SagaState::Completed(_) => modes.completed += 1,
+            SagaState::Compensated(..) => modes.compensated += 1,
+        }
+    }
+    modes
+}
