@@ -7,23 +7,24 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::global::{Global, Phase};
-use crate::globals::Globals;
-use crate::gone::Gone;
-use crate::history::History;
-use crate::lease::Leases;
-use crate::lock::{LockTable, Touched};
-use crate::name::{Names, Origin};
-use crate::number::Numbers;
-use crate::outcome::{Change, Effect, GlobalStatus, Outcome, Rejection, Reply};
-use crate::party::{Asker, check_share};
-use crate::record::Record;
-use crate::request::{Decision, Request, What};
+use crate::collections::interner::{Names, Origin};
+use crate::contract::{
+    Asker, Change, Correlation, Decision, Effect, GlobalStatus, Limits, Outcome, Record, Rejection,
+    Reply, Request, SagaRecord, Timestamp, What, Xid,
+};
+use crate::global::departed::Gone;
+use crate::global::history::History;
+use crate::global::state::{Global, Phase};
+use crate::global::table::Globals;
+use crate::global::vote::{Commit, Votings};
+use crate::id_generator::Numbers;
+use crate::named_lock::table::Leases;
+use crate::reply::{Answer, push_reply};
 use crate::restart::Restart;
-use crate::saga::{SagaRecord, Sagas};
-use crate::vote::{Commit, Votings};
-use crate::wait::{Awaited, Waits};
-use crate::{Correlation, Limits, Timestamp, Xid};
+use crate::row_lock::table::{LockTable, Touched};
+use crate::row_lock::waiters::{Awaited, Waits};
+use crate::saga::table::Sagas;
+use crate::shares::{check_limit, check_share};
 
 /// All state of the transaction coordinator, in memory.
 ///
@@ -48,9 +49,6 @@ pub struct Coordinator {
     /// Who asks what is being decided.
     pub(crate) asker: Asker,
 }
-
-/// A reply, none yet (or none at all), or a refusal.
-pub(crate) type Answer = Result<Option<Reply>, Rejection>;
 
 impl Coordinator {
     /// As [`decide`](Self::decide), of a request whose sender is known: it is kept to its share of
@@ -261,20 +259,5 @@ impl Coordinator {
             out.changes.push(Change::Put(Record::Global(global.record())));
         };
         self.globals.change(xid, put);
-    }
-}
-
-/// Refuses what would go past a limit (BOUNDED).
-pub(crate) fn check_limit(what: &'static str, wanted: usize, max: usize) -> Result<(), Rejection> {
-    if wanted > max {
-        return Err(Rejection::LimitReached { what, max: max as u64 });
-    }
-    Ok(())
-}
-
-/// Answers whoever asked, if anybody did.
-pub(crate) fn push_reply(out: &mut Outcome, to: Option<Correlation>, reply: Reply) {
-    if let Some(to) = to {
-        out.effects.push(Effect::Reply { to, reply });
     }
 }

@@ -7,11 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::Xid;
+use crate::contract::{LockMode, Xid};
 use crate::coordinator::Coordinator;
-use crate::lock::Purpose;
-use crate::request::LockMode;
-use crate::wait::{WaitId, WantedRow};
+use crate::row_lock::table::{Purpose, WaitId};
+use crate::row_lock::waiters::WantedRow;
 
 impl Coordinator {
     /// A cycle through a global: each waits for the next, the last for the first.

@@ -5,14 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::branch::Branch;
+use crate::contract::{Counts, LeaseRecord, LockShare};
 use crate::coordinator::Coordinator;
-use crate::counts::{Counts, Share};
-use crate::global::{Global, Phase};
-use crate::lease::{LeaseRecord, LockShare};
-use crate::list::PageBounds;
-use crate::lock::{LockId, Purpose};
-use crate::wait::{WaitId, Waiter};
+use crate::global::branch::Branch;
+use crate::global::state::{Global, Phase};
+use crate::operator::list::PageBounds;
+use crate::row_lock::table::{LockId, Purpose, WaitId};
+use crate::row_lock::waiters::Waiter;
 
 impl Coordinator {
     /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is
@@ -66,7 +65,7 @@ impl Coordinator {
         ensure(deadlines == *self.globals.deadlines(), || "DEADLINE: wrong set".to_owned())?;
         let mut counts = Counts::default();
         for global in self.globals.iter() {
-            counts.enter(Share::of(global));
+            counts.enter(global.counted());
             self.check_global(global)?;
         }
         ensure(counts == self.globals.counts(), || "counts: wrong".to_owned())
@@ -97,7 +96,9 @@ impl Coordinator {
 
     fn check_lock(&self, lock: LockId) -> Result<(), String> {
         let (space, key) = (self.locks.space(lock), self.locks.key(lock));
-        let row = || format!("{}/{}/{}", space.resource, space.table, crate::key_for_people(key));
+        let row = || {
+            format!("{}/{}/{}", space.resource, space.table, crate::contract::key_for_people(key))
+        };
         let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
         ensure(used, || format!("{}: slot not freed", row()))?;
         ensure(self.locks.is_indexed(lock), || format!("{}: wrong index of its queue", row()))?;

@@ -8,82 +8,24 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::branch::Branch;
+use crate::collections::interner::{Names, Origin};
+use crate::contract::{
+    Asker, BranchRecord, BranchState, COUNTER_BITS, ClientId, EPOCH_MAX, Epoch, GlobalRecord,
+    GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
+};
 use crate::coordinator::Coordinator;
-use crate::global::{Global, Phase};
-use crate::globals::Globals;
-use crate::gone::Gone;
-use crate::history::History;
-use crate::lease::{LeaseId, LeaseRecord, Leases};
-use crate::lock::{Holder, LockTable};
-use crate::name::{Names, Origin};
-use crate::number::{COUNTER_BITS, EPOCH_MAX, Numbers};
-use crate::party::{Asker, ClientId};
-use crate::record::{BranchRecord, BranchState, GlobalRecord, GlobalState, Record, RecordKey};
+use crate::global::branch::Branch;
+use crate::global::departed::Gone;
+use crate::global::history::History;
+use crate::global::state::{Global, Phase};
+use crate::global::table::Globals;
+use crate::global::vote::Votings;
+use crate::id_generator::Numbers;
+use crate::named_lock::table::Leases;
 use crate::restart::Restart;
-use crate::saga::{SagaRecord, Sagas};
-use crate::vote::Votings;
-use crate::wait::Waits;
-use crate::{BranchId, Epoch, Limits, Timestamp, Xid};
-
-/// The records contradict each other or the epoch. The store is damaged, or not ours.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The epoch does not fit into an XID.
-    #[error("epoch {} is past the last one, {EPOCH_MAX}", .0.0)]
-    EpochTooLarge(Epoch),
-    /// An XID was drawn under this epoch or a later one: it would be drawn again.
-    #[error("xid {0} belongs to this epoch or a later one")]
-    XidOfLaterEpoch(Xid),
-    /// Two records have the same key.
-    #[error("record {0:?} is there twice")]
-    RecordTwice(RecordKey),
-    /// A branch whose global is missing or finished.
-    #[error("branch {branch} of xid {xid} has no unfinished global")]
-    BranchWithoutGlobal {
-        /// The global.
-        xid: Xid,
-        /// The branch.
-        branch: BranchId,
-    },
-    /// The branch's state does not fit that of its global, or its place is taken.
-    #[error("branch {branch} of xid {xid} does not fit its global")]
-    BranchMisfit {
-        /// The global.
-        xid: Xid,
-        /// The branch.
-        branch: BranchId,
-    },
-    /// A decided global without an unfinished branch, which should be finished.
-    #[error("xid {0} is decided and has nothing left to do, but is not finished")]
-    NothingLeftToDo(Xid),
-    /// A saga whose steps, state and definition do not belong together, or whose key another saga
-    /// has.
-    #[error("saga {0} contradicts itself or another saga")]
-    SagaMisfit(Xid),
-    /// A lease that another one leaves no room for, or whose global is missing or done.
-    #[error("lease {} contradicts another one or its global", .0.0)]
-    LeaseMisfit(LeaseId),
-    /// Two globals hold a row in conflicting modes.
-    #[error("a row of table {table} is held by xid {first} and xid {second}")]
-    RowHeldTwice {
-        /// The table.
-        table: Arc<str>,
-        /// One holder.
-        first: Xid,
-        /// The other.
-        second: Xid,
-    },
-}
-
-impl LoadError {
-    /// The stable name of the error, as listed in `docs/errors.md`.
-    #[must_use]
-    pub fn code(&self) -> &'static str {
-        "HF-TC-RECORDS-CONTRADICT"
-    }
-}
+use crate::row_lock::table::{Holder, LockTable};
+use crate::row_lock::waiters::Waits;
+use crate::saga::table::Sagas;
 
 impl Coordinator {
     /// Makes the coordinator that wrote the records, to lead under a later epoch. Without records

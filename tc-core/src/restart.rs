@@ -5,7 +5,7 @@
 //! than a grace after it, or its whole length if that is less, nor later than its whole length
 //! after it. Nothing of this is stored: the next start reckons anew from the same records.
 
-use crate::Timestamp;
+use crate::contract::Timestamp;
 
 /// The start under which the coordinator decides.
 #[derive(Clone, Copy, Debug, Default)]

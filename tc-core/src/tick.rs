@@ -3,12 +3,10 @@
 //!
 //! Nothing that is decided is ever dropped by time.
 
-use crate::Timestamp;
+use crate::contract::{Change, Outcome, RecordKey, RollbackReason, Timestamp};
 use crate::coordinator::Coordinator;
-use crate::global::Phase;
-use crate::lock::Touched;
-use crate::outcome::{Change, Outcome, RollbackReason};
-use crate::record::RecordKey;
+use crate::global::state::Phase;
+use crate::row_lock::table::Touched;
 
 impl Coordinator {
     pub(crate) fn tick(&mut self, now: Timestamp, out: &mut Outcome) {

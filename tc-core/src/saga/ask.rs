@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::child::SagaPart;
-use super::definition::{SagaDefinition, StepKind, StepRef};
-use super::record::{SagaRecord, SagaState, SagaStatus, StepRecord, StepState, TurnCause};
-use crate::coordinator::{Answer, Coordinator, check_limit};
-use crate::operate::RESTORE_WITHOUT_ROWS;
-use crate::outcome::{Effect, GlobalStatus, Outcome, Rejection, Reply, RollbackReason};
-use crate::party::{Asker, check_share};
-use crate::request::{DecidedBy, OperatorAction, ReplyWhen, Resolution};
-use crate::{BranchId, Correlation, Timestamp, Xid};
+use crate::contract::{
+    Asker, BranchId, Correlation, DecidedBy, Effect, GlobalStatus, OperatorAction, Outcome,
+    Rejection, Reply, ReplyWhen, Resolution, RollbackReason, SagaDefinition, SagaPart, SagaRecord,
+    SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
+};
+use crate::coordinator::Coordinator;
+use crate::global::operate::RESTORE_WITHOUT_ROWS;
+use crate::reply::Answer;
+use crate::shares::{check_limit, check_share};
 
 impl Coordinator {
     /// Started again under its key, a saga is found as it is.

@@ -11,39 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-use super::definition::{SagaDefinition, SagaFault, StepRef};
-use crate::Limits;
-
-/// The place of a child among a saga's children, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChildRef(pub u32);
-
-/// A step that is a saga of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChildDefinition {
-    /// The step's name.
-    pub name: Arc<str>,
-    /// What the application calls this kind of saga.
-    pub saga: Arc<str>,
-    /// The child that it is a step of, which comes before it. `None`: of the saga that is started.
-    pub parent: Option<ChildRef>,
-    /// Its group among its parent's.
-    pub group: u32,
-    /// After this long since its first step has begun, and before the pivot, everything is taken
-    /// back. `None`: only its steps have times.
-    pub timeout_ms: Option<u64>,
-    /// What of its own gives its output.
-    pub output: Option<SagaPart>,
-}
-
-/// What a saga consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SagaPart {
-    /// A step that somebody carries out.
-    Step(StepRef),
-    /// A step that is a saga of its own.
-    Child(ChildRef),
-}
+use super::course::is_owed;
+use crate::contract::{
+    ChildRef, Limits, SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, StepRef,
+    StepState,
+};
 
 /// Where a part stands in one of the sagas around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +26,6 @@ pub(crate) struct Level {
     pub(crate) part: SagaPart,
     /// The group of that.
     pub(crate) group: u32,
-}
-
-impl ChildRef {
-    pub(crate) fn place(self) -> usize {
-        self.0 as usize
-    }
 }
 
 impl SagaDefinition {
@@ -257,5 +223,31 @@ impl SagaDefinition {
             }
         }
         Ok(())
+    }
+}
+
+impl SagaRecord {
+    /// Where a child stands, as a step would that is where its steps are: of what has begun and
+    /// was not finished, it has failed until its turn to be taken back has come.
+    #[must_use]
+    pub fn child_state(&self, child: ChildRef) -> StepState {
+        let own = || self.each().filter(|(step, ..)| self.definition.is_within(*step, child));
+        let any = |state| own().any(|(_, _, record)| record.state == state);
+        let all = |state| own().all(|(_, _, record)| record.state == state);
+        let owed = || own().any(|(_, definition, record)| is_owed(definition, record));
+        let stuck = [StepState::RunningStuck, StepState::CompensatingStuck];
+        if let Some(stuck) = stuck.into_iter().find(|&stuck| any(stuck)) {
+            return stuck;
+        }
+        match self.state {
+            _ if all(StepState::Waiting) => StepState::Waiting,
+            _ if all(StepState::Done) => StepState::Done,
+            SagaState::Running | SagaState::Completed(_) => StepState::Running,
+            SagaState::Compensating(_) if any(StepState::Compensating) => StepState::Compensating,
+            SagaState::Compensating(_) | SagaState::Compensated(..) => {
+                let taken_back = any(StepState::Compensated) && !owed();
+                if taken_back { StepState::Compensated } else { StepState::Failed }
+            }
+        }
     }
 }

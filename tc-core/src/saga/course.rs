@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::child::{ChildRef, SagaPart};
-use super::definition::{StepDefinition, StepKind, StepRef};
-use super::record::{SagaRecord, SagaState, StepRecord, StepState, TurnCause};
-use crate::Timestamp;
+use crate::contract::{
+    ChildRef, SagaPart, SagaRecord, SagaState, StepDefinition, StepKind, StepRecord, StepRef,
+    StepState, Timestamp, TurnCause,
+};
 use crate::restart::Restart;
 
 /// The group that each saga is at, by child; `None` is the saga that was started.

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use super::definition::{StepKind, StepRef};
-use super::record::{SagaRecord, SagaState, SagaStatus, StepState, TurnCause};
-use crate::coordinator::{Coordinator, push_reply};
-use crate::outcome::{Change, Effect, OperatorNeeded, Outcome, Reply, StatusKind};
-use crate::record::{Event, Record, RecordKey, noted};
-use crate::request::{Decision, PhaseTwoOutcome};
-use crate::{BranchId, Timestamp, Xid};
+use crate::contract::{
+    BranchId, Change, Decision, Effect, Event, OperatorNeeded, Outcome, PhaseTwoOutcome, Record,
+    RecordKey, Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState,
+    Timestamp, TurnCause, Xid, noted,
+};
+use crate::coordinator::Coordinator;
+use crate::reply::push_reply;
 
 /// What an answer makes of a saga.
 enum Next {

@@ -1,11 +1,8 @@
 //! Taking a saga back in from its record (RECORDED): nothing is decided, but what could not have
 //! been written stops the load.
 
-use super::record::{SagaRecord, SagaState, StepState};
+use crate::contract::{COUNTER_BITS, Epoch, LoadError, SagaRecord, SagaState, StepState, Xid};
 use crate::coordinator::Coordinator;
-use crate::load::LoadError;
-use crate::number::COUNTER_BITS;
-use crate::{Epoch, Xid};
 
 impl Coordinator {
     pub(crate) fn restore_saga(

@@ -10,19 +10,12 @@
 //!
 //! It does not know how a call reaches a participant, nor how long to pause between attempts.
 
-mod ask;
+pub(crate) mod ask;
+mod call;
+mod check;
 mod child;
 mod course;
 mod decide;
-mod definition;
 mod load;
-mod record;
-mod table;
+pub(crate) mod table;
 mod view;
-
-pub use child::{ChildDefinition, ChildRef, SagaPart};
-pub use definition::{Retry, SagaDefinition, SagaFault, StepDefinition, StepKind, StepRef};
-pub use record::{
-    SagaRecord, SagaState, SagaStatus, StepCall, StepOutput, StepRecord, StepState, TurnCause,
-};
-pub(crate) use table::Sagas;

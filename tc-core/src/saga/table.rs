@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::record::SagaRecord;
-use crate::by_xid::ByXid;
-use crate::counts::{Counts, Share};
-use crate::party::{ClientId, Tally};
+use crate::collections::xid_map::ByXid;
+use crate::contract::{ClientId, Counted, Counts, SagaRecord, Timestamp, Xid};
 use crate::restart::Restart;
-use crate::{Timestamp, Xid};
+use crate::shares::Tally;
 
 /// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
 /// that can time out are among the timeouts (DEADLINE).
@@ -133,7 +131,7 @@ impl Sagas {
     }
 
     fn enter(&mut self, saga: &SagaRecord) {
-        self.counts.enter(Share::of_saga(saga));
+        self.counts.enter(counted(saga));
         self.timeouts.extend(saga.next_timeout(self.restart).map(|(at, _)| (at, saga.xid)));
         self.ended.extend(saga.ended_at().map(|at| (at, saga.xid)));
         let client = self.client_of(saga.xid);
@@ -145,7 +143,7 @@ impl Sagas {
     }
 
     fn leave(&mut self, saga: &SagaRecord) {
-        self.counts.leave(Share::of_saga(saga));
+        self.counts.leave(counted(saga));
         let client = self.client_of(saga.xid);
         self.open.leave(client, &saga.application, usize::from(saga.ended_at().is_none()));
         if let Some((at, _)) = saga.next_timeout(self.restart) {
@@ -155,4 +153,9 @@ impl Sagas {
             self.ended.remove(&(at, saga.xid));
         }
     }
+}
+
+/// What a saga adds to the counts. Its calls are owed from its beginning.
+fn counted(saga: &SagaRecord) -> Counted {
+    Counted { status: saga.global_status().kind(), pending: saga.owed_calls() }
 }

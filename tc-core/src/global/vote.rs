@@ -1,0 +1,252 @@
+//! The votes before a commit, of branches that prepare when they are asked and not in phase one.
+//!
+//! ```text
+//! commit asked for ─▶ [can commit? all of them] ─▶ prepare, all of them ─▶ decided: commit
+//!                             └──────── one refuses ────────┴────────────▶ decided: roll back
+//! ```
+//!
+//! A voting is a request that waits: it lives in memory alone, as the queues do. After a restart
+//! the global is undecided as it was before, and whoever asked for the commit asks again, or the
+//! deadline decides. What has been prepared is recorded, and is not asked for twice. A vote that is
+//! missing never decides anything.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::branch::{Branch, Stage};
+use super::end::{event_text, phase_after};
+use super::state::{Global, Phase};
+use crate::contract::{
+    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, Outcome, PhaseTwoOutcome, Question,
+    Rejection, Reply, ReplyWhen, RollbackReason, Rounds, Timestamp, VoteCall, Xid,
+};
+use crate::coordinator::Coordinator;
+use crate::reply::{Answer, push_reply};
+
+/// The globals whose commit waits for votes.
+pub(crate) type Votings = BTreeMap<Xid, Voting>;
+
+/// One global's votes.
+#[derive(Clone, Debug)]
+pub(crate) struct Voting {
+    /// What is being asked.
+    question: Question,
+    /// Who has said that it can commit. Who has prepared is recorded with the branch.
+    can_commit: BTreeSet<BranchId>,
+    /// Who asked first for the commit, and why.
+    by: DecidedBy,
+    reason: Arc<str>,
+    /// Whom to answer when it is decided, and when.
+    askers: Vec<(Correlation, ReplyWhen)>,
+}
+
+/// A request to commit.
+pub(crate) struct Commit {
+    pub(crate) to: Option<Correlation>,
+    pub(crate) rounds: Rounds,
+    pub(crate) by: DecidedBy,
+    pub(crate) reason: Arc<str>,
+    pub(crate) reply_when: ReplyWhen,
+}
+
+impl Coordinator {
+    /// Whether a commit of the global has to wait for votes.
+    pub(crate) fn wants_votes(&self, xid: Xid) -> bool {
+        let global = self.globals.get(xid);
+        global.is_some_and(|global| {
+            global.phase == Phase::Active
+                && !global.rollback_only
+                && voters(global).next().is_some()
+        })
+    }
+
+    /// Asks the participants, unless they are being asked. The reply follows the decision.
+    pub(crate) fn put_to_the_vote(
+        &mut self,
+        xid: Xid,
+        commit: Commit,
+        out: &mut Outcome,
+    ) -> Answer {
+        let Commit { to, rounds, by, reason, reply_when } = commit;
+        if to.is_some() {
+            self.check_room_to_wait()?;
+        }
+        if let Entry::Vacant(place) = self.votings.entry(xid) {
+            let question = match rounds {
+                Rounds::CanCommitFirst => Question::CanCommit,
+                Rounds::PrepareOnly => Question::Prepare,
+            };
+            let (can_commit, askers) = (BTreeSet::new(), Vec::new());
+            place.insert(Voting { question, can_commit, by, reason, askers });
+            self.ask_all(xid, question, out);
+        }
+        if let (Some(to), Some(voting)) = (to, self.votings.get_mut(&xid)) {
+            voting.askers.push((to, reply_when));
+            self.waits.await_votes(xid, to, &self.asker);
+        }
+        Ok(None)
+    }
+
+    /// A participant's answer. To another question than the one being asked, or of a branch that is
+    /// not asked, it is an echo (EFFECTS-REPEAT).
+    pub(crate) fn vote(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        branch: BranchId,
+        question: Question,
+        outcome: PhaseTwoOutcome,
+        out: &mut Outcome,
+    ) {
+        let asked = self.votings.get(&xid).is_some_and(|voting| voting.question == question);
+        let global = self.globals.get(xid).filter(|_| asked);
+        if !global.is_some_and(|global| voters(global).any(|voter| voter.id == branch)) {
+            return;
+        }
+        match (outcome, question) {
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::CanCommit) => {
+                if let Some(voting) = self.votings.get_mut(&xid) {
+                    voting.can_commit.insert(branch);
+                }
+                self.count_votes(now, xid, out);
+            }
+            (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::Prepare) => {
+                self.mark_done(xid, branch, out);
+                self.count_votes(now, xid, out);
+            }
+            (PhaseTwoOutcome::Retryable { error }, Question::CanCommit | Question::Prepare) => {
+                self.fail_branch(now, xid, branch, error, out);
+            }
+            (PhaseTwoOutcome::Refused { error, .. }, Question::CanCommit | Question::Prepare) => {
+                let phase = Phase::RollingBack(RollbackReason::Refused);
+                let event = format!("{}: branch {branch}: {error}", event_of(phase));
+                self.decide_global(now, xid, phase, &event, out);
+            }
+        }
+    }
+
+    /// Goes on, if there is a voting, as far as the votes are in.
+    pub(crate) fn count_votes(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        let (Some(voting), Some(global)) = (self.votings.get_mut(&xid), self.globals.get(xid))
+        else {
+            return;
+        };
+        let is_over = global.rollback_only || voters(global).next().is_none();
+        let can_all = voters(global).all(|voter| voting.can_commit.contains(&voter.id));
+        match voting.question {
+            Question::CanCommit | Question::Prepare if is_over => {
+                let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
+                let event = event_text(phase, voting.by, &voting.reason);
+                self.decide_global(now, xid, phase, &event, out);
+            }
+            Question::CanCommit if can_all => {
+                voting.question = Question::Prepare;
+                self.ask_all(xid, Question::Prepare, out);
+            }
+            Question::CanCommit | Question::Prepare => {}
+        }
+    }
+
+    /// What follows for a voting from the decision, however that was taken: calls that are under
+    /// way are called back, for a rollback calls its branches one after the other.
+    pub(crate) fn close_voting(&mut self, xid: Xid, out: &mut Outcome) -> Option<Voting> {
+        let voting = self.votings.remove(&xid)?;
+        out.effects.push(Effect::Hold { xid, branch: None });
+        Some(voting)
+    }
+
+    /// Answers those who asked for the commit.
+    pub(crate) fn answer_askers(
+        &mut self,
+        xid: Xid,
+        voting: Voting,
+        phase: Phase,
+        out: &mut Outcome,
+    ) {
+        let status = self.status_decided(xid, phase);
+        for (to, reply_when) in voting.askers {
+            self.waits.forget_votes(to);
+            let reply = if answers_a_commit(phase) {
+                self.answer_end(Some(to), xid, status, reply_when)
+            } else {
+                Some(Reply::Rejected(Rejection::AlreadyDecided { xid, status }))
+            };
+            if let Some(reply) = reply {
+                push_reply(out, Some(to), reply);
+            }
+        }
+    }
+
+    /// Gives up the place of one who asked. The voting goes on, as a commit does whose asker left.
+    pub(crate) fn forget_asker(&mut self, xid: Xid, asker: Correlation) {
+        if let Some(voting) = self.votings.get_mut(&xid) {
+            voting.askers.retain(|&(to, _)| to != asker);
+        }
+        self.waits.forget_votes(asker);
+    }
+
+    fn ask_all(&self, xid: Xid, question: Question, out: &mut Outcome) {
+        let Some(global) = self.globals.get(xid) else { return };
+        let call = |branch: &Branch| VoteCall {
+            xid,
+            address: global.origin.address.clone(),
+            branch: branch.id,
+            resource: Arc::clone(&branch.resource),
+            mode: branch.mode,
+            question,
+            application_data: branch.application_data(),
+            registered_by: branch.registered_by(),
+        };
+        out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
+    }
+
+    /// Every voting waits for somebody, and nothing commits that is not prepared.
+    pub(crate) fn check_votings(&self) -> Result<(), String> {
+        for (xid, voting) in &self.votings {
+            let waits = |global: &Global| {
+                let is_missing = |voter: &Branch| match voting.question {
+                    Question::CanCommit => !voting.can_commit.contains(&voter.id),
+                    Question::Prepare => true,
+                };
+                global.phase == Phase::Active && voters(global).any(is_missing)
+            };
+            if !self.globals.get(*xid).is_some_and(waits) {
+                return Err(format!("VOTES: the voting of xid {xid} waits for nobody"));
+            }
+        }
+        let commits_unprepared =
+            |global: &&Global| global.phase == Phase::Committing && voters(global).next().is_some();
+        match self.globals.iter().find(commits_unprepared) {
+            Some(global) => Err(format!("VOTES: xid {} commits unprepared", global.xid)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The branches that have to be asked before a commit.
+fn voters(global: &Global) -> impl Iterator<Item = &Branch> {
+    let is_voter =
+        |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == Stage::Registered;
+    global.branches.iter().filter(is_voter)
+}
+
+/// Whether whoever asked for a commit is told how it went, and not that somebody else decided.
+fn answers_a_commit(phase: Phase) -> bool {
+    match phase {
+        Phase::Active | Phase::Committing => true,
+        Phase::RollingBack(reason) => answers_a_commit_with(reason),
+    }
+}
+
+/// What a commit may lead to other than a commit.
+pub(crate) fn answers_a_commit_with(reason: RollbackReason) -> bool {
+    match reason {
+        RollbackReason::BranchUnknown | RollbackReason::Refused => true,
+        RollbackReason::Requested | RollbackReason::Timeout | RollbackReason::Operator => false,
+    }
+}
+
+fn event_of(phase: Phase) -> String {
+    event_text(phase, DecidedBy::Client, "").into_owned()
+}

@@ -1,0 +1,256 @@
+//! Acquiring a named lock: granted, in the queue, or not.
+//!
+//! First come, first served: a lock that is free goes to whoever waits longest, whatever share
+//! those ask for who come later, so readers never keep a writer waiting for ever. A global that
+//! holds some of it comes first. The answer to a request that waits is the grant itself.
+
+use std::sync::Arc;
+
+use super::table::Standing;
+use super::turn::{Turn, TurnId};
+use crate::contract::{
+    Asker, Change, Correlation, FencingToken, LeaseId, LeaseRecord, LockShare, LockToken, NewLease,
+    Outcome, Record, RecordKey, Rejection, Reply, Timestamp, Xid,
+};
+use crate::coordinator::Coordinator;
+use crate::reply::{Answer, push_reply};
+use crate::shares::{check_limit, check_share};
+
+impl Coordinator {
+    pub(crate) fn acquire_lock(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        wanted: NewLease,
+        out: &mut Outcome,
+    ) -> Answer {
+        self.check_lease(&wanted)?;
+        if self.leases.barred.contains(wanted.token) {
+            return Ok(Some(Reply::LockBusy { holder: None }));
+        }
+        // Mostly it is not, and then there is nothing in the way.
+        let is_known = self.leases.is_known(&wanted.name);
+        if is_known {
+            // Whoever asks has it still if nobody took it since his time was up.
+            self.free_ended(now, &wanted.name, Some(wanted.token), out);
+            self.grant_turns(now, &wanted.name, out);
+        }
+        match self.leases.standing(wanted.token) {
+            Some(Standing::Held(id)) => return self.hold_on(now, id, &wanted, out).map(Some),
+            Some(Standing::Waits(id)) => return self.wait_on(now, to, id, &wanted, out),
+            None => {}
+        }
+        if let Some(of) = self.leases.other_parts(&wanted.name, wanted.share) {
+            return Err(Rejection::LockParts { name: wanted.name, of });
+        }
+        if !is_known || self.is_turn_of(&wanted) {
+            let fence = self.grant_lease(now, &self.asker.clone(), wanted, out)?;
+            return Ok(Some(Reply::LockGranted { fence, waited_ms: 0 }));
+        }
+        self.wait_for_lock(now, to, wanted)
+    }
+
+    fn check_lease(&self, wanted: &NewLease) -> Result<(), Rejection> {
+        let max = self.limits.lease_ms_max;
+        let lengths = [
+            ("milliseconds of a lease", wanted.lease_ms),
+            ("milliseconds of a delay", wanted.delay_ms),
+        ];
+        if let Some(&(what, _)) = lengths.iter().find(|(_, length)| *length > max) {
+            return Err(Rejection::LimitReached { what, max });
+        }
+        wanted.xid.map_or(Ok(()), |xid| self.undecided(xid).map(drop))
+    }
+
+    /// The same acquisition again: it is as before, for another lease's length from here on.
+    fn hold_on(
+        &mut self,
+        now: Timestamp,
+        id: LeaseId,
+        wanted: &NewLease,
+        out: &mut Outcome,
+    ) -> Result<Reply, Rejection> {
+        // Of a global that holds the lock more than once, nothing would be given back.
+        let is_alone = self.leases.held(&wanted.name).nth(1).is_none();
+        let renew = |lease: &mut LeaseRecord| {
+            if lease.name != wanted.name {
+                return Err(Rejection::LockTokenTaken { token: lease.token });
+            }
+            // A share never grows: a request may be a late one.
+            if lease.share == LockShare::All && is_alone {
+                lease.share = wanted.share;
+            }
+            Ok(lease.renew(now, wanted.lease_ms).then_some(lease.fence))
+        };
+        let held = self.leases.change(id, renew).unwrap_or(Ok(None))?;
+        self.put_lease(id, out);
+        self.grant_turns(now, &wanted.name, out);
+        let holder = self.leases.holder(now, &wanted.name);
+        let busy = Reply::LockBusy { holder };
+        Ok(held.map_or(busy, |fence| Reply::LockGranted { fence, waited_ms: 0 }))
+    }
+
+    /// The same acquisition again: it keeps its place, and this request is answered.
+    fn wait_on(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        id: TurnId,
+        wanted: &NewLease,
+        out: &mut Outcome,
+    ) -> Answer {
+        let waits = |turn: &Turn| (turn.wanted.name.clone(), turn.wanted.share);
+        if self.leases.turn(id).map(waits) != Some((wanted.name.clone(), wanted.share)) {
+            return Err(Rejection::LockTokenTaken { token: wanted.token });
+        }
+        let holder = self.leases.holder(now, &wanted.name);
+        let Some(to) = to.filter(|_| wanted.wait_ms > 0) else {
+            return Ok(Some(Reply::LockBusy { holder }));
+        };
+        let deadline = self.turn_deadline(now, wanted);
+        let earlier = self.leases.wait_on(id, now, to, deadline);
+        push_reply(out, earlier, Reply::LockBusy { holder });
+        Ok(None)
+    }
+
+    fn turn_deadline(&self, now: Timestamp, wanted: &NewLease) -> Timestamp {
+        now.after_ms(wanted.wait_ms.min(self.limits.wait_ms_max))
+    }
+
+    /// Whether it is granted at once. A global that holds the lock already does not stand behind
+    /// those who wait for it.
+    fn is_turn_of(&self, wanted: &NewLease) -> bool {
+        let NewLease { name, share, xid, .. } = wanted;
+        let is_owner = xid.is_some() && self.leases.held(name).any(|lease| lease.xid == *xid);
+        let is_next = is_owner || self.leases.queue(name).next().is_none();
+        is_next && self.leases.has_room(name, *share, *xid)
+    }
+
+    fn wait_for_lock(
+        &mut self,
+        now: Timestamp,
+        to: Option<Correlation>,
+        wanted: NewLease,
+    ) -> Answer {
+        let Some(reply_to) = to.filter(|_| wanted.wait_ms > 0) else {
+            return Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &wanted.name) }));
+        };
+        self.refuse_behind_a_rollback(&wanted)?;
+        self.check_room_to_wait()?;
+        let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
+        let asker = self.asker.clone();
+        let turn = Turn { reply_to, asker, wanted, since: now, queued_at: now, deadline };
+        let id = self.leases.line_up(turn);
+        // There was no cycle before, so one there is goes through this request.
+        match xid.and_then(|xid| self.find_cycle(xid)) {
+            Some(cycle) => {
+                self.leases.step_out(id);
+                Err(self.deadlock(&cycle))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn grant_lease(
+        &mut self,
+        now: Timestamp,
+        asker: &Asker,
+        wanted: NewLease,
+        out: &mut Outcome,
+    ) -> Result<FencingToken, Rejection> {
+        let holder = self.holder_of(asker, wanted.xid);
+        let (what, max) = ("leases", self.limits.leases_max);
+        check_limit(what, self.leases.len() + 1, max)?;
+        check_share(&self.limits, &[self.leases.tally()], &holder, what, 1, max)?;
+        let fence = self.fence_of(&wanted)?;
+        let id = self.numbers.lease()?;
+        if let Some(xid) = wanted.xid
+            && !self.globals.get(xid).is_some_and(|global| global.stored)
+        {
+            self.put_global(xid, out);
+        }
+        let record = LeaseRecord {
+            id,
+            name: wanted.name,
+            token: wanted.token,
+            share: wanted.share,
+            xid: wanted.xid,
+            fence,
+            label: self.names.text(&wanted.label),
+            application: self.names.text(&holder.application),
+            granted_at: now,
+            ends_at: now.after_ms(wanted.lease_ms),
+            lease_ms: wanted.lease_ms,
+            hold_until: wanted.hold_ms_max.map(|max| now.after_ms(max.max(wanted.lease_ms))),
+            delay_ms: wanted.delay_ms,
+        };
+        self.leases.add(record, holder.client);
+        self.put_lease(id, out);
+        Ok(fence)
+    }
+
+    /// Whose a lease is. Who asks without a name holds it in that of the global's application.
+    fn holder_of(&self, asker: &Asker, xid: Option<Xid>) -> Asker {
+        let global = xid.and_then(|xid| self.globals.get(xid));
+        let application = match global {
+            Some(global) if asker.application.is_empty() => &global.origin.application,
+            Some(_) | None => &asker.application,
+        };
+        Asker { client: asker.client, application: Arc::clone(application) }
+    }
+
+    /// Those who hold parts beside each other have the same fence: the resource lets all of them
+    /// in, and none of them once somebody has had all.
+    fn fence_of(&mut self, wanted: &NewLease) -> Result<FencingToken, Rejection> {
+        let is_part = wanted.share != LockShare::All;
+        let is_beside = |lease: &&LeaseRecord| is_part || lease.share == LockShare::All;
+        let beside = self.leases.held(&wanted.name).filter(is_beside);
+        // Those of one global may have several: it may have been a reader before it was a writer.
+        let fence = beside.map(|lease| lease.fence).max();
+        fence.map_or_else(|| self.numbers.token(), Ok)
+    }
+
+    pub(super) fn put_lease(&mut self, id: LeaseId, out: &mut Outcome) {
+        let lease = self.leases.lease(id).cloned();
+        out.changes.extend(lease.map(|lease| Change::Put(Record::Lease(lease))));
+    }
+
+    pub(super) fn drop_lease(&mut self, id: LeaseId, out: &mut Outcome) {
+        if self.leases.remove(id).is_some() {
+            out.changes.push(Change::Delete(RecordKey::Lease(id)));
+        }
+    }
+
+    /// Forgets the leases of a lock whose places are another's.
+    fn free_ended(
+        &mut self,
+        now: Timestamp,
+        name: &str,
+        but: Option<LockToken>,
+        out: &mut Outcome,
+    ) {
+        let ended = |lease: &&LeaseRecord| lease.frees_at().is_some_and(|at| at <= now);
+        let others = |lease: &&LeaseRecord| Some(lease.token) != but;
+        let ended = self.leases.held(name).filter(ended).filter(others).map(|lease| lease.id);
+        let ended: Vec<LeaseId> = ended.collect();
+        ended.into_iter().for_each(|id| self.drop_lease(id, out));
+    }
+
+    /// Grants every request whose turn it is.
+    pub(super) fn grant_turns(&mut self, now: Timestamp, name: &str, out: &mut Outcome) {
+        while let Some((id, share, xid)) = self.leases.next_turn(name) {
+            let parts = self.leases.other_parts(name, share);
+            if parts.is_none() && !self.leases.has_room(name, share, xid) {
+                return;
+            }
+            let Some(turn) = self.leases.step_out(id) else { return };
+            let waited_ms = now.0.saturating_sub(turn.since.0);
+            let granted = match parts {
+                Some(of) => Err(Rejection::LockParts { name: turn.wanted.name, of }),
+                None => self.grant_lease(now, &turn.asker, turn.wanted, out),
+            };
+            let granted = granted.map(|fence| Reply::LockGranted { fence, waited_ms });
+            push_reply(out, Some(turn.reply_to), granted.unwrap_or_else(Reply::Rejected));
+        }
+    }
+}

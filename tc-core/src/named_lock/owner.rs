@@ -1,0 +1,140 @@
+//! Leases that globals own, and globals that wait for named locks, in one wait-for graph with the
+//! rows.
+//!
+//! A global waits for the other globals that hold the lock so that it cannot be shared, and for
+//! all that are before it in the queue, in which those who hold some of the lock come first. Of
+//! one before it that belongs to no global it waits for those whom that one waits for.
+//! Permits are left out: whoever waits for one waits for any of their holders, which closes no
+//! circle before all of them wait.
+
+use super::table::Standing;
+use super::turn::{Turn, TurnId};
+use crate::contract::{LockShare, NewLease, Outcome, Rejection, Reply, Timestamp, Xid};
+use crate::coordinator::Coordinator;
+use crate::reply::push_reply;
+
+impl Coordinator {
+    /// Ends what a global owns: with its decision to commit, or when it has rolled back.
+    pub(crate) fn end_leases_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() {
+            return;
+        }
+        let owned: Vec<Standing> = self.leases.of_global(xid).collect();
+        for standing in owned {
+            let Standing::Held(id) = standing else { continue };
+            let name = self.leases.lease(id).map(|lease| lease.name.clone());
+            self.drop_lease(id, out);
+            name.into_iter().for_each(|name| self.grant_turns(now, &name, out));
+        }
+    }
+
+    /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
+    /// lets go of itself.
+    pub(crate) fn refuse_turns_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() {
+            return;
+        }
+        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        let mut names = Vec::new();
+        for standing in standings {
+            let Standing::Waits(id) = standing else { continue };
+            let Some(turn) = self.leases.step_out(id) else { continue };
+            push_reply(out, Some(turn.reply_to), Reply::Rejected(self.already_decided(xid)));
+            names.push(turn.wanted.name);
+        }
+        // Only when none of them waits, or the end of one would grant it the next.
+        names.into_iter().for_each(|name| self.grant_turns(now, &name, out));
+    }
+
+    /// Refuses the globals that wait for one that begins to roll back: they may hold what it needs.
+    pub(crate) fn refuse_turns_behind(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+        if !self.leases.concerns_globals() || !self.is_rolling_back(xid) {
+            return;
+        }
+        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        for standing in standings {
+            let Standing::Held(id) = standing else { continue };
+            let Some(lease) = self.leases.lease(id) else { continue };
+            let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
+            let queue = self.leases.queue(&lease.name).filter(is_global);
+            let behind: Vec<TurnId> = queue.map(|(id, _)| id).collect();
+            let (name, by_address) = (lease.name.clone(), self.address_of(xid));
+            let why = Rejection::LockRollingBack { name, by: xid, by_address };
+            for id in behind {
+                self.end_turn(now, id, Reply::Rejected(why.clone()), out);
+            }
+        }
+    }
+
+    /// As above, for a global that comes later.
+    pub(super) fn refuse_behind_a_rollback(&self, wanted: &NewLease) -> Result<(), Rejection> {
+        let owners = self.leases.held(&wanted.name).filter_map(|lease| lease.xid);
+        let mut others = owners.filter(|xid| Some(*xid) != wanted.xid);
+        let rolling_back = others.find(|&xid| wanted.xid.is_some() && self.is_rolling_back(xid));
+        rolling_back.map_or(Ok(()), |by| {
+            let (name, by_address) = (wanted.name.clone(), self.address_of(by));
+            Err(Rejection::LockRollingBack { name, by, by_address })
+        })
+    }
+
+    /// Refuses a request of the global for a named lock that waits for another global, to open a
+    /// circle. Whether there was one.
+    pub(crate) fn refuse_turn_towards(
+        &mut self,
+        now: Timestamp,
+        xid: Xid,
+        next: Xid,
+        rejection: Rejection,
+        out: &mut Outcome,
+    ) -> bool {
+        let closes = |standing: &Standing| match standing {
+            Standing::Waits(id) => self.blockers_of_turn(*id).contains(&next),
+            Standing::Held(_) => false,
+        };
+        let found = self.leases.of_global(xid).find(closes);
+        let Some(Standing::Waits(id)) = found else { return false };
+        self.end_turn(now, id, Reply::Rejected(rejection), out);
+        true
+    }
+
+    /// The globals that a global waits for because of named locks.
+    pub(crate) fn blockers_by_name(&self, xid: Xid) -> Vec<Xid> {
+        let blockers = |standing| match standing {
+            Standing::Waits(id) => self.blockers_of_turn(id),
+            Standing::Held(_) => Vec::new(),
+        };
+        self.leases.of_global(xid).flat_map(blockers).collect()
+    }
+
+    fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
+        let Some(turn) = self.leases.turn(id) else { return Vec::new() };
+        let NewLease { name, share, xid, .. } = &turn.wanted;
+        let ahead = self.leases.queue(name).take_while(|(other, _)| *other != id);
+        let ahead: Vec<&NewLease> = ahead.map(|(_, turn)| &turn.wanted).collect();
+        let strangers = ahead.iter().filter(|wanted| wanted.xid.is_none());
+        let mut wanted = strangers.map(|wanted| wanted.share).chain([*share]);
+        let is_shared = wanted.all(|share| share != LockShare::All);
+        let holders = self.leases.held(name);
+        let holders = holders.filter(|lease| !is_shared || lease.share == LockShare::All);
+        let holders = holders.filter_map(|lease| lease.xid);
+        let ahead = ahead.into_iter().filter_map(|wanted| wanted.xid);
+        holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
+    }
+
+    /// Whether anybody can be waiting for the global because of named locks.
+    pub(crate) fn is_waited_for_by_name(&self, xid: Xid) -> bool {
+        self.leases.of_global(xid).any(|standing| match standing {
+            Standing::Held(id) => {
+                let lease = self.leases.lease(id);
+                lease.is_some_and(|lease| self.leases.queue(&lease.name).next().is_some())
+            }
+            Standing::Waits(id) => {
+                let turn = self.leases.turn(id);
+                turn.is_some_and(|turn| {
+                    let queue = self.leases.queue(&turn.wanted.name);
+                    queue.skip_while(|(other, _)| *other != id).nth(1).is_some()
+                })
+            }
+        })
+    }
+}

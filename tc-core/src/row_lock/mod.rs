@@ -1,0 +1,7 @@
+//! Global locks on rows: the table of holders, the queues, and the requests that wait in them.
+
+pub(crate) mod held_locks;
+pub(crate) mod queue;
+pub(crate) mod row_key;
+pub(crate) mod table;
+pub(crate) mod waiters;
