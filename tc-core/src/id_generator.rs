@@ -40,14 +40,14 @@ fn since_clock_begins(now: Timestamp) -> u64 {
 
 /// Draws numbers within one epoch.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct IdGenerator {
     epoch: Epoch,
     xids: u64,
     tokens: u64,
     leases: u64,
 }
 
-impl Numbers {
+impl IdGenerator {
     /// `epoch` is at most [`EPOCH_MAX`].
     pub(crate) fn new(epoch: Epoch) -> Self {
         Self { epoch, xids: 0, tokens: 0, leases: 0 }
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn a_later_epoch_draws_greater_numbers() {
-        let mut earlier = Numbers { xids: COUNTER_MAX - 1, ..Numbers::new(Epoch(1)) };
+        let mut earlier = IdGenerator { xids: COUNTER_MAX - 1, ..IdGenerator::new(Epoch(1)) };
         let last = earlier.xid().expect("one is left");
         assert!(matches!(earlier.xid(), Err(Rejection::LimitReached { .. })));
-        let first = Numbers::new(Epoch(2)).xid().expect("a fresh counter");
+        let first = IdGenerator::new(Epoch(2)).xid().expect("a fresh counter");
         assert!(first > last);
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn whoever_has_forgotten_all_draws_greater_numbers_later() {
         let first = |now_ms| {
             let now = Timestamp(now_ms);
-            let mut numbers = Numbers::new(Epoch::of_clock(now));
+            let mut numbers = IdGenerator::new(Epoch::of_clock(now));
             numbers.begin(now);
             numbers.xid().expect("there are many")
         };

@@ -9,6 +9,7 @@ use crate::contract::{Counts, LeaseRecord, LockShare};
 use crate::coordinator::Coordinator;
 use crate::global::branch::Branch;
 use crate::global::state::{Global, Phase};
+use crate::global::vote::check_votings;
 use crate::operator::list::PageBounds;
 use crate::row_lock::table::{LockId, Purpose, WaitId};
 use crate::row_lock::waiters::Waiter;
@@ -22,19 +23,22 @@ impl Coordinator {
     /// The first invariant found broken, for people.
     pub fn check_invariants(&self) -> Result<(), String> {
         self.check_globals()?;
-        let shares = self.globals.shares_are_consistent() && self.waits.shares_are_consistent();
+        let shares = self.globals.shares_are_consistent()
+            && self.rows.waiters.shares_are_consistent()
+            && self.waiting.shares_are_consistent();
         ensure(shares, || "BOUNDED: wrong shares".to_owned())?;
-        ensure(self.gone.is_consistent(), || "gone: wrong set".to_owned())?;
+        ensure(self.departed.is_consistent(), || "gone: wrong set".to_owned())?;
         ensure(self.sagas.is_consistent(), || "DEADLINE: sagas".to_owned())?;
-        self.check_votings()?;
+        check_votings(&self.globals, &self.votings)?;
         self.check_leases()?;
-        for lock in self.locks.iter() {
+        for lock in self.rows.table.iter() {
             self.check_lock(lock)?;
         }
-        let places = |lock| self.locks.holders(lock).count() + self.locks.queue(lock).count();
-        let places: usize = self.locks.iter().map(places).sum();
-        ensure(places == self.locks.places(), || "counts: wrong places".to_owned())?;
-        for (id, waiter) in self.waits.iter() {
+        let places =
+            |lock| self.rows.table.holders(lock).count() + self.rows.table.queue(lock).count();
+        let places: usize = self.rows.table.iter().map(places).sum();
+        ensure(places == self.rows.table.places(), || "counts: wrong places".to_owned())?;
+        for (id, waiter) in self.rows.waiters.iter() {
             self.check_waiter(id, waiter)?;
         }
         Ok(())
@@ -86,7 +90,7 @@ impl Coordinator {
         ensure(open > 0 || global.phase == Phase::Active, || format!("xid {xid} never finishes"))?;
         for branch in &global.branches {
             for &lock in branch.locks.as_slice() {
-                let mut holders = self.locks.holders(lock);
+                let mut holders = self.rows.table.holders(lock);
                 let held = holders.any(|it| (it.xid, it.sequence) == (xid, branch.sequence));
                 ensure(held, || format!("LOCK-OWNER: xid {xid} is not in the lock table"))?;
             }
@@ -95,38 +99,44 @@ impl Coordinator {
     }
 
     fn check_lock(&self, lock: LockId) -> Result<(), String> {
-        let (space, key) = (self.locks.space(lock), self.locks.key(lock));
+        let (space, key) = (self.rows.table.space(lock), self.rows.table.key(lock));
         let row = || {
-            format!("{}/{}/{}", space.resource, space.table, crate::contract::key_for_people(key))
+            format!("{}/{}/{}", space.resource, space.table, crate::contract::display_row_key(key))
         };
-        let used = self.locks.holders(lock).next().is_some() || self.locks.has_queue(lock);
+        let used =
+            self.rows.table.holders(lock).next().is_some() || self.rows.table.has_queue(lock);
         ensure(used, || format!("{}: slot not freed", row()))?;
-        ensure(self.locks.is_indexed(lock), || format!("{}: wrong index of its queue", row()))?;
-        ensure(self.locks.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
-        for holder in self.locks.holders(lock) {
+        ensure(self.rows.table.is_indexed(lock), || {
+            format!("{}: wrong index of its queue", row())
+        })?;
+        ensure(self.rows.table.find(space, key) == Some(lock), || format!("{}: not found", row()))?;
+        for holder in self.rows.table.holders(lock) {
             let global = self.globals.get(holder.xid);
             let branch = global.and_then(|global| global.branch_at(holder.sequence));
             let knows = |branch: &Branch| branch.locks.as_slice().contains(&lock);
             let xid = holder.xid;
             ensure(branch.is_some_and(knows), || format!("LOCK-OWNER: {} held by {xid}", row()))?;
-            let mut other = self.locks.conflicting_holders(lock, Some(holder.xid), holder.mode);
+            let mut other =
+                self.rows.table.conflicting_holders(lock, Some(holder.xid), holder.mode);
             ensure(other.next().is_none(), || format!("{}: held twice", row()))?;
         }
         Ok(())
     }
 
     fn check_waiter(&self, id: WaitId, waiter: &Waiter) -> Result<(), String> {
-        let undecided = waiter.xid.is_none_or(|xid| self.undecided(xid).is_ok());
+        let undecided = waiter
+            .xid
+            .is_none_or(|xid| self.globals.get(xid).is_some_and(|it| it.phase == Phase::Active));
         ensure(undecided, || format!("waiter {id:?} belongs to a decided global"))?;
-        let blocked = self.blocker(waiter.xid, &waiter.rows, id).is_some();
+        let blocked = self.rows.blocker(waiter.xid, &waiter.rows, id).is_some();
         ensure(blocked, || format!("QUEUE: waiter {id:?} waits for nothing"))?;
-        let stuck = self.stuck_holder(waiter.xid, &waiter.rows).is_some();
+        let stuck = self.globals.stuck_holder(&self.rows, waiter.xid, &waiter.rows).is_some();
         ensure(!stuck, || format!("QUEUE: waiter {id:?} waits for an operator"))?;
         for row in &waiter.rows {
-            let waits_from = self.waits_from(waiter.xid, waiter.since);
-            let rank = self.locks.rank(row.lock, waiter.xid, waits_from);
+            let waits_from = self.globals.waits_from(waiter.xid, waiter.since);
+            let rank = self.rows.table.rank(row.lock, waiter.xid, waits_from);
             ensure(row.rank == rank, || format!("waiter {id:?}: wrong rank"))?;
-            let mut queue = self.locks.queue(row.lock);
+            let mut queue = self.rows.table.queue(row.lock);
             let queued = queue.any(|(place, claim)| {
                 place == row.place(id)
                     && claim.mode == row.mode

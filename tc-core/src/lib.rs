@@ -70,18 +70,19 @@ mod collections;
 mod contract;
 mod coordinator;
 mod deadlock;
+mod deciding;
 mod global;
 mod id_generator;
 mod invariant;
 mod load;
 mod named_lock;
 mod operator;
-mod reply;
 mod restart;
 mod row_lock;
 mod saga;
 mod shares;
 mod tick;
+mod waiting;
 
 pub use contract::{
     Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
@@ -93,7 +94,7 @@ pub use contract::{
     Request, Resolution, Retry, RollbackReason, Rounds, RowChange, RowLock, RowStanding,
     SagaDefinition, SagaFault, SagaPart, SagaRecord, SagaState, SagaStatus, ShareOf, StatusKind,
     StepCall, StepDefinition, StepKind, StepOutput, StepRecord, StepRef, StepState, Timestamp,
-    TurnCause, VoteCall, What, Xid, XidText, XidTextError, key_for_people,
+    TurnCause, VoteCall, What, Xid, XidText, XidTextError, display_row_key,
 };
 pub use coordinator::Coordinator;
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};

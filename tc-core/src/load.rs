@@ -14,18 +14,20 @@ use crate::contract::{
     GlobalState, LeaseId, LeaseRecord, Limits, LoadError, Record, SagaRecord, Timestamp, Xid,
 };
 use crate::coordinator::Coordinator;
+use crate::deciding::Environment;
 use crate::global::branch::Branch;
-use crate::global::departed::Gone;
+use crate::global::departed::DepartedClients;
 use crate::global::history::History;
 use crate::global::state::{Global, Phase};
-use crate::global::table::Globals;
+use crate::global::table::GlobalTable;
 use crate::global::vote::Votings;
-use crate::id_generator::Numbers;
-use crate::named_lock::table::Leases;
+use crate::id_generator::IdGenerator;
+use crate::named_lock::table::LeaseTable;
 use crate::restart::Restart;
-use crate::row_lock::table::{Holder, LockTable};
-use crate::row_lock::waiters::Waits;
-use crate::saga::table::Sagas;
+use crate::row_lock::row_locks::RowLocks;
+use crate::row_lock::table::Holder;
+use crate::saga::table::SagaTable;
+use crate::waiting::Waiting;
 
 impl Coordinator {
     /// Makes the coordinator that wrote the records, to lead under a later epoch. Without records
@@ -46,24 +48,26 @@ impl Coordinator {
             return Err(LoadError::EpochTooLarge(epoch));
         }
         let mut coordinator = Self {
-            address,
-            limits,
-            restart: Restart::default(),
-            numbers: Numbers::new(epoch),
-            names: Names::new(),
-            globals: Globals::default(),
-            locks: LockTable::new(),
-            waits: Waits::default(),
+            environment: Environment {
+                address,
+                limits,
+                restart: Restart::default(),
+                ids: IdGenerator::new(epoch),
+                names: Names::new(),
+                asker: Asker::default(),
+            },
+            globals: GlobalTable::default(),
+            rows: RowLocks::new(),
+            waiting: Waiting::default(),
             votings: Votings::new(),
             history: History::default(),
-            sagas: Sagas::default(),
-            leases: Leases::default(),
-            gone: Gone::default(),
-            asker: Asker::default(),
+            sagas: SagaTable::default(),
+            leases: LeaseTable::default(),
+            departed: DepartedClients::default(),
         };
         let Sorted { globals, mut branches, sagas, leases } = sort_records(records)?;
         for saga in sagas.into_values() {
-            coordinator.restore_saga(epoch, saga)?;
+            coordinator.sagas.restore(&mut coordinator.environment.names, epoch, saga)?;
         }
         for global in globals.into_values() {
             let later = branches.split_off(&(Xid(global.xid.0.saturating_add(1)), 0));
@@ -71,26 +75,27 @@ impl Coordinator {
             coordinator.restore(epoch, global, own)?;
         }
         for lease in leases.into_values() {
-            coordinator.restore_lease(epoch, lease)?;
+            let Self { leases, environment, globals, .. } = &mut coordinator;
+            leases.restore(&mut environment.names, globals, epoch, lease)?;
         }
         coordinator.history.put_in_order();
         branches.into_values().next().map_or(Ok(coordinator), |branch| Err(orphan(&branch)))
     }
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Numbers are drawn from where the clock stood when the epoch was taken
-    /// from it: at a later time its minute may be over. Leases last as long from here on as their
+    /// anything is decided. IdGenerator are drawn from where the clock stood when the epoch was taken
+    /// from it: at a later time its minute may be over. LeaseTable last as long from here on as their
     /// holders may rely on them, however far the clock has jumped since they were granted, and
     /// beyond the longest that they may be held, as with etcd's leases after an election. What else
     /// was to run out has its grace, and what is finished is remembered as long as if it had
     /// finished by now (GRACE).
     pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
-        self.numbers.begin(epoch_taken_at);
-        self.leases.begin_anew(now);
-        self.restart = Restart::new(now, self.limits.restart_grace_ms);
-        self.globals.begin_anew(self.restart);
-        self.history.begin_anew(self.restart);
-        self.sagas.begin_anew(self.restart);
+        self.environment.ids.begin(epoch_taken_at);
+        self.leases.resume(now);
+        self.environment.restart = Restart::new(now, self.environment.limits.restart_grace_ms);
+        self.globals.resume(self.environment.restart);
+        self.history.resume(self.environment.restart);
+        self.sagas.resume(self.environment.restart);
     }
 
     fn restore(
@@ -107,10 +112,10 @@ impl Coordinator {
             return Err(LoadError::XidOfLaterEpoch(xid));
         }
         let Some(phase) = phase_of(record.state) else {
-            self.history.add(self.names.shared(record));
+            self.history.add(self.environment.names.shared(record));
             return branches.values().next().map_or(Ok(()), |branch| Err(orphan(branch)));
         };
-        let mut global = restore_global(&mut self.names, record, phase);
+        let mut global = restore_global(&mut self.environment.names, record, phase);
         for branch in branches.into_values() {
             self.restore_branch(&mut global, branch)?;
         }
@@ -130,24 +135,25 @@ impl Coordinator {
         if !fits(&record.state, global.phase) || global.branch(record.id).is_some() {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
-        let resource = self.names.name(&record.resource);
+        let resource = self.environment.names.name(&record.resource);
         // A commit lets go of the locks with the decision, and does not rewrite the branches.
         let released = global.phase == Phase::Committing;
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;
         let refused = matches!(record.state, BranchState::Refused(..));
-        let registered_by = record.registered_by.as_ref().map(|process| self.names.name(process));
+        let registered_by =
+            record.registered_by.as_ref().map(|process| self.environment.names.name(process));
         let mut branch = Branch::restore(resource, registered_by, record);
         for row in rows {
-            let space = self.names.space(&branch.resource, &row.table);
-            let lock = self.locks.find_or_insert(&space, &row.key);
-            let holder = self.locks.conflicting_holders(lock, Some(xid), row.mode).next();
+            let space = self.environment.names.space(&branch.resource, &row.table);
+            let lock = self.rows.table.find_or_insert(&space, &row.key);
+            let holder = self.rows.table.conflicting_holders(lock, Some(xid), row.mode).next();
             if let Some(holder) = holder {
                 let (first, second) = (holder.xid, xid);
                 return Err(LoadError::RowHeldTwice { table: row.table, first, second });
             }
             // A row that the record names twice is held once, in its strongest mode.
-            if self.locks.hold(lock, Holder { xid, sequence, mode: row.mode }) {
+            if self.rows.table.hold(lock, Holder { xid, sequence, mode: row.mode }) {
                 continue;
             }
             branch.locks.push(lock);

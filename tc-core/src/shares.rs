@@ -11,12 +11,12 @@ use crate::contract::{Asker, ClientId, Limits, Rejection, ShareOf};
 
 /// How many there are of one kind, by connection and by application. What is zero is not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct ShareTally {
     by_client: BTreeMap<ClientId, usize>,
     by_application: BTreeMap<Arc<str>, usize>,
 }
 
-impl Tally {
+impl ShareTally {
     pub(crate) fn enter(&mut self, client: ClientId, application: &Arc<str>, count: usize) {
         if count == 0 {
             return;
@@ -64,7 +64,7 @@ pub(crate) fn check_limit(what: &'static str, wanted: usize, max: usize) -> Resu
 /// Refuses what would go past one's share of a limit, all tallies of its kind together.
 pub(crate) fn check_share(
     limits: &Limits,
-    tallies: &[&Tally],
+    tallies: &[&ShareTally],
     asker: &Asker,
     what: &'static str,
     wanted: usize,
@@ -72,13 +72,13 @@ pub(crate) fn check_share(
 ) -> Result<(), Rejection> {
     let refuse = |of, max: usize| Err(Rejection::ShareReached { of, what, max: max as u64 });
     let most = share_of(max, limits.share_per_connection);
-    let has = |tally: &&Tally| tally.of_client(asker.client);
+    let has = |tally: &&ShareTally| tally.of_client(asker.client);
     let is_known = asker.client != ClientId::default();
     if is_known && tallies.iter().map(has).sum::<usize>() + wanted > most {
         return refuse(ShareOf::Connection, most);
     }
     let most = share_of(max, limits.share_per_application);
-    let has = |tally: &&Tally| tally.of_application(&asker.application);
+    let has = |tally: &&ShareTally| tally.of_application(&asker.application);
     let is_named = !asker.application.is_empty();
     if is_named && tallies.iter().map(has).sum::<usize>() + wanted > most {
         return refuse(ShareOf::Application(Arc::clone(&asker.application)), most);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_has_gone_is_not_kept() {
-        let mut tally = Tally::default();
+        let mut tally = ShareTally::default();
         let shop: Arc<str> = "shop".into();
         tally.enter(ClientId(1), &shop, 2);
         tally.enter(ClientId::default(), &shop, 1);
@@ -118,6 +118,6 @@ mod tests {
         tally.leave(ClientId(1), &shop, 2);
         tally.leave(ClientId::default(), &shop, 1);
         tally.leave(ClientId(1), &"".into(), 1);
-        assert_eq!(tally, Tally::default());
+        assert_eq!(tally, ShareTally::default());
     }
 }

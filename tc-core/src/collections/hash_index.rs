@@ -12,11 +12,11 @@ use hashbrown::HashTable;
 
 /// Entries found by a hash and an equality that the caller supplies.
 #[derive(Clone)]
-pub(crate) struct Index<T> {
+pub(crate) struct HashIndex<T> {
     table: HashTable<T>,
 }
 
-impl<T> Index<T> {
+impl<T> HashIndex<T> {
     pub(crate) fn new() -> Self {
         Self { table: HashTable::new() }
     }
@@ -46,9 +46,9 @@ impl<T> Index<T> {
     }
 }
 
-impl<T> fmt::Debug for Index<T> {
+impl<T> fmt::Debug for HashIndex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("HashIndex").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

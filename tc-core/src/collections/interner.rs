@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::hash_index::{Index, hash_of};
+use super::hash_index::{HashIndex, hash_of};
 
 /// Below this many entries a table is not worth sweeping.
 const SWEEP_MIN: usize = 1_024;
@@ -95,13 +95,13 @@ impl Names {
 /// One shared copy of every value that is in use.
 #[derive(Clone, Debug)]
 struct Interner<T> {
-    known: Index<Arc<T>>,
+    known: HashIndex<Arc<T>>,
     sweep_at: usize,
 }
 
 impl<T: Hash + Eq + Shared> Interner<T> {
     fn new() -> Self {
-        Self { known: Index::new(), sweep_at: SWEEP_MIN }
+        Self { known: HashIndex::new(), sweep_at: SWEEP_MIN }
     }
 
     fn intern<Q>(&mut self, value: &Q, make: impl FnOnce() -> T) -> Arc<T>

@@ -13,7 +13,7 @@ const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: u32 = 5;
 
 #[derive(Clone, Debug)]
-pub(crate) struct ByXid<T> {
+pub(crate) struct XidMap<T> {
     /// In ascending order. Empty ones stay between others until they are the most.
     blocks: VecDeque<Block<T>>,
     empty: usize,
@@ -29,13 +29,13 @@ struct Block<T> {
 
 type Entry<T> = Option<Box<T>>;
 
-impl<T> Default for ByXid<T> {
+impl<T> Default for XidMap<T> {
     fn default() -> Self {
         Self { blocks: VecDeque::new(), empty: 0, len: 0 }
     }
 }
 
-impl<T> ByXid<T> {
+impl<T> XidMap<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -167,7 +167,7 @@ mod tests {
         /// It is the map that the standard library has, whatever is put in and taken out.
         #[test]
         fn it_is_an_ordered_map(steps in vec((xid(), any::<bool>()), 0..300), at in xid()) {
-            let (mut map, mut model) = (ByXid::default(), BTreeMap::new());
+            let (mut map, mut model) = (XidMap::default(), BTreeMap::new());
             for (xid, keep) in steps {
                 if keep {
                     map.insert(Xid(xid), xid);

@@ -24,7 +24,7 @@ pub struct Counts {
     pub waiters: usize,
     /// Branches of decided globals whose phase two is not carried out.
     pub pending_branches: usize,
-    /// Leases of named locks.
+    /// LeaseTable of named locks.
     pub leases: usize,
     /// Requests waiting for named locks.
     pub lock_queue: usize,

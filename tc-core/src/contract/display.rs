@@ -10,7 +10,7 @@ use super::xid_text::XidText;
 ///
 /// What is not a canonical key (a key of a Seata client, say) is shown as it is.
 #[must_use]
-pub fn key_for_people(key: &[u8]) -> String {
+pub fn display_row_key(key: &[u8]) -> String {
     let parts = key_parts(key).unwrap_or_else(|| vec![key]);
     let texts: Vec<_> = parts.into_iter().map(String::from_utf8_lossy).collect();
     texts.join(", ")
@@ -29,12 +29,12 @@ fn key_parts(mut key: &[u8]) -> Option<Vec<&[u8]>> {
 }
 
 /// An XID as operators type it.
-pub(crate) fn xid_for_people(address: &str, xid: Xid) -> String {
+pub(crate) fn display_xid(address: &str, xid: Xid) -> String {
     XidText { address, xid }.to_string()
 }
 
 /// `a:1 waits for a:2 waits for a:1`.
-pub(crate) fn cycle_for_people(cycle: &[(Xid, Arc<str>)]) -> String {
+pub(crate) fn display_cycle(cycle: &[(Xid, Arc<str>)]) -> String {
     let mut text = String::new();
     for (xid, address) in cycle.iter().chain(cycle.first()) {
         let link = if text.is_empty() { "" } else { " waits for " };
@@ -45,7 +45,7 @@ pub(crate) fn cycle_for_people(cycle: &[(Xid, Arc<str>)]) -> String {
 }
 
 /// What parts of a named lock are called: one of as many as there can be is a reader's.
-pub(crate) fn parts_for_people(of: u32) -> String {
+pub(crate) fn display_parts(of: u32) -> String {
     if of == u32::MAX { "readers".to_owned() } else { format!("{of} permits") }
 }
 
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn keys_are_shown_without_their_lengths() {
-        let shown = |key: &str| key_for_people(key.as_bytes());
+        let shown = |key: &str| display_row_key(key.as_bytes());
         assert_eq!(shown("1:7"), "7");
         assert_eq!(shown("3:a:b1:c"), "a:b, c");
         assert_eq!(shown("0:"), "");
@@ -67,6 +67,6 @@ mod tests {
     fn a_cycle_is_closed_by_its_first_member() {
         let address: Arc<str> = Arc::from("tc");
         let cycle = [(Xid(1), address.clone()), (Xid(2), address)];
-        assert_eq!(cycle_for_people(&cycle), "tc:1 waits for tc:2 waits for tc:1");
+        assert_eq!(display_cycle(&cycle), "tc:1 waits for tc:2 waits for tc:1");
     }
 }

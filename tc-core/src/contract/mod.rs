@@ -23,7 +23,7 @@ mod xid_text;
 pub use asker::{Asker, ClientId, ShareOf};
 pub(crate) use counts::Counted;
 pub use counts::Counts;
-pub use display::key_for_people;
+pub use display::display_row_key;
 pub use event::Event;
 pub(crate) use event::noted;
 pub use id::{BranchId, Correlation, Epoch, FencingToken, Timestamp, Xid};

@@ -126,7 +126,7 @@ impl LeaseRecord {
 
     /// Ends as if its last renewal were of now, whatever the clock has done since: it is no shorter
     /// for a clock that has jumped, and no longer for one that was set back.
-    pub(crate) fn begin_anew(&mut self, now: Timestamp) {
+    pub(crate) fn resume(&mut self, now: Timestamp) {
         if self.lease_ms == 0 {
             return;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::asker::ShareOf;
-use super::display::{cycle_for_people, key_for_people, parts_for_people, xid_for_people};
+use super::display::{display_cycle, display_parts, display_row_key, display_xid};
 use super::id::{BranchId, Xid};
 use super::named_lock::LockToken;
 use super::saga_definition::SagaFault;
@@ -31,7 +31,7 @@ pub enum Rejection {
     #[error("xid {0} is being committed: its participants are asked, and no branch can join")]
     Voting(Xid),
     /// A row is locked by another global and the request may not, or may no longer, wait.
-    #[error("row {table}/{} is locked by xid {by}", key_for_people(.key))]
+    #[error("row {table}/{} is locked by xid {by}", display_row_key(.key))]
     RowLocked {
         /// The table.
         table: Arc<str>,
@@ -49,8 +49,8 @@ pub enum Rejection {
     #[error(
         "row {table}/{} is held by xid {holder}, which needs an operator: look at it with \
          `handfast tx show {holder}`",
-        key_for_people(.key),
-        holder = xid_for_people(.by_address, *.by)
+        display_row_key(.key),
+        holder = display_xid(.by_address, *.by)
     )]
     RowNeedsOperator {
         /// The table.
@@ -63,7 +63,7 @@ pub enum Rejection {
         by_address: Arc<str>,
     },
     /// Waiting would close a cycle.
-    #[error("deadlock: {}", cycle_for_people(.cycle))]
+    #[error("deadlock: {}", display_cycle(.cycle))]
     Deadlock {
         /// Each waits for the next, the last for the first; the refused one comes first.
         cycle: Vec<(Xid, Arc<str>)>,
@@ -127,7 +127,7 @@ pub enum Rejection {
         status: SagaStatus,
     },
     /// Others hold parts of another size of a named lock.
-    #[error("lock {name} is in use with {}", parts_for_people(*.of))]
+    #[error("lock {name} is in use with {}", display_parts(*.of))]
     LockParts {
         /// The lock.
         name: Arc<str>,

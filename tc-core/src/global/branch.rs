@@ -26,10 +26,10 @@ pub(crate) struct Branch {
     /// Of a finished branch.
     pub(crate) finished_at: Timestamp,
     pub(crate) locks: HeldLocks,
-    pub(crate) rare: Option<Box<Rare>>,
+    pub(crate) extras: Option<Box<BranchExtras>>,
 }
 
-/// Where a branch stands. What a refused one was refused for is in its [`Rare`] part.
+/// Where a branch stands. What a refused one was refused for is in its [`BranchExtras`] part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Registered,
@@ -41,7 +41,7 @@ pub(crate) enum Stage {
 
 /// What few branches have: data of their own, and what went wrong in phase two.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
     pub(crate) attempts: u32,
     pub(crate) last_failure: Option<(Timestamp, Arc<str>)>,
@@ -50,7 +50,7 @@ pub(crate) struct Rare {
 
 /// Branches that are rolled back one after the other, the last registered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Line<'a> {
+pub(crate) enum RollbackOrder<'a> {
     /// Of a resource: they may have written the same row.
     Resource(&'a str),
     /// Of mode Saga, whatever their resources: what a compensation takes back may have been built
@@ -59,10 +59,12 @@ pub(crate) enum Line<'a> {
 }
 
 impl Branch {
-    pub(crate) fn line(&self) -> Line<'_> {
+    pub(crate) fn rollback_order(&self) -> RollbackOrder<'_> {
         match self.mode {
-            Mode::Saga => Line::Saga,
-            Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => Line::Resource(&self.resource),
+            Mode::Saga => RollbackOrder::Saga,
+            Mode::At | Mode::Tcc | Mode::Xa | Mode::TwoPhase => {
+                RollbackOrder::Resource(&self.resource)
+            }
         }
     }
 
@@ -71,11 +73,11 @@ impl Branch {
     }
 
     pub(crate) fn attempts(&self) -> u32 {
-        self.rare.as_ref().map_or(0, |rare| rare.attempts)
+        self.extras.as_ref().map_or(0, |extras| extras.attempts)
     }
 
     pub(crate) fn application_data(&self) -> Box<[u8]> {
-        self.rare.as_ref().map(|rare| rare.application_data.clone()).unwrap_or_default()
+        self.extras.as_ref().map(|extras| extras.application_data.clone()).unwrap_or_default()
     }
 
     /// The process that registered it, where that is known.
@@ -91,11 +93,11 @@ impl Branch {
     }
 
     /// Counts a failed attempt at phase two.
-    pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut Rare {
-        let rare = self.rare.get_or_insert_default();
-        rare.attempts = rare.attempts.saturating_add(1);
-        rare.last_failure = Some((now, error));
-        rare
+    pub(crate) fn fail(&mut self, now: Timestamp, error: Arc<str>) -> &mut BranchExtras {
+        let extras = self.extras.get_or_insert_default();
+        extras.attempts = extras.attempts.saturating_add(1);
+        extras.last_failure = Some((now, error));
+        extras
     }
 
     pub(crate) fn record(&self, xid: Xid, locks: &LockTable) -> BranchRecord {
@@ -127,7 +129,7 @@ impl Branch {
             application_data: Box::default(),
             state: self.state(),
             attempts: self.attempts(),
-            last_failure: self.rare.as_ref().and_then(|rare| rare.last_failure.clone()),
+            last_failure: self.extras.as_ref().and_then(|extras| extras.last_failure.clone()),
             registered_by: self.registered_by(),
         }
     }
@@ -137,7 +139,7 @@ impl Branch {
             Stage::Registered => BranchState::Registered,
             Stage::PhaseOneDone => BranchState::PhaseOneDone,
             Stage::Refused => {
-                let refusal = self.rare.as_ref().and_then(|rare| rare.refusal.clone());
+                let refusal = self.extras.as_ref().and_then(|extras| extras.refusal.clone());
                 let (error, rows) = refusal.unwrap_or_else(|| (Arc::from(""), Arc::default()));
                 BranchState::Refused(error, rows)
             }
@@ -179,8 +181,8 @@ impl Branch {
             BranchState::Finished(_) => (Stage::Finished, None),
         };
         let troubled = attempts > 0 || last_failure.is_some() || refusal.is_some();
-        let is_rare = troubled || !application_data.is_empty();
-        let rare = Rare { application_data, attempts, last_failure, refusal };
+        let has_extras = troubled || !application_data.is_empty();
+        let extras = BranchExtras { application_data, attempts, last_failure, refusal };
         Self {
             id: record.id,
             sequence: record.sequence,
@@ -192,7 +194,7 @@ impl Branch {
             registered_at: record.registered_at,
             finished_at,
             locks: HeldLocks::None,
-            rare: is_rare.then(|| Box::new(rare)),
+            extras: has_extras.then(|| Box::new(extras)),
         }
     }
 }

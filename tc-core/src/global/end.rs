@@ -3,27 +3,38 @@
 use std::borrow::Cow;
 
 use super::branch::Branch;
+use super::globals::Globals;
 use super::state::{Global, Phase};
 use super::vote::answers_a_commit_with;
 use crate::contract::{
-    Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Outcome,
-    Record, RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Timestamp, Xid,
+    Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Record,
+    RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
-use crate::coordinator::Coordinator;
-use crate::reply::push_reply;
+use crate::deciding::Answer;
 use crate::row_lock::queue::Unfit;
 use crate::row_lock::table::Touched;
 
-impl Coordinator {
+impl Globals<'_> {
+    /// Rolls a global back.
+    pub(crate) fn roll_back(
+        &mut self,
+        to: Option<Correlation>,
+        xid: Xid,
+        by: DecidedBy,
+        reason: &str,
+        reply_when: ReplyWhen,
+    ) -> Answer {
+        let status = self.end(xid, Decision::RollBack, by, reason)?;
+        Ok(self.answer_end(to, xid, status, reply_when))
+    }
+
     /// Decides a global, or confirms the decision that it has.
     pub(crate) fn end(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         decision: Decision,
         by: DecidedBy,
         reason: &str,
-        out: &mut Outcome,
     ) -> Result<GlobalStatus, Rejection> {
         let Some(global) = self.globals.get(xid) else {
             let finished = self.history.get(xid).ok_or(Rejection::UnknownXid(xid))?;
@@ -33,7 +44,7 @@ impl Coordinator {
             return self.confirm(xid, global.decision(), global.status(), decision);
         }
         let phase = phase_after(decision, by, global.rollback_only);
-        self.decide_global(now, xid, phase, &event_text(phase, by, reason), out);
+        self.decide_global(xid, phase, &event_text(phase, by, reason));
         Ok(self.status_decided(xid, phase))
     }
 
@@ -88,7 +99,7 @@ impl Coordinator {
         let room = self.check_room_to_wait().is_ok();
         match to {
             Some(to) if waits && room => {
-                self.waits.await_end(xid, to, &self.asker);
+                self.waiting.await_end(xid, to, self.on.asker);
                 None
             }
             _ => Some(Reply::Status(status)),
@@ -104,104 +115,94 @@ impl Coordinator {
     }
 
     /// Takes the decision of an undecided global, with everything that follows from it at once.
-    pub(crate) fn decide_global(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        phase: Phase,
-        event: &str,
-        out: &mut Outcome,
-    ) {
-        let event = self.names.text_of(event);
-        let events_max = self.limits.events_per_global_max;
-        let voting = self.close_voting(xid, out);
+    pub(crate) fn decide_global(&mut self, xid: Xid, phase: Phase, event: &str) {
+        let event = self.on.names.text_of(event);
+        let events_max = self.on.limits.events_per_global_max;
+        let voting = self.close_voting(xid);
         let decided = self.globals.change(xid, |global| {
             global.phase = phase;
-            global.note(now, event, events_max);
+            global.note(self.on.now, event, events_max);
             if global.unfinished > 0 {
                 global.stored = true;
-                out.changes.push(Change::Put(Record::Global(global.record())));
-                out.effects.extend(global.due().map(Effect::PhaseTwo));
+                self.on.out.changes.push(Change::Put(Record::Global(global.record())));
+                self.on.out.effects.extend(global.due().map(Effect::PhaseTwo));
             }
             global.unfinished
         });
         // Before anything is let go of, or the global would be granted it anew.
-        self.refuse_turns_of(now, xid, out);
+        if self.leases.concerns_globals() {
+            let decided = self.already_decided(xid);
+            self.named_locks().refuse_turns_of(xid, &decided);
+        }
         let mut touched = Touched::new();
         match decided {
-            None | Some(0) => self.finish(now, xid, out),
-            Some(_) => self.pass_on_or_keep(xid, phase, &mut touched, out),
+            None | Some(0) => self.finish_global(xid),
+            Some(_) => self.release_or_keep_rows(xid, phase, &mut touched),
         }
-        let waiting: Vec<_> = self.waits.of_global(xid).collect();
+        let waiting: Vec<_> = self.rows.waiters.of_global(xid).collect();
         for id in waiting {
-            self.refuse(id, self.already_decided(xid), &mut touched, out);
+            self.refuse(id, self.already_decided(xid), &mut touched);
         }
-        self.settle(now, touched, out);
-        self.refuse_turns_behind(now, xid, out);
+        self.settle(touched);
+        self.named_locks().refuse_turns_behind(xid);
         if phase == Phase::Committing {
-            self.end_leases_of(now, xid, out);
+            self.named_locks().end_leases_of(xid);
         }
         if let Some(voting) = voting {
-            self.answer_askers(xid, voting, phase, out);
+            self.answer_askers(xid, voting, phase);
         }
     }
 
     /// What becomes of the locks of a global that has just been decided.
-    fn pass_on_or_keep(
-        &mut self,
-        xid: Xid,
-        phase: Phase,
-        touched: &mut Touched,
-        out: &mut Outcome,
-    ) {
+    fn release_or_keep_rows(&mut self, xid: Xid, phase: Phase, touched: &mut Touched) {
         match phase {
             // LOCK-OWNER: the locks go with the decision, by the change that stores it. The
             // branches' records still name the rows; `load` ignores them under a commit.
-            Phase::Committing => self.let_go_of_all(xid, touched),
-            Phase::RollingBack(_) if self.waits.is_idle() => {}
+            Phase::Committing => self.release_all_rows(xid, touched),
+            Phase::RollingBack(_) if self.rows.waiters.is_idle() => {}
             Phase::RollingBack(_) => {
                 let global = self.globals.get(xid);
                 let held: Vec<_> = global.into_iter().flat_map(Global::locks).collect();
-                self.fail_fast(xid, &held, Unfit::WithDatabaseLocks, touched, out);
+                self.refuse_unfit_waiters(xid, &held, Unfit::WithDatabaseLocks, touched);
             }
             Phase::Active => {}
         }
     }
 
-    fn let_go_of_all(&mut self, xid: Xid, touched: &mut Touched) {
-        let locks = &mut self.locks;
+    fn release_all_rows(&mut self, xid: Xid, touched: &mut Touched) {
+        let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
             for branch in &mut global.branches {
                 let held = std::mem::take(&mut branch.locks);
-                locks.let_go_of_branch(held.as_slice(), xid, branch.sequence, touched);
+                locks.release_branch(held.as_slice(), xid, branch.sequence, touched);
             }
         });
     }
 
     /// Ends a decided global that has no unfinished branch: one record remembers it.
-    pub(crate) fn finish(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+    pub(crate) fn finish_global(&mut self, xid: Xid) {
         let Some(global) = self.globals.remove(xid) else { return };
         let mut record = global.record();
         record.state = match global.phase {
-            Phase::Committing => GlobalState::Committed(now),
-            Phase::RollingBack(reason) => GlobalState::RolledBack(reason, now),
+            Phase::Committing => GlobalState::Committed(self.on.now),
+            Phase::RollingBack(reason) => GlobalState::RolledBack(reason, self.on.now),
             Phase::Active => unreachable!("DECIDED-ONCE: an undecided global does not finish"),
         };
         record.finished_branches = global.branches.iter().map(Branch::finished).collect();
         let branches = global.branches.iter().map(|branch| RecordKey::Branch(xid, branch.id));
-        out.changes.push(Change::Put(Record::Global(record.clone())));
-        out.changes.extend(branches.map(Change::Delete));
+        self.on.out.changes.push(Change::Put(Record::Global(record.clone())));
+        self.on.out.changes.extend(branches.map(Change::Delete));
         let status = record.status();
         self.history.add(record);
-        self.forget_beyond_the_limit(out);
-        self.end_leases_of(now, xid, out);
-        self.answer_ends(xid, status, out);
+        self.forget_beyond_the_limit();
+        self.named_locks().end_leases_of(xid);
+        self.answer_ends(xid, status);
     }
 
     /// Answers those who wait for the end of a global.
-    pub(crate) fn answer_ends(&mut self, xid: Xid, status: GlobalStatus, out: &mut Outcome) {
-        for to in self.waits.take_ends(xid) {
-            push_reply(out, Some(to), Reply::Status(status));
+    pub(crate) fn answer_ends(&mut self, xid: Xid, status: GlobalStatus) {
+        for to in self.waiting.take_ends(xid) {
+            self.on.reply(Some(to), Reply::Status(status));
         }
     }
 }

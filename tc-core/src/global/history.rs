@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::collections::xid_map::ByXid;
-use crate::contract::{Decision, GlobalRecord, GlobalState, GlobalStatus, Timestamp, Xid};
+use crate::collections::xid_map::XidMap;
+use crate::contract::{Decision, GlobalRecord, GlobalState, GlobalStatus, Limits, Timestamp, Xid};
 use crate::restart::Restart;
 
 /// Finished globals, by XID and in the order in which they finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    globals: ByXid<GlobalRecord>,
+    globals: XidMap<GlobalRecord>,
     finished: VecDeque<(Timestamp, Xid)>,
 }
 
@@ -67,7 +67,7 @@ impl History {
     }
 
     /// Has nothing have finished after the restart, which finished before it.
-    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+    pub(crate) fn resume(&mut self, restart: Restart) {
         for (finished_at, _) in &mut self.finished {
             *finished_at = restart.no_later(*finished_at);
         }
@@ -76,6 +76,13 @@ impl History {
     /// When the longest finished global finished.
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         self.finished.front().map(|&(finished_at, _)| finished_at)
+    }
+
+    /// When the longest finished global is to be forgotten.
+    pub(crate) fn forgetting_due(&self, limits: &Limits, restart: Restart) -> Option<Timestamp> {
+        let oldest = self.oldest()?;
+        let is_crowded = self.len() > limits.history_max;
+        Some(if is_crowded { oldest } else { restart.kept_until(oldest, limits.retention_ms) })
     }
 
     /// Forgets the longest finished global.

@@ -7,6 +7,7 @@
 pub(crate) mod branch;
 pub(crate) mod departed;
 pub(crate) mod end;
+pub(crate) mod globals;
 pub(crate) mod history;
 pub(crate) mod operate;
 pub(crate) mod phase_two;

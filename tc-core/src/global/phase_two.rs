@@ -7,131 +7,109 @@
 use std::sync::Arc;
 
 use super::branch::{Branch, Stage};
+use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, OperatorNeeded, Outcome, PhaseTwoCall, PhaseTwoOutcome,
-    Record, RefusedRows, Timestamp, Xid,
+    BranchId, Change, Decision, Effect, OperatorNeeded, PhaseTwoCall, PhaseTwoOutcome, Record,
+    RefusedRows, Timestamp, Xid,
 };
-use crate::coordinator::Coordinator;
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::queue::Unfit;
 use crate::row_lock::table::Touched;
 
-impl Coordinator {
+impl Globals<'_> {
     pub(crate) fn finish_phase_two(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         branch: BranchId,
         decision: Decision,
         outcome: PhaseTwoOutcome,
-        out: &mut Outcome,
     ) {
-        let Some(global) = self.globals.get(xid) else {
-            return self.finish_step(now, xid, branch, decision, outcome, out);
-        };
+        let Some(global) = self.globals.get(xid) else { return };
         let believed = |branch: &Branch| global.is_next(branch);
         if global.decision() != Some(decision) || !global.branch(branch).is_some_and(believed) {
             return;
         }
         match (outcome, decision) {
             (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, _) => {
-                self.finish_branch(now, xid, branch, out);
+                self.finish_branch(xid, branch);
             }
             (PhaseTwoOutcome::Refused { error, rows }, Decision::RollBack) => {
-                self.refuse_branch(now, xid, branch, error, rows, out);
+                self.refuse_branch(xid, branch, error, rows);
             }
             // A commit cannot be refused: it is asked for again.
             (
                 PhaseTwoOutcome::Retryable { error } | PhaseTwoOutcome::Refused { error, .. },
                 Decision::Commit | Decision::RollBack,
-            ) => self.fail_branch(now, xid, branch, error, out),
+            ) => self.fail_branch(xid, branch, error),
         }
     }
 
-    fn finish_branch(&mut self, now: Timestamp, xid: Xid, id: BranchId, out: &mut Outcome) {
-        let locks = &self.locks;
+    fn finish_branch(&mut self, xid: Xid, id: BranchId) {
+        let locks = &self.rows.table;
         let done = self.globals.change(xid, |global| {
-            let (sequence, held) = mark_finished(global, id, now)?;
+            let (sequence, held) = mark_finished(global, id, self.on.now)?;
             if global.unfinished > 0 {
-                out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
+                self.on.out.effects.extend(next_after(global, sequence).map(Effect::PhaseTwo));
                 let record = global.branch_at(sequence)?.record(xid, locks);
-                out.changes.push(Change::Put(Record::Branch(record)));
+                self.on.out.changes.push(Change::Put(Record::Branch(record)));
             }
             Some((sequence, held, global.unfinished))
         });
         let Some((sequence, held, unfinished)) = done.flatten() else { return };
         if unfinished == 0 {
-            self.finish(now, xid, out);
+            self.finish_global(xid);
         }
         let mut touched = Touched::new();
-        self.locks.let_go_of_branch(held.as_slice(), xid, sequence, &mut touched);
-        self.settle(now, touched, out);
+        self.rows.table.release_branch(held.as_slice(), xid, sequence, &mut touched);
+        self.settle(touched);
     }
 
-    pub(crate) fn fail_branch(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        id: BranchId,
-        error: Arc<str>,
-        out: &mut Outcome,
-    ) {
-        let error = self.names.text(&error);
+    pub(crate) fn fail_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>) {
+        let error = self.on.names.text(&error);
         self.globals.change(xid, |global| {
             if let Some(branch) = global.branch_mut(id) {
-                branch.fail(now, error);
+                branch.fail(self.on.now, error);
             }
         });
-        self.put_branch(xid, id, out);
+        self.put_branch(xid, id);
     }
 
-    fn refuse_branch(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        id: BranchId,
-        error: Arc<str>,
-        rows: Arc<RefusedRows>,
-        out: &mut Outcome,
-    ) {
-        let error = self.names.text(&error);
+    fn refuse_branch(&mut self, xid: Xid, id: BranchId, error: Arc<str>, rows: Arc<RefusedRows>) {
+        let error = self.on.names.text(&error);
         let begins = self.globals.change(xid, |global| {
             let begins = global.refused == 0;
             let branch = global.branch_mut(id)?;
-            branch.fail(now, error.clone()).refusal = Some((error.clone(), rows));
+            branch.fail(self.on.now, error.clone()).refusal = Some((error.clone(), rows));
             let before = std::mem::replace(&mut branch.stage, Stage::Refused);
             let resource = Arc::<str>::clone(&branch.resource);
             global.refused += u32::from(before != Stage::Refused);
             let address = global.origin.address.clone();
             begins.then_some(OperatorNeeded { xid, address, branch: id, resource, error })
         });
-        self.put_branch(xid, id, out);
-        self.answer_ends(xid, self.status(xid), out);
-        self.refuse_waiters_of_stuck(now, xid, id, out);
-        out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
+        self.put_branch(xid, id);
+        self.answer_ends(xid, self.status(xid));
+        self.refuse_waiters_of_stuck(xid, id);
+        self.on.out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
     }
 
     /// Tells those who wait for rows that are free only when an operator has come.
-    fn refuse_waiters_of_stuck(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        refused: BranchId,
-        out: &mut Outcome,
-    ) {
-        if self.waits.is_idle() {
+    fn refuse_waiters_of_stuck(&mut self, xid: Xid, refused: BranchId) {
+        if self.rows.waiters.is_idle() {
             return;
         }
         let held = self.globals.get(xid).map(|global| global.locks_behind(refused));
         let mut touched = Touched::new();
-        self.fail_fast(xid, &held.unwrap_or_default(), Unfit::Anybody, &mut touched, out);
-        self.settle(now, touched, out);
+        self.refuse_unfit_waiters(xid, &held.unwrap_or_default(), Unfit::All, &mut touched);
+        self.settle(touched);
     }
 
-    pub(crate) fn put_branch(&self, xid: Xid, id: BranchId, out: &mut Outcome) {
+    pub(crate) fn put_branch(&mut self, xid: Xid, id: BranchId) {
         if let Some(branch) = self.globals.get(xid).and_then(|global| global.branch(id)) {
-            out.changes.push(Change::Put(Record::Branch(branch.record(xid, &self.locks))));
+            self.on
+                .out
+                .changes
+                .push(Change::Put(Record::Branch(branch.record(xid, &self.rows.table))));
         }
     }
 }
@@ -153,7 +131,7 @@ fn next_after(global: &Global, sequence: u32) -> Option<PhaseTwoCall> {
         return None;
     }
     let finished = global.branch_at(sequence)?;
-    let same = |branch: &&&Branch| branch.line() == finished.line();
+    let same = |branch: &&&Branch| branch.rollback_order() == finished.rollback_order();
     let next = global.next_branches();
     let next = next.iter().find(same).filter(|branch| branch.stage != Stage::Refused)?;
     global.call(next)

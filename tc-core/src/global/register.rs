@@ -5,52 +5,49 @@
 
 use std::sync::Arc;
 
-use super::branch::{Branch, Rare, Stage};
+use super::branch::{Branch, BranchExtras, Stage};
+use super::globals::Globals;
 use super::state::Global;
 use crate::contract::{
-    Asker, Change, Correlation, FencingToken, LockMode, LockWait, NewBranch, Outcome, Record,
-    Rejection, Reply, RowLock, Timestamp, Xid,
+    Asker, Change, Correlation, FencingToken, LockMode, LockWait, NewBranch, Record, Rejection,
+    Reply, RowLock, Timestamp, Xid,
 };
-use crate::coordinator::Coordinator;
-use crate::reply::Answer;
+use crate::deciding::Answer;
 use crate::row_lock::held_locks::HeldLocks;
 use crate::row_lock::table::{Holder, LockId, LockTable, WaitId};
-use crate::row_lock::waiters::{Joining, Want, WantedRow, WantedRows};
+use crate::row_lock::waiters::{PendingBranch, WaitGoal, WantedRow, WantedRows};
 use crate::shares::{check_limit, check_share};
 
-impl Coordinator {
+impl Globals<'_> {
     pub(crate) fn register_branch(
         &mut self,
-        now: Timestamp,
         to: Option<Correlation>,
         xid: Xid,
         branch: NewBranch,
         wait: LockWait,
-        out: &mut Outcome,
     ) -> Answer {
         let NewBranch { id, resource, mode, rows, application_data, registered_by } = branch;
-        let resource = self.names.name(&resource);
-        let registered_by = registered_by.map(|process| self.names.name(&process));
-        let joining = Joining { id, resource, mode, application_data, registered_by };
-        self.admit(xid, &joining)?;
+        let resource = self.on.names.name(&resource);
+        let registered_by = registered_by.map(|process| self.on.names.name(&process));
+        let pending = PendingBranch { id, resource, mode, application_data, registered_by };
+        self.admit(xid, &pending)?;
         let rows = self.distinct_rows(rows)?;
-        let wanted = self.wanted_rows(now, Some(xid), &joining.resource, &rows)?;
-        if let Some(blocker) = self.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
-            let want = Want::Join(xid, joining);
-            return self.wait_or_refuse(now, to, want, wanted, wait, blocker);
+        let wanted = self.wanted_rows(Some(xid), &pending.resource, &rows)?;
+        if let Some(blocker) = self.rows.blocker(Some(xid), &wanted, WaitId(u64::MAX)) {
+            let goal = WaitGoal::Join(xid, pending);
+            return self.wait_or_refuse(to, goal, wanted, wait, blocker);
         }
-        let token = self.join(now, xid, joining, &wanted, Some(rows), out);
-        if token.is_err() || !self.waits.is_idle() {
+        let token = self.join(xid, pending, &wanted, Some(rows));
+        if token.is_err() || !self.rows.waiters.is_idle() {
             let mut touched = wanted.iter().map(|row| row.lock).collect();
-            self.after_change_of_rows(now, xid, &mut touched, out);
-            self.settle(now, touched, out);
+            self.after_change_of_rows(xid, &mut touched);
+            self.settle(touched);
         }
         Ok(Some(Reply::Registered { token: token? }))
     }
 
     pub(crate) fn check_locks(
         &mut self,
-        now: Timestamp,
         to: Option<Correlation>,
         xid: Option<Xid>,
         resource: &Arc<str>,
@@ -60,25 +57,25 @@ impl Coordinator {
         xid.map_or(Ok(()), |xid| self.undecided(xid).map(|_| ()))?;
         // A check is compatible like a shared lock: it reads.
         let rows = self.distinct_rows(rows.into_iter().map(RowLock::shared).collect())?;
-        let wanted = self.wanted_rows(now, xid, resource, &rows)?;
-        if let Some(blocker) = self.blocker(xid, &wanted, WaitId(u64::MAX)) {
-            return self.wait_or_refuse(now, to, Want::Check(xid), wanted, wait, blocker);
+        let wanted = self.wanted_rows(xid, resource, &rows)?;
+        if let Some(blocker) = self.rows.blocker(xid, &wanted, WaitId(u64::MAX)) {
+            return self.wait_or_refuse(to, WaitGoal::Check(xid), wanted, wait, blocker);
         }
-        wanted.iter().for_each(|row| self.locks.reclaim(row.lock));
+        wanted.iter().for_each(|row| self.rows.table.reclaim(row.lock));
         Ok(Some(Reply::Unlocked))
     }
 
     /// Whether the branch may join the global, locks aside.
-    fn admit(&self, xid: Xid, joining: &Joining) -> Result<&Global, Rejection> {
+    fn admit(&self, xid: Xid, pending: &PendingBranch) -> Result<&Global, Rejection> {
         let global = self.undecided(xid)?;
-        match global.branch(joining.id) {
-            Some(known) if known.resource != joining.resource || known.mode != joining.mode => {
-                Err(Rejection::BranchMismatch { xid, branch: joining.id })
+        match global.branch(pending.id) {
+            Some(known) if known.resource != pending.resource || known.mode != pending.mode => {
+                Err(Rejection::BranchMismatch { xid, branch: pending.id })
             }
             Some(_) => Ok(global),
             None if self.votings.contains_key(&xid) => Err(Rejection::Voting(xid)),
             None => {
-                let max = self.limits.branches_per_global_max;
+                let max = self.on.limits.branches_per_global_max;
                 check_limit("branches of a global", global.branches.len() + 1, max)?;
                 Ok(global)
             }
@@ -87,7 +84,7 @@ impl Coordinator {
 
     /// Each row once, in its strongest mode, in order.
     fn distinct_rows(&self, mut rows: Vec<RowLock>) -> Result<Vec<RowLock>, Rejection> {
-        check_limit("rows of a request", rows.len(), self.limits.rows_per_request_max)?;
+        check_limit("rows of a request", rows.len(), self.on.limits.rows_per_request_max)?;
         rows.sort_unstable();
         // Of equal rows the last is the strongest: it is kept, in place of the one before it.
         rows.dedup_by(|next, kept| {
@@ -103,19 +100,22 @@ impl Coordinator {
     /// The slots of the rows.
     fn wanted_rows(
         &mut self,
-        now: Timestamp,
         xid: Option<Xid>,
         resource: &Arc<str>,
         rows: &[RowLock],
     ) -> Result<WantedRows, Rejection> {
         self.check_room(resource, rows)?;
-        let waits_from = self.waits_from(xid, now);
+        let waits_from = self.globals.waits_from(xid, self.on.now);
         let mut wanted = WantedRows::with_capacity(rows.len());
         for of_table in rows.chunk_by(|one, next| one.table == next.table) {
-            let space = self.names.space(resource, &of_table[0].table);
+            let space = self.on.names.space(resource, &of_table[0].table);
             wanted.extend(of_table.iter().map(|row| {
-                let lock = self.locks.find_or_insert(&space, &row.key);
-                WantedRow { lock, mode: row.mode, rank: self.locks.rank(lock, xid, waits_from) }
+                let lock = self.rows.table.find_or_insert(&space, &row.key);
+                WantedRow {
+                    lock,
+                    mode: row.mode,
+                    rank: self.rows.table.rank(lock, xid, waits_from),
+                }
             }));
         }
         Ok(wanted)
@@ -124,30 +124,30 @@ impl Coordinator {
     /// Rows that are locked or waited for already need no room: a request sent again is answered
     /// as the first time, however full the table is.
     fn check_room(&mut self, resource: &Arc<str>, rows: &[RowLock]) -> Result<(), Rejection> {
-        let mut wanted = self.locks.len() + rows.len();
-        if wanted > self.limits.locks_max {
+        let mut wanted = self.rows.table.len() + rows.len();
+        if wanted > self.on.limits.locks_max {
             for row in rows {
-                let space = self.names.space(resource, &row.table);
-                wanted -= usize::from(self.locks.find(&space, &row.key).is_some());
+                let space = self.on.names.space(resource, &row.table);
+                wanted -= usize::from(self.rows.table.find(&space, &row.key).is_some());
             }
         }
-        check_limit("row locks", wanted, self.limits.locks_max)
+        check_limit("row locks", wanted, self.on.limits.locks_max)
     }
 
     /// Whether there is room for so many more that hold a row or wait for one: of a row that many
     /// share each counts.
     pub(crate) fn check_places(&self, owner: &Asker, wanted: usize) -> Result<(), Rejection> {
-        let (what, max) = ("row locks", self.limits.locks_max);
-        check_limit(what, self.locks.places() + wanted, max)?;
-        let tallies = [self.globals.rows(), self.waits.rows()];
-        check_share(&self.limits, &tallies, owner, what, wanted, max)
+        let (what, max) = ("row locks", self.on.limits.locks_max);
+        check_limit(what, self.rows.table.places() + wanted, max)?;
+        let tallies = [self.globals.rows(), self.rows.waiters.rows()];
+        check_share(self.on.limits, &tallies, owner, what, wanted, max)
     }
 
     /// Whose a request of the global is: of the client that began it. Outside of a global, of the
     /// one that asks.
     pub(crate) fn owner_of(&self, xid: Option<Xid>) -> Asker {
         let global = xid.and_then(|xid| self.globals.get(xid));
-        global.map_or_else(|| self.asker.clone(), Global::owner)
+        global.map_or_else(|| self.on.asker.clone(), Global::owner)
     }
 
     /// Makes the branch hold the rows, which nothing blocks. `given` are the same rows as the
@@ -156,72 +156,72 @@ impl Coordinator {
     /// A request that finds its rows held already changes nothing and gets the token of then.
     pub(crate) fn join(
         &mut self,
-        now: Timestamp,
         xid: Xid,
-        joining: Joining,
+        pending: PendingBranch,
         rows: &[WantedRow],
         given: Option<Vec<RowLock>>,
-        out: &mut Outcome,
     ) -> Result<FencingToken, Rejection> {
-        let joint = match self.plan_joint(xid, &joining, rows)? {
-            Ok(joint) => joint,
-            Err(granted_before) => return Ok(granted_before),
+        let (sequence, missing) = match self.plan_locks(xid, &pending, rows)? {
+            LockPlan::Take { sequence, missing } => (sequence, missing),
+            LockPlan::HasAll(granted_before) => return Ok(granted_before),
         };
-        let token = self.numbers.token()?;
-        let locks = &mut self.locks;
+        let token = self.on.ids.token()?;
+        let locks = &mut self.rows.table;
         self.globals.change(xid, |global| {
             if !std::mem::replace(&mut global.stored, true) {
-                out.changes.push(Change::Put(Record::Global(global.record())));
+                self.on.out.changes.push(Change::Put(Record::Global(global.record())));
             }
-            let is_new = global.branch(joining.id).is_none();
-            let id = joining.id;
+            let is_new = global.branch(pending.id).is_none();
+            let id = pending.id;
             if is_new {
-                global.add(make_branch(now, joint.sequence, joining));
+                global.add(make_branch(self.on.now, sequence, pending));
             }
             let Some(branch) = global.branch_mut(id) else { return };
             branch.token = token;
-            branch.hold(xid, &joint.missing, locks);
+            branch.hold(xid, &missing, locks);
             let record = match given {
                 Some(rows) if is_new => branch.record_with(xid, rows),
                 Some(_) | None => branch.record(xid, locks),
             };
-            out.changes.push(Change::Put(Record::Branch(record)));
+            self.on.out.changes.push(Change::Put(Record::Branch(record)));
         });
         Ok(token)
     }
 
-    /// What the branch has yet to get, or the token of a branch that has everything.
-    fn plan_joint(
+    /// Finds what the branch has yet to take.
+    fn plan_locks(
         &self,
         xid: Xid,
-        joining: &Joining,
+        pending: &PendingBranch,
         rows: &[WantedRow],
-    ) -> Result<Result<Joint, FencingToken>, Rejection> {
-        let global = self.admit(xid, joining)?;
-        let known = global.branch(joining.id);
+    ) -> Result<LockPlan, Rejection> {
+        let global = self.admit(xid, pending)?;
+        let known = global.branch(pending.id);
         let sequence = known.map(|branch| branch.sequence).or_else(|| global.next_sequence());
         let sequence = sequence.ok_or(Rejection::LimitReached {
             what: "registrations of a global",
             max: u64::from(u32::MAX),
         })?;
-        let held = |row: &WantedRow| held_in(&self.locks, row.lock, xid, sequence);
+        let held = |row: &WantedRow| held_in(&self.rows.table, row.lock, xid, sequence);
         let covered = |row: &WantedRow| held(row).is_some_and(|mode| mode >= row.mode);
         let missing: WantedRows = rows.iter().filter(|row| !covered(row)).copied().collect();
         if let (Some(branch), true) = (known, missing.is_empty()) {
-            return Ok(Err(branch.token));
+            return Ok(LockPlan::HasAll(branch.token));
         }
         let added = missing.iter().filter(|row| held(row).is_none()).count();
         let rows = known.map_or(0, |branch| branch.locks.len()) + added;
-        check_limit("rows of a branch", rows, self.limits.rows_per_branch_max)?;
+        check_limit("rows of a branch", rows, self.on.limits.rows_per_branch_max)?;
         self.check_places(&global.owner(), added)?;
-        Ok(Ok(Joint { sequence, missing }))
+        Ok(LockPlan::Take { sequence, missing })
     }
 }
 
-/// A branch's place and the rows that it has yet to get.
-struct Joint {
-    sequence: u32,
-    missing: WantedRows,
+/// What a registration changes.
+enum LockPlan {
+    /// The branch of this place takes the rows that it does not hold yet.
+    Take { sequence: u32, missing: WantedRows },
+    /// Nothing: the branch holds every row, granted under this token.
+    HasAll(FencingToken),
 }
 
 impl RowLock {
@@ -248,21 +248,21 @@ fn held_in(locks: &LockTable, lock: LockId, xid: Xid, sequence: u32) -> Option<L
     holders.find(|it| (it.xid, it.sequence) == (xid, sequence)).map(|holder| holder.mode)
 }
 
-fn make_branch(now: Timestamp, sequence: u32, joining: Joining) -> Branch {
+fn make_branch(now: Timestamp, sequence: u32, pending: PendingBranch) -> Branch {
     Branch {
-        id: joining.id,
+        id: pending.id,
         sequence,
-        mode: joining.mode,
+        mode: pending.mode,
         stage: Stage::Registered,
-        resource: joining.resource,
-        registered_by: joining.registered_by,
+        resource: pending.resource,
+        registered_by: pending.registered_by,
         token: FencingToken::default(),
         registered_at: now,
         finished_at: Timestamp(0),
         locks: HeldLocks::None,
-        rare: (!joining.application_data.is_empty()).then(|| {
-            let application_data = joining.application_data;
-            Box::new(Rare { application_data, ..Rare::default() })
+        extras: (!pending.application_data.is_empty()).then(|| {
+            let application_data = pending.application_data;
+            Box::new(BranchExtras { application_data, ..BranchExtras::default() })
         }),
     }
 }

@@ -115,7 +115,10 @@ impl Global {
     /// those of the branches that are rolled back after it.
     pub(crate) fn locks_behind(&self, refused: BranchId) -> Vec<LockId> {
         let Some(refused) = self.branch(refused) else { return Vec::new() };
-        let behind = self.branches.iter().filter(|branch| branch.line() == refused.line());
+        let behind = self
+            .branches
+            .iter()
+            .filter(|branch| branch.rollback_order() == refused.rollback_order());
         behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
     }
 
@@ -124,7 +127,8 @@ impl Global {
         let Some(branch) = self.branch_at(sequence).filter(|_| self.refused > 0) else {
             return false;
         };
-        let mut same = self.branches.iter().filter(|other| other.line() == branch.line());
+        let mut same =
+            self.branches.iter().filter(|other| other.rollback_order() == branch.rollback_order());
         same.any(|other| other.stage == Stage::Refused)
     }
 
@@ -178,7 +182,7 @@ impl Global {
     pub(crate) fn is_next(&self, branch: &Branch) -> bool {
         let later = |other: &Branch| {
             other.sequence > branch.sequence
-                && other.line() == branch.line()
+                && other.rollback_order() == branch.rollback_order()
                 && !other.is_finished()
         };
         !branch.is_finished()
@@ -192,8 +196,8 @@ impl Global {
             Phase::Active => NextBranches::new(),
             Phase::Committing => unfinished.collect(),
             Phase::RollingBack(_) => {
-                let mut lines = BTreeSet::new();
-                unfinished.rev().filter(|branch| lines.insert(branch.line())).collect()
+                let mut orders = BTreeSet::new();
+                unfinished.rev().filter(|branch| orders.insert(branch.rollback_order())).collect()
             }
         }
     }

@@ -3,25 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::state::{Global, Phase};
-use crate::collections::xid_map::ByXid;
-use crate::contract::{ClientId, Counts, Timestamp, Xid};
+use crate::collections::xid_map::XidMap;
+use crate::contract::{Change, ClientId, Counts, Outcome, Record, Timestamp, Xid};
 use crate::restart::Restart;
-use crate::shares::Tally;
+use crate::row_lock::row_locks::{Blocker, RowLocks};
+use crate::row_lock::waiters::WantedRow;
+use crate::shares::ShareTally;
 
-/// Every unfinished global. Changes go through [`Globals::change`], so that exactly the undecided
+/// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
+/// globals that lock rows in opposite order are refused one after the other; too long: who comes
+/// with nothing waits for as long.
+const HEAD_START_MS: u64 = 1_000;
+
+/// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the undecided
 /// ones are in the deadline set (DEADLINE) and the counts are right.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Globals {
-    by_xid: ByXid<Global>,
+pub(crate) struct GlobalTable {
+    by_xid: XidMap<Global>,
     deadlines: BTreeSet<(Timestamp, Xid)>,
     counts: Counts,
-    open: Tally,
-    rows: Tally,
+    open: ShareTally,
+    rows: ShareTally,
     /// Those without a branch, of clients that are known.
     without_branch: BTreeMap<ClientId, BTreeSet<Xid>>,
 }
 
-impl Globals {
+impl GlobalTable {
     pub(crate) fn len(&self) -> usize {
         self.by_xid.len()
     }
@@ -93,8 +100,52 @@ impl Globals {
         Some(result)
     }
 
+    /// From when on a request that came at `since` counts as waiting.
+    ///
+    /// A global that holds rows has others waiting for it, and one that wants the row at hand is
+    /// soon done: before those who hold nothing it can finish. Behind them it would wait for all of
+    /// them, and each of them that wants one of its rows next would close a cycle. The head start
+    /// is a length of time, so that whoever holds nothing has its turn as well.
+    pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
+        let global = xid.and_then(|xid| self.get(xid));
+        let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
+        if holds_rows { since.before_ms(HEAD_START_MS) } else { since }
+    }
+
+    /// Stores a global as it is.
+    pub(crate) fn put(&mut self, xid: Xid, out: &mut Outcome) {
+        let put = |global: &mut Global| {
+            global.stored = true;
+            out.changes.push(Change::Put(Record::Global(global.record())));
+        };
+        self.change(xid, put);
+    }
+
+    pub(crate) fn is_rolling_back(&self, xid: Xid) -> bool {
+        self.get(xid).is_some_and(Global::is_rolling_back)
+    }
+
+    /// Whether the rows of a branch are released only after an operator has acted.
+    pub(crate) fn is_stuck(&self, xid: Xid, sequence: u32) -> bool {
+        self.get(xid).is_some_and(|global| global.is_stuck(sequence))
+    }
+
+    /// A holder of a wanted row that releases it only after an operator has acted.
+    pub(crate) fn stuck_holder(
+        &self,
+        rows: &RowLocks,
+        xid: Option<Xid>,
+        wanted: &[WantedRow],
+    ) -> Option<Blocker> {
+        wanted.iter().find_map(|row| {
+            let mut holders = rows.table.conflicting_holders(row.lock, xid, row.mode);
+            let holder = holders.find(|it| self.is_stuck(it.xid, it.sequence))?;
+            Some(Blocker { lock: row.lock, by: holder.xid })
+        })
+    }
+
     /// Gives each undecided global what the restart leaves of its time.
-    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+    pub(crate) fn resume(&mut self, restart: Restart) {
         let undecided = std::mem::take(&mut self.deadlines);
         for (_, xid) in undecided {
             let Some(global) = self.by_xid.get_mut(xid) else { continue };
@@ -114,12 +165,12 @@ impl Globals {
     }
 
     /// Those that are unfinished, by whose they are.
-    pub(crate) fn open(&self) -> &Tally {
+    pub(crate) fn open(&self) -> &ShareTally {
         &self.open
     }
 
     /// The rows that they hold, by whose they are.
-    pub(crate) fn rows(&self) -> &Tally {
+    pub(crate) fn rows(&self) -> &ShareTally {
         &self.rows
     }
 

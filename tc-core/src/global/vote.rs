@@ -16,13 +16,15 @@ use std::sync::Arc;
 
 use super::branch::{Branch, Stage};
 use super::end::{event_text, phase_after};
+use super::globals::Globals;
 use super::state::{Global, Phase};
+use super::table::GlobalTable;
 use crate::contract::{
-    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, Outcome, PhaseTwoOutcome, Question,
-    Rejection, Reply, ReplyWhen, RollbackReason, Rounds, Timestamp, VoteCall, Xid,
+    BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Question, Rejection,
+    Reply, ReplyWhen, RollbackReason, Rounds, VoteCall, Xid,
 };
-use crate::coordinator::Coordinator;
-use crate::reply::{Answer, push_reply};
+use crate::deciding::Answer;
+use crate::waiting::Awaited;
 
 /// The globals whose commit waits for votes.
 pub(crate) type Votings = BTreeMap<Xid, Voting>;
@@ -50,9 +52,19 @@ pub(crate) struct Commit {
     pub(crate) reply_when: ReplyWhen,
 }
 
-impl Coordinator {
+impl Globals<'_> {
+    /// Commits a global, once its participants have voted if they have to be asked.
+    pub(crate) fn commit(&mut self, xid: Xid, commit: Commit) -> Answer {
+        if self.needs_votes(xid) {
+            return self.start_voting(xid, commit);
+        }
+        let Commit { to, by, reason, reply_when, .. } = commit;
+        let status = self.end(xid, Decision::Commit, by, &reason)?;
+        Ok(self.answer_end(to, xid, status, reply_when))
+    }
+
     /// Whether a commit of the global has to wait for votes.
-    pub(crate) fn wants_votes(&self, xid: Xid) -> bool {
+    fn needs_votes(&self, xid: Xid) -> bool {
         let global = self.globals.get(xid);
         global.is_some_and(|global| {
             global.phase == Phase::Active
@@ -62,12 +74,7 @@ impl Coordinator {
     }
 
     /// Asks the participants, unless they are being asked. The reply follows the decision.
-    pub(crate) fn put_to_the_vote(
-        &mut self,
-        xid: Xid,
-        commit: Commit,
-        out: &mut Outcome,
-    ) -> Answer {
+    fn start_voting(&mut self, xid: Xid, commit: Commit) -> Answer {
         let Commit { to, rounds, by, reason, reply_when } = commit;
         if to.is_some() {
             self.check_room_to_wait()?;
@@ -79,11 +86,11 @@ impl Coordinator {
             };
             let (can_commit, askers) = (BTreeSet::new(), Vec::new());
             place.insert(Voting { question, can_commit, by, reason, askers });
-            self.ask_all(xid, question, out);
+            self.ask_all(xid, question);
         }
         if let (Some(to), Some(voting)) = (to, self.votings.get_mut(&xid)) {
             voting.askers.push((to, reply_when));
-            self.waits.await_votes(xid, to, &self.asker);
+            self.waiting.enter(to, Awaited::Votes(xid), self.on.asker);
         }
         Ok(None)
     }
@@ -92,12 +99,10 @@ impl Coordinator {
     /// not asked, it is an echo (EFFECTS-REPEAT).
     pub(crate) fn vote(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         branch: BranchId,
         question: Question,
         outcome: PhaseTwoOutcome,
-        out: &mut Outcome,
     ) {
         let asked = self.votings.get(&xid).is_some_and(|voting| voting.question == question);
         let global = self.globals.get(xid).filter(|_| asked);
@@ -109,25 +114,25 @@ impl Coordinator {
                 if let Some(voting) = self.votings.get_mut(&xid) {
                     voting.can_commit.insert(branch);
                 }
-                self.count_votes(now, xid, out);
+                self.count_votes(xid);
             }
             (PhaseTwoOutcome::Done | PhaseTwoOutcome::Output { .. }, Question::Prepare) => {
-                self.mark_done(xid, branch, out);
-                self.count_votes(now, xid, out);
+                self.mark_done(xid, branch);
+                self.count_votes(xid);
             }
             (PhaseTwoOutcome::Retryable { error }, Question::CanCommit | Question::Prepare) => {
-                self.fail_branch(now, xid, branch, error, out);
+                self.fail_branch(xid, branch, error);
             }
             (PhaseTwoOutcome::Refused { error, .. }, Question::CanCommit | Question::Prepare) => {
                 let phase = Phase::RollingBack(RollbackReason::Refused);
                 let event = format!("{}: branch {branch}: {error}", event_of(phase));
-                self.decide_global(now, xid, phase, &event, out);
+                self.decide_global(xid, phase, &event);
             }
         }
     }
 
     /// Goes on, if there is a voting, as far as the votes are in.
-    pub(crate) fn count_votes(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+    pub(crate) fn count_votes(&mut self, xid: Xid) {
         let (Some(voting), Some(global)) = (self.votings.get_mut(&xid), self.globals.get(xid))
         else {
             return;
@@ -138,11 +143,11 @@ impl Coordinator {
             Question::CanCommit | Question::Prepare if is_over => {
                 let phase = phase_after(Decision::Commit, voting.by, global.rollback_only);
                 let event = event_text(phase, voting.by, &voting.reason);
-                self.decide_global(now, xid, phase, &event, out);
+                self.decide_global(xid, phase, &event);
             }
             Question::CanCommit if can_all => {
                 voting.question = Question::Prepare;
-                self.ask_all(xid, Question::Prepare, out);
+                self.ask_all(xid, Question::Prepare);
             }
             Question::CanCommit | Question::Prepare => {}
         }
@@ -150,30 +155,24 @@ impl Coordinator {
 
     /// What follows for a voting from the decision, however that was taken: calls that are under
     /// way are called back, for a rollback calls its branches one after the other.
-    pub(crate) fn close_voting(&mut self, xid: Xid, out: &mut Outcome) -> Option<Voting> {
+    pub(crate) fn close_voting(&mut self, xid: Xid) -> Option<Voting> {
         let voting = self.votings.remove(&xid)?;
-        out.effects.push(Effect::Hold { xid, branch: None });
+        self.on.out.effects.push(Effect::Hold { xid, branch: None });
         Some(voting)
     }
 
     /// Answers those who asked for the commit.
-    pub(crate) fn answer_askers(
-        &mut self,
-        xid: Xid,
-        voting: Voting,
-        phase: Phase,
-        out: &mut Outcome,
-    ) {
+    pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
-            self.waits.forget_votes(to);
+            self.waiting.leave(to, Awaited::Votes(xid));
             let reply = if answers_a_commit(phase) {
                 self.answer_end(Some(to), xid, status, reply_when)
             } else {
                 Some(Reply::Rejected(Rejection::AlreadyDecided { xid, status }))
             };
             if let Some(reply) = reply {
-                push_reply(out, Some(to), reply);
+                self.on.reply(Some(to), reply);
             }
         }
     }
@@ -183,10 +182,10 @@ impl Coordinator {
         if let Some(voting) = self.votings.get_mut(&xid) {
             voting.askers.retain(|&(to, _)| to != asker);
         }
-        self.waits.forget_votes(asker);
+        self.waiting.leave(asker, Awaited::Votes(xid));
     }
 
-    fn ask_all(&self, xid: Xid, question: Question, out: &mut Outcome) {
+    fn ask_all(&mut self, xid: Xid, question: Question) {
         let Some(global) = self.globals.get(xid) else { return };
         let call = |branch: &Branch| VoteCall {
             xid,
@@ -198,29 +197,29 @@ impl Coordinator {
             application_data: branch.application_data(),
             registered_by: branch.registered_by(),
         };
-        out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
+        self.on.out.effects.extend(voters(global).map(|voter| Effect::Vote(call(voter))));
     }
+}
 
-    /// Every voting waits for somebody, and nothing commits that is not prepared.
-    pub(crate) fn check_votings(&self) -> Result<(), String> {
-        for (xid, voting) in &self.votings {
-            let waits = |global: &Global| {
-                let is_missing = |voter: &Branch| match voting.question {
-                    Question::CanCommit => !voting.can_commit.contains(&voter.id),
-                    Question::Prepare => true,
-                };
-                global.phase == Phase::Active && voters(global).any(is_missing)
+/// Every voting waits for somebody, and nothing commits that is not prepared.
+pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<(), String> {
+    for (xid, voting) in votings {
+        let waits = |global: &Global| {
+            let is_missing = |voter: &Branch| match voting.question {
+                Question::CanCommit => !voting.can_commit.contains(&voter.id),
+                Question::Prepare => true,
             };
-            if !self.globals.get(*xid).is_some_and(waits) {
-                return Err(format!("VOTES: the voting of xid {xid} waits for nobody"));
-            }
+            global.phase == Phase::Active && voters(global).any(is_missing)
+        };
+        if !globals.get(*xid).is_some_and(waits) {
+            return Err(format!("VOTES: the voting of xid {xid} waits for nobody"));
         }
-        let commits_unprepared =
-            |global: &&Global| global.phase == Phase::Committing && voters(global).next().is_some();
-        match self.globals.iter().find(commits_unprepared) {
-            Some(global) => Err(format!("VOTES: xid {} commits unprepared", global.xid)),
-            None => Ok(()),
-        }
+    }
+    let commits_unprepared =
+        |global: &&Global| global.phase == Phase::Committing && voters(global).next().is_some();
+    match globals.iter().find(commits_unprepared) {
+        Some(global) => Err(format!("VOTES: xid {} commits unprepared", global.xid)),
+        None => Ok(()),
     }
 }
 

@@ -6,52 +6,65 @@
 
 use std::sync::Arc;
 
-use super::table::Standing;
+use super::named_locks::NamedLocks;
+use super::table::Acquisition;
 use super::turn::{Turn, TurnId};
 use crate::contract::{
     Asker, Change, Correlation, FencingToken, LeaseId, LeaseRecord, LockShare, LockToken, NewLease,
-    Outcome, Record, RecordKey, Rejection, Reply, Timestamp, Xid,
+    Record, RecordKey, Rejection, Reply, Timestamp, Xid,
 };
-use crate::coordinator::Coordinator;
-use crate::reply::{Answer, push_reply};
 use crate::shares::{check_limit, check_share};
 
-impl Coordinator {
-    pub(crate) fn acquire_lock(
+/// How an acquisition went.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    /// At once, in whatever way.
+    Answered(Reply),
+    /// It waits in the place of an earlier request.
+    Waits,
+    /// It waits in a place of its own, unless that closes a cycle, which the caller looks for: the
+    /// wait-for graph goes through rows as well.
+    Queued(TurnId),
+}
+
+impl NamedLocks<'_> {
+    /// Takes a lease, or finds the one of this acquisition. The caller has checked that the global
+    /// that asks, if one does, is undecided.
+    pub(crate) fn acquire(
         &mut self,
-        now: Timestamp,
         to: Option<Correlation>,
         wanted: NewLease,
-        out: &mut Outcome,
-    ) -> Answer {
-        self.check_lease(&wanted)?;
+    ) -> Result<Acquired, Rejection> {
         if self.leases.barred.contains(wanted.token) {
-            return Ok(Some(Reply::LockBusy { holder: None }));
+            return Ok(Acquired::Answered(Reply::LockBusy { holder: None }));
         }
         // Mostly it is not, and then there is nothing in the way.
         let is_known = self.leases.is_known(&wanted.name);
         if is_known {
             // Whoever asks has it still if nobody took it since his time was up.
-            self.free_ended(now, &wanted.name, Some(wanted.token), out);
-            self.grant_turns(now, &wanted.name, out);
+            self.drop_ended(&wanted.name, Some(wanted.token));
+            self.grant_turns(&wanted.name);
         }
-        match self.leases.standing(wanted.token) {
-            Some(Standing::Held(id)) => return self.hold_on(now, id, &wanted, out).map(Some),
-            Some(Standing::Waits(id)) => return self.wait_on(now, to, id, &wanted, out),
+        match self.leases.acquisition(wanted.token) {
+            Some(Acquisition::Held(id)) => {
+                return self.hold_on(id, &wanted).map(Acquired::Answered);
+            }
+            Some(Acquisition::Waits(id)) => return self.wait_on(to, id, &wanted),
             None => {}
         }
         if let Some(of) = self.leases.other_parts(&wanted.name, wanted.share) {
             return Err(Rejection::LockParts { name: wanted.name, of });
         }
         if !is_known || self.is_turn_of(&wanted) {
-            let fence = self.grant_lease(now, &self.asker.clone(), wanted, out)?;
-            return Ok(Some(Reply::LockGranted { fence, waited_ms: 0 }));
+            let fence = self.grant_lease(self.on.asker, wanted)?;
+            return Ok(Acquired::Answered(Reply::LockGranted { fence, waited_ms: 0 }));
         }
-        self.wait_for_lock(now, to, wanted)
+        self.wait_for_lock(to, wanted)
     }
 
-    fn check_lease(&self, wanted: &NewLease) -> Result<(), Rejection> {
-        let max = self.limits.lease_ms_max;
+    /// Refuses lengths that no lease may have.
+    pub(crate) fn check_lengths(&self, wanted: &NewLease) -> Result<(), Rejection> {
+        let max = self.on.limits.lease_ms_max;
         let lengths = [
             ("milliseconds of a lease", wanted.lease_ms),
             ("milliseconds of a delay", wanted.delay_ms),
@@ -59,17 +72,11 @@ impl Coordinator {
         if let Some(&(what, _)) = lengths.iter().find(|(_, length)| *length > max) {
             return Err(Rejection::LimitReached { what, max });
         }
-        wanted.xid.map_or(Ok(()), |xid| self.undecided(xid).map(drop))
+        Ok(())
     }
 
     /// The same acquisition again: it is as before, for another lease's length from here on.
-    fn hold_on(
-        &mut self,
-        now: Timestamp,
-        id: LeaseId,
-        wanted: &NewLease,
-        out: &mut Outcome,
-    ) -> Result<Reply, Rejection> {
+    fn hold_on(&mut self, id: LeaseId, wanted: &NewLease) -> Result<Reply, Rejection> {
         // Of a global that holds the lock more than once, nothing would be given back.
         let is_alone = self.leases.held(&wanted.name).nth(1).is_none();
         let renew = |lease: &mut LeaseRecord| {
@@ -80,12 +87,12 @@ impl Coordinator {
             if lease.share == LockShare::All && is_alone {
                 lease.share = wanted.share;
             }
-            Ok(lease.renew(now, wanted.lease_ms).then_some(lease.fence))
+            Ok(lease.renew(self.on.now, wanted.lease_ms).then_some(lease.fence))
         };
         let held = self.leases.change(id, renew).unwrap_or(Ok(None))?;
-        self.put_lease(id, out);
-        self.grant_turns(now, &wanted.name, out);
-        let holder = self.leases.holder(now, &wanted.name);
+        self.put_lease(id);
+        self.grant_turns(&wanted.name);
+        let holder = self.leases.holder(self.on.now, &wanted.name);
         let busy = Reply::LockBusy { holder };
         Ok(held.map_or(busy, |fence| Reply::LockGranted { fence, waited_ms: 0 }))
     }
@@ -93,28 +100,26 @@ impl Coordinator {
     /// The same acquisition again: it keeps its place, and this request is answered.
     fn wait_on(
         &mut self,
-        now: Timestamp,
         to: Option<Correlation>,
         id: TurnId,
         wanted: &NewLease,
-        out: &mut Outcome,
-    ) -> Answer {
+    ) -> Result<Acquired, Rejection> {
         let waits = |turn: &Turn| (turn.wanted.name.clone(), turn.wanted.share);
         if self.leases.turn(id).map(waits) != Some((wanted.name.clone(), wanted.share)) {
             return Err(Rejection::LockTokenTaken { token: wanted.token });
         }
-        let holder = self.leases.holder(now, &wanted.name);
+        let holder = self.leases.holder(self.on.now, &wanted.name);
         let Some(to) = to.filter(|_| wanted.wait_ms > 0) else {
-            return Ok(Some(Reply::LockBusy { holder }));
+            return Ok(Acquired::Answered(Reply::LockBusy { holder }));
         };
-        let deadline = self.turn_deadline(now, wanted);
-        let earlier = self.leases.wait_on(id, now, to, deadline);
-        push_reply(out, earlier, Reply::LockBusy { holder });
-        Ok(None)
+        let deadline = self.turn_deadline(wanted);
+        let earlier = self.leases.wait_on(id, self.on.now, to, deadline);
+        self.on.reply(earlier, Reply::LockBusy { holder });
+        Ok(Acquired::Waits)
     }
 
-    fn turn_deadline(&self, now: Timestamp, wanted: &NewLease) -> Timestamp {
-        now.after_ms(wanted.wait_ms.min(self.limits.wait_ms_max))
+    fn turn_deadline(&self, wanted: &NewLease) -> Timestamp {
+        self.on.now.after_ms(wanted.wait_ms.min(self.on.limits.wait_ms_max))
     }
 
     /// Whether it is granted at once. A global that holds the lock already does not stand behind
@@ -128,46 +133,30 @@ impl Coordinator {
 
     fn wait_for_lock(
         &mut self,
-        now: Timestamp,
         to: Option<Correlation>,
         wanted: NewLease,
-    ) -> Answer {
+    ) -> Result<Acquired, Rejection> {
         let Some(reply_to) = to.filter(|_| wanted.wait_ms > 0) else {
-            return Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &wanted.name) }));
+            let holder = self.leases.holder(self.on.now, &wanted.name);
+            return Ok(Acquired::Answered(Reply::LockBusy { holder }));
         };
         self.refuse_behind_a_rollback(&wanted)?;
         self.check_room_to_wait()?;
-        let (xid, deadline) = (wanted.xid, self.turn_deadline(now, &wanted));
-        let asker = self.asker.clone();
+        let deadline = self.turn_deadline(&wanted);
+        let (asker, now) = (self.on.asker.clone(), self.on.now);
         let turn = Turn { reply_to, asker, wanted, since: now, queued_at: now, deadline };
-        let id = self.leases.line_up(turn);
-        // There was no cycle before, so one there is goes through this request.
-        match xid.and_then(|xid| self.find_cycle(xid)) {
-            Some(cycle) => {
-                self.leases.step_out(id);
-                Err(self.deadlock(&cycle))
-            }
-            None => Ok(None),
-        }
+        Ok(Acquired::Queued(self.leases.enqueue(turn)))
     }
 
-    fn grant_lease(
-        &mut self,
-        now: Timestamp,
-        asker: &Asker,
-        wanted: NewLease,
-        out: &mut Outcome,
-    ) -> Result<FencingToken, Rejection> {
+    fn grant_lease(&mut self, asker: &Asker, wanted: NewLease) -> Result<FencingToken, Rejection> {
         let holder = self.holder_of(asker, wanted.xid);
-        let (what, max) = ("leases", self.limits.leases_max);
+        let (what, max) = ("leases", self.on.limits.leases_max);
         check_limit(what, self.leases.len() + 1, max)?;
-        check_share(&self.limits, &[self.leases.tally()], &holder, what, 1, max)?;
+        check_share(self.on.limits, &[self.leases.tally()], &holder, what, 1, max)?;
         let fence = self.fence_of(&wanted)?;
-        let id = self.numbers.lease()?;
-        if let Some(xid) = wanted.xid
-            && !self.globals.get(xid).is_some_and(|global| global.stored)
-        {
-            self.put_global(xid, out);
+        let id = self.on.ids.lease()?;
+        if let Some(xid) = wanted.xid {
+            self.owners.store(xid, self.on.out);
         }
         let record = LeaseRecord {
             id,
@@ -176,24 +165,26 @@ impl Coordinator {
             share: wanted.share,
             xid: wanted.xid,
             fence,
-            label: self.names.text(&wanted.label),
-            application: self.names.text(&holder.application),
-            granted_at: now,
-            ends_at: now.after_ms(wanted.lease_ms),
+            label: self.on.names.text(&wanted.label),
+            application: self.on.names.text(&holder.application),
+            granted_at: self.on.now,
+            ends_at: self.on.now.after_ms(wanted.lease_ms),
             lease_ms: wanted.lease_ms,
-            hold_until: wanted.hold_ms_max.map(|max| now.after_ms(max.max(wanted.lease_ms))),
+            hold_until: wanted
+                .hold_ms_max
+                .map(|max| self.on.now.after_ms(max.max(wanted.lease_ms))),
             delay_ms: wanted.delay_ms,
         };
         self.leases.add(record, holder.client);
-        self.put_lease(id, out);
+        self.put_lease(id);
         Ok(fence)
     }
 
     /// Whose a lease is. Who asks without a name holds it in that of the global's application.
     fn holder_of(&self, asker: &Asker, xid: Option<Xid>) -> Asker {
-        let global = xid.and_then(|xid| self.globals.get(xid));
-        let application = match global {
-            Some(global) if asker.application.is_empty() => &global.origin.application,
+        let of_global = xid.and_then(|xid| self.owners.application(xid));
+        let application = match of_global {
+            Some(application) if asker.application.is_empty() => application,
             Some(_) | None => &asker.application,
         };
         Asker { client: asker.client, application: Arc::clone(application) }
@@ -207,50 +198,44 @@ impl Coordinator {
         let beside = self.leases.held(&wanted.name).filter(is_beside);
         // Those of one global may have several: it may have been a reader before it was a writer.
         let fence = beside.map(|lease| lease.fence).max();
-        fence.map_or_else(|| self.numbers.token(), Ok)
+        fence.map_or_else(|| self.on.ids.token(), Ok)
     }
 
-    pub(super) fn put_lease(&mut self, id: LeaseId, out: &mut Outcome) {
+    pub(super) fn put_lease(&mut self, id: LeaseId) {
         let lease = self.leases.lease(id).cloned();
-        out.changes.extend(lease.map(|lease| Change::Put(Record::Lease(lease))));
+        self.on.out.changes.extend(lease.map(|lease| Change::Put(Record::Lease(lease))));
     }
 
-    pub(super) fn drop_lease(&mut self, id: LeaseId, out: &mut Outcome) {
+    pub(super) fn drop_lease(&mut self, id: LeaseId) {
         if self.leases.remove(id).is_some() {
-            out.changes.push(Change::Delete(RecordKey::Lease(id)));
+            self.on.out.changes.push(Change::Delete(RecordKey::Lease(id)));
         }
     }
 
     /// Forgets the leases of a lock whose places are another's.
-    fn free_ended(
-        &mut self,
-        now: Timestamp,
-        name: &str,
-        but: Option<LockToken>,
-        out: &mut Outcome,
-    ) {
-        let ended = |lease: &&LeaseRecord| lease.frees_at().is_some_and(|at| at <= now);
+    fn drop_ended(&mut self, name: &str, but: Option<LockToken>) {
+        let ended = |lease: &&LeaseRecord| lease.frees_at().is_some_and(|at| at <= self.on.now);
         let others = |lease: &&LeaseRecord| Some(lease.token) != but;
         let ended = self.leases.held(name).filter(ended).filter(others).map(|lease| lease.id);
         let ended: Vec<LeaseId> = ended.collect();
-        ended.into_iter().for_each(|id| self.drop_lease(id, out));
+        ended.into_iter().for_each(|id| self.drop_lease(id));
     }
 
     /// Grants every request whose turn it is.
-    pub(super) fn grant_turns(&mut self, now: Timestamp, name: &str, out: &mut Outcome) {
+    pub(super) fn grant_turns(&mut self, name: &str) {
         while let Some((id, share, xid)) = self.leases.next_turn(name) {
             let parts = self.leases.other_parts(name, share);
             if parts.is_none() && !self.leases.has_room(name, share, xid) {
                 return;
             }
-            let Some(turn) = self.leases.step_out(id) else { return };
-            let waited_ms = now.0.saturating_sub(turn.since.0);
+            let Some(turn) = self.leases.dequeue(id) else { return };
+            let waited_ms = self.on.now.0.saturating_sub(turn.since.0);
             let granted = match parts {
                 Some(of) => Err(Rejection::LockParts { name: turn.wanted.name, of }),
-                None => self.grant_lease(now, &turn.asker, turn.wanted, out),
+                None => self.grant_lease(&turn.asker, turn.wanted),
             };
             let granted = granted.map(|fence| Reply::LockGranted { fence, waited_ms });
-            push_reply(out, Some(turn.reply_to), granted.unwrap_or_else(Reply::Rejected));
+            self.on.reply(Some(turn.reply_to), granted.unwrap_or_else(Reply::Rejected));
         }
     }
 }

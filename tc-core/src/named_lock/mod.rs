@@ -13,6 +13,7 @@ pub(crate) mod acquire;
 mod barred;
 pub(crate) mod end;
 mod load;
+pub(crate) mod named_locks;
 pub(crate) mod owner;
 pub(crate) mod table;
 pub(crate) mod turn;

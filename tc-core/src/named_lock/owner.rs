@@ -1,4 +1,4 @@
-//! Leases that globals own, and globals that wait for named locks, in one wait-for graph with the
+//! LeaseTable that globals own, and globals that wait for named locks, in one wait-for graph with the
 //! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
@@ -7,53 +7,52 @@
 //! Permits are left out: whoever waits for one waits for any of their holders, which closes no
 //! circle before all of them wait.
 
-use super::table::Standing;
+use super::named_locks::NamedLocks;
+use super::table::{Acquisition, LeaseTable};
 use super::turn::{Turn, TurnId};
-use crate::contract::{LockShare, NewLease, Outcome, Rejection, Reply, Timestamp, Xid};
-use crate::coordinator::Coordinator;
-use crate::reply::push_reply;
+use crate::contract::{LockShare, NewLease, Rejection, Reply, Xid};
 
-impl Coordinator {
+impl NamedLocks<'_> {
     /// Ends what a global owns: with its decision to commit, or when it has rolled back.
-    pub(crate) fn end_leases_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+    pub(crate) fn end_leases_of(&mut self, xid: Xid) {
         if !self.leases.concerns_globals() {
             return;
         }
-        let owned: Vec<Standing> = self.leases.of_global(xid).collect();
-        for standing in owned {
-            let Standing::Held(id) = standing else { continue };
+        let owned: Vec<Acquisition> = self.leases.of_global(xid).collect();
+        for acquisition in owned {
+            let Acquisition::Held(id) = acquisition else { continue };
             let name = self.leases.lease(id).map(|lease| lease.name.clone());
-            self.drop_lease(id, out);
-            name.into_iter().for_each(|name| self.grant_turns(now, &name, out));
+            self.drop_lease(id);
+            name.into_iter().for_each(|name| self.grant_turns(&name));
         }
     }
 
     /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
     /// lets go of itself.
-    pub(crate) fn refuse_turns_of(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
+    pub(crate) fn refuse_turns_of(&mut self, xid: Xid, decided: &Rejection) {
         if !self.leases.concerns_globals() {
             return;
         }
-        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
+        let acquisitions: Vec<Acquisition> = self.leases.of_global(xid).collect();
         let mut names = Vec::new();
-        for standing in standings {
-            let Standing::Waits(id) = standing else { continue };
-            let Some(turn) = self.leases.step_out(id) else { continue };
-            push_reply(out, Some(turn.reply_to), Reply::Rejected(self.already_decided(xid)));
+        for acquisition in acquisitions {
+            let Acquisition::Waits(id) = acquisition else { continue };
+            let Some(turn) = self.leases.dequeue(id) else { continue };
+            self.on.reply(Some(turn.reply_to), Reply::Rejected(decided.clone()));
             names.push(turn.wanted.name);
         }
         // Only when none of them waits, or the end of one would grant it the next.
-        names.into_iter().for_each(|name| self.grant_turns(now, &name, out));
+        names.into_iter().for_each(|name| self.grant_turns(&name));
     }
 
     /// Refuses the globals that wait for one that begins to roll back: they may hold what it needs.
-    pub(crate) fn refuse_turns_behind(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
-        if !self.leases.concerns_globals() || !self.is_rolling_back(xid) {
+    pub(crate) fn refuse_turns_behind(&mut self, xid: Xid) {
+        if !self.leases.concerns_globals() || !self.owners.is_rolling_back(xid) {
             return;
         }
-        let standings: Vec<Standing> = self.leases.of_global(xid).collect();
-        for standing in standings {
-            let Standing::Held(id) = standing else { continue };
+        let acquisitions: Vec<Acquisition> = self.leases.of_global(xid).collect();
+        for acquisition in acquisitions {
+            let Acquisition::Held(id) = acquisition else { continue };
             let Some(lease) = self.leases.lease(id) else { continue };
             let is_global = |(_, turn): &(TurnId, &Turn)| turn.wanted.xid.is_some();
             let queue = self.leases.queue(&lease.name).filter(is_global);
@@ -61,7 +60,7 @@ impl Coordinator {
             let (name, by_address) = (lease.name.clone(), self.address_of(xid));
             let why = Rejection::LockRollingBack { name, by: xid, by_address };
             for id in behind {
-                self.end_turn(now, id, Reply::Rejected(why.clone()), out);
+                self.end_turn(id, Reply::Rejected(why.clone()));
             }
         }
     }
@@ -70,7 +69,8 @@ impl Coordinator {
     pub(super) fn refuse_behind_a_rollback(&self, wanted: &NewLease) -> Result<(), Rejection> {
         let owners = self.leases.held(&wanted.name).filter_map(|lease| lease.xid);
         let mut others = owners.filter(|xid| Some(*xid) != wanted.xid);
-        let rolling_back = others.find(|&xid| wanted.xid.is_some() && self.is_rolling_back(xid));
+        let rolling_back =
+            others.find(|&xid| wanted.xid.is_some() && self.owners.is_rolling_back(xid));
         rolling_back.map_or(Ok(()), |by| {
             let (name, by_address) = (wanted.name.clone(), self.address_of(by));
             Err(Rejection::LockRollingBack { name, by, by_address })
@@ -81,40 +81,40 @@ impl Coordinator {
     /// circle. Whether there was one.
     pub(crate) fn refuse_turn_towards(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         next: Xid,
         rejection: Rejection,
-        out: &mut Outcome,
     ) -> bool {
-        let closes = |standing: &Standing| match standing {
-            Standing::Waits(id) => self.blockers_of_turn(*id).contains(&next),
-            Standing::Held(_) => false,
+        let closes = |acquisition: &Acquisition| match acquisition {
+            Acquisition::Waits(id) => self.leases.blockers_of_turn(*id).contains(&next),
+            Acquisition::Held(_) => false,
         };
         let found = self.leases.of_global(xid).find(closes);
-        let Some(Standing::Waits(id)) = found else { return false };
-        self.end_turn(now, id, Reply::Rejected(rejection), out);
+        let Some(Acquisition::Waits(id)) = found else { return false };
+        self.end_turn(id, Reply::Rejected(rejection));
         true
     }
+}
 
+impl LeaseTable {
     /// The globals that a global waits for because of named locks.
-    pub(crate) fn blockers_by_name(&self, xid: Xid) -> Vec<Xid> {
-        let blockers = |standing| match standing {
-            Standing::Waits(id) => self.blockers_of_turn(id),
-            Standing::Held(_) => Vec::new(),
+    pub(crate) fn blockers_of(&self, xid: Xid) -> Vec<Xid> {
+        let blockers = |acquisition| match acquisition {
+            Acquisition::Waits(id) => self.blockers_of_turn(id),
+            Acquisition::Held(_) => Vec::new(),
         };
-        self.leases.of_global(xid).flat_map(blockers).collect()
+        self.of_global(xid).flat_map(blockers).collect()
     }
 
-    fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
-        let Some(turn) = self.leases.turn(id) else { return Vec::new() };
+    pub(super) fn blockers_of_turn(&self, id: TurnId) -> Vec<Xid> {
+        let Some(turn) = self.turn(id) else { return Vec::new() };
         let NewLease { name, share, xid, .. } = &turn.wanted;
-        let ahead = self.leases.queue(name).take_while(|(other, _)| *other != id);
+        let ahead = self.queue(name).take_while(|(other, _)| *other != id);
         let ahead: Vec<&NewLease> = ahead.map(|(_, turn)| &turn.wanted).collect();
         let strangers = ahead.iter().filter(|wanted| wanted.xid.is_none());
         let mut wanted = strangers.map(|wanted| wanted.share).chain([*share]);
         let is_shared = wanted.all(|share| share != LockShare::All);
-        let holders = self.leases.held(name);
+        let holders = self.held(name);
         let holders = holders.filter(|lease| !is_shared || lease.share == LockShare::All);
         let holders = holders.filter_map(|lease| lease.xid);
         let ahead = ahead.into_iter().filter_map(|wanted| wanted.xid);
@@ -122,16 +122,16 @@ impl Coordinator {
     }
 
     /// Whether anybody can be waiting for the global because of named locks.
-    pub(crate) fn is_waited_for_by_name(&self, xid: Xid) -> bool {
-        self.leases.of_global(xid).any(|standing| match standing {
-            Standing::Held(id) => {
-                let lease = self.leases.lease(id);
-                lease.is_some_and(|lease| self.leases.queue(&lease.name).next().is_some())
+    pub(crate) fn is_waited_for(&self, xid: Xid) -> bool {
+        self.of_global(xid).any(|acquisition| match acquisition {
+            Acquisition::Held(id) => {
+                let lease = self.lease(id);
+                lease.is_some_and(|lease| self.queue(&lease.name).next().is_some())
             }
-            Standing::Waits(id) => {
-                let turn = self.leases.turn(id);
+            Acquisition::Waits(id) => {
+                let turn = self.turn(id);
                 turn.is_some_and(|turn| {
-                    let queue = self.leases.queue(&turn.wanted.name);
+                    let queue = self.queue(&turn.wanted.name);
                     queue.skip_while(|(other, _)| *other != id).nth(1).is_some()
                 })
             }

@@ -11,45 +11,45 @@ use super::turn::{Turn, TurnId};
 use crate::contract::{
     ClientId, Correlation, LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, Timestamp, Xid,
 };
-use crate::shares::Tally;
+use crate::shares::ShareTally;
 
 /// Changes go through the methods here, so that every index agrees with what it is an index of.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leases {
+pub(crate) struct LeaseTable {
     pub(super) locks: BTreeMap<Arc<str>, NamedLock>,
     /// As the other maps without an order, never gone through where that would show.
     leases: HashMap<LeaseId, LeaseRecord>,
     turns: BTreeMap<TurnId, Turn>,
     last_turn: TurnId,
-    by_token: HashMap<LockToken, Standing>,
+    by_token: HashMap<LockToken, Acquisition>,
     /// Of those that a global owns or waits for.
-    by_xid: BTreeSet<(Xid, Standing)>,
+    by_xid: BTreeSet<(Xid, Acquisition)>,
     frees: BTreeSet<(Timestamp, LeaseId)>,
     deadlines: BTreeSet<(Timestamp, TurnId)>,
     by_correlation: HashMap<Correlation, TurnId>,
     pub(super) barred: Barred,
     /// Over which connections they were acquired, as far as that is known.
     clients: HashMap<LeaseId, ClientId>,
-    tally: Tally,
-    waiting: Tally,
+    tally: ShareTally,
+    waiting: ShareTally,
 }
 
 /// A lock that is held or waited for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedLock {
     pub(super) held: BTreeSet<LeaseId>,
-    /// In the order in which they came; who is next is [`Leases::queue`]'s to say.
+    /// In the order in which they came; who is next is [`LeaseTable::queue`]'s to say.
     pub(super) queue: BTreeSet<TurnId>,
 }
 
 /// What a token stands for. What is held comes before what is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum Acquisition {
     Held(LeaseId),
     Waits(TurnId),
 }
 
-impl Leases {
+impl LeaseTable {
     /// How many leases there are.
     pub(crate) fn len(&self) -> usize {
         self.leases.len()
@@ -61,12 +61,12 @@ impl Leases {
     }
 
     /// How many leases there are, by who holds them.
-    pub(crate) fn tally(&self) -> &Tally {
+    pub(crate) fn tally(&self) -> &ShareTally {
         &self.tally
     }
 
     /// How many requests wait, by who asks.
-    pub(crate) fn waiting_tally(&self) -> &Tally {
+    pub(crate) fn waiting_tally(&self) -> &ShareTally {
         &self.waiting
     }
 
@@ -81,7 +81,7 @@ impl Leases {
         frees.into_iter().chain(self.deadlines.first().map(|&(at, _)| at)).min()
     }
 
-    pub(super) fn standing(&self, token: LockToken) -> Option<Standing> {
+    pub(super) fn acquisition(&self, token: LockToken) -> Option<Acquisition> {
         self.by_token.get(&token).copied()
     }
 
@@ -107,8 +107,8 @@ impl Leases {
         self.deadlines.first().filter(|&&(at, _)| at <= now).map(|&(_, id)| id)
     }
 
-    pub(super) fn of_global(&self, xid: Xid) -> impl Iterator<Item = Standing> + '_ {
-        let first = (xid, Standing::Held(LeaseId(0)));
+    pub(super) fn of_global(&self, xid: Xid) -> impl Iterator<Item = Acquisition> + '_ {
+        let first = (xid, Acquisition::Held(LeaseId(0)));
         self.by_xid.range(first..).take_while(move |(of, _)| *of == xid).map(|&(_, it)| it)
     }
 
@@ -162,11 +162,11 @@ impl Leases {
         xid: Xid,
         name: &'l str,
     ) -> impl Iterator<Item = TurnId> + 'l {
-        let standings = self.by_xid.range((xid, Standing::Waits(TurnId(0)))..);
-        let own = standings.take_while(move |(of, _)| *of == xid);
-        let turns = own.filter_map(|(_, standing)| match standing {
-            Standing::Waits(id) => Some(*id),
-            Standing::Held(_) => None,
+        let acquisitions = self.by_xid.range((xid, Acquisition::Waits(TurnId(0)))..);
+        let own = acquisitions.take_while(move |(of, _)| *of == xid);
+        let turns = own.filter_map(|(_, acquisition)| match acquisition {
+            Acquisition::Waits(id) => Some(*id),
+            Acquisition::Held(_) => None,
         });
         turns.filter(|id| self.turns.get(id).is_some_and(|it| *it.wanted.name == *name))
     }
@@ -210,10 +210,10 @@ impl Leases {
         if client != ClientId::default() {
             self.clients.insert(lease.id, client);
         }
-        let (id, standing) = (lease.id, Standing::Held(lease.id));
+        let (id, acquisition) = (lease.id, Acquisition::Held(lease.id));
         self.locks.entry(lease.name.clone()).or_default().held.insert(id);
-        self.by_token.insert(lease.token, standing);
-        self.by_xid.extend(lease.xid.map(|xid| (xid, standing)));
+        self.by_token.insert(lease.token, acquisition);
+        self.by_xid.extend(lease.xid.map(|xid| (xid, acquisition)));
         self.frees.extend(lease.frees_at().map(|at| (at, id)));
         self.leases.insert(id, lease);
     }
@@ -233,11 +233,11 @@ impl Leases {
     }
 
     /// Gives each lease its whole length anew.
-    pub(crate) fn begin_anew(&mut self, now: Timestamp) {
+    pub(crate) fn resume(&mut self, now: Timestamp) {
         let mut ids: Vec<LeaseId> = self.leases.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            self.change(id, |lease| lease.begin_anew(now));
+            self.change(id, |lease| lease.resume(now));
         }
     }
 
@@ -247,7 +247,7 @@ impl Leases {
         self.tally.leave(client, &lease.application, 1);
         self.by_token.remove(&lease.token);
         if let Some(xid) = lease.xid {
-            self.by_xid.remove(&(xid, Standing::Held(id)));
+            self.by_xid.remove(&(xid, Acquisition::Held(id)));
         }
         if let Some(at) = lease.frees_at() {
             self.frees.remove(&(at, id));
@@ -256,13 +256,13 @@ impl Leases {
         Some(lease)
     }
 
-    pub(super) fn line_up(&mut self, turn: Turn) -> TurnId {
+    pub(super) fn enqueue(&mut self, turn: Turn) -> TurnId {
         self.waiting.enter(turn.asker.client, &turn.asker.application, 1);
         self.last_turn.0 += 1;
-        let (id, standing) = (self.last_turn, Standing::Waits(self.last_turn));
+        let (id, acquisition) = (self.last_turn, Acquisition::Waits(self.last_turn));
         self.locks.entry(turn.wanted.name.clone()).or_default().queue.insert(id);
-        self.by_token.insert(turn.wanted.token, standing);
-        self.by_xid.extend(turn.wanted.xid.map(|xid| (xid, standing)));
+        self.by_token.insert(turn.wanted.token, acquisition);
+        self.by_xid.extend(turn.wanted.xid.map(|xid| (xid, acquisition)));
         self.deadlines.insert((turn.deadline, id));
         self.by_correlation.insert(turn.reply_to, id);
         self.turns.insert(id, turn);
@@ -288,12 +288,12 @@ impl Leases {
         Some(earlier)
     }
 
-    pub(super) fn step_out(&mut self, id: TurnId) -> Option<Turn> {
+    pub(crate) fn dequeue(&mut self, id: TurnId) -> Option<Turn> {
         let turn = self.turns.remove(&id)?;
         self.waiting.leave(turn.asker.client, &turn.asker.application, 1);
         self.by_token.remove(&turn.wanted.token);
         if let Some(xid) = turn.wanted.xid {
-            self.by_xid.remove(&(xid, Standing::Waits(id)));
+            self.by_xid.remove(&(xid, Acquisition::Waits(id)));
         }
         self.deadlines.remove(&(turn.deadline, id));
         self.by_correlation.remove(&turn.reply_to);
@@ -317,7 +317,7 @@ impl Leases {
         }
         for (id, turn) in &self.turns {
             anew.last_turn = TurnId(id.0 - 1);
-            anew.line_up(turn.clone());
+            anew.enqueue(turn.clone());
         }
         let names = anew.locks == self.locks && anew.by_token == self.by_token;
         let times = anew.frees == self.frees && anew.deadlines == self.deadlines;

@@ -1,7 +1,7 @@
 //! Lists for operators: globals and locks that pass a filter, page by page.
 //!
 //! A call looks at no more than it is told to, whatever passes and however much there is to an
-//! entry: a caller that lists what is rare asks again where the last call stopped, and lets others
+//! entry: a caller that lists what is extras asks again where the last call stopped, and lets others
 //! ask in between (BOUNDED).
 
 use std::collections::BTreeSet;
@@ -168,8 +168,8 @@ impl Coordinator {
         holder: Option<Xid>,
     ) -> Option<LockView> {
         let space = Space::new(Arc::from(resource), Arc::from(table));
-        let lock = self.locks.find(&space, key)?;
-        let is_asked_for = holder.is_none() || self.locks.holds(lock, holder);
+        let lock = self.rows.table.find(&space, key)?;
+        let is_asked_for = holder.is_none() || self.rows.table.holds(lock, holder);
         is_asked_for.then(|| self.lock_view(lock))
     }
 
@@ -180,13 +180,13 @@ impl Coordinator {
         at: LockCursor,
         filter: &LockFilter,
     ) -> Entry<LockView, LockCursor> {
-        if !filter.passes(self.locks.space(lock), self.locks.key(lock)) {
+        if !filter.passes(self.rows.table.space(lock), self.rows.table.key(lock)) {
             return Entry { at, item: None, besides: 0 };
         }
         let mut scanned = 0;
         let asked_for = |holder: &Holder| filter.holder.is_none_or(|xid| xid == holder.xid);
         let is_older = |it: Holder| (it.xid, it.sequence) < (at.holder, at.sequence);
-        let holders = self.locks.holders(lock).inspect(|_| scanned += 1);
+        let holders = self.rows.table.holders(lock).inspect(|_| scanned += 1);
         if holders.filter(asked_for).any(is_older) {
             return Entry { at, item: None, besides: scanned };
         }

@@ -171,7 +171,7 @@ impl Coordinator {
             };
             return Some(GlobalView { status: record.status(), record, branches: Vec::new() });
         };
-        let branches = global.branches.iter().map(|branch| branch.record(xid, &self.locks));
+        let branches = global.branches.iter().map(|branch| branch.record(xid, &self.rows.table));
         let (record, status) = (global.shown(), global.status());
         Some(GlobalView { record, status, branches: branches.collect() })
     }
@@ -196,13 +196,25 @@ impl Coordinator {
         // At least one, so that every call gets on.
         while scanned < bounds.scanned_max.max(1) && branches.len() < bounds.items_max.max(1) {
             let Some(branch) = left.next() else { break };
-            let view = branch.view(global.xid, &self.locks, bounds.scanned_max);
+            let view = branch.view(global.xid, &self.rows.table, bounds.scanned_max);
             scanned += 1 + view.weight();
             branches.push(view);
         }
         let (record, status) = (global.record(), global.status());
         let (branch_count, next) = (global.branches.len(), left.next().map(|it| it.sequence));
         GlobalPart { record, status, branch_count, branches, next, scanned }
+    }
+
+    /// One saga, unfinished or remembered.
+    #[must_use]
+    pub fn saga(&self, xid: Xid) -> Option<&SagaRecord> {
+        self.sagas.get(xid)
+    }
+
+    /// The unfinished and remembered sagas, newest first, from below `before`.
+    pub fn sagas(&self, before: Option<Xid>) -> impl Iterator<Item = &SagaRecord> {
+        let before = before.unwrap_or(Xid(u64::MAX));
+        self.sagas.newest_before(before)
     }
 
     /// The address part of a global's XID, if the global is known.
@@ -219,8 +231,8 @@ impl Coordinator {
     pub fn counts(&self) -> Counts {
         let globals = Counts {
             remembered: self.history.len(),
-            locks: self.locks.len(),
-            waiters: self.waits.for_locks(),
+            locks: self.rows.table.len(),
+            waiters: self.rows.waiters.len(),
             leases: self.leases.len(),
             lock_queue: self.leases.waiting(),
             ..self.globals.counts()
@@ -229,9 +241,10 @@ impl Coordinator {
     }
 
     pub(crate) fn lock_view(&self, lock: LockId) -> LockView {
-        let space = self.locks.space(lock);
+        let space = self.rows.table.space(lock);
         let mut holders: Vec<_> = self
-            .locks
+            .rows
+            .table
             .holders(lock)
             .take(SHOWN_MAX)
             .filter_map(|holder| {
@@ -246,17 +259,17 @@ impl Coordinator {
         LockView {
             resource: space.resource.clone(),
             table: space.table.clone(),
-            key: self.locks.key(lock).into(),
+            key: self.rows.table.key(lock).into(),
             holders,
-            holding: self.locks.holding(lock),
+            holding: self.rows.table.holding(lock),
             queue: self.queue_view(lock),
-            waiting: self.locks.waiting(lock),
+            waiting: self.rows.table.waiting(lock),
         }
     }
 
     fn queue_view(&self, lock: LockId) -> Vec<LockWaiter> {
-        let waiting = self.locks.queue(lock).take(SHOWN_MAX).filter_map(|(place, claim)| {
-            let waiter = self.waits.get(place.id)?;
+        let waiting = self.rows.table.queue(lock).take(SHOWN_MAX).filter_map(|(place, claim)| {
+            let waiter = self.rows.waiters.get(place.id)?;
             let (since, deadline) = (waiter.since, waiter.deadline);
             let global = claim.xid.and_then(|xid| self.globals.get(xid));
             Some(LockWaiter {

@@ -3,5 +3,6 @@
 pub(crate) mod held_locks;
 pub(crate) mod queue;
 pub(crate) mod row_key;
+pub(crate) mod row_locks;
 pub(crate) mod table;
 pub(crate) mod waiters;

@@ -9,12 +9,12 @@ use std::fmt;
 const SHORT_MAX: usize = 22;
 
 #[derive(Clone)]
-pub(crate) enum Key {
+pub(crate) enum RowKey {
     Short { len: u8, bytes: [u8; SHORT_MAX] },
     Long(Box<[u8]>),
 }
 
-impl Key {
+impl RowKey {
     pub(crate) fn new(key: &[u8]) -> Self {
         match u8::try_from(key.len()) {
             Ok(len) if key.len() <= SHORT_MAX => {
@@ -34,9 +34,9 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for RowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::contract::key_for_people(self.as_bytes()).fmt(f)
+        crate::contract::display_row_key(self.as_bytes()).fmt(f)
     }
 }
 
@@ -48,8 +48,8 @@ mod tests {
     fn keys_of_every_length_are_kept() {
         for len in [0, 1, SHORT_MAX - 1, SHORT_MAX, SHORT_MAX + 1, 255, 256, 4_096] {
             let key = vec![b'7'; len];
-            assert_eq!(Key::new(&key).as_bytes(), key, "{len}");
+            assert_eq!(RowKey::new(&key).as_bytes(), key, "{len}");
         }
-        assert_eq!(size_of::<Key>(), 24);
+        assert_eq!(size_of::<RowKey>(), 24);
     }
 }

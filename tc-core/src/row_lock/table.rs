@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::row_key::Key;
-use crate::collections::hash_index::{Index, hash_of};
+use super::row_key::RowKey;
+use crate::collections::hash_index::{HashIndex, hash_of};
 use crate::collections::interner::Space;
 use crate::contract::{LockMode, Timestamp, Xid};
 
@@ -68,7 +68,7 @@ pub(crate) enum Purpose {
 #[derive(Clone, Debug)]
 struct Slot {
     space: Arc<Space>,
-    key: Key,
+    key: RowKey,
     state: State,
 }
 
@@ -96,7 +96,7 @@ pub(crate) type Touched = SmallVec<[LockId; 8]>;
 pub(crate) struct LockTable {
     slots: Vec<Option<Slot>>,
     free: Vec<LockId>,
-    index: Index<LockId>,
+    index: HashIndex<LockId>,
     /// How many branches and requests there are in all slots together.
     places: usize,
 }
@@ -109,7 +109,7 @@ impl LockMode {
 
 impl LockTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), index: Index::new(), places: 0 }
+        Self { slots: Vec::new(), free: Vec::new(), index: HashIndex::new(), places: 0 }
     }
 
     /// How many rows are held or waited for.
@@ -141,7 +141,7 @@ impl LockTable {
         if let Some(found) = self.find_hashed(hash, space, key) {
             return found;
         }
-        let key = Key::new(key);
+        let key = RowKey::new(key);
         let slot = Some(Slot { space: space.clone(), key, state: State::Unused });
         let lock = match self.free.pop() {
             Some(lock) => {
@@ -226,7 +226,7 @@ impl LockTable {
     }
 
     /// Makes a branch hold the row no longer. The slot stays until `reclaim`.
-    fn let_go(&mut self, lock: LockId, xid: Xid, sequence: u32) {
+    fn release(&mut self, lock: LockId, xid: Xid, sequence: u32) {
         let slot = self.slot_mut(lock);
         let before = slot.holders().len();
         match &mut slot.state {
@@ -240,7 +240,7 @@ impl LockTable {
     }
 
     /// Makes a branch hold none of these rows any longer; they are to be settled.
-    pub(crate) fn let_go_of_branch(
+    pub(crate) fn release_branch(
         &mut self,
         held: &[LockId],
         xid: Xid,
@@ -248,7 +248,7 @@ impl LockTable {
         touched: &mut Touched,
     ) {
         for &lock in held {
-            self.let_go(lock, xid, sequence);
+            self.release(lock, xid, sequence);
             touched.push(lock);
         }
     }
@@ -285,7 +285,7 @@ impl LockTable {
         self.slot(lock).queue().is_some_and(|queue| !queue.is_empty())
     }
 
-    pub(crate) fn line_up(&mut self, lock: LockId, place: Place, claim: Claim) {
+    pub(crate) fn enqueue(&mut self, lock: LockId, place: Place, claim: Claim) {
         let contended = self.slot_mut(lock).contended();
         if claim.takes_all() {
             contended.exclusive.insert(place);
@@ -294,7 +294,7 @@ impl LockTable {
         self.places += usize::from(is_more);
     }
 
-    pub(crate) fn step_out(&mut self, lock: LockId, place: Place) {
+    pub(crate) fn dequeue(&mut self, lock: LockId, place: Place) {
         if let State::Contended(contended) = &mut self.slot_mut(lock).state {
             contended.exclusive.remove(&place);
             let is_less = contended.queue.remove(&place).is_some();

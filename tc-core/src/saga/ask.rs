@@ -2,47 +2,45 @@
 
 use std::sync::Arc;
 
+use super::sagas::Sagas;
 use crate::contract::{
     Asker, BranchId, Correlation, DecidedBy, Effect, GlobalStatus, OperatorAction, Outcome,
     Rejection, Reply, ReplyWhen, Resolution, RollbackReason, SagaDefinition, SagaPart, SagaRecord,
-    SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, Timestamp, TurnCause, Xid,
+    SagaState, SagaStatus, StepKind, StepRecord, StepRef, StepState, TurnCause, Xid,
 };
-use crate::coordinator::Coordinator;
+use crate::deciding::Answer;
 use crate::global::operate::RESTORE_WITHOUT_ROWS;
-use crate::reply::Answer;
 use crate::shares::{check_limit, check_share};
 
-impl Coordinator {
+impl Sagas<'_> {
     /// Started again under its key, a saga is found as it is.
     pub(crate) fn start_saga(
         &mut self,
-        now: Timestamp,
         application: &Arc<str>,
         key: Arc<str>,
         definition: Arc<SagaDefinition>,
-        out: &mut Outcome,
     ) -> Answer {
-        if let Some(known) = self.sagas.of_key(&key) {
+        if let Some(known) = self.table.of_key(&key) {
             if known.definition != definition {
                 return Err(Rejection::SagaMismatch { key, xid: known.xid });
             }
             return Ok(Some(Reply::Saga(Box::new(known.clone()))));
         }
         let invalid = |fault| Rejection::SagaInvalid { name: definition.name.clone(), fault };
-        definition.check(&self.limits).map_err(invalid)?;
-        let (what, max) = ("unfinished sagas", self.limits.sagas_max);
-        check_limit(what, self.sagas.unfinished() + 1, max)?;
-        let client = self.asker.client;
-        let owner = Asker { client, application: self.names.text(application) };
-        check_share(&self.limits, &[self.sagas.open()], &owner, what, 1, max)?;
-        let xid = self.numbers.xid()?;
+        definition.check(self.on.limits).map_err(invalid)?;
+        let (what, max) = ("unfinished sagas", self.on.limits.sagas_max);
+        check_limit(what, self.table.unfinished() + 1, max)?;
+        let client = self.on.asker.client;
+        let owner = Asker { client, application: self.on.names.text(application) };
+        check_share(self.on.limits, &[self.table.open()], &owner, what, 1, max)?;
+        let xid = self.on.ids.xid()?;
         let saga = SagaRecord {
             xid,
-            address: self.address.clone(),
+            address: self.on.address.clone(),
             application: owner.application,
             key,
-            begun_at: now,
-            deadline: definition.timeout_ms.map(|timeout_ms| now.after_ms(timeout_ms)),
+            begun_at: self.on.now,
+            deadline: definition.timeout_ms.map(|timeout_ms| self.on.now.after_ms(timeout_ms)),
             state: SagaState::Running,
             cause_error: None,
             paused: false,
@@ -50,35 +48,24 @@ impl Coordinator {
             events: Arc::default(),
             definition,
         };
-        self.sagas.insert_of(saga, client);
-        self.go_on(now, xid, out);
-        Ok(self.answer_and_forget(xid, out))
+        self.table.insert_of(saga, client);
+        self.go_on(xid);
+        Ok(self.answer_and_forget(xid))
     }
 
-    /// One saga, unfinished or remembered.
-    #[must_use]
-    pub fn saga(&self, xid: Xid) -> Option<&SagaRecord> {
-        self.sagas.get(xid)
-    }
-
-    /// The unfinished and remembered sagas, newest first, from below `before`.
-    pub fn sagas(&self, before: Option<Xid>) -> impl Iterator<Item = &SagaRecord> {
-        let before = before.unwrap_or(Xid(u64::MAX));
-        self.sagas.newest_before(before)
-    }
-
+    /// The saga, at once or when it has ended. `room` is whether one more request may wait.
     pub(crate) fn get_saga(
         &mut self,
         to: Option<Correlation>,
         xid: Xid,
         reply_when: ReplyWhen,
+        room: Result<(), Rejection>,
     ) -> Answer {
-        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let under_way = matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
-        let room = self.check_room_to_wait().is_ok();
         match (to, reply_when) {
-            (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room => {
-                self.waits.await_end(xid, to, &self.asker);
+            (Some(to), ReplyWhen::Finished | ReplyWhen::Effective) if under_way && room.is_ok() => {
+                self.waiting.await_end(xid, to, self.on.asker);
                 Ok(None)
             }
             (_, ReplyWhen::Finished | ReplyWhen::Effective | ReplyWhen::Decided) => {
@@ -87,15 +74,8 @@ impl Coordinator {
         }
     }
 
-    pub(crate) fn signal_saga(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        signal: Arc<str>,
-        payload: Arc<[u8]>,
-        out: &mut Outcome,
-    ) -> Answer {
-        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+    pub(crate) fn signal_saga(&mut self, xid: Xid, signal: Arc<str>, payload: Arc<[u8]>) -> Answer {
+        let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let awaited = saga.each().find(|(step, definition, _)| {
             let is_signal = definition.kind == StepKind::Signal;
             is_signal && saga.definition.path(SagaPart::Step(*step)) == signal
@@ -104,50 +84,41 @@ impl Coordinator {
         let is_turned_back = saga.is_turned_back();
         match state {
             Some((step, StepState::Waiting | StepState::Running, _)) if !is_turned_back => {
-                self.sagas.change(xid, |saga| {
+                self.table.change(xid, |saga| {
                     saga.steps[step.place()].output = Some(payload);
-                    saga.finish(now, step, StepState::Done);
+                    saga.finish(self.on.now, step, StepState::Done);
                 });
-                self.note_saga(now, xid, &format!("signal {signal}"));
-                self.go_on(now, xid, out);
+                self.note_saga(self.on.now, xid, &format!("signal {signal}"));
+                self.go_on(xid);
             }
             // Sent again it is answered as the first time.
             Some((_, StepState::Done, Some(known))) if known == payload => {}
             Some(_) | None => return Err(Rejection::UnknownSignal { xid, signal }),
         }
-        Ok(self.answer_and_forget(xid, out))
+        Ok(self.answer_and_forget(xid))
     }
 
-    pub(crate) fn cancel_saga(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        by: DecidedBy,
-        reason: &str,
-        out: &mut Outcome,
-    ) -> Answer {
-        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+    pub(crate) fn cancel_saga(&mut self, xid: Xid, by: DecidedBy, reason: &str) -> Answer {
+        let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         if saga.can_turn_back() {
             let cause = match by {
                 DecidedBy::Client => TurnCause::Cancelled,
                 DecidedBy::Operator => TurnCause::Operator,
             };
-            self.turn_back(now, xid, cause, reason, out);
+            self.turn_back(xid, cause, reason);
         } else if !saga.is_turned_back() {
             return Err(Rejection::PastPivot { xid, status: saga.status() });
         }
-        Ok(self.answer_and_forget(xid, out))
+        Ok(self.answer_and_forget(xid))
     }
 
     pub(crate) fn operate_saga(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         action: OperatorAction,
         operator: &str,
-        out: &mut Outcome,
     ) -> Answer {
-        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let refused = |action| Rejection::NotApplicable { xid, action, status: self.status(xid) };
         if saga.ended_at().is_some() {
             return Err(refused("an operator's action on a saga that has ended"));
@@ -155,37 +126,30 @@ impl Coordinator {
         match action {
             OperatorAction::Retry if saga.paused => return Err(refused("retry of a paused saga")),
             OperatorAction::Retry => {
-                self.note_saga(now, xid, &format!("retry by {operator}"));
-                self.call_all(xid, out);
+                self.note_saga(self.on.now, xid, &format!("retry by {operator}"));
+                self.call_all(xid);
             }
-            OperatorAction::Pause => self.pause_saga(now, xid, true, operator, out),
-            OperatorAction::Resume => self.pause_saga(now, xid, false, operator, out),
+            OperatorAction::Pause => self.pause_saga(xid, true, operator),
+            OperatorAction::Resume => self.pause_saga(xid, false, operator),
             OperatorAction::Resolve { branch, resolution } => {
-                return self.resolve_step(now, xid, branch, resolution, operator, out);
+                return self.resolve_step(xid, branch, resolution, operator);
             }
         }
-        self.put_saga(xid, out);
+        self.put_saga(xid);
         Ok(Some(Reply::Operated(self.status(xid))))
     }
 
-    fn pause_saga(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        paused: bool,
-        operator: &str,
-        out: &mut Outcome,
-    ) {
+    fn pause_saga(&mut self, xid: Xid, paused: bool, operator: &str) {
         let set = |saga: &mut SagaRecord| std::mem::replace(&mut saga.paused, paused) != paused;
-        if self.sagas.change(xid, set) != Some(true) {
+        if self.table.change(xid, set) != Some(true) {
             return;
         }
         let what = if paused { "pause" } else { "resume" };
-        self.note_saga(now, xid, &format!("{what} by {operator}"));
+        self.note_saga(self.on.now, xid, &format!("{what} by {operator}"));
         if paused {
-            out.effects.push(Effect::Hold { xid, branch: None });
+            self.on.out.effects.push(Effect::Hold { xid, branch: None });
         } else {
-            self.call_all(xid, out);
+            self.call_all(xid);
         }
     }
 
@@ -193,15 +157,13 @@ impl Coordinator {
     /// back, in the direction in which the saga goes.
     fn resolve_step(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         branch: BranchId,
         resolution: Resolution,
         operator: &str,
-        out: &mut Outcome,
     ) -> Answer {
         let place = StepRef::of_branch(branch);
-        let saga = self.sagas.get(xid).ok_or(Rejection::UnknownXid(xid))?;
+        let saga = self.table.get(xid).ok_or(Rejection::UnknownXid(xid))?;
         let record = place.and_then(|step| Some((step, saga.steps.get(step.place())?.state)));
         let (step, state) = record.ok_or(Rejection::UnknownBranch { xid, branch })?;
         if resolution == Resolution::RestoreClean {
@@ -227,35 +189,34 @@ impl Coordinator {
             }
         };
         let name = saga.definition.path(SagaPart::Step(step));
-        self.sagas.change(xid, |saga| saga.finish(now, step, ended));
-        out.effects.push(Effect::Hold { xid, branch: Some(branch) });
-        self.note_saga(now, xid, &format!("step {name}: accepted as {ended} by {operator}"));
-        self.go_on(now, xid, out);
+        self.table.change(xid, |saga| saga.finish(self.on.now, step, ended));
+        self.on.out.effects.push(Effect::Hold { xid, branch: Some(branch) });
+        self.note_saga(
+            self.on.now,
+            xid,
+            &format!("step {name}: accepted as {ended} by {operator}"),
+        );
+        self.go_on(xid);
         let status = self.status(xid);
-        self.forget_sagas_for(xid, out);
+        self.forget_sagas_for(xid);
         Ok(Some(Reply::Operated(status)))
     }
 
-    /// What the sagas owe, for a server that has just taken the lead.
-    pub(crate) fn owed_by_sagas(&self, out: &mut Outcome) {
-        self.sagas.iter().for_each(|saga| push_calls(saga, out));
-    }
-
-    fn call_all(&self, xid: Xid, out: &mut Outcome) {
-        if let Some(saga) = self.sagas.get(xid) {
-            push_calls(saga, out);
+    fn call_all(&mut self, xid: Xid) {
+        if let Some(saga) = self.table.get(xid) {
+            push_calls(saga, self.on.out);
         }
     }
 
     /// How the saga is, then room for it, if it has ended: it may be forgotten at once.
-    fn answer_and_forget(&mut self, xid: Xid, out: &mut Outcome) -> Option<Reply> {
+    fn answer_and_forget(&mut self, xid: Xid) -> Option<Reply> {
         let reply = self.saga_reply(xid);
-        self.forget_sagas_for(xid, out);
+        self.forget_sagas_for(xid);
         reply
     }
 
     fn saga_reply(&self, xid: Xid) -> Option<Reply> {
-        self.sagas.get(xid).map(|saga| Reply::Saga(Box::new(saga.clone())))
+        self.table.get(xid).map(|saga| Reply::Saga(Box::new(saga.clone())))
     }
 }
 
@@ -290,7 +251,7 @@ pub(super) fn reason_of(cause: TurnCause) -> RollbackReason {
     }
 }
 
-fn push_calls(saga: &SagaRecord, out: &mut Outcome) {
+pub(crate) fn push_calls(saga: &SagaRecord, out: &mut Outcome) {
     if !saga.paused {
         let calls = saga.owing().filter_map(|step| saga.call(step));
         out.effects.extend(calls.map(Effect::PhaseTwo));

@@ -86,7 +86,7 @@ impl SagaRecord {
 
     /// Counts as begun and ended by the restart what a clock of before says will be, and has the
     /// time that the restart leaves of its own.
-    pub(super) fn begin_anew(&mut self, restart: Restart) {
+    pub(super) fn resume(&mut self, restart: Restart) {
         self.begun_at = restart.no_later(self.begun_at);
         let timeout_ms = self.definition.timeout_ms;
         self.deadline = timeout_ms.map(|length_ms| restart.end_of(self.begun_at, length_ms));

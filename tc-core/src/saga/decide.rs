@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
+use super::sagas::Sagas;
 use crate::contract::{
-    BranchId, Change, Decision, Effect, Event, OperatorNeeded, Outcome, PhaseTwoOutcome, Record,
-    RecordKey, Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState,
-    Timestamp, TurnCause, Xid, noted,
+    BranchId, Change, Decision, Effect, Event, OperatorNeeded, PhaseTwoOutcome, Record, RecordKey,
+    Reply, SagaRecord, SagaState, SagaStatus, StatusKind, StepKind, StepRef, StepState, Timestamp,
+    TurnCause, Xid, noted,
 };
-use crate::coordinator::Coordinator;
-use crate::reply::push_reply;
 
 /// What an answer makes of a saga.
 enum Next {
@@ -24,119 +23,106 @@ enum Next {
     TurnBack(TurnCause),
 }
 
-impl Coordinator {
+impl Sagas<'_> {
     pub(crate) fn finish_step(
         &mut self,
-        now: Timestamp,
         xid: Xid,
         branch: BranchId,
         decision: Decision,
         outcome: PhaseTwoOutcome,
-        out: &mut Outcome,
     ) {
         let Some(step) = StepRef::of_branch(branch) else { return };
         let owes = |saga: &SagaRecord| saga.call(step).is_some_and(|it| it.decision == decision);
-        if !self.sagas.get(xid).is_some_and(owes) {
+        if !self.table.get(xid).is_some_and(owes) {
             return;
         }
-        let told = self.limits.step_attempts_told;
+        let told = self.on.limits.step_attempts_told;
         let needed = self.status(xid).kind() == StatusKind::NeedsOperator;
-        let next = self.sagas.change(xid, |saga| saga.take(now, step, decision, outcome, told));
+        let next =
+            self.table.change(xid, |saga| saga.take(self.on.now, step, decision, outcome, told));
         match next {
             None => {}
-            Some(Next::Stay) => self.put_saga(xid, out),
-            Some(Next::GoOn) => self.go_on(now, xid, out),
-            Some(Next::TurnBack(cause)) => self.turn_back(now, xid, cause, "", out),
+            Some(Next::Stay) => self.put_saga(xid),
+            Some(Next::GoOn) => self.go_on(xid),
+            Some(Next::TurnBack(cause)) => self.turn_back(xid, cause, ""),
         }
         if !needed && self.status(xid).kind() == StatusKind::NeedsOperator {
-            let needed = self.sagas.get(xid).map(|saga| saga.operator_needed(step));
-            out.effects.extend(needed.map(Effect::NeedsOperator));
+            let needed = self.table.get(xid).map(|saga| saga.operator_needed(step));
+            self.on.out.effects.extend(needed.map(Effect::NeedsOperator));
         }
-        self.forget_sagas_for(xid, out);
+        self.forget_sagas_for(xid);
     }
 
-    /// Takes back a saga whose time, or the time of a step of it, has run out.
-    pub(crate) fn expire_saga(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
-        let restart = self.restart;
-        let timeout = self.sagas.get(xid).and_then(|saga| saga.next_timeout(restart));
+    /// Takes back a saga whose time, or the time of a step of it, has run self.on.out.
+    pub(crate) fn expire_saga(&mut self, xid: Xid) {
+        let restart = self.on.restart;
+        let timeout = self.table.get(xid).and_then(|saga| saga.next_timeout(restart));
         if let Some((_, cause)) = timeout {
-            self.turn_back(now, xid, cause, "", out);
-            self.forget_sagas_for(xid, out);
+            self.turn_back(xid, cause, "");
+            self.forget_sagas_for(xid);
         }
     }
 
-    pub(super) fn turn_back(
-        &mut self,
-        now: Timestamp,
-        xid: Xid,
-        cause: TurnCause,
-        reason: &str,
-        out: &mut Outcome,
-    ) {
-        let withdrawn = self.sagas.change(xid, |saga| saga.turn_back(cause));
+    pub(super) fn turn_back(&mut self, xid: Xid, cause: TurnCause, reason: &str) {
+        let withdrawn = self.table.change(xid, |saga| saga.turn_back(cause));
         let held = withdrawn.into_iter().flatten();
         let hold = |step: StepRef| Effect::Hold { xid, branch: Some(step.branch()) };
-        out.effects.extend(held.map(hold));
-        let cause = self.sagas.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
+        self.on.out.effects.extend(held.map(hold));
+        let cause = self.table.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        self.note_saga(now, xid, &format!("taken back: {cause}{why}"));
-        self.go_on(now, xid, out);
+        self.note_saga(self.on.now, xid, &format!("taken back: {cause}{why}"));
+        self.go_on(xid);
     }
 
     /// Begins what is due, stores the saga, and tells those who wait for it.
-    pub(super) fn go_on(&mut self, now: Timestamp, xid: Xid, out: &mut Outcome) {
-        let begun = self.sagas.change(xid, |saga| saga.go_on(now)).unwrap_or_default();
-        let Some(saga) = self.sagas.get(xid) else { return };
+    pub(super) fn go_on(&mut self, xid: Xid) {
+        let begun = self.table.change(xid, |saga| saga.go_on(self.on.now)).unwrap_or_default();
+        let Some(saga) = self.table.get(xid) else { return };
         if !saga.paused {
             let calls = begun.into_iter().filter_map(|step| saga.call(step));
-            out.effects.extend(calls.map(Effect::PhaseTwo));
+            self.on.out.effects.extend(calls.map(Effect::PhaseTwo));
         }
-        self.put_saga(xid, out);
+        self.put_saga(xid);
     }
 
-    pub(super) fn put_saga(&mut self, xid: Xid, out: &mut Outcome) {
-        let Some(saga) = self.sagas.get(xid) else { return };
-        out.changes.push(Change::Put(Record::Saga(saga.clone())));
+    pub(super) fn put_saga(&mut self, xid: Xid) {
+        let Some(saga) = self.table.get(xid) else { return };
+        self.on.out.changes.push(Change::Put(Record::Saga(saga.clone())));
         let ends = !matches!(saga.status(), SagaStatus::Running | SagaStatus::Compensating);
         if ends {
             let shown = saga.clone();
-            for to in self.waits.take_ends(xid) {
-                push_reply(out, Some(to), Reply::Saga(Box::new(shown.clone())));
+            for to in self.waiting.take_ends(xid) {
+                self.on.reply(Some(to), Reply::Saga(Box::new(shown.clone())));
             }
         }
     }
 
     /// Makes room for a saga that may have just ended (BOUNDED): the last thing that is done with
     /// it. It is the last to go, whatever the clock said when the others ended.
-    pub(super) fn forget_sagas_for(&mut self, xid: Xid, out: &mut Outcome) {
-        while self.sagas.ended() > self.limits.history_max {
-            let forgotten = self.sagas.first_ended_but(xid).unwrap_or(xid);
-            self.forget_saga(forgotten, out);
+    pub(super) fn forget_sagas_for(&mut self, xid: Xid) {
+        while self.table.ended() > self.on.limits.history_max {
+            let forgotten = self.table.first_ended_but(xid).unwrap_or(xid);
+            self.forget_saga(forgotten);
         }
     }
 
     pub(super) fn note_saga(&mut self, at: Timestamp, xid: Xid, what: &str) {
-        let (what, events_max) = (self.names.text_of(what), self.limits.events_per_global_max);
-        self.sagas.change(xid, |saga| {
+        let (what, events_max) =
+            (self.on.names.text_of(what), self.on.limits.events_per_global_max);
+        self.table.change(xid, |saga| {
             saga.events = noted(&saga.events, Event { at, what }, events_max);
         });
     }
 
-    /// When the saga that ended the longest ago is to be forgotten.
-    pub(crate) fn saga_forgetting_due(&self) -> Option<Timestamp> {
-        let ended = self.sagas.first_ended();
-        ended.map(|(at, _)| self.restart.kept_until(at, self.limits.retention_ms))
-    }
-
-    pub(crate) fn forget_oldest_saga(&mut self, out: &mut Outcome) {
-        if let Some((_, xid)) = self.sagas.first_ended() {
-            self.forget_saga(xid, out);
+    pub(crate) fn forget_oldest_saga(&mut self) {
+        if let Some((_, xid)) = self.table.first_ended() {
+            self.forget_saga(xid);
         }
     }
 
-    fn forget_saga(&mut self, xid: Xid, out: &mut Outcome) {
-        self.sagas.remove(xid);
-        out.changes.push(Change::Delete(RecordKey::Saga(xid)));
+    fn forget_saga(&mut self, xid: Xid) {
+        self.table.remove(xid);
+        self.on.out.changes.push(Change::Delete(RecordKey::Saga(xid)));
     }
 }
 

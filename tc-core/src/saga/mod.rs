@@ -17,5 +17,6 @@ mod child;
 mod course;
 mod decide;
 mod load;
+pub(crate) mod sagas;
 pub(crate) mod table;
 mod view;

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::collections::xid_map::ByXid;
+use crate::collections::xid_map::XidMap;
 use crate::contract::{ClientId, Counted, Counts, SagaRecord, Timestamp, Xid};
 use crate::restart::Restart;
-use crate::shares::Tally;
+use crate::shares::ShareTally;
 
-/// Unfinished and remembered sagas. Changes go through [`Sagas::change`], so that exactly the ones
+/// Unfinished and remembered sagas. Changes go through [`SagaTable::change`], so that exactly the ones
 /// that can time out are among the timeouts (DEADLINE).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sagas {
-    by_xid: ByXid<SagaRecord>,
+pub(crate) struct SagaTable {
+    by_xid: XidMap<SagaRecord>,
     by_key: BTreeMap<Arc<str>, Xid>,
     timeouts: BTreeSet<(Timestamp, Xid)>,
     ended: BTreeSet<(Timestamp, Xid)>,
@@ -21,10 +21,10 @@ pub(crate) struct Sagas {
     restart: Restart,
     /// Over which connections they were started, as far as that is known.
     clients: BTreeMap<Xid, ClientId>,
-    open: Tally,
+    open: ShareTally,
 }
 
-impl Sagas {
+impl SagaTable {
     pub(crate) fn unfinished(&self) -> usize {
         self.by_xid.len() - self.ended.len()
     }
@@ -55,7 +55,7 @@ impl Sagas {
     }
 
     /// Those that are unfinished, by whose they are.
-    pub(crate) fn open(&self) -> &Tally {
+    pub(crate) fn open(&self) -> &ShareTally {
         &self.open
     }
 
@@ -96,12 +96,12 @@ impl Sagas {
     }
 
     /// Gives each saga, child and step what the restart leaves of its time.
-    pub(crate) fn begin_anew(&mut self, restart: Restart) {
+    pub(crate) fn resume(&mut self, restart: Restart) {
         (self.restart, self.timeouts, self.ended) = (restart, BTreeSet::new(), BTreeSet::new());
         let xids: Vec<Xid> = self.by_xid.iter().map(|saga| saga.xid).collect();
         for xid in xids {
             let Some(saga) = self.by_xid.get_mut(xid) else { continue };
-            saga.begin_anew(restart);
+            saga.resume(restart);
             self.timeouts.extend(saga.next_timeout(restart).map(|(at, _)| (at, xid)));
             self.ended.extend(saga.ended_at().map(|at| (at, xid)));
         }
@@ -109,6 +109,11 @@ impl Sagas {
 
     pub(crate) fn next_timeout(&self) -> Option<(Timestamp, Xid)> {
         self.timeouts.first().copied()
+    }
+
+    /// When the saga that ended the longest ago is to be forgotten.
+    pub(crate) fn forgetting_due(&self, retention_ms: u64) -> Option<Timestamp> {
+        self.first_ended().map(|(at, _)| self.restart.kept_until(at, retention_ms))
     }
 
     /// The saga that ended the longest ago.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use handfast_core::{
     BranchRecord, BranchState, Change, Counts, Decision, DirtyRow, FencingToken, GlobalRecord,
     GlobalSummary, GlobalView, LockMode, LockView, PhaseTwoCall, Question, Record, RecordKey,
-    Rejection, Reply, Resolution, RowLock, VoteCall, key_for_people,
+    Rejection, Reply, Resolution, RowLock, VoteCall, display_row_key,
 };
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -145,7 +145,7 @@ fn state(branch: &BranchRecord) -> String {
 }
 
 fn row(row: &RowLock) -> String {
-    format!("{}/{}{}", row.table, key_for_people(&row.key), mode(row.mode))
+    format!("{}/{}{}", row.table, display_row_key(&row.key), mode(row.mode))
 }
 
 fn dirty_row(row: &DirtyRow) -> String {
@@ -158,7 +158,7 @@ fn dirty_row(row: &DirtyRow) -> String {
 }
 
 pub(crate) fn lock(lock: &LockView) -> String {
-    let row = format!("{}/{}/{}", lock.resource, lock.table, key_for_people(&lock.key));
+    let row = format!("{}/{}/{}", lock.resource, lock.table, display_row_key(&lock.key));
     let holders = lock.holders.iter().map(|holder| {
         let (at, granted) = (holder.since.0, token(holder.token));
         format!("\n  {}{} since {at}, token {granted}", holder.xid, mode(holder.mode))

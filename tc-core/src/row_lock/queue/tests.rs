@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// A row of a request is looked at.
-pub(super) fn count_a_look() {
+pub(crate) fn count_a_look() {
     LOOKS.set(LOOKS.get() + 1);
 }
 
