@@ -5,8 +5,8 @@
 //! Connections, retry pacing and storage are the shell's.
 
 use crate::contract::{
-    Asker, ClientId, Decision, Effect, GlobalStatus, Outcome, Reply, Request, SagaRecord,
-    Timestamp, What, Xid,
+    After, Asker, ClientId, Decided, Decision, Effect, GlobalStatus, Outcome, Reply, Request,
+    SagaRecord, Timestamp, What, Xid,
 };
 use crate::deciding::{Answer, Environment};
 use crate::global::departed::DepartedClients;
@@ -14,7 +14,8 @@ use crate::global::globals::Globals;
 use crate::global::history::History;
 use crate::global::state::Global;
 use crate::global::table::GlobalTable;
-use crate::global::vote::{Commit, Votings};
+use crate::global::vote::Commit;
+use crate::global::voting::Votings;
 use crate::named_lock::table::LeaseTable;
 use crate::row_lock::row_locks::RowLocks;
 use crate::saga::ask::push_calls;
@@ -49,17 +50,19 @@ impl Coordinator {
         now: Timestamp,
         request: Request,
         out: &mut Outcome,
-    ) {
+    ) -> Decided {
         self.environment.asker = asker;
-        self.decide(now, request, out);
+        let decided = self.decide(now, request, out);
         self.environment.asker = Asker::default();
+        decided
     }
 
     /// Decides one request. Total: it cannot fail, wait, or look outside `self` and its arguments.
     ///
     /// Changes and effects are added to `out`, behind those of earlier calls.
-    pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) {
+    pub fn decide(&mut self, now: Timestamp, request: Request, out: &mut Outcome) -> Decided {
         let to = request.reply_to;
+        let is_begin = matches!(request.what, What::Begin { .. });
         let answer = match request.what {
             What::Begin { application, name, timeout_ms } => {
                 self.global_wing(now, out).begin(application, name, timeout_ms)
@@ -134,15 +137,25 @@ impl Coordinator {
                 self.global_wing(now, out).named_locks().release_lock(&name, token, is_doubtful)
             }
             What::FindLock { name } => {
-                Ok(Some(Reply::LockBusy { holder: self.leases.holder(now, &name) }))
+                Ok(Some(Reply::LockFound { holder: self.leases.holder(now, &name) }))
             }
             What::BreakLock { name, token } => {
                 self.global_wing(now, out).named_locks().break_lock(&name, token)
             }
         };
         let reply = answer.unwrap_or_else(|rejection| Some(Reply::Rejected(rejection)));
-        if let (Some(to), Some(reply)) = (to, reply) {
-            out.effects.push(Effect::Reply { to, reply });
+        match (to, reply) {
+            (Some(to), Some(reply)) => {
+                // A begin is stored nowhere and tells nothing of what is (decision 0002). A release
+                // tells its sender what the sender knows, that it does not hold the lock (decision
+                // 0011). Neither has anything to wait for.
+                let is_early = is_begin || reply == Reply::LockFreed;
+                let when = if is_early { After::Nothing } else { After::Batch };
+                out.effects.push(Effect::Reply { to, reply, when });
+                Decided::Answered
+            }
+            (Some(_), None) => Decided::Waits,
+            (None, _) => Decided::Answered,
         }
     }
 
@@ -162,7 +175,7 @@ impl Coordinator {
         deadlines.into_iter().flatten().min()
     }
 
-    /// What phase two owes: every call that is due, for a server that has just taken the lead.
+    /// Adds every call that phase two owes, for a server that has just taken the lead.
     pub fn owed(&self, out: &mut Outcome) {
         for global in self.globals.iter() {
             out.effects.extend(global.due().map(Effect::PhaseTwo));

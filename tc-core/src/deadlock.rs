@@ -45,7 +45,7 @@ impl WaitGraph<'_> {
         None
     }
 
-    /// Whether anybody can be waiting for the global. Nearly always not, which saves the search.
+    /// Whether a request can be waiting for the global. Nearly always not, which saves the search.
     fn is_waited_for(&self, xid: Xid) -> bool {
         let Some(global) = self.globals.get(xid) else { return false };
         let queued_for = |id: WaitId| {

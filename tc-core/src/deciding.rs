@@ -1,4 +1,4 @@
-//! What a wing of the coordinator borrows while one request is decided.
+//! The context that a wing of the coordinator borrows while one request is decided.
 //!
 //! A wing is its own state, this context, and whatever of other wings its type names. So the type
 //! says what a function can touch: `Sagas` has no globals, and `NamedLocks` knows of the globals
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::collections::interner::Names;
 use crate::contract::{
-    Asker, Change, Correlation, Effect, Limits, Outcome, RecordKey, Rejection, Reply, Timestamp,
+    After, Asker, Change, Correlation, Effect, Limits, Outcome, RecordKey, Rejection, Reply,
+    Timestamp,
 };
 use crate::id_generator::IdGenerator;
 use crate::restart::Restart;
@@ -16,7 +17,7 @@ use crate::restart::Restart;
 /// A reply, none yet (or none at all), or a refusal.
 pub(crate) type Answer = Result<Option<Reply>, Rejection>;
 
-/// What the wings share, from decision to decision.
+/// The state that the wings share, from decision to decision.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     pub(crate) address: Arc<str>,
@@ -73,10 +74,10 @@ impl Deciding<'_> {
         }
     }
 
-    /// Answers a request, if its sender waits for a reply.
+    /// Answers a request that has waited, if its sender still does.
     pub(crate) fn reply(&mut self, to: Option<Correlation>, reply: Reply) {
         if let Some(to) = to {
-            self.out.effects.push(Effect::Reply { to, reply });
+            self.out.effects.push(Effect::Reply { to, reply, when: After::Batch });
         }
     }
 

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_forgotten_all_draws_greater_numbers_later() {
+    fn ids_drawn_after_a_total_loss_are_greater() {
         let first = |now_ms| {
             let now = Timestamp(now_ms);
             let mut numbers = IdGenerator::new(Epoch::of_clock(now));

@@ -5,14 +5,54 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::{Counts, LeaseRecord, LockShare};
+use crate::contract::{
+    After, Counts, Effect, LeaseRecord, LockShare, Outcome, RecordKey, Rejection, Reply,
+};
 use crate::coordinator::Coordinator;
 use crate::global::branch::Branch;
 use crate::global::state::{Global, Phase};
 use crate::global::vote::check_votings;
-use crate::operator::list::PageBounds;
+use crate::operator::page::PageBounds;
 use crate::row_lock::table::{LockId, Purpose, WaitId};
 use crate::row_lock::waiters::Waiter;
+
+impl Outcome {
+    /// Checks DURABLE-FIRST for the outcome of one decision: a reply that leaves before its batch
+    /// tells of no change. It is the reply to a begin, which is stored nowhere, or says no more
+    /// than that its receiver has released a named lock.
+    ///
+    /// # Errors
+    /// The reply that has to wait, for people.
+    pub fn check_early_replies(&self) -> Result<(), String> {
+        for effect in &self.effects {
+            let Effect::Reply { reply, when: After::Nothing, .. } = effect else { continue };
+            let is_stored = |xid| self.changes.iter().any(|it| it.key() == RecordKey::Global(xid));
+            let may_leave = match reply {
+                Reply::Begun { xid, .. } => !is_stored(*xid),
+                Reply::LockFreed => true,
+                Reply::Rejected(
+                    Rejection::LimitReached { .. } | Rejection::ShareReached { .. },
+                ) => self.changes.is_empty(),
+                Reply::Registered { .. }
+                | Reply::Reported
+                | Reply::Unlocked
+                | Reply::Ended(_)
+                | Reply::Status(_)
+                | Reply::Operated(_)
+                | Reply::Saga(_)
+                | Reply::LockGranted { .. }
+                | Reply::LockBusy { .. }
+                | Reply::LockFound { .. }
+                | Reply::LocksRenewed { .. }
+                | Reply::LockNotHeld { .. }
+                | Reply::LockBroken { .. }
+                | Reply::Rejected(_) => false,
+            };
+            ensure(may_leave, || format!("DURABLE-FIRST: {reply:?} leaves before its batch"))?;
+        }
+        Ok(())
+    }
+}
 
 impl Coordinator {
     /// Checks DEADLINE, LOCK-OWNER, LEASE, QUEUE and VOTES, and that counts agree with what is

@@ -1,7 +1,7 @@
 //! The decisions of the Handfast transaction coordinator, without IO.
 //!
 //! [`Coordinator`] holds all state in memory. Requests go in, with the time; changed records and
-//! effects come out. Whoever drives it stores the changes and then lets the effects out, in order
+//! effects come out. The driver stores the changes and then releases the effects, in order
 //! (DURABLE-FIRST); after a crash, [`Coordinator::load`] makes the same coordinator from the
 //! records.
 //!
@@ -14,7 +14,7 @@
 //!
 //! The core reads no clock, no random source, no environment and no hash order (PURE), and it
 //! answers every request, a wrong one with a [`Rejection`] (TOTAL). It knows nothing of
-//! connections, of storage, of retry pacing, and of who leads.
+//! connections, of storage, of retry pacing, and of leadership.
 //!
 //! # Example
 //!
@@ -54,13 +54,14 @@
 //! let decided = ask(3, What::End { xid, decision, rounds, by, reason: "".into(), reply_when });
 //! assert!(decided.effects.contains(&Effect::Reply {
 //!     to: Correlation(3),
-//!     reply: Reply::Status(GlobalStatus::Committing),
+//!     reply: Reply::Ended(GlobalStatus::Committing),
+//!     when: After::Batch,
 //! }));
 //!
 //! let (branch, outcome) = (BranchId(641), PhaseTwoOutcome::Done);
 //! let finished = ask(4, What::FinishPhaseTwo { xid, branch, decision, outcome });
-//! let (to, reply) = (Correlation(4), Reply::Reported);
-//! assert_eq!(finished.effects, [Effect::Reply { to, reply }]);
+//! let (to, reply, when) = (Correlation(4), Reply::Reported, After::Batch);
+//! assert_eq!(finished.effects, [Effect::Reply { to, reply, when }]);
 //! assert_eq!(coordinator.status(xid), GlobalStatus::Committed);
 //! # Ok::<(), LoadError>(())
 //! ```
@@ -85,8 +86,8 @@ mod tick;
 mod waiting;
 
 pub use contract::{
-    Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
-    Correlation, Counts, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event,
+    After, Asker, BranchId, BranchRecord, BranchState, Change, ChildDefinition, ChildRef, ClientId,
+    Correlation, Counts, Decided, DecidedBy, Decision, DirtyColumn, DirtyRow, Effect, Epoch, Event,
     FencingToken, FinishedBranch, GlobalRecord, GlobalState, GlobalStatus, Holding, LeaseId,
     LeaseRecord, Limits, LoadError, LockHeld, LockMode, LockShare, LockToken, LockWait, Mode,
     NewBranch, NewLease, OperatorAction, OperatorNeeded, Outcome, PhaseOneOutcome, PhaseTwoCall,
@@ -98,7 +99,8 @@ pub use contract::{
 };
 pub use coordinator::Coordinator;
 pub use named_lock::view::{NamedLockView, NamedLockWaiter};
-pub use operator::list::{GlobalFilter, LockCursor, LockFilter, Page, PageBounds};
+pub use operator::list::{GlobalFilter, LockCursor, LockFilter};
+pub use operator::page::{Page, PageBounds};
 pub use operator::view::{
     BranchView, GlobalPart, GlobalSummary, GlobalView, LockHolder, LockView, LockWaiter, SHOWN_MAX,
 };

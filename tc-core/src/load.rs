@@ -20,7 +20,7 @@ use crate::global::departed::DepartedClients;
 use crate::global::history::History;
 use crate::global::state::{Global, Phase};
 use crate::global::table::GlobalTable;
-use crate::global::vote::Votings;
+use crate::global::voting::Votings;
 use crate::id_generator::IdGenerator;
 use crate::named_lock::table::LeaseTable;
 use crate::restart::Restart;
@@ -83,8 +83,8 @@ impl Coordinator {
     }
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. IdGenerator are drawn from where the clock stood when the epoch was taken
-    /// from it: at a later time its minute may be over. LeaseTable last as long from here on as their
+    /// anything is decided. Ids are drawn from where the clock stood when the epoch was taken
+    /// from it: at a later time its minute may be over. Leases last as long from here on as their
     /// holders may rely on them, however far the clock has jumped since they were granted, and
     /// beyond the longest that they may be held, as with etcd's leases after an election. What else
     /// was to run out has its grace, and what is finished is remembered as long as if it had
@@ -136,7 +136,7 @@ impl Coordinator {
             return Err(LoadError::BranchMisfit { xid, branch: record.id });
         }
         let resource = self.environment.names.name(&record.resource);
-        // A commit lets go of the locks with the decision, and does not rewrite the branches.
+        // A commit releases the locks with the decision, and does not rewrite the branches.
         let released = global.phase == Phase::Committing;
         let rows = if released { Vec::new() } else { std::mem::take(&mut record.rows) };
         let sequence = record.sequence;

@@ -1,6 +1,6 @@
-//! Who asks, and how much of what is bounded each one has (BOUNDED).
+//! The share that each client and each application has of what is bounded (BOUNDED).
 //!
-//! The shell says which connection a request came over, and of which application. What connections
+//! The shell names the connection that a request came over, and its application. What connections
 //! are, and when one has gone, is the shell's to know: here they are numbers. A connection is known
 //! as long as the process of the coordinator lives, an application is in the records.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::contract::{Asker, ClientId, Limits, Rejection, ShareOf};
 
-/// How many there are of one kind, by connection and by application. What is zero is not kept.
+/// How many there are of one kind, by connection and by application. Zeros are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShareTally {
     by_client: BTreeMap<ClientId, usize>,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_is_not_kept() {
+    fn zeros_are_not_kept() {
         let mut tally = ShareTally::default();
         let shop: Arc<str> = "shop".into();
         tally.enter(ClientId(1), &shop, 2);

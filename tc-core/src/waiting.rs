@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
     len: usize,
 }
 
-/// What a request waits for.
+/// The end of a request's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Locks(WaitId),

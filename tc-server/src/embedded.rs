@@ -30,7 +30,7 @@ use crate::clock::{Clock, WallClock};
 use crate::descriptors;
 use crate::dispatch::{self, Dispatcher};
 use crate::engine::{self, Engine, EngineFailure, EngineHandle};
-use crate::grpc::{Bounds, Front};
+use crate::grpc::{Bounds, GrpcFrontend};
 use crate::over_http::{self, Caller, CallerError};
 use crate::security::{Access, Listener};
 use crate::serve::ports::{Port, serve_grpc};
@@ -195,11 +195,16 @@ impl Builder {
         settings.limits = self.limits;
         let over_http = Caller::new(self.over_http)?;
         let works = Works::start(store, clock, settings, self.dispatch, over_http).await?;
-        let Engine { handle, standing, .. } = &works.engine;
+        let Engine { handle, leadership, .. } = &works.engine;
         let dispatcher = works.dispatcher.clone();
         let over_http = works.over_http.clone();
-        let front =
-            Front::new(handle.clone(), standing.clone(), dispatcher, self.bounds, over_http);
+        let front = GrpcFrontend::new(
+            handle.clone(),
+            leadership.clone(),
+            dispatcher,
+            self.bounds,
+            over_http,
+        );
         let connections_max = descriptors::connections_beside(CONNECTIONS_MAX);
         let acceptor = Acceptor::new(listener, connections_max, PortName::Grpc);
         let port = open_port(&front, acceptor).inspect_err(|_| works.abort())?;
@@ -207,7 +212,7 @@ impl Builder {
     }
 }
 
-fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
+fn open_port(front: &GrpcFrontend, acceptor: Acceptor) -> Result<Port, StartError> {
     let listener = Listener::new(acceptor, None, SILENCE_LIMIT);
     Ok(serve_grpc(listener, front.routes()?, Access::Open, SILENCE_LIMIT))
 }
@@ -218,7 +223,7 @@ fn open_port(front: &Front, acceptor: Acceptor) -> Result<Port, StartError> {
 pub struct RunningServer {
     address: SocketAddr,
     works: Works,
-    front: Front,
+    front: GrpcFrontend,
     port: Port,
 }
 

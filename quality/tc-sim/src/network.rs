@@ -92,7 +92,7 @@ impl Network {
         let inbound = Arc::new(Inbound::default());
         let reading = Reading { inbound: Arc::clone(&inbound) };
         let peer = format!("client {}", client.index());
-        let (reader, frames) = process.front.converse(reading, peer.into())?;
+        let (reader, frames) = process.front.serve_connection(reading, peer.into())?;
         let state = State {
             client_end: End::Open,
             server_end: End::Open,

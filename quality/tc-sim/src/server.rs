@@ -14,7 +14,7 @@ use handfast_core::Timestamp;
 use handfast_server::clock::Clock;
 use handfast_server::dispatch::{self, Dispatcher, PhaseTwo};
 use handfast_server::engine::{self, Engine, EngineFailure, EngineHandle};
-use handfast_server::grpc::{Bounds, Front};
+use handfast_server::grpc::{Bounds, GrpcFrontend};
 use handfast_server::over_http::Caller;
 use handfast_server::store::Store;
 
@@ -39,7 +39,7 @@ pub(crate) struct Server {
 /// A coordinator that answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
-    pub(crate) front: Front,
+    pub(crate) front: GrpcFrontend,
     pub(crate) engine: EngineHandle,
 }
 
@@ -116,7 +116,8 @@ impl Server {
         let prepared = Engine::prepare(store, clock, deciding(), phase_two).await?;
         let engine = prepared.handle;
         let (bounds, nobody) = (Bounds::default(), Caller::nobody());
-        let front = Front::new(engine.clone(), prepared.standing, dispatcher, bounds, nobody);
+        let front =
+            GrpcFrontend::new(engine.clone(), prepared.leadership, dispatcher, bounds, nobody);
         self.world.spawn(self.owner(), front.clone().keep_watch());
         *self.lock() = Some(Process { front, engine });
         prepared.run.await

@@ -1,7 +1,7 @@
 //! Names that many globals share: one copy of each text, and of each combination that recurs.
 //!
 //! Every request brings texts of its own; here they become shared ones, so that a million open
-//! globals cost pointers. What nobody refers to any more is swept out as the tables grow (BOUNDED).
+//! globals cost pointers. Unused copies are swept out as the tables grow (BOUNDED).
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_is_swept_and_what_is_used_stays() {
+    fn unused_texts_are_swept_and_used_ones_stay() {
         let mut names = Names::new();
         let kept = names.text_of("kept");
         for number in 0..10 * SWEEP_MIN {

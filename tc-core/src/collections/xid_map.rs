@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Of two epochs.
+    /// XIDs of two epochs.
     fn xid() -> impl Strategy<Value = u64> {
         prop_oneof![0..400u64, (1 << 40)..(1 << 40) + 400u64]
     }

@@ -7,16 +7,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// Who asks. Without a number, or a name, there is no share to be kept to.
+/// The sender of a request. Without a number, or a name, there is no share to be kept to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asker {
-    /// Over which connection.
+    /// The connection.
     pub client: ClientId,
-    /// Of which application.
+    /// The application.
     pub application: Arc<str>,
 }
 
-/// Whose share is used up.
+/// The owner of a share that is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareOf {
     /// That of the connection which the request came over.

@@ -24,13 +24,13 @@ pub struct Counts {
     pub waiters: usize,
     /// Branches of decided globals whose phase two is not carried out.
     pub pending_branches: usize,
-    /// LeaseTable of named locks.
+    /// Leases of named locks.
     pub leases: usize,
     /// Requests waiting for named locks.
     pub lock_queue: usize,
 }
 
-/// What one global or saga adds to the counts.
+/// The part of the counts that one global or saga adds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     pub(crate) status: StatusKind,

@@ -8,7 +8,7 @@ use super::xid_text::XidText;
 
 /// A canonical key as people read it: `5:order1:7` is `order, 7`.
 ///
-/// What is not a canonical key (a key of a Seata client, say) is shown as it is.
+/// A key that is not canonical (a key of a Seata client, say) is shown as it is.
 #[must_use]
 pub fn display_row_key(key: &[u8]) -> String {
     let parts = key_parts(key).unwrap_or_else(|| vec![key]);
@@ -44,7 +44,7 @@ pub(crate) fn display_cycle(cycle: &[(Xid, Arc<str>)]) -> String {
     text
 }
 
-/// What parts of a named lock are called: one of as many as there can be is a reader's.
+/// Names the parts of a named lock: one of as many as there can be is a reader's.
 pub(crate) fn display_parts(of: u32) -> String {
     if of == u32::MAX { "readers".to_owned() } else { format!("{of} permits") }
 }

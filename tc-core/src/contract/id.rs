@@ -46,7 +46,7 @@ pub struct BranchId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub u64);
 
-/// What the shell needs to hand a reply to whoever asked. Unique among unanswered requests.
+/// Names the request that a reply answers. Unique among unanswered requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Correlation(pub u64);
 

@@ -68,9 +68,10 @@ pub struct Limits {
     /// Too many: each change of a step stores them again.
     pub saga_bytes_max: usize,
     /// Failed attempts after which a step that cannot be given up is shown as in need of an
-    /// operator; it is tried on. Too few: every hiccup calls a person. Too many: nobody is told.
+    /// operator; it is tried on. Too few: every hiccup calls a person. Too many: no person is
+    /// called.
     pub step_attempts_told: u32,
-    /// LeaseTable of named locks. Too few: acquiring is refused under load. Too many: memory, about
+    /// Leases of named locks. Too few: acquiring is refused under load. Too many: memory, about
     /// half a kilobyte each.
     pub leases_max: usize,
     /// The longest lease of a named lock, and the longest delay after one; a longer one is refused.

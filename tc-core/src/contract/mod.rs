@@ -31,7 +31,9 @@ pub(crate) use id::{COUNTER_BITS, EPOCH_MAX};
 pub use limits::Limits;
 pub use load_error::LoadError;
 pub use named_lock::{LeaseId, LeaseRecord, LockHeld, LockShare, LockToken, NewLease};
-pub use outcome::{Change, Effect, OperatorNeeded, Outcome, PhaseTwoCall, Reply, VoteCall};
+pub use outcome::{
+    After, Change, Decided, Effect, OperatorNeeded, Outcome, PhaseTwoCall, Reply, VoteCall,
+};
 pub use record::{
     BranchRecord, BranchState, FinishedBranch, GlobalRecord, GlobalState, Record, RecordKey,
 };

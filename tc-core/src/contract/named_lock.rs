@@ -12,9 +12,9 @@ pub struct LeaseId(pub u64);
 /// One acquisition, as its client names it: never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockToken {
-    /// Which client: random.
+    /// The client: random.
     pub client: [u8; 16],
-    /// Which acquisition of the client.
+    /// The number of the acquisition among the client's.
     pub number: u64,
 }
 
@@ -27,11 +27,11 @@ impl fmt::Display for LockToken {
 /// How much of a named lock is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockShare {
-    /// All of it: nobody else holds any of it.
+    /// All of it: no other client holds any of it.
     All,
-    /// One of so many equal parts; nobody holds all meanwhile.
+    /// One of so many equal parts; no client holds all meanwhile.
     Part {
-        /// How many there are. All who hold a part agree on it.
+        /// The number of parts. All holders of a part agree on it.
         of: u32,
     },
 }
@@ -39,20 +39,20 @@ pub enum LockShare {
 /// A named lock to be acquired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLease {
-    /// Which lock.
+    /// The name of the lock.
     pub name: Arc<str>,
-    /// Which acquisition: asked again, it is answered as before.
+    /// The acquisition: asked again, it is answered as before.
     pub token: LockToken,
     /// How much of it. Asking for a part with the token of a lease of all gives the rest back.
     pub share: LockShare,
     /// The global that owns the lease. It then ends with its global and at no other time.
     pub xid: Option<Xid>,
-    /// What the client calls itself, for people.
+    /// The client's name for itself, for operators.
     pub label: Arc<str>,
     /// How long it lasts without renewal.
     pub lease_ms: u64,
-    /// After its time was up, unreleased, nobody else gets the lock for so long. As limited as the
-    /// lease.
+    /// After its time was up, unreleased, no other client gets the lock for so long. As limited as
+    /// the lease.
     pub delay_ms: u64,
     /// No renewal lets it last longer than this from its grant.
     pub hold_ms_max: Option<u64>,
@@ -65,39 +65,39 @@ pub struct NewLease {
 pub struct LeaseRecord {
     /// Its id.
     pub id: LeaseId,
-    /// Which lock.
+    /// The name of the lock.
     pub name: Arc<str>,
-    /// Which acquisition.
+    /// The acquisition.
     pub token: LockToken,
     /// How much of the lock.
     pub share: LockShare,
     /// The global that owns it.
     pub xid: Option<Xid>,
-    /// Larger than that of every earlier holder; those who hold parts beside each other have the
+    /// Larger than that of every earlier holder; holders of parts beside each other have the
     /// same.
     pub fence: FencingToken,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub label: Arc<str>,
-    /// Of which application it is; empty where it was not noted.
+    /// The application that it belongs to; empty where it was not noted.
     pub application: Arc<str>,
     /// When it was granted.
     pub granted_at: Timestamp,
     /// When its time is up, unless it is renewed, or owned by a global.
     pub ends_at: Timestamp,
-    /// For how long it was granted or renewed last, in milliseconds; 0 where nobody noted it.
+    /// For how long it was granted or renewed last, in milliseconds; 0 where it was not noted.
     pub lease_ms: u64,
     /// No renewal lets it last longer than until then.
     pub hold_until: Option<Timestamp>,
-    /// After its time was up nobody else gets the lock for so long.
+    /// After its time was up no other client gets the lock for so long.
     pub delay_ms: u64,
 }
 
-/// Who holds a named lock, for refusals.
+/// A holder of a named lock, for refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHeld {
     /// By which acquisition.
     pub token: LockToken,
-    /// What its client calls itself.
+    /// The client's name for itself.
     pub label: Arc<str>,
 }
 

@@ -1,4 +1,4 @@
-//! What a decision leads to: changes to be stored, then effects to be let out.
+//! The outcome of a decision: changes to be stored, and effects that leave when they may.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::status::GlobalStatus;
 /// The result of one or more calls of [`Coordinator::decide`](crate::Coordinator::decide).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What must be stored, in this order, before any effect of this or a later outcome leaves
+    /// Changes to be stored, in this order, before an effect of this or a later outcome leaves
     /// (DURABLE-FIRST).
     pub changes: Vec<Change>,
     /// Replies and phase-two calls. Each may be sent twice; receivers are idempotent
@@ -31,7 +31,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Which record it changes.
+    /// Returns the key of the record that it changes.
     #[must_use]
     pub fn key(&self) -> RecordKey {
         match self {
@@ -46,10 +46,12 @@ impl Change {
 pub enum Effect {
     /// The answer to a request; a lock grant is one that comes later.
     Reply {
-        /// Whom to answer.
+        /// The request that is answered.
         to: Correlation,
         /// The answer.
         reply: Reply,
+        /// When it may leave.
+        when: After,
     },
     /// Phase two of a branch is due at once. For a branch that the dispatcher already knows it
     /// means "now", whatever the back-off.
@@ -64,9 +66,40 @@ pub enum Effect {
         /// The branch, if it is that one alone.
         branch: Option<BranchId>,
     },
-    /// A global or saga begins to need an operator: operators are to be told. Said once each time
-    /// that it begins; after a crash its record says it.
+    /// A global or saga begins to need an operator, and operators are to be alarmed. Sent once each
+    /// time that it begins; after a crash its record says it.
     NeedsOperator(OperatorNeeded),
+}
+
+impl Effect {
+    /// When the effect may leave. Only a reply ever leaves before its batch.
+    #[must_use]
+    pub fn when(&self) -> After {
+        match self {
+            Self::Reply { when, .. } => *when,
+            Self::PhaseTwo(_) | Self::Vote(_) | Self::Hold { .. } | Self::NeedsOperator(_) => {
+                After::Batch
+            }
+        }
+    }
+}
+
+/// The condition under which an effect leaves (DURABLE-FIRST).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Every change decided up to it is durable.
+    Batch,
+    /// Nothing: the reply tells of no change that a crash could undo.
+    Nothing,
+}
+
+/// Whether a decided request has its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// The reply, if one was asked for, is among the effects.
+    Answered,
+    /// The reply comes with a later decision.
+    Waits,
 }
 
 /// The branch for whose sake a global begins to need an operator.
@@ -97,7 +130,7 @@ pub struct PhaseTwoCall {
     pub resource: Arc<str>,
     /// The branch's mode.
     pub mode: Mode,
-    /// What to carry out.
+    /// The decision to carry out.
     pub decision: Decision,
     /// An operator's word on how a dirty write ends.
     pub resolution: Option<Resolution>,
@@ -105,13 +138,13 @@ pub struct PhaseTwoCall {
     pub application_data: Box<[u8]>,
     /// Failed attempts so far; the dispatcher's back-off starts from here after a restart.
     pub attempts: u32,
-    /// Of a step of a saga: `Commit` calls its action, `RollBack` its compensation.
+    /// Set for a step of a saga: `Commit` calls its action, `RollBack` its compensation.
     pub step: Option<Arc<StepCall>>,
     /// The process that registered the branch, where that is known: the one to ask first.
     pub registered_by: Option<Arc<str>>,
 }
 
-/// What a participant is asked before a commit.
+/// A question to a participant before a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteCall {
     /// The global.
@@ -124,7 +157,7 @@ pub struct VoteCall {
     pub resource: Arc<str>,
     /// The branch's mode.
     pub mode: Mode,
-    /// What it is asked.
+    /// The question.
     pub question: Question,
     /// As registered.
     pub application_data: Box<[u8]>,
@@ -153,7 +186,9 @@ pub enum Reply {
     Reported,
     /// To `CheckLocks`: no other global holds the rows.
     Unlocked,
-    /// To `End` and `GetStatus`.
+    /// To `End`: decided, and the status after it.
+    Ended(GlobalStatus),
+    /// To `GetStatus`.
     Status(GlobalStatus),
     /// To `Operate`: carried out, and how the global stands after it.
     Operated(GlobalStatus),
@@ -167,21 +202,26 @@ pub enum Reply {
         /// came.
         waited_ms: u64,
     },
-    /// To `AcquireLock`: not, or not any more, in the queue. To `FindLock`.
+    /// To `AcquireLock`: not, or not any more, in the queue.
     LockBusy {
-        /// Who holds it.
+        /// A holder of the lock.
+        holder: Option<LockHeld>,
+    },
+    /// To `FindLock`.
+    LockFound {
+        /// A holder of the lock.
         holder: Option<LockHeld>,
     },
     /// To `RenewLocks`.
     LocksRenewed {
-        /// Of each, in the order of the request, whether it is held.
+        /// Whether each is held, in the order of the request.
         held: Vec<bool>,
     },
     /// To `ReleaseLock`: it was held until then.
     LockFreed,
-    /// To `ReleaseLock`: it was not held, and who holds it was not touched.
+    /// To `ReleaseLock`: it was not held, and its holder was not touched.
     LockNotHeld {
-        /// Who holds it.
+        /// A holder of the lock.
         current: Option<LockHeld>,
     },
     /// To `BreakLock`.

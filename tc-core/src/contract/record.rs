@@ -61,7 +61,7 @@ pub struct GlobalRecord {
     pub address: Arc<str>,
     /// The application that began it.
     pub application: Arc<str>,
-    /// What the application calls this kind of transaction.
+    /// The application's name for this kind of transaction.
     pub name: Arc<str>,
     /// When it began.
     pub begun_at: Timestamp,
@@ -107,7 +107,7 @@ pub struct BranchRecord {
     pub resource: Arc<str>,
     /// Its mode.
     pub mode: Mode,
-    /// The rows whose global locks it holds; empty once they are let go.
+    /// The rows whose global locks it holds; empty once they are released.
     pub rows: Vec<RowLock>,
     /// The newest fencing token granted to it.
     pub token: FencingToken,
@@ -140,7 +140,7 @@ pub enum BranchState {
     Finished(Timestamp),
 }
 
-/// What a finished global remembers of a branch.
+/// The memory that a finished global keeps of a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedBranch {
     /// Its id.

@@ -89,7 +89,7 @@ pub enum Rejection {
     NotApplicable {
         /// The global.
         xid: Xid,
-        /// What was asked.
+        /// The action.
         action: &'static str,
         /// How the global stands.
         status: GlobalStatus,
@@ -99,7 +99,7 @@ pub enum Rejection {
     SagaInvalid {
         /// Its name.
         name: Arc<str>,
-        /// What is wrong with it.
+        /// The fault.
         fault: SagaFault,
     },
     /// The key belongs to another saga.
@@ -150,7 +150,7 @@ pub enum Rejection {
         /// The address part of the holder's text form.
         by_address: Arc<str>,
     },
-    /// Nobody holds the named lock, or not that acquisition.
+    /// The named lock is not held, or not by that acquisition.
     #[error("nobody holds lock {name}")]
     LockNotHeld {
         /// The lock.
@@ -161,9 +161,9 @@ pub enum Rejection {
     #[error("share reached: {of} has {max} {what}, as many as one may: end some, or raise {}",
         .of.setting())]
     ShareReached {
-        /// Whose.
+        /// The owner of the share.
         of: ShareOf,
-        /// What is limited.
+        /// The limited thing.
         what: &'static str,
         /// The share.
         max: u64,
@@ -171,7 +171,7 @@ pub enum Rejection {
     /// A limit of the coordinator is reached (BOUNDED).
     #[error("limit reached: at most {max} {what}")]
     LimitReached {
-        /// What is limited.
+        /// The limited thing.
         what: &'static str,
         /// The limit.
         max: u64,
@@ -179,8 +179,8 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// What [`Rejection::LimitReached`] and [`Rejection::ShareReached`] name where there is no room
-    /// for another one who waits.
+    /// The name in [`Rejection::LimitReached`] and [`Rejection::ShareReached`] where there is no
+    /// room for another waiting request.
     pub const WAITING_REQUESTS: &'static str = "waiting requests";
 
     /// The stable name of the refusal, as listed in `docs/errors.md`.

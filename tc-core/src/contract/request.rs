@@ -1,4 +1,4 @@
-//! What can be asked of the coordinator.
+//! The requests that the coordinator decides.
 //!
 //! The shell has already checked sizes and turned wire messages into these types; the core still
 //! answers every value of them (TOTAL).
@@ -13,10 +13,10 @@ use super::saga_definition::SagaDefinition;
 /// One request and where its reply goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `None` where nobody waits for a reply, such as for the phase-two outcomes on a stream.
+    /// `None` where no reply is awaited, such as for the phase-two outcomes on a stream.
     /// [`What::Tick`], [`What::Forget`] and what tells of clients have none.
     pub reply_to: Option<Correlation>,
-    /// What is asked.
+    /// The request itself.
     pub what: What,
 }
 
@@ -27,7 +27,7 @@ pub enum What {
     Begin {
         /// The application, as operators know it.
         application: Arc<str>,
-        /// What the application calls this kind of transaction.
+        /// The application's name for this kind of transaction.
         name: Arc<str>,
         /// After this long undecided, the global is rolled back. `None` takes the default.
         timeout_ms: Option<u64>,
@@ -38,7 +38,7 @@ pub enum What {
         xid: Xid,
         /// The branch.
         branch: NewBranch,
-        /// What to do when a row is locked by another global.
+        /// How to wait when a row is locked by another global.
         wait: LockWait,
     },
     /// Phase one of a branch ended, or phase two is to be given other data.
@@ -60,7 +60,7 @@ pub enum What {
         resource: Arc<str>,
         /// The rows.
         rows: Vec<RowLock>,
-        /// What to do when a row is locked by another global.
+        /// How to wait when a row is locked by another global.
         wait: LockWait,
     },
     /// Decides a global.
@@ -69,9 +69,9 @@ pub enum What {
         xid: Xid,
         /// The decision.
         decision: Decision,
-        /// What a commit asks of participants that have not prepared.
+        /// The questions that a commit asks participants that have not prepared.
         rounds: Rounds,
-        /// Who decides.
+        /// The side that decides.
         by: DecidedBy,
         /// Why, for people. The shell has bounded its length.
         reason: Arc<str>,
@@ -100,7 +100,7 @@ pub enum What {
         xid: Xid,
         /// The branch.
         branch: BranchId,
-        /// What the participant was asked.
+        /// The question that it answers.
         question: Question,
         /// Done: yes, or prepared. Refused: no, and nothing is held.
         outcome: PhaseTwoOutcome,
@@ -129,7 +129,7 @@ pub enum What {
         application: Arc<str>,
         /// Made by the application, unique among the sagas that are remembered.
         key: Arc<str>,
-        /// What is to be done.
+        /// The definition of the saga.
         definition: Arc<SagaDefinition>,
     },
     /// Asks how a saga stands, now or when it has ended.
@@ -152,7 +152,7 @@ pub enum What {
     CancelSaga {
         /// The saga.
         xid: Xid,
-        /// Who asks.
+        /// The side that asks.
         by: DecidedBy,
         /// Why, for people. The shell has bounded its length.
         reason: Arc<str>,
@@ -171,28 +171,28 @@ pub enum What {
     AcquireLock(Box<NewLease>),
     /// Renews leases, and tells of each whether it is held.
     RenewLocks {
-        /// Which.
+        /// The acquisitions.
         tokens: Vec<LockToken>,
         /// How long they last from here on.
         lease_ms: u64,
     },
-    /// Ends an acquisition: lets go of the lock, or of the place in its queue.
+    /// Ends an acquisition: releases the lock, or the place in its queue.
     ReleaseLock {
-        /// Which lock.
+        /// The name of the lock.
         name: Arc<str>,
-        /// Which acquisition.
+        /// The acquisition.
         token: LockToken,
         /// Whether a request of this acquisition may still arrive, and is to be refused then.
         is_doubtful: bool,
     },
-    /// Asks who holds a named lock.
+    /// Asks for a holder of a named lock.
     FindLock {
-        /// Which lock.
+        /// The name of the lock.
         name: Arc<str>,
     },
-    /// An operator ends leases of a named lock, whoever holds them.
+    /// An operator ends leases of a named lock, whatever their holders do.
     BreakLock {
-        /// Which lock.
+        /// The name of the lock.
         name: Arc<str>,
         /// Only that acquisition's.
         token: Option<LockToken>,
@@ -232,7 +232,7 @@ pub enum Mode {
     TwoPhase,
 }
 
-/// What a participant is asked before a commit.
+/// The question that a participant is asked before a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
     /// Could it prepare? Nothing is held for a yes.
@@ -247,8 +247,8 @@ pub enum Rounds {
     /// All are asked to prepare.
     #[default]
     PrepareOnly,
-    /// Before that, all are asked whether they could: most refusals come before anybody holds a
-    /// lock.
+    /// Before that, all are asked whether they could: most refusals come before a participant
+    /// holds a lock.
     CanCommitFirst,
 }
 
@@ -272,16 +272,16 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// What to do when a row is locked by another global.
+/// How to wait when a row is locked by another global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockWait {
     /// How long to wait in the queue; 0 refuses at once.
     pub timeout_ms: u64,
-    /// What the requester holds meanwhile.
+    /// The locks that the requester holds meanwhile.
     pub holding: Holding,
 }
 
-/// What a waiting requester holds.
+/// The locks that a waiting requester holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holding {
     /// Row locks of an open local transaction, which a rollback may need: such a waiter is refused
@@ -311,7 +311,7 @@ pub enum Decision {
     RollBack,
 }
 
-/// Who asks for a decision.
+/// The side that asks for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The TM.
@@ -327,20 +327,20 @@ pub enum ReplyWhen {
     Decided,
     /// When every branch is finished, or an operator is needed.
     Finished,
-    /// When whoever goes on finds the decision in effect: as `Finished`, but a commit of branches
-    /// of AT alone, which committed in phase one, is answered as committed as soon as it is
-    /// durable.
+    /// When a client that goes on finds the decision in effect: as `Finished`, but a commit of
+    /// branches of AT alone, which committed in phase one, is answered as committed as soon as it
+    /// is durable.
     Effective,
 }
 
-/// What an RM answered to a phase-two call.
+/// The answer of an RM to a phase-two call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PhaseTwoOutcome {
     /// Carried out, now or before.
     Done,
     /// As done, by a step of a saga that gives something back.
     Output {
-        /// What later steps can take. The shell has bounded its length.
+        /// The output that later steps can take. The shell has bounded its length.
         output: Arc<[u8]>,
     },
     /// Not this time.
@@ -381,9 +381,9 @@ pub struct DirtyRow {
     pub columns: Vec<DirtyColumn>,
     /// How it is beside its images.
     pub standing: RowStanding,
-    /// What [`Resolution::RestoreClean`] would do to it, if it is known.
+    /// The change that [`Resolution::RestoreClean`] would make, if it is known.
     pub on_restore_clean: Option<RowChange>,
-    /// What [`Resolution::ForceBefore`] would do to it, if it is known.
+    /// The change that [`Resolution::ForceBefore`] would make, if it is known.
     pub on_force_before: Option<RowChange>,
 }
 
@@ -398,7 +398,7 @@ pub enum RowStanding {
     Restored,
 }
 
-/// What a resolution does to a row.
+/// The change that a resolution makes to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowChange {
     /// Nothing: it stays as it is, or away.
@@ -416,15 +416,15 @@ pub enum RowChange {
 pub struct DirtyColumn {
     /// The column.
     pub name: String,
-    /// What the global found.
+    /// The value that the global found.
     pub before: Option<String>,
-    /// What the global wrote.
+    /// The value that the global wrote.
     pub after: Option<String>,
-    /// What is there.
+    /// The current value.
     pub current: Option<String>,
 }
 
-/// What an operator can do to a global.
+/// An operator's action on a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorAction {
     /// Try phase two of every unfinished branch at once.

@@ -1,4 +1,4 @@
-//! What a saga is made of, and which sagas cannot be.
+//! The definition of a saga, and the faults that a definition can have.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::id::BranchId;
 /// A saga as its author wrote it. It never changes once the saga is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SagaDefinition {
-    /// What the application calls this kind of saga.
+    /// The application's name for this kind of saga.
     pub name: Arc<str>,
     /// After this long before its pivot, the saga is taken back. `None`: only its steps have times.
     pub timeout_ms: Option<u64>,
@@ -26,11 +26,11 @@ pub struct StepDefinition {
     pub parent: Option<ChildRef>,
     /// Steps of one group run beside each other; groups run one after the other, from 0.
     pub group: u32,
-    /// What can become of the step.
+    /// How the step can end.
     pub kind: StepKind,
     /// The resource that must carry it out. For a signal: empty.
     pub resource: Arc<str>,
-    /// What the resource is asked to do. For a signal: empty.
+    /// The action that the resource is asked for. For a signal: empty.
     pub action: Arc<str>,
     /// Handed to action and compensation.
     pub input: Arc<[u8]>,
@@ -63,7 +63,7 @@ impl StepRef {
     }
 }
 
-/// What can become of a step.
+/// How a step can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepKind {
     /// Its compensation takes back what its action did.
@@ -110,7 +110,7 @@ impl Default for Retry {
     }
 }
 
-/// What is wrong with a definition.
+/// A fault of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SagaFault {
@@ -153,28 +153,28 @@ pub enum SagaFault {
     /// A part of a saga that is not there.
     #[error("step {0} is of a child saga that does not come before it")]
     Orphan(Arc<str>),
-    /// A child that calls somebody, or a step of another kind that has a saga.
+    /// A child that calls a participant, or a step of another kind that has a saga.
     #[error("step {0}: a child has a saga, and no resource, action, input, retry or timeout")]
     Child(Arc<str>),
     /// An output that the child's steps do not give.
     #[error("child saga {0}: its output is of no step of its own that gives one")]
     Output(Arc<str>),
-    /// Two steps of one name: outputs and signals could not be told apart.
+    /// Two steps of one name: outputs and signals could not be distinguished.
     #[error("two steps are named {0}")]
     NamedTwice(Arc<str>),
     /// Groups count from 0 without a gap.
     #[error("step {0} is in a group that does not follow on the one before it")]
     GroupOutOfOrder(Arc<str>),
-    /// A step that calls nobody, or a signal that calls somebody.
+    /// A step that calls no participant, or a signal that calls one.
     #[error("step {0}: an action needs a resource and a name, and a signal has neither")]
     Address(Arc<str>),
     /// There is one point of no return, and nothing runs beside it.
     #[error("step {0}: there is one pivot at most, and it is alone in its group")]
     Pivot(Arc<str>),
-    /// What comes after the pivot can never be taken back.
+    /// A step after the pivot can never be taken back.
     #[error("step {0} comes after the pivot: it must be retriable, or a signal")]
     AfterPivot(Arc<str>),
-    /// What its parent does after a child's pivot can never be taken back either.
+    /// A step of the parent after a child's pivot can never be taken back either.
     #[error("child saga {child} has the pivot, so step {step} must be retriable, or a signal")]
     ChildPivot {
         /// The child.
@@ -197,9 +197,9 @@ pub enum SagaFault {
     /// An output that a child does not have.
     #[error("step {step} takes the output of child saga {child}, which has none")]
     NoOutput {
-        /// Who takes it.
+        /// The step that takes it.
         step: Arc<str>,
-        /// Who should give it.
+        /// The child that should give it.
         child: Arc<str>,
     },
     /// An output that would be handed over more than once (BOUNDED).
@@ -219,7 +219,7 @@ pub struct ChildRef(pub u32);
 pub struct ChildDefinition {
     /// The step's name.
     pub name: Arc<str>,
-    /// What the application calls this kind of saga.
+    /// The application's name for this kind of saga.
     pub saga: Arc<str>,
     /// The child that it is a step of, which comes before it. `None`: of the saga that is started.
     pub parent: Option<ChildRef>,
@@ -228,14 +228,14 @@ pub struct ChildDefinition {
     /// After this long since its first step has begun, and before the pivot, everything is taken
     /// back. `None`: only its steps have times.
     pub timeout_ms: Option<u64>,
-    /// What of its own gives its output.
+    /// The part of its own that gives its output.
     pub output: Option<SagaPart>,
 }
 
-/// What a saga consists of.
+/// A part of a saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SagaPart {
-    /// A step that somebody carries out.
+    /// A step that a participant carries out.
     Step(StepRef),
     /// A step that is a saga of its own.
     Child(ChildRef),

@@ -19,7 +19,7 @@ pub struct SagaRecord {
     pub application: Arc<str>,
     /// Made by the application: the same key is the same saga.
     pub key: Arc<str>,
-    /// What is to be done.
+    /// The definition of the saga.
     pub definition: Arc<SagaDefinition>,
     /// When it began.
     pub begun_at: Timestamp,
@@ -27,7 +27,7 @@ pub struct SagaRecord {
     pub deadline: Option<Timestamp>,
     /// Where it stands.
     pub state: SagaState,
-    /// What the step that took the saga back had said last, if it had said anything: its
+    /// The last failure of the step that took the saga back, if it had one: its
     /// compensation may fail as well.
     pub cause_error: Option<Arc<str>>,
     /// Whether calls are held back by an operator.
@@ -93,7 +93,7 @@ pub struct StepRecord {
     pub attempts: u32,
     /// When the last attempt failed and why.
     pub last_failure: Option<(Timestamp, Arc<str>)>,
-    /// What the action gave back.
+    /// The output of the action.
     pub output: Option<Arc<[u8]>>,
 }
 
@@ -135,18 +135,18 @@ pub enum SagaStatus {
     NeedsOperator,
 }
 
-/// What a participant is told beyond [`PhaseTwoCall`]'s other fields.
+/// The part of a phase-two call that only steps of sagas have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepCall {
-    /// What the application calls this kind of saga.
+    /// The application's name for this kind of saga.
     pub saga: Arc<str>,
     /// The application's key of the saga.
     pub key: Arc<str>,
     /// The step, behind the children that it is in.
     pub step: Arc<str>,
-    /// What to do, or to take back.
+    /// The action to do, or to take back.
     pub action: Arc<str>,
-    /// What can become of the step.
+    /// How the step can end.
     pub kind: StepKind,
     /// The outputs that the step takes; for a compensation also its action's own, if it is known.
     pub outputs: Vec<StepOutput>,
@@ -154,7 +154,7 @@ pub struct StepCall {
     pub retry: Retry,
 }
 
-/// What a step, or a child, gave back.
+/// The output of a step or a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutput {
     /// Its own name.
@@ -198,7 +198,7 @@ impl SagaRecord {
         }
     }
 
-    /// What a part gave back, if it did.
+    /// Returns the output of a part, if it gave one.
     #[must_use]
     pub fn output(&self, part: SagaPart) -> Option<&Arc<[u8]>> {
         let step = self.definition.source(part)?;
@@ -230,7 +230,7 @@ impl StepRecord {
 }
 
 impl StepState {
-    /// What a participant is to be asked for.
+    /// Returns the decision that a participant is to carry out.
     pub(crate) fn owes(self) -> Option<Decision> {
         match self {
             Self::Running | Self::RunningStuck => Some(Decision::Commit),

@@ -23,13 +23,13 @@ pub(crate) struct Branch {
     pub(crate) registered_by: Option<Name>,
     pub(crate) token: FencingToken,
     pub(crate) registered_at: Timestamp,
-    /// Of a finished branch.
+    /// Set once the branch is finished.
     pub(crate) finished_at: Timestamp,
     pub(crate) locks: HeldLocks,
     pub(crate) extras: Option<Box<BranchExtras>>,
 }
 
-/// Where a branch stands. What a refused one was refused for is in its [`BranchExtras`] part.
+/// The state of a branch. The reason of a refusal is in its [`BranchExtras`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Registered,
@@ -39,7 +39,7 @@ pub(crate) enum Stage {
     Finished,
 }
 
-/// What few branches have: data of their own, and what went wrong in phase two.
+/// Parts that few branches have: data of their own, and failures of phase two.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BranchExtras {
     pub(crate) application_data: Box<[u8]>,
@@ -51,9 +51,9 @@ pub(crate) struct BranchExtras {
 /// Branches that are rolled back one after the other, the last registered first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RollbackOrder<'a> {
-    /// Of a resource: they may have written the same row.
+    /// Branches of one resource: they may have written the same row.
     Resource(&'a str),
-    /// Of mode Saga, whatever their resources: what a compensation takes back may have been built
+    /// Branches of mode Saga on any resource: what a compensation takes back may have been built
     /// upon by every later action.
     Saga,
 }

@@ -4,15 +4,14 @@ use std::borrow::Cow;
 
 use super::branch::Branch;
 use super::globals::Globals;
-use super::state::{Global, Phase};
-use super::vote::answers_a_commit_with;
+use super::state::{Global, Phase, follows_from_a_commit};
 use crate::contract::{
     Change, Correlation, DecidedBy, Decision, Effect, GlobalState, GlobalStatus, Mode, Record,
     RecordKey, Rejection, Reply, ReplyWhen, RollbackReason, Xid,
 };
 use crate::deciding::Answer;
-use crate::row_lock::queue::Unfit;
 use crate::row_lock::table::Touched;
+use crate::row_lock::waiters::Unfit;
 
 impl Globals<'_> {
     /// Rolls a global back.
@@ -69,7 +68,7 @@ impl Globals<'_> {
         let led_to = match status {
             GlobalStatus::RollingBack(reason)
             | GlobalStatus::RolledBack(reason)
-            | GlobalStatus::NeedsOperator(reason) => answers_a_commit_with(reason),
+            | GlobalStatus::NeedsOperator(reason) => follows_from_a_commit(reason),
             GlobalStatus::Unknown
             | GlobalStatus::Active
             | GlobalStatus::Committing
@@ -92,7 +91,7 @@ impl Globals<'_> {
             ReplyWhen::Decided => false,
             ReplyWhen::Finished => under_way,
             ReplyWhen::Effective if self.is_in_effect(xid) => {
-                return Some(Reply::Status(GlobalStatus::Committed));
+                return Some(Reply::Ended(GlobalStatus::Committed));
             }
             ReplyWhen::Effective => under_way,
         };
@@ -102,7 +101,7 @@ impl Globals<'_> {
                 self.waiting.await_end(xid, to, self.on.asker);
                 None
             }
-            _ => Some(Reply::Status(status)),
+            _ => Some(Reply::Ended(status)),
         }
     }
 
@@ -129,7 +128,7 @@ impl Globals<'_> {
             }
             global.unfinished
         });
-        // Before anything is let go of, or the global would be granted it anew.
+        // Before anything is released, or the global would be granted it again.
         if self.leases.concerns_globals() {
             let decided = self.already_decided(xid);
             self.named_locks().refuse_turns_of(xid, &decided);
@@ -153,7 +152,7 @@ impl Globals<'_> {
         }
     }
 
-    /// What becomes of the locks of a global that has just been decided.
+    /// Releases or keeps the row locks of a global that has just been decided.
     fn release_or_keep_rows(&mut self, xid: Xid, phase: Phase, touched: &mut Touched) {
         match phase {
             // LOCK-OWNER: the locks go with the decision, by the change that stores it. The
@@ -199,10 +198,10 @@ impl Globals<'_> {
         self.answer_ends(xid, status);
     }
 
-    /// Answers those who wait for the end of a global.
+    /// Answers the requests that wait for the end of a global.
     pub(crate) fn answer_ends(&mut self, xid: Xid, status: GlobalStatus) {
         for to in self.waiting.take_ends(xid) {
-            self.on.reply(Some(to), Reply::Status(status));
+            self.on.reply(Some(to), Reply::Ended(status));
         }
     }
 }

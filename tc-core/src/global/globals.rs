@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::history::History;
 use super::state::{Global, Phase};
 use super::table::GlobalTable;
-use super::vote::Votings;
+use super::voting::Votings;
 use crate::collections::interner::Origin;
 use crate::contract::{Asker, Correlation, GlobalStatus, Rejection, Reply, Xid};
 use crate::deadlock::WaitGraph;

@@ -16,3 +16,4 @@ pub(crate) mod report;
 pub(crate) mod state;
 pub(crate) mod table;
 pub(crate) mod vote;
+pub(crate) mod voting;

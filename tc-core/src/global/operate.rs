@@ -1,4 +1,4 @@
-//! What an operator can do to a decided global.
+//! Operators' actions on a decided global.
 //!
 //! Decisions themselves, an operator's too, are in `end`.
 
@@ -8,7 +8,7 @@ use super::state::{Global, Phase};
 use crate::contract::{BranchId, Effect, Mode, OperatorAction, Rejection, Reply, Resolution, Xid};
 use crate::deciding::Answer;
 
-/// What has no images has no rows of which some could be put back.
+/// A branch without images has no rows of which some could be put back.
 pub(crate) const RESTORE_WITHOUT_ROWS: &str =
     "restore_clean of a branch without row images (say accept_current or force_before)";
 

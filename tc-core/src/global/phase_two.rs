@@ -1,4 +1,4 @@
-//! What RMs answer in phase two.
+//! The answers of RMs in phase two.
 //!
 //! An answer is believed only of a branch that may be called: any of a commit, the last unfinished
 //! one of its line of a rollback. Everything else is an echo of an earlier leader or a repeated
@@ -14,8 +14,8 @@ use crate::contract::{
     RefusedRows, Timestamp, Xid,
 };
 use crate::row_lock::held_locks::HeldLocks;
-use crate::row_lock::queue::Unfit;
 use crate::row_lock::table::Touched;
+use crate::row_lock::waiters::Unfit;
 
 impl Globals<'_> {
     pub(crate) fn finish_phase_two(
@@ -93,7 +93,7 @@ impl Globals<'_> {
         self.on.out.effects.extend(begins.flatten().map(Effect::NeedsOperator));
     }
 
-    /// Tells those who wait for rows that are free only when an operator has come.
+    /// Refuses the requests that wait for rows which are released only after an operator has acted.
     fn refuse_waiters_of_stuck(&mut self, xid: Xid, refused: BranchId) {
         if self.rows.waiters.is_idle() {
             return;

@@ -86,7 +86,7 @@ impl Globals<'_> {
     fn distinct_rows(&self, mut rows: Vec<RowLock>) -> Result<Vec<RowLock>, Rejection> {
         check_limit("rows of a request", rows.len(), self.on.limits.rows_per_request_max)?;
         rows.sort_unstable();
-        // Of equal rows the last is the strongest: it is kept, in place of the one before it.
+        // The last of equal rows is the strongest: its mode is kept.
         rows.dedup_by(|next, kept| {
             let same = (&next.table, &next.key) == (&kept.table, &kept.key);
             if same {
@@ -216,7 +216,7 @@ impl Globals<'_> {
     }
 }
 
-/// What a registration changes.
+/// The changes that a registration makes.
 enum LockPlan {
     /// The branch of this place takes the rows that it does not hold yet.
     Take { sequence: u32, missing: WantedRows },

@@ -85,7 +85,7 @@ impl Globals<'_> {
     }
 
     /// Removes a branch that is locally rolled back for certain, with its locks and with whatever
-    /// registration of it still waits: granted later, that would be a branch nobody knows of.
+    /// registration of it still waits: granted later, that would be a branch unknown to all.
     fn remove_branch(&mut self, xid: Xid, branch: BranchId) {
         let mut touched = Touched::new();
         let joins =
@@ -114,7 +114,7 @@ impl Globals<'_> {
     }
 
     /// Gives phase two other data, if there is any. A call that may be out is repeated with it; a
-    /// branch that is finished has no use for it, and whoever reported must not take it for given.
+    /// branch that is finished has no use for it, and its reporter must not rely on it.
     fn change_data(&mut self, xid: Xid, id: BranchId, application_data: Box<[u8]>) -> Answer {
         let global = self.globals.get(xid).ok_or_else(|| self.finished_or_unknown(xid))?;
         let unknown = Rejection::UnknownBranch { xid, branch: id };

@@ -24,7 +24,7 @@ use crate::row_lock::table::LockId;
 pub(crate) struct Global {
     pub(crate) xid: Xid,
     pub(crate) origin: Arc<Origin>,
-    /// Which connection began it; none since a restart.
+    /// The connection that began it; none since a restart.
     pub(crate) client: ClientId,
     pub(crate) begun_at: Timestamp,
     pub(crate) timeout_ms: u64,
@@ -51,6 +51,25 @@ pub(crate) enum Phase {
     RollingBack(RollbackReason),
 }
 
+impl Phase {
+    /// Whether a request to commit is answered with this phase, and not refused because another
+    /// request has decided.
+    pub(crate) fn answers_a_commit(self) -> bool {
+        match self {
+            Self::Active | Self::Committing => true,
+            Self::RollingBack(reason) => follows_from_a_commit(reason),
+        }
+    }
+}
+
+/// Whether a request to commit may lead to a rollback of this kind.
+pub(crate) fn follows_from_a_commit(reason: RollbackReason) -> bool {
+    match reason {
+        RollbackReason::BranchUnknown | RollbackReason::Refused => true,
+        RollbackReason::Requested | RollbackReason::Timeout | RollbackReason::Operator => false,
+    }
+}
+
 /// Branches whose turn it is in phase two.
 pub(crate) type NextBranches<'a> = SmallVec<[&'a Branch; 4]>;
 
@@ -64,7 +83,7 @@ impl Global {
         }
     }
 
-    /// What it adds to the counts.
+    /// Returns what it adds to the counts.
     pub(crate) fn counted(&self) -> Counted {
         let is_decided = self.phase != Phase::Active;
         let pending = if is_decided { self.unfinished as usize } else { 0 };
@@ -101,7 +120,7 @@ impl Global {
         self.branches.iter().flat_map(|branch| branch.locks.as_slice()).copied()
     }
 
-    /// Whose it is.
+    /// The client and the application that it belongs to.
     pub(crate) fn owner(&self) -> Asker {
         Asker { client: self.client, application: self.origin.application.clone() }
     }
@@ -122,7 +141,7 @@ impl Global {
         behind.flat_map(|branch| branch.locks.as_slice()).copied().collect()
     }
 
-    /// Whether what the branch of this place holds is let go of only when an operator has come.
+    /// Whether the rows of the branch of this place are released only after an operator has acted.
     pub(crate) fn is_stuck(&self, sequence: u32) -> bool {
         let Some(branch) = self.branch_at(sequence).filter(|_| self.refused > 0) else {
             return false;

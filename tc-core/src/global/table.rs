@@ -11,12 +11,12 @@ use crate::row_lock::waiters::WantedRow;
 use crate::shares::ShareTally;
 
 /// By how much a request of a global that holds rows counts as earlier, in milliseconds. Too short:
-/// globals that lock rows in opposite order are refused one after the other; too long: who comes
-/// with nothing waits for as long.
+/// globals that lock rows in opposite order are refused one after the other; too long: a
+/// client that comes with nothing waits for as long.
 const HEAD_START_MS: u64 = 1_000;
 
-/// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the undecided
-/// ones are in the deadline set (DEADLINE) and the counts are right.
+/// Every unfinished global. Changes go through [`GlobalTable::change`], so that exactly the
+/// undecided ones are in the deadline set (DEADLINE) and the counts are right.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GlobalTable {
     by_xid: XidMap<Global>,
@@ -105,7 +105,7 @@ impl GlobalTable {
     /// A global that holds rows has others waiting for it, and one that wants the row at hand is
     /// soon done: before those who hold nothing it can finish. Behind them it would wait for all of
     /// them, and each of them that wants one of its rows next would close a cycle. The head start
-    /// is a length of time, so that whoever holds nothing has its turn as well.
+    /// is a length of time, so that a global that holds nothing has its turn as well.
     pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
         let global = xid.and_then(|xid| self.get(xid));
         let holds_rows = global.is_some_and(|global| global.locks().next().is_some());
@@ -193,7 +193,7 @@ impl GlobalTable {
         }
     }
 
-    /// What each has, made anew from the globals, agrees.
+    /// Whether the shares, counted again from the globals, agree.
     pub(crate) fn shares_are_consistent(&self) -> bool {
         let mut anew = Self::default();
         for global in self.by_xid.iter() {

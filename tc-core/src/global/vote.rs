@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A voting is a request that waits: it lives in memory alone, as the queues do. After a restart
-//! the global is undecided as it was before, and whoever asked for the commit asks again, or the
-//! deadline decides. What has been prepared is recorded, and is not asked for twice. A vote that is
+//! the global is undecided as it was before, and the client asks for the commit again, or the
+//! deadline decides. A prepared branch is recorded, and is not asked twice. A vote that is
 //! missing never decides anything.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::branch::{Branch, Stage};
@@ -19,29 +19,13 @@ use super::end::{event_text, phase_after};
 use super::globals::Globals;
 use super::state::{Global, Phase};
 use super::table::GlobalTable;
+use super::voting::{Voting, Votings};
 use crate::contract::{
     BranchId, Correlation, DecidedBy, Decision, Effect, Mode, PhaseTwoOutcome, Question, Rejection,
     Reply, ReplyWhen, RollbackReason, Rounds, VoteCall, Xid,
 };
 use crate::deciding::Answer;
 use crate::waiting::Awaited;
-
-/// The globals whose commit waits for votes.
-pub(crate) type Votings = BTreeMap<Xid, Voting>;
-
-/// One global's votes.
-#[derive(Clone, Debug)]
-pub(crate) struct Voting {
-    /// What is being asked.
-    question: Question,
-    /// Who has said that it can commit. Who has prepared is recorded with the branch.
-    can_commit: BTreeSet<BranchId>,
-    /// Who asked first for the commit, and why.
-    by: DecidedBy,
-    reason: Arc<str>,
-    /// Whom to answer when it is decided, and when.
-    askers: Vec<(Correlation, ReplyWhen)>,
-}
 
 /// A request to commit.
 pub(crate) struct Commit {
@@ -161,12 +145,12 @@ impl Globals<'_> {
         Some(voting)
     }
 
-    /// Answers those who asked for the commit.
+    /// Answers the requests for the commit.
     pub(crate) fn answer_askers(&mut self, xid: Xid, voting: Voting, phase: Phase) {
         let status = self.status_decided(xid, phase);
         for (to, reply_when) in voting.askers {
             self.waiting.leave(to, Awaited::Votes(xid));
-            let reply = if answers_a_commit(phase) {
+            let reply = if phase.answers_a_commit() {
                 self.answer_end(Some(to), xid, status, reply_when)
             } else {
                 Some(Reply::Rejected(Rejection::AlreadyDecided { xid, status }))
@@ -177,7 +161,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Gives up the place of one who asked. The voting goes on, as a commit does whose asker left.
+    /// Gives up the place of a request for the commit. The voting goes on, as a commit does.
     pub(crate) fn forget_asker(&mut self, xid: Xid, asker: Correlation) {
         if let Some(voting) = self.votings.get_mut(&xid) {
             voting.askers.retain(|&(to, _)| to != asker);
@@ -201,7 +185,7 @@ impl Globals<'_> {
     }
 }
 
-/// Every voting waits for somebody, and nothing commits that is not prepared.
+/// Checks that every voting waits for a vote, and that nothing commits unprepared.
 pub(crate) fn check_votings(globals: &GlobalTable, votings: &Votings) -> Result<(), String> {
     for (xid, voting) in votings {
         let waits = |global: &Global| {
@@ -228,22 +212,6 @@ fn voters(global: &Global) -> impl Iterator<Item = &Branch> {
     let is_voter =
         |branch: &&Branch| branch.mode == Mode::TwoPhase && branch.stage == Stage::Registered;
     global.branches.iter().filter(is_voter)
-}
-
-/// Whether whoever asked for a commit is told how it went, and not that somebody else decided.
-fn answers_a_commit(phase: Phase) -> bool {
-    match phase {
-        Phase::Active | Phase::Committing => true,
-        Phase::RollingBack(reason) => answers_a_commit_with(reason),
-    }
-}
-
-/// What a commit may lead to other than a commit.
-pub(crate) fn answers_a_commit_with(reason: RollbackReason) -> bool {
-    match reason {
-        RollbackReason::BranchUnknown | RollbackReason::Refused => true,
-        RollbackReason::Requested | RollbackReason::Timeout | RollbackReason::Operator => false,
-    }
 }
 
 fn event_of(phase: Phase) -> String {

@@ -1,7 +1,7 @@
 //! Acquiring a named lock: granted, in the queue, or not.
 //!
-//! First come, first served: a lock that is free goes to whoever waits longest, whatever share
-//! those ask for who come later, so readers never keep a writer waiting for ever. A global that
+//! First come, first served: a free lock goes to the longest waiter, whatever share
+//! later requests ask for, so readers never keep a writer waiting forever. A global that
 //! holds some of it comes first. The answer to a request that waits is the grant itself.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl NamedLocks<'_> {
         // Mostly it is not, and then there is nothing in the way.
         let is_known = self.leases.is_known(&wanted.name);
         if is_known {
-            // Whoever asks has it still if nobody took it since his time was up.
+            // The requester holds it still if no other client took it since its time was up.
             self.drop_ended(&wanted.name, Some(wanted.token));
             self.grant_turns(&wanted.name);
         }
@@ -77,7 +77,7 @@ impl NamedLocks<'_> {
 
     /// The same acquisition again: it is as before, for another lease's length from here on.
     fn hold_on(&mut self, id: LeaseId, wanted: &NewLease) -> Result<Reply, Rejection> {
-        // Of a global that holds the lock more than once, nothing would be given back.
+        // If the global holds the lock more than once, nothing would be given back.
         let is_alone = self.leases.held(&wanted.name).nth(1).is_none();
         let renew = |lease: &mut LeaseRecord| {
             if lease.name != wanted.name {
@@ -123,7 +123,7 @@ impl NamedLocks<'_> {
     }
 
     /// Whether it is granted at once. A global that holds the lock already does not stand behind
-    /// those who wait for it.
+    /// the requests that wait for it.
     fn is_turn_of(&self, wanted: &NewLease) -> bool {
         let NewLease { name, share, xid, .. } = wanted;
         let is_owner = xid.is_some() && self.leases.held(name).any(|lease| lease.xid == *xid);
@@ -180,7 +180,7 @@ impl NamedLocks<'_> {
         Ok(fence)
     }
 
-    /// Whose a lease is. Who asks without a name holds it in that of the global's application.
+    /// Returns the owner of a lease. A request without a name uses the global's application.
     fn holder_of(&self, asker: &Asker, xid: Option<Xid>) -> Asker {
         let of_global = xid.and_then(|xid| self.owners.application(xid));
         let application = match of_global {
@@ -190,8 +190,8 @@ impl NamedLocks<'_> {
         Asker { client: asker.client, application: Arc::clone(application) }
     }
 
-    /// Those who hold parts beside each other have the same fence: the resource lets all of them
-    /// in, and none of them once somebody has had all.
+    /// Holders of parts beside each other have the same token: the resource accepts all of them,
+    /// and none of them once a client has held all.
     fn fence_of(&mut self, wanted: &NewLease) -> Result<FencingToken, Rejection> {
         let is_part = wanted.share != LockShare::All;
         let is_beside = |lease: &&LeaseRecord| is_part || lease.share == LockShare::All;

@@ -1,4 +1,4 @@
-//! Tokens that were let go while a request of theirs may still arrive: it is not to be granted.
+//! Tokens that were released while a request of theirs may still arrive: it must not be granted.
 //!
 //! In memory alone: no request outlives the server that was to receive it.
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::contract::{LockToken, Timestamp};
 
-/// How long a request may be on its way, in milliseconds. Too short: what nobody wants is granted,
+/// How long a request may be on its way, in milliseconds. Too short: an unwanted lease is granted,
 /// and blocks others for the length of a lease.
 const LATE_MS_MAX: u64 = 10 * 60 * 1_000;
 /// How many are kept at most (BOUNDED); then the longest barred goes.

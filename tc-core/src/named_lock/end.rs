@@ -1,4 +1,4 @@
-//! How leases go on and end: renewed, let go, out of time, broken by an operator.
+//! The continuation and end of leases: renewed, released, out of time, broken by an operator.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl NamedLocks<'_> {
         }
     }
 
-    /// Gives up the turn of a request that nobody waits for any more.
+    /// Gives up the turn of a request whose sender does not wait any more.
     pub(crate) fn forget_turn(&mut self, waiting: Correlation) {
         let Some(id) = self.leases.awaited(waiting) else { return };
         if let Some(turn) = self.leases.dequeue(id) {
@@ -89,7 +89,7 @@ impl NamedLocks<'_> {
         }
     }
 
-    /// Ends the leases of a lock, or one of them, whoever holds them: an operator says so.
+    /// Ends the leases of a lock, or one of them, whatever their holders do: an operator says so.
     pub(crate) fn break_lock(&mut self, name: &Arc<str>, token: Option<LockToken>) -> Answer {
         let is_meant = |lease: &&LeaseRecord| token.is_none_or(|token| token == lease.token);
         let broken: Vec<_> = self.leases.held(name).filter(is_meant).map(|it| it.id).collect();
@@ -105,8 +105,8 @@ impl NamedLocks<'_> {
         Ok(Some(Reply::LockBroken { leases }))
     }
 
-    /// Ends what the owner of a lease wants of the same lock besides: without the lease it would
-    /// stand behind others, and could close a circle that nobody looks for.
+    /// Ends what else the owner of a lease wants of the same lock: without the lease it would
+    /// stand behind others, and could close a cycle that is not looked for.
     fn end_turns_of_owner(&mut self, id: LeaseId) {
         let Some(lease) = self.leases.lease(id) else { return };
         let Some(xid) = lease.xid else { return };

@@ -1,11 +1,11 @@
-//! LeaseTable that globals own, and globals that wait for named locks, in one wait-for graph with the
+//! Leases that globals own, and globals that wait for named locks, in one wait-for graph with the
 //! rows.
 //!
 //! A global waits for the other globals that hold the lock so that it cannot be shared, and for
-//! all that are before it in the queue, in which those who hold some of the lock come first. Of
-//! one before it that belongs to no global it waits for those whom that one waits for.
-//! Permits are left out: whoever waits for one waits for any of their holders, which closes no
-//! circle before all of them wait.
+//! all that are before it in the queue, in which holders of some of the lock come first. For
+//! a request before it that belongs to no global, it waits for the globals that one waits for.
+//! Permits are left out: a request for one waits for any of their holders, which closes no
+//! cycle before all of them wait.
 
 use super::named_locks::NamedLocks;
 use super::table::{Acquisition, LeaseTable};
@@ -28,7 +28,7 @@ impl NamedLocks<'_> {
     }
 
     /// Refuses what a decided global waits for: nothing is granted to it any more, also not what it
-    /// lets go of itself.
+    /// releases itself.
     pub(crate) fn refuse_turns_of(&mut self, xid: Xid, decided: &Rejection) {
         if !self.leases.concerns_globals() {
             return;
@@ -121,7 +121,7 @@ impl LeaseTable {
         holders.chain(ahead).filter(|other| Some(*other) != *xid).collect()
     }
 
-    /// Whether anybody can be waiting for the global because of named locks.
+    /// Whether a global can be waiting for this one because of named locks.
     pub(crate) fn is_waited_for(&self, xid: Xid) -> bool {
         self.of_global(xid).any(|acquisition| match acquisition {
             Acquisition::Held(id) => {

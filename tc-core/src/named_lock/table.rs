@@ -22,7 +22,7 @@ pub(crate) struct LeaseTable {
     turns: BTreeMap<TurnId, Turn>,
     last_turn: TurnId,
     by_token: HashMap<LockToken, Acquisition>,
-    /// Of those that a global owns or waits for.
+    /// The acquisitions that a global owns or waits for.
     by_xid: BTreeSet<(Xid, Acquisition)>,
     frees: BTreeSet<(Timestamp, LeaseId)>,
     deadlines: BTreeSet<(Timestamp, TurnId)>,
@@ -42,7 +42,7 @@ pub(super) struct NamedLock {
     pub(super) queue: BTreeSet<TurnId>,
 }
 
-/// What a token stands for. What is held comes before what is waited for.
+/// The acquisition that a token stands for. Held ones come before waiting ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Acquisition {
     Held(LeaseId),
@@ -60,12 +60,12 @@ impl LeaseTable {
         self.turns.len()
     }
 
-    /// How many leases there are, by who holds them.
+    /// The number of leases, by their holders.
     pub(crate) fn tally(&self) -> &ShareTally {
         &self.tally
     }
 
-    /// How many requests wait, by who asks.
+    /// The number of waiting requests, by their senders.
     pub(crate) fn waiting_tally(&self) -> &ShareTally {
         &self.waiting
     }
@@ -141,13 +141,13 @@ impl LeaseTable {
         ids.filter_map(|id| self.turns.get(&id).map(|turn| (id, turn)))
     }
 
-    /// As [`Self::queue`], without a look at who holds the lock, which many may.
+    /// Returns the queue without a look at the holders of the lock, which may be many.
     pub(super) fn queue_by_arrival<'l>(&'l self, name: &str) -> impl Iterator<Item = &'l Turn> {
         let ids = self.locks.get(name).into_iter().flat_map(|lock| lock.queue.iter());
         ids.filter_map(|id| self.turns.get(id))
     }
 
-    /// What the globals that hold some of a lock want of it besides, which is rarely anything.
+    /// Returns what else the globals that hold some of a lock want of it, which is rarely anything.
     fn turns_of_holders(&self, name: &str) -> BTreeSet<TurnId> {
         if !self.concerns_globals() {
             return BTreeSet::new();
@@ -156,7 +156,7 @@ impl LeaseTable {
         holders.flat_map(|xid| self.turns_of(xid, name)).collect()
     }
 
-    /// What a global wants of a lock.
+    /// Returns the turns of a global in the queue of a lock.
     pub(super) fn turns_of<'l>(
         &'l self,
         xid: Xid,
@@ -177,7 +177,7 @@ impl LeaseTable {
         Some((id, turn.wanted.share, turn.wanted.xid))
     }
 
-    /// One who holds the lock and may rely on it.
+    /// Returns a holder of the lock that may rely on it.
     pub(crate) fn holder(&self, now: Timestamp, name: &str) -> Option<LockHeld> {
         self.held(name).find(|lease| lease.is_held(now)).map(LeaseRecord::held_by)
     }
@@ -193,7 +193,7 @@ impl LeaseTable {
         covered || (parts && others.all(|lease| lease.share != LockShare::All))
     }
 
-    /// Of how many parts the lock is for those who hold it, if that is another number.
+    /// Returns the number of parts that the holders agree on, if it is another number.
     pub(super) fn other_parts(&self, name: &str, share: LockShare) -> Option<u32> {
         let LockShare::Part { of } = share else { return None };
         let mut parts = self.held(name).filter_map(|lease| match lease.share {
@@ -232,7 +232,7 @@ impl LeaseTable {
         Some(result)
     }
 
-    /// Gives each lease its whole length anew.
+    /// Gives each lease its whole length again.
     pub(crate) fn resume(&mut self, now: Timestamp) {
         let mut ids: Vec<LeaseId> = self.leases.keys().copied().collect();
         ids.sort_unstable();
@@ -309,7 +309,7 @@ impl LeaseTable {
         }
     }
 
-    /// What must agree with leases and requests, made anew from them, agrees.
+    /// Whether everything derived from leases and requests, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let mut anew = Self::default();
         for (id, lease) in &self.leases {

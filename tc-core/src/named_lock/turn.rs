@@ -13,7 +13,7 @@ pub(crate) struct Turn {
     pub(super) asker: Asker,
     pub(super) wanted: NewLease,
     /// When the request came that is answered. Its sender counts the lease from when it was sent,
-    /// and is told how long it waited.
+    /// and the reply says how long it waited.
     pub(super) since: Timestamp,
     /// When its first request came.
     pub(super) queued_at: Timestamp,

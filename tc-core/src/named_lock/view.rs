@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::turn::Turn;
 use crate::contract::{LeaseRecord, LockShare, LockToken, Timestamp, Xid};
 use crate::coordinator::Coordinator;
-use crate::operator::list::{Page, PageBounds};
+use crate::operator::page::{Page, PageBounds};
 use crate::operator::view::SHOWN_MAX;
 
 /// A named lock that is held or waited for.
@@ -19,7 +19,7 @@ pub struct NamedLockView {
     pub held: Vec<LeaseRecord>,
     /// How many leases there are of it.
     pub holding: usize,
-    /// Who waits, next first: at most [`SHOWN_MAX`] of them.
+    /// The waiters, next first: at most [`SHOWN_MAX`] of them.
     pub queue: Vec<NamedLockWaiter>,
     /// How many wait.
     pub waiting: usize,
@@ -28,9 +28,9 @@ pub struct NamedLockView {
 /// A request that waits for a named lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedLockWaiter {
-    /// Of which acquisition.
+    /// The acquisition.
     pub token: LockToken,
-    /// What its client calls itself.
+    /// The client's name for itself.
     pub label: Arc<str>,
     /// How much it asks for.
     pub share: LockShare,
@@ -64,7 +64,7 @@ impl Coordinator {
         Page { items, next: names.next().and(last), scanned }
     }
 
-    /// A named lock, unless nobody holds it or waits for it.
+    /// Returns a named lock that is held or waited for.
     #[must_use]
     pub fn named_lock(&self, name: &str) -> Option<NamedLockView> {
         let (name, lock) = self.leases.locks.get_key_value(name)?;

@@ -1,12 +1,13 @@
 //! Lists for operators: globals and locks that pass a filter, page by page.
 //!
-//! A call looks at no more than it is told to, whatever passes and however much there is to an
-//! entry: a caller that lists what is extras asks again where the last call stopped, and lets others
-//! ask in between (BOUNDED).
+//! A call looks at no more than its bounds allow, whatever passes and however much there is to an
+//! entry: a caller that lists rare entries asks again where the last call stopped, and other
+//! requests are decided in between (BOUNDED).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::page::{Page, PageBounds};
 use super::view::{GlobalSummary, LockView};
 use crate::collections::interner::Space;
 use crate::contract::{GlobalRecord, Mode, SagaRecord, StatusKind, Timestamp, Xid};
@@ -14,42 +15,16 @@ use crate::coordinator::Coordinator;
 use crate::global::state::{Global, Phase};
 use crate::row_lock::table::{Holder, LockId};
 
-/// How far one call goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageBounds {
-    /// Entries returned.
-    pub items_max: usize,
-    /// Records looked at: entries, those included that do not pass, and of the entries the holders
-    /// and waiters that are looked at or shown. The last entry may go beyond it.
-    pub scanned_max: usize,
-}
-
-impl PageBounds {
-    /// To the end of the list: for tests.
-    pub const NONE: Self = Self { items_max: usize::MAX, scanned_max: usize::MAX };
-}
-
-/// A part of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T, C> {
-    /// What passes; perhaps nothing, although the list goes on.
-    pub items: Vec<T>,
-    /// Where the list goes on, unless it is at its end.
-    pub next: Option<C>,
-    /// How many records were looked at.
-    pub scanned: usize,
-}
-
-/// What is looked at in one step.
+/// One step through a list.
 struct Entry<T, C> {
     at: C,
-    /// What passes.
+    /// The entry, if it passes.
     item: Option<T>,
-    /// How many records had to be looked at besides the entry itself.
+    /// The number of records that had to be looked at in addition to the entry itself.
     besides: usize,
 }
 
-/// Which globals to list; `None` lets all pass.
+/// A filter of globals; `None` passes all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlobalFilter {
     /// Those that stand so.
@@ -62,7 +37,7 @@ pub struct GlobalFilter {
     pub begun_before: Option<Timestamp>,
 }
 
-/// Which locks to list; `None` lets all pass.
+/// A filter of locks; `None` passes all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockFilter {
     /// Those of this resource.

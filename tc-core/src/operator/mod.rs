@@ -2,4 +2,5 @@
 //! cannot change what it shows.
 
 pub(crate) mod list;
+pub(crate) mod page;
 pub(crate) mod view;

@@ -1,8 +1,8 @@
-//! What operators can see. Owned results in an order that does not depend on hashes (PURE).
+//! Views of single things. Results are owned, in an order that does not depend on hashes (PURE).
 
 use std::sync::Arc;
 
-use super::list::PageBounds;
+use super::page::PageBounds;
 use crate::contract::{
     BranchRecord, BranchState, Counts, FencingToken, GlobalRecord, GlobalStatus, LockMode,
     SagaRecord, Timestamp, Xid,
@@ -73,11 +73,11 @@ pub struct LockView {
     pub table: Arc<str>,
     /// The canonical key.
     pub key: Box<[u8]>,
-    /// Who holds it, one entry a branch, by XID: at most [`SHOWN_MAX`] of them.
+    /// Its holders, one entry a branch, by XID: at most [`SHOWN_MAX`] of them.
     pub holders: Vec<LockHolder>,
     /// How many branches hold it.
     pub holding: usize,
-    /// Who waits for it, next first: at most [`SHOWN_MAX`] of them.
+    /// Its waiters, next first: at most [`SHOWN_MAX`] of them.
     pub queue: Vec<LockWaiter>,
     /// How many requests wait for it.
     pub waiting: usize,

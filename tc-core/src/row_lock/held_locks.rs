@@ -12,7 +12,7 @@ pub(crate) enum HeldLocks {
     None,
     One(LockId),
     Two([LockId; 2]),
-    /// Boxed, so that the extras case does not make every branch larger.
+    /// Boxed, so that the rare case does not make every branch larger.
     Many(Box<ManyLocks>),
 }
 

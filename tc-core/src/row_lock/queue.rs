@@ -8,24 +8,12 @@
 
 use super::row_locks::Blocker;
 use super::table::{LockId, Rank, Touched, WaitId};
-use super::waiters::{WaitGoal, Waiter, WantedRow, WantedRows};
+use super::waiters::{Unfit, WaitGoal, Waiter, WantedRow, WantedRows};
 use crate::contract::{Correlation, Holding, LockWait, NewLease, Rejection, Reply, Xid};
 use crate::deciding::Answer;
 use crate::global::globals::Globals;
 use crate::named_lock::acquire::Acquired;
 use crate::waiting::Awaited;
-
-#[cfg(test)]
-pub(super) mod tests;
-
-/// Which requests must not wait for a global that rolls back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
-    /// Those that hold database locks, which the rollback may need.
-    WithDatabaseLocks,
-    /// All: the rollback waits for an operator.
-    All,
-}
 
 impl Globals<'_> {
     /// Puts a blocked request into the queues of its rows, or refuses it and leaves nothing behind.
@@ -204,7 +192,7 @@ impl Globals<'_> {
     // ---- going on ----
 
     /// Grants every request whose turn it is, and frees the slots that are not needed. `touched`
-    /// are the rows that somebody let go of or stopped waiting for.
+    /// are the rows that were released or are no longer waited for.
     pub(crate) fn settle(&mut self, mut touched: Touched) {
         if self.rows.waiters.is_idle() {
             return touched.into_iter().for_each(|lock| self.rows.table.reclaim(lock));
@@ -240,7 +228,7 @@ impl Globals<'_> {
         }
     }
 
-    /// Keeps the other waiting requests of a global right when it got rows or let go of some.
+    /// Keeps the other waiting requests of a global right when it got rows or released some.
     ///
     /// Their rank follows what the global holds. Every wait-for edge that this adds starts or ends
     /// at the global, so a cycle that appears goes through it: its own requests give way.

@@ -1,10 +1,13 @@
 //! The row locks as a whole: the table of holders and queues, and the requests that wait in them.
 //!
-//! What is here follows from locks and queues alone. It can touch no global.
+//! Everything here follows from locks and queues alone. It can touch no global.
 
 use super::table::{LockId, LockTable, Purpose, Touched, WaitId};
 use super::waiters::{RowWaiters, Waiter, WantedRow};
 use crate::contract::{LockMode, Xid};
+
+#[cfg(test)]
+mod tests;
 
 /// All row locks, and all requests for them.
 #[derive(Clone, Debug)]
@@ -25,7 +28,7 @@ impl RowLocks {
         Self { table: LockTable::new(), waiters: RowWaiters::default() }
     }
 
-    /// What keeps a request from being granted. Holders are named before those who wait as well.
+    /// Returns what keeps a request from being granted: holders first, then waiters before it.
     pub(crate) fn blocker(
         &self,
         xid: Option<Xid>,
@@ -56,12 +59,12 @@ impl RowLocks {
     }
 
     /// Whether nothing is in its way. A request for many rows is looked at once for each of them
-    /// that somebody let go of, so the row that it could not have comes first.
+    /// that is released, so the row that blocked it last is looked at first.
     pub(crate) fn is_next(&mut self, id: WaitId) -> bool {
         let Some(waiter) = self.waiters.get(id) else { return false };
         let is_blocked = |row: &WantedRow| {
             #[cfg(test)]
-            super::queue::tests::count_a_look();
+            tests::count_a_look();
             self.holder_in_the_way(waiter.xid, row).is_some()
                 || self.waiter_in_the_way(waiter.xid, row, id).is_some()
         };

@@ -1,7 +1,7 @@
-//! The table of global locks: who holds a row, and which requests stand in its queue.
+//! The table of row locks: the holders of each row, and the requests in its queue.
 //!
 //! A row that is held or waited for has a slot, found through a hash index by resource, table and
-//! key, and named by a `LockId` everywhere else. What is granted, and when, is decided in `queue`.
+//! key, and named by a `LockId` everywhere else. The rules of granting are in `queue`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(crate) id: WaitId,
 }
 
-/// What decides on a place in a row's queue before the order of arrival does.
+/// The order of places in a row's queue, before the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// The global holds the row already. It stands before all others, since they wait for it to let
@@ -49,7 +49,7 @@ pub(crate) enum Rank {
     Newcomer(Timestamp),
 }
 
-/// What a request in the queue asks of the row.
+/// The claim of a request in the queue on the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// `None` for a check outside a global.
@@ -58,7 +58,7 @@ pub(crate) struct Claim {
     pub(crate) purpose: Purpose,
 }
 
-/// Whether a request takes the row when it is its turn. Nobody waits for one that does not.
+/// Whether a request takes the row when it is its turn. No request waits for one that does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Take,
@@ -88,7 +88,7 @@ struct Contended {
     exclusive: BTreeSet<Place>,
 }
 
-/// Rows that somebody let go of or stopped waiting for.
+/// Rows that were released or are no longer waited for.
 pub(crate) type Touched = SmallVec<[LockId; 8]>;
 
 /// All rows that are held or waited for.
@@ -160,7 +160,7 @@ impl LockTable {
         lock
     }
 
-    /// Frees the slot if nobody holds the row or waits for it.
+    /// Frees the slot if the row is neither held nor waited for.
     pub(crate) fn reclaim(&mut self, lock: LockId) {
         let Some(slot) = &mut self.slots[lock.0 as usize] else { return };
         slot.simplify();
@@ -354,7 +354,7 @@ impl LockTable {
         contended.queue.get(nearest).copied()
     }
 
-    /// What must agree with the queue, made anew from it, agrees.
+    /// Whether everything derived from the queue, derived again, agrees.
     pub(crate) fn is_indexed(&self, lock: LockId) -> bool {
         let State::Contended(contended) = &self.slot(lock).state else { return true };
         let takers = contended.queue.iter().filter(|(_, claim)| claim.takes_all());

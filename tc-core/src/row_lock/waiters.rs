@@ -17,23 +17,23 @@ use crate::shares::ShareTally;
 pub(crate) struct Waiter {
     pub(crate) reply_to: Correlation,
     pub(crate) xid: Option<Xid>,
-    /// Whose the places are that it takes in the rows' queues.
+    /// The owner of the places that it takes in the rows' queues.
     pub(crate) owner: Asker,
     pub(crate) goal: WaitGoal,
     pub(crate) rows: WantedRows,
-    /// Which of the rows it could not have when it was last looked for one.
+    /// The row that blocked it when it was last looked at.
     pub(crate) blocked_at: usize,
     pub(crate) holding: Holding,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Timestamp,
 }
 
-/// What is done when the rows are there.
+/// The purpose of a wait.
 #[derive(Clone, Debug)]
 pub(crate) enum WaitGoal {
     /// The branch takes them.
     Join(Xid, PendingBranch),
-    /// The requester is told; outside a global there is no XID.
+    /// The requester is answered; outside a global there is no XID.
     Check(Option<Xid>),
 }
 
@@ -86,6 +86,15 @@ impl Waiter {
     pub(crate) fn joins(&self, xid: Xid, branch: BranchId) -> bool {
         matches!(&self.goal, WaitGoal::Join(of, pending) if *of == xid && pending.id == branch)
     }
+}
+
+/// The requests that must not wait for a global that rolls back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Those that hold database locks, which the rollback may need.
+    WithDatabaseLocks,
+    /// All: the rollback waits for an operator.
+    All,
 }
 
 /// All requests that wait for row locks.

@@ -1,4 +1,4 @@
-//! What applications and operators ask about sagas, and do to them.
+//! The requests of applications and operators about sagas.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which definitions of a saga are accepted: those that can be carried out and always end.
+//! Checks of a saga's definition: it can be carried out, and always ends.
 
 use super::child::Level;
 use crate::contract::{
@@ -111,7 +111,7 @@ impl SagaDefinition {
         }
     }
 
-    /// Names the child that has the pivot, for whoever sees the step and the child side by side.
+    /// Names the child that has the pivot: a reader sees the step and the child side by side.
     fn after_pivot(&self, pivot: Option<SagaPart>, at: SagaPart) -> SagaFault {
         let step = self.path(at);
         match pivot.and_then(|pivot| self.meet(pivot, at)) {

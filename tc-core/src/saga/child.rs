@@ -160,7 +160,7 @@ impl SagaDefinition {
         Ok(())
     }
 
-    /// What a part takes is in its own saga or in one around it, comes before, and gives something.
+    /// Checks that a taken part is in the step's saga or one around it, before it, with output.
     pub(super) fn check_taken(&self, by: StepRef, taken: SagaPart) -> Result<(), SagaFault> {
         let name = || self.path(SagaPart::Step(by));
         let of = self.level(taken).ok_or_else(|| SagaFault::TakesLater(name()))?;
@@ -204,7 +204,7 @@ impl SagaDefinition {
         Err(SagaFault::Output(self.path(SagaPart::Child(child))))
     }
 
-    /// What comes after the pivot is never given up.
+    /// A part after the pivot is never given up.
     fn check_child_timeout(&self, child: ChildRef) -> Result<(), SagaFault> {
         let part = SagaPart::Child(child);
         let is_after = self.pivot().is_some_and(|pivot| self.order(pivot, part).is_lt());

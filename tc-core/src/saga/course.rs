@@ -1,4 +1,4 @@
-//! What comes next in a saga. It follows from the record alone.
+//! The course of a saga: its next steps follow from the record alone.
 //!
 //! ```text
 //!  group 0   group 1   pivot   group 3
@@ -34,7 +34,7 @@ impl SagaRecord {
         }
     }
 
-    /// Turns the saga back. What is under way counts as failed: nobody knows how far it has come.
+    /// Turns the saga back. A step under way counts as failed: how far it has come is unknown.
     /// Gives back the steps whose calls must not be made any more.
     pub(crate) fn turn_back(&mut self, cause: TurnCause) -> Vec<StepRef> {
         self.state = SagaState::Compensating(cause);
@@ -151,7 +151,8 @@ impl SagaRecord {
         begun
     }
 
-    /// Of each saga in which a step counts, the group to be at: the first of two, or the last.
+    /// Returns the group that each saga with a counting step is at: the first such group or the
+    /// last.
     fn front(
         &self,
         counts: impl Fn(&StepDefinition, &StepRecord) -> bool,

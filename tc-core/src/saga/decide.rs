@@ -1,4 +1,4 @@
-//! What participants answer, and what the passing of time does.
+//! The answers of participants, and the passing of time.
 //!
 //! An answer is believed only of a step that owes the very call it answers; everything else is an
 //! echo (EFFECTS-REPEAT). A saga is never given up: it ends completed or compensated, or a person
@@ -13,7 +13,7 @@ use crate::contract::{
     TurnCause, Xid, noted,
 };
 
-/// What an answer makes of a saga.
+/// The effect of an answer on a saga.
 enum Next {
     /// The step, and perhaps the saga, has something else to do.
     GoOn,
@@ -74,7 +74,7 @@ impl Sagas<'_> {
         self.go_on(xid);
     }
 
-    /// Begins what is due, stores the saga, and tells those who wait for it.
+    /// Begins what is due, stores the saga, and answers the requests that wait for it.
     pub(super) fn go_on(&mut self, xid: Xid) {
         let begun = self.table.change(xid, |saga| saga.go_on(self.on.now)).unwrap_or_default();
         let Some(saga) = self.table.get(xid) else { return };
@@ -193,7 +193,7 @@ impl SagaRecord {
         record.last_failure = Some((now, error));
     }
 
-    /// What comes after the pivot cannot be taken back, so a person must make it possible.
+    /// A step after the pivot cannot be taken back, so an operator must make it possible.
     fn refuse(&mut self, step: StepRef) -> Next {
         if self.definition.steps[step.place()].kind == StepKind::Retriable {
             self.steps[step.place()].state = StepState::RunningStuck;

@@ -6,7 +6,7 @@
 //! comes next follows from its record alone (`course`); what participants answer, and the passing
 //! of time, change the record (`decide`); people and their applications ask about it and act on it
 //! (`ask`), and are shown it as a global (`view`). A step is stored as running before its call
-//! leaves (DURABLE-FIRST), so that a step whose outcome nobody knows is taken back too.
+//! leaves (DURABLE-FIRST), so that a step of unknown outcome is taken back too.
 //!
 //! It does not know how a call reaches a participant, nor how long to pause between attempts.
 

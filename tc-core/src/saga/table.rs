@@ -9,7 +9,7 @@ use crate::contract::{ClientId, Counted, Counts, SagaRecord, Timestamp, Xid};
 use crate::restart::Restart;
 use crate::shares::ShareTally;
 
-/// Unfinished and remembered sagas. Changes go through [`SagaTable::change`], so that exactly the ones
+/// Unfinished and remembered sagas. Changes go through [`SagaTable::change`], so that exactly those
 /// that can time out are among the timeouts (DEADLINE).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SagaTable {
@@ -126,7 +126,7 @@ impl SagaTable {
         self.ended.iter().map(|&(_, ended)| ended).find(|ended| *ended != xid)
     }
 
-    /// What must agree with the sagas, made anew from them, agrees.
+    /// Whether everything derived from the sagas, derived again, agrees.
     pub(crate) fn is_consistent(&self) -> bool {
         let clients = self.clients.clone();
         let mut anew = Self { restart: self.restart, clients, ..Self::default() };
@@ -160,7 +160,7 @@ impl SagaTable {
     }
 }
 
-/// What a saga adds to the counts. Its calls are owed from its beginning.
+/// Returns what a saga adds to the counts. Its calls are owed from its beginning.
 fn counted(saga: &SagaRecord) -> Counted {
     Counted { status: saga.global_status().kind(), pending: saga.owed_calls() }
 }

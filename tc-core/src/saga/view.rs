@@ -7,7 +7,7 @@ use crate::contract::{
     BranchRecord, BranchState, FencingToken, GlobalRecord, GlobalState, GlobalStatus, Mode,
     SagaPart, SagaRecord, SagaState, StepDefinition, StepRecord, StepRef, StepState, Timestamp,
 };
-use crate::operator::list::PageBounds;
+use crate::operator::page::PageBounds;
 use crate::operator::view::{BranchView, GlobalPart, GlobalSummary, GlobalView};
 
 /// The end of the year 9999: as late as dates can say.

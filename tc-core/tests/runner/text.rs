@@ -14,14 +14,16 @@ pub(crate) fn reply(reply: &Reply) -> String {
         Reply::Registered { token } => format!("registered, token {}", self::token(*token)),
         Reply::Reported => "reported".to_owned(),
         Reply::Unlocked => "unlocked".to_owned(),
-        Reply::Status(status) => format!("is {status}"),
+        Reply::Ended(status) | Reply::Status(status) => format!("is {status}"),
         Reply::Operated(_) => "operated".to_owned(),
         Reply::Saga(saga) => format!("is {}", super::saga::heading(saga)),
         Reply::LockGranted { fence, waited_ms: 0 } => format!("holds, fence {}", token(*fence)),
         Reply::LockGranted { fence, waited_ms } => {
             format!("holds, fence {}, waited {waited_ms}", token(*fence))
         }
-        Reply::LockBusy { holder } => format!("is not granted, {}", super::lease::held(holder)),
+        Reply::LockBusy { holder } | Reply::LockFound { holder } => {
+            format!("is not granted, {}", super::lease::held(holder))
+        }
         Reply::LocksRenewed { held } => format!("renewed {held:?}"),
         Reply::LockFreed => "freed".to_owned(),
         Reply::LockNotHeld { current } => format!("held nothing, {}", super::lease::held(current)),

@@ -41,7 +41,7 @@ impl Desk {
     /// are still to come nothing can be said.
     pub(super) async fn end_at_once(&self, xid: Xid, decision: Decision) -> Option<Status> {
         let ending = ending(xid, decision, ReplyWhen::Decided);
-        self.front.shared.engine.tell(vec![ending]).await.ok()?;
+        self.front.shared.engine.notify(vec![ending]).await.ok()?;
         self.standing_of(xid).await.filter(|status| *status != Status::Active)
     }
 
@@ -119,7 +119,7 @@ impl Desk {
         };
         let (branch, outcome) = (SAGA, PhaseTwoOutcome::Done);
         let finish = What::FinishPhaseTwo { xid, branch, decision, outcome };
-        self.front.shared.engine.tell(vec![finish]).await.ok()?;
+        self.front.shared.engine.notify(vec![finish]).await.ok()?;
         let status = self.standing_of(xid).await?;
         let hold = Effect::Hold { xid, branch: Some(SAGA) };
         self.front.shared.dispatcher.take(vec![hold]);

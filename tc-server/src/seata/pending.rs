@@ -11,14 +11,14 @@ use hashbrown::HashMap;
 
 use super::outbox::{Addressee, Outbox};
 use super::request::Question;
-use crate::engine::{Answered, EngineError, EngineHandle, Mailbox};
+use crate::engine::{Answered, EngineError, EngineHandle, ReplySink};
 
 /// The questions. Dropping them gives up their places in the lock queues.
 #[derive(Debug)]
 pub(super) struct Pending {
     engine: EngineHandle,
     replies: Arc<Replies>,
-    mailbox: Arc<dyn Mailbox>,
+    mailbox: Arc<dyn ReplySink>,
     /// Not handed over yet.
     gathered: Vec<(Correlation, What)>,
     /// Not before this there is a decision that has waited long enough.
@@ -55,7 +55,7 @@ impl Pending {
     pub(super) fn new(engine: EngineHandle, outbox: Outbox, unnamed: Asker) -> Self {
         let (expected, named) = (Mutex::default(), OnceLock::new());
         let replies = Arc::new(Replies { expected, outbox, unnamed, named });
-        let mailbox: Arc<dyn Mailbox> = Arc::<Replies>::clone(&replies);
+        let mailbox: Arc<dyn ReplySink> = Arc::<Replies>::clone(&replies);
         Self { engine, replies, mailbox, gathered: Vec::new(), next_overdue: None }
     }
 
@@ -167,7 +167,7 @@ impl Replies {
     }
 }
 
-impl Mailbox for Replies {
+impl ReplySink for Replies {
     fn put(&self, correlation: Correlation, answered: Answered) {
         let expected = self.lock().remove(&correlation);
         if let Some(Expected { to, question, .. }) = expected {

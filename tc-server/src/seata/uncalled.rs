@@ -37,7 +37,7 @@ impl Uncalled {
             self.arrived.notified().await;
             let ended = std::mem::take(&mut *self.lock());
             // When the engine ends, they are owed again by the next leader (EFFECTS-REPEAT).
-            if let Err(error) = engine.tell(ended.into_iter().map(done).collect()).await {
+            if let Err(error) = engine.notify(ended.into_iter().map(done).collect()).await {
                 tracing::debug!(%error, "branches that are asked nothing not recorded");
             }
         }

@@ -12,7 +12,7 @@ use handfast_core::{
 use handfast_server::clock::{Clock, WallClock};
 use handfast_server::dispatch::PhaseTwo;
 use handfast_server::engine::{
-    Answered, Engine, EngineError, EngineHandle, Mailbox, Settings, Standing,
+    Answered, Engine, EngineError, EngineHandle, Leadership, ReplySink, Settings,
 };
 use handfast_server::store::{MemoryStore, Store, StoreError};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -79,7 +79,7 @@ struct Letters {
     flushed: Notify,
 }
 
-impl Mailbox for Letters {
+impl ReplySink for Letters {
     fn put(&self, correlation: Correlation, answered: Answered) {
         self.replies.lock().unwrap().push((correlation, answered));
     }
@@ -169,7 +169,7 @@ async fn nothing_leaves_before_its_batch_is_durable() {
     let batch = held.recv().await.unwrap();
     assert!(noted.effects.lock().unwrap().is_empty(), "a phase-two call left before its batch");
     batch.verdict.send(Ok(())).unwrap();
-    assert_eq!(committing.await.unwrap(), Ok(Reply::Status(GlobalStatus::Committing)));
+    assert_eq!(committing.await.unwrap(), Ok(Reply::Ended(GlobalStatus::Committing)));
     assert!(matches!(noted.effects.lock().unwrap()[..], [Effect::PhaseTwo(_)]));
 }
 
@@ -382,7 +382,7 @@ async fn what_nobody_waits_for_is_written_with_what_comes_next() {
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
-    engine.handle.tell(vec![finished(first)]).await.unwrap();
+    engine.handle.notify(vec![finished(first)]).await.unwrap();
     for _ in 0..100 {
         tokio::task::yield_now().await;
         assert!(held.try_recv().is_err(), "nobody waits for it");
@@ -405,7 +405,7 @@ async fn what_nobody_waits_for_is_written_after_a_while() {
         held.recv().await.unwrap().verdict.send(Ok(())).unwrap();
         asked.await.unwrap().unwrap();
     }
-    engine.handle.tell(vec![finished(xid)]).await.unwrap();
+    engine.handle.notify(vec![finished(xid)]).await.unwrap();
     let batch = held.recv().await.unwrap();
     assert_eq!(batch.changes.len(), 2, "the global and its branch: {:?}", batch.changes);
     batch.verdict.send(Ok(())).unwrap();
@@ -427,7 +427,7 @@ async fn what_arrives_during_a_write_becomes_one_batch_and_one_wake_up() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let mailbox: Arc<dyn ReplySink> = Arc::<Letters>::clone(&letters);
     let submit = |branch| {
         let request = (engine.handle.next_correlation(), register(xid, branch));
         engine.handle.submit(&mailbox, vec![request]);
@@ -454,7 +454,7 @@ async fn a_batch_holds_the_last_change_of_a_key_only() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let mailbox: Arc<dyn ReplySink> = Arc::<Letters>::clone(&letters);
     let requests = vec![
         (engine.handle.next_correlation(), register(xid, 1)),
         (engine.handle.next_correlation(), commit(xid)),
@@ -482,7 +482,7 @@ async fn a_failed_write_ends_the_engine_and_answers_nothing_from_its_state() {
     assert_eq!(registering.await.unwrap(), Err(EngineError::NotLeading));
     let failure = engine.ended.await.unwrap().unwrap_err();
     assert_eq!(failure.code(), "HF-TC-STORE-WRITE");
-    assert_eq!(*engine.standing.borrow(), Standing::NotLeading);
+    assert_eq!(*engine.leadership.borrow(), Leadership::NotLeading);
     assert_eq!(engine.handle.call(What::GetStatus { xid }).await, Err(EngineError::NotLeading));
     assert_eq!(engine.handle.view(|_| ()).await, Err(EngineError::NotLeading));
 }
@@ -511,7 +511,7 @@ async fn a_batch_that_fails_keeps_no_answers_of_the_one_before() {
 async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
     let (store, mut held) = HeldStore::new();
     let (engine, noted) = start(Arc::<HeldStore>::clone(&store), Settings::new("tc")).await;
-    let first = *engine.standing.borrow();
+    let first = *engine.leadership.borrow();
     let xid = begin(&engine.handle).await;
     let registering = tokio::spawn({
         let engine = engine.handle.clone();
@@ -524,7 +524,7 @@ async fn lost_leadership_drops_the_state_and_leads_again_from_the_records() {
     // Neither the global nor its branch had become durable.
     let status = engine.handle.call(What::GetStatus { xid }).await;
     assert_eq!(status, Ok(Reply::Status(GlobalStatus::Unknown)));
-    assert_ne!(*engine.standing.borrow(), first);
+    assert_ne!(*engine.leadership.borrow(), first);
 }
 
 #[tokio::test]
@@ -551,7 +551,7 @@ async fn a_full_queue_says_so_and_a_stopped_engine_too() {
     let (engine, _) = start(store, settings).await;
     let xid = begin(&engine.handle).await;
     let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let mailbox: Arc<dyn ReplySink> = Arc::<Letters>::clone(&letters);
     let requests = (1..=10).map(|branch| (engine.handle.next_correlation(), register(xid, branch)));
     engine.handle.submit(&mailbox, requests.collect());
     let busy = Err(EngineError::Busy);
@@ -604,7 +604,7 @@ async fn time_passes_while_requests_keep_arriving() {
         What::Begin { application: "a".into(), name: "b".into(), timeout_ms: Some(1_000_000) };
     let Ok(Reply::Begun { xid, .. }) = engine.handle.call(what).await else { panic!() };
     let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let mailbox: Arc<dyn ReplySink> = Arc::<Letters>::clone(&letters);
     let ask = || (engine.handle.next_correlation(), What::GetStatus { xid });
     let requests: Vec<_> = (0..100).map(|_| ask()).collect();
     let last = requests[99].0;
@@ -622,7 +622,7 @@ async fn whoever_waits_for_an_engine_that_is_dropped_is_told() {
     let (engine, _) = start(store, Settings::new("tc")).await;
     let xid = begin(&engine.handle).await;
     let letters = Arc::new(Letters::default());
-    let mailbox: Arc<dyn Mailbox> = Arc::<Letters>::clone(&letters);
+    let mailbox: Arc<dyn ReplySink> = Arc::<Letters>::clone(&letters);
     engine.handle.submit(&mailbox, vec![(engine.handle.next_correlation(), register(xid, 1))]);
     let _batch = held.recv().await.unwrap();
     engine.ended.abort();

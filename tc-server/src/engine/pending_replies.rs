@@ -1,7 +1,8 @@
-//! Who waits for which reply.
+//! The requests that wait for a reply, and the release of effects.
 //!
-//! Keeps the destination of every unanswered request, hands out what a durable batch lets go, and
-//! measures how long each request took. BOUNDED by the inbox and by the core's limit on waiters.
+//! Keeps the destination of every unanswered request, sends the effects of a durable batch on their
+//! way, and measures how long each request took. BOUNDED by the inbox and by the core's limit on
+//! waiters.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,14 +12,14 @@ use metrics::Histogram;
 
 use handfast_core::{Correlation, Decision, Effect, OperatorNeeded, Reply, What, XidText};
 
-use super::handle::{Answered, Destination, EngineError, Mailbox};
-use super::step::Emission;
+use super::batch_builder::Outgoing;
+use super::handle::{Answered, Destination, EngineError, ReplySink};
 use crate::crash_point::crash_point;
 use crate::dispatch::PhaseTwo;
 
 /// The destinations of all unanswered requests.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct PendingReplies {
     unanswered: HashMap<Correlation, Unanswered>,
     phase_two: Arc<dyn PhaseTwo>,
     histograms: Histograms,
@@ -43,7 +44,7 @@ struct Unanswered {
     waits: bool,
 }
 
-/// What is measured apart.
+/// The kinds of requests that are measured apart.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Begin,
@@ -54,7 +55,7 @@ enum Kind {
     Other,
 }
 
-impl Desk {
+impl PendingReplies {
     pub(crate) fn new(phase_two: Arc<dyn PhaseTwo>) -> Self {
         Self { unanswered: HashMap::new(), phase_two, histograms: Histograms::find() }
     }
@@ -78,29 +79,29 @@ impl Desk {
         }
     }
 
-    /// Nobody wants the reply any more.
+    /// Drops a request whose sender does not wait any more.
     pub(crate) fn forget(&mut self, correlation: Correlation) {
         self.unanswered.remove(&correlation);
     }
 
-    /// Lets out what has become durable, in order; wakes each mailbox once.
-    pub(crate) fn let_out(&mut self, emissions: Vec<Emission>) {
-        let mut filled: Vec<Arc<dyn Mailbox>> = Vec::new();
+    /// Sends effects on their way, in order; wakes each sink of replies once.
+    pub(crate) fn release(&mut self, outgoing: Vec<Outgoing>) {
+        let mut filled: Vec<Arc<dyn ReplySink>> = Vec::new();
         let mut phase_two = Vec::new();
         let now = Instant::now();
-        for emission in emissions {
-            match emission {
-                Emission::Effect(Effect::Reply { to, reply }) => {
+        for leaving in outgoing {
+            match leaving {
+                Outgoing::Effect(Effect::Reply { to, reply, .. }) => {
                     self.answer(to, Ok(reply), now, &mut filled);
                 }
-                Emission::Effect(
+                Outgoing::Effect(
                     effect @ (Effect::PhaseTwo(_) | Effect::Vote(_) | Effect::Hold { .. }),
                 ) => phase_two.push(effect),
-                Emission::Effect(Effect::NeedsOperator(needed)) => tell_operators(&needed),
-                Emission::Answer(answer) => answer(),
+                Outgoing::Effect(Effect::NeedsOperator(needed)) => log_for_operators(&needed),
+                Outgoing::Answer(answer) => answer(),
             }
         }
-        filled.iter().for_each(|mailbox| mailbox.flush());
+        filled.iter().for_each(|sink| sink.flush());
         if !phase_two.is_empty() {
             crash_point("mid-effects");
             self.phase_two.take(phase_two);
@@ -116,10 +117,10 @@ impl Desk {
         for correlation in correlations {
             self.answer(correlation, Err(reason), now, &mut filled);
         }
-        filled.iter().for_each(|mailbox| mailbox.flush());
+        filled.iter().for_each(|sink| sink.flush());
     }
 
-    /// Forgets the phase two of a state that is dropped; the next leader's `owed` tells it again.
+    /// Forgets the phase two of a state that is dropped; the next leader's `owed` repeats it.
     pub(crate) fn clear_phase_two(&self) {
         self.phase_two.clear();
     }
@@ -129,7 +130,7 @@ impl Desk {
         to: Correlation,
         answered: Answered,
         now: Instant,
-        filled: &mut Vec<Arc<dyn Mailbox>>,
+        filled: &mut Vec<Arc<dyn ReplySink>>,
     ) {
         // Without a destination: the requester went away, which `forget` noted.
         let Some(unanswered) = self.unanswered.remove(&to) else { return };
@@ -137,10 +138,10 @@ impl Desk {
         match unanswered.destination {
             // The caller may have gone away a moment ago.
             Destination::Caller { sender, .. } => drop(sender.send(answered)),
-            Destination::Mailbox(mailbox) => {
-                mailbox.put(to, answered);
-                if !filled.iter().any(|other| Arc::ptr_eq(other, &mailbox)) {
-                    filled.push(mailbox);
+            Destination::ReplySink(sink) => {
+                sink.put(to, answered);
+                if !filled.iter().any(|other| Arc::ptr_eq(other, &sink)) {
+                    filled.push(sink);
                 }
             }
         }
@@ -178,7 +179,7 @@ impl Histograms {
 }
 
 /// The one line that an operator's alarm waits for. Its error may quote rows: `tx show` has it.
-fn tell_operators(needed: &OperatorNeeded) {
+fn log_for_operators(needed: &OperatorNeeded) {
     let OperatorNeeded { address, xid, branch, resource, .. } = needed;
     let xid = XidText { address, xid: *xid };
     tracing::warn!(

@@ -1,8 +1,8 @@
-//! What is to be written to one connection.
+//! The messages to be written to one connection.
 //!
-//! The engine and the dispatcher put in, the connection's response stream takes out: whatever is
-//! queued leaves in one frame. BOUNDED: a client that does not read is cut off when the queue is
-//! full.
+//! The engine and the dispatcher put in, the connection's response stream takes out: everything
+//! that is queued leaves in one frame. BOUNDED: a client that does not read is cut off when the
+//! queue is full.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use super::refusal;
-use super::to_wire::{self, Asked};
+use super::to_wire;
 use crate::dispatch::{CallBatch, CallSink};
-use crate::engine::{Answered, Mailbox};
+use crate::engine::{Answered, ReplySink};
 use crate::turned_away::{PortName, Why, note};
 
 /// Frames are ended at this size, which leaves room for one more message below what gRPC clients
@@ -27,34 +27,28 @@ const FRAME_BYTES_ENOUGH: usize = 1 << 20;
 
 /// The outgoing queue of one connection and the requests it waits for.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct SendQueue {
     state: Mutex<State>,
     /// Wakes the writer.
     filled: Notify,
     /// Wakes the reader: nothing more can be written.
     ended: Notify,
     queue_max: usize,
-    /// Set by the greeting.
+    /// Set by the handshake.
     asker: OnceLock<Asker>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    expected: HashMap<Correlation, Expected>,
+    /// The ids that clients gave the requests whose replies are expected.
+    expected: HashMap<Correlation, u64>,
     queue: VecDeque<Outgoing>,
     phase: Phase,
 }
 
-/// Where a reply belongs.
-#[derive(Clone, Copy, Debug)]
-struct Expected {
-    id: u64,
-    asked: Asked,
-}
-
 #[derive(Debug)]
 enum Outgoing {
-    Reply { expected: Expected, answered: Answered },
+    Reply { id: u64, answered: Answered },
     Message { id: u64, body: Body },
     Calls(CallBatch),
 }
@@ -69,11 +63,11 @@ enum Phase {
     Finishing,
     /// The client does not read.
     Overfull,
-    /// Nobody reads any more.
+    /// The response stream has ended.
     Gone,
 }
 
-impl Outbox {
+impl SendQueue {
     pub(super) fn new(queue_max: usize) -> Self {
         Self {
             state: Mutex::default(),
@@ -84,14 +78,14 @@ impl Outbox {
         }
     }
 
-    /// Says whose it is; the first word counts.
+    /// Sets the sender of the connection's requests, once.
     pub(super) fn belongs_to(&self, asker: Asker) {
         drop(self.asker.set(asker));
     }
 
     /// Remembers which request a reply answers.
-    pub(super) fn expect(&self, correlation: Correlation, id: u64, asked: Asked) {
-        self.lock().expected.insert(correlation, Expected { id, asked });
+    pub(super) fn expect(&self, correlation: Correlation, id: u64) {
+        self.lock().expected.insert(correlation, id);
     }
 
     /// Queues a message of the connection's own.
@@ -121,7 +115,7 @@ impl Outbox {
         self.advance(Phase::Finishing);
     }
 
-    /// Nobody reads any more.
+    /// The response stream has ended: nothing is written any more.
     pub(super) fn leave(&self) {
         self.advance(Phase::Gone);
     }
@@ -155,7 +149,8 @@ impl Outbox {
     pub(super) fn abandon(&self) -> Vec<Correlation> {
         let expected = std::mem::take(&mut self.lock().expected);
         let mut abandoned: Vec<Correlation> = expected.into_keys().collect();
-        // In the order of asking, not of hashing: whose place goes first decides who is next.
+        // In the order of asking, not of hashing: the first place given up decides which waiter is
+        // next.
         abandoned.sort_unstable();
         abandoned
     }
@@ -166,7 +161,7 @@ impl Outbox {
         Some(messages.map(|messages| wire::ServerFrame { messages }))
     }
 
-    /// As [`Outbox::next_frame`], phase-two calls only.
+    /// As [`SendQueue::next_frame`], phase-two calls only.
     pub(super) async fn next_calls(&self) -> Option<Result<wire::PhaseTwoFrame, Status>> {
         let calls = self.next(Outgoing::into_call).await?;
         Some(calls.map(|calls| wire::PhaseTwoFrame { calls }))
@@ -223,15 +218,15 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of an outbox lock panics")
+        self.state.lock().expect("no holder of the send queue's lock panics")
     }
 }
 
-impl Mailbox for Outbox {
+impl ReplySink for SendQueue {
     fn put(&self, correlation: Correlation, answered: Answered) {
         let mut state = self.lock();
-        if let Some(expected) = state.expected.remove(&correlation) {
-            self.enqueue(&mut state, Outgoing::Reply { expected, answered });
+        if let Some(id) = state.expected.remove(&correlation) {
+            self.enqueue(&mut state, Outgoing::Reply { id, answered });
         }
     }
 
@@ -245,7 +240,7 @@ impl Mailbox for Outbox {
     }
 }
 
-impl CallSink for Outbox {
+impl CallSink for SendQueue {
     fn put(&self, batch: CallBatch) {
         self.enqueue(&mut self.lock(), Outgoing::Calls(batch));
         self.filled.notify_one();
@@ -273,9 +268,7 @@ fn taken<M: Message>(
 impl Outgoing {
     fn into_message(self) -> wire::ServerMessage {
         let (id, body) = match self {
-            Self::Reply { expected: Expected { id, asked }, answered } => {
-                (id, to_wire::body(asked, answered))
-            }
+            Self::Reply { id, answered } => (id, to_wire::body(answered)),
             Self::Message { id, body } => (id, body),
             Self::Calls(batch) => (0, Body::PhaseTwo(to_wire::phase_two_call(batch))),
         };

@@ -1,7 +1,8 @@
-//! What the engine does between two waits: decide, gather, seal.
+//! Builds a batch between two waits of the engine: decides, gathers, seals.
 //!
-//! No task, no socket, no disk and no clock: the engine's loop drives this value in production and
-//! a simulator can drive it step by step.
+//! It has no task, no socket, no disk and no clock: the engine's loop drives this value, in
+//! production as in the simulator. Which effects may leave before their batch is durable is data of
+//! the core ([`After`]); nothing here looks into a request or a reply.
 
 use std::fmt;
 use std::mem;
@@ -9,24 +10,24 @@ use std::mem;
 use hashbrown::{HashMap, HashSet};
 
 use handfast_core::{
-    Asker, Change, Coordinator, Effect, Outcome, RecordKey, Reply, Request, Timestamp, What,
+    After, Asker, Change, Coordinator, Decided, Effect, Outcome, RecordKey, Request, Timestamp,
 };
 
 use super::inbox::{Answer, View};
 
-/// How long changes that nobody waits for may wait to be written together with others, in
+/// How long changes that no request waits for may wait to be written together with others, in
 /// milliseconds. Too long: a crash repeats more of phase two; too short: syncs that delay others.
 const LINGER_MS: u64 = 5;
 
-/// Something that may leave once the batch it belongs to is durable.
-pub enum Emission {
+/// Something that leaves the engine, at once or when its batch is durable.
+pub enum Outgoing {
     /// An effect of a decision.
     Effect(Effect),
     /// The result of a view, ready to be handed over.
     Answer(Box<dyn FnOnce() + Send>),
 }
 
-impl fmt::Debug for Emission {
+impl fmt::Debug for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Effect(effect) => effect.fmt(f),
@@ -38,40 +39,40 @@ impl fmt::Debug for Emission {
 /// Decisions to be made durable together.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What must be stored; at most one change a key.
+    /// Changes to be stored; at most one a key.
     pub changes: Vec<Change>,
-    /// What may leave afterwards, in order (DURABLE-FIRST).
-    pub emissions: Vec<Emission>,
+    /// Leaves afterwards, in order (DURABLE-FIRST).
+    pub outgoing: Vec<Outgoing>,
     /// How many requests were decided.
     pub requests: usize,
 }
 
 /// The coordinator and what it has decided since the last batch was sealed.
 #[derive(Debug)]
-pub struct Step {
+pub struct BatchBuilder {
     coordinator: Coordinator,
     outcome: Outcome,
     gathered: Batch,
-    /// Since when there are changes that nobody waits for.
+    /// Since when there are changes that no request waits for.
     lingering_since: Option<Timestamp>,
-    /// What may leave without the batch.
-    at_once: Vec<Emission>,
+    /// Leaves without the batch.
+    early: Vec<Outgoing>,
 }
 
-impl Step {
+impl BatchBuilder {
     /// Takes over a coordinator; what its phase two owes comes first.
     #[must_use]
     pub fn new(coordinator: Coordinator) -> Self {
-        let mut step = Self {
+        let mut builder = Self {
             coordinator,
             outcome: Outcome::default(),
             gathered: Batch::default(),
             lingering_since: None,
-            at_once: Vec::new(),
+            early: Vec::new(),
         };
-        step.coordinator.owed(&mut step.outcome);
-        step.gather();
-        step
+        builder.coordinator.owed(&mut builder.outcome);
+        builder.gather();
+        builder
     }
 
     /// The coordinator, which may be ahead of the store.
@@ -80,42 +81,29 @@ impl Step {
         &self.coordinator
     }
 
-    /// Decides one request; tells whether it has been answered, or waits.
+    /// Decides one request, and returns whether it has been answered.
     pub fn decide(&mut self, now: Timestamp, request: Request) -> Decided {
         self.decide_for(Asker::default(), now, request)
     }
 
-    /// As [`Step::decide`], of a request whose sender is known.
-    pub fn decide_for(&mut self, by: Asker, now: Timestamp, request: Request) -> Decided {
-        let asker = request.reply_to;
-        let begins = matches!(request.what, What::Begin { .. });
-        self.coordinator.decide_for(by, now, request, &mut self.outcome);
-        let answered = self.outcome.effects.iter().any(|effect| match effect {
-            Effect::Reply { to, .. } => Some(*to) == asker,
-            Effect::PhaseTwo(_)
-            | Effect::Vote(_)
-            | Effect::Hold { .. }
-            | Effect::NeedsOperator(_) => false,
-        });
+    /// Decides as [`BatchBuilder::decide`] does a request whose sender is known.
+    pub fn decide_for(&mut self, asker: Asker, now: Timestamp, request: Request) -> Decided {
+        let decided = self.coordinator.decide_for(asker, now, request, &mut self.outcome);
+        debug_assert_eq!(self.outcome.check_early_replies(), Ok(()), "DURABLE-FIRST");
         self.gathered.requests += 1;
-        if begins && self.outcome.changes.is_empty() {
-            self.at_once.extend(self.outcome.effects.drain(..).map(Emission::Effect));
-        }
-        let freed = self.outcome.effects.extract_if(.., |effect| tells_of_a_release(effect));
-        self.at_once.extend(freed.map(Emission::Effect));
         self.gather();
         self.lingering_since = match self.lingering_since {
             _ if self.gathered.changes.is_empty() => None,
             None => Some(now),
             since => since,
         };
-        if answered || asker.is_none() { Decided::Answered } else { Decided::Waits }
+        decided
     }
 
     /// Looks something up; the answer leaves with the batch.
     pub(crate) fn view(&mut self, view: View) {
         let answer: Answer = view(&self.coordinator);
-        self.gathered.emissions.push(Emission::Answer(answer));
+        self.gathered.outgoing.push(Outgoing::Answer(answer));
     }
 
     /// How many requests the next batch holds.
@@ -124,21 +112,18 @@ impl Step {
         self.gathered.requests
     }
 
-    /// What leaves without waiting for a batch. A begin is stored nowhere and tells nothing of what
-    /// is (`docs/decisions/0002-begin-is-not-stored.md`): its reply has nothing to wait for. A
-    /// release tells whoever asked for it what he knows, that he does not hold the lock
-    /// (`docs/decisions/0011-a-release-is-answered-at-once.md`).
+    /// Takes what leaves without waiting for a batch ([`After::Nothing`]).
     #[must_use]
-    pub fn take_at_once(&mut self) -> Vec<Emission> {
-        mem::take(&mut self.at_once)
+    pub fn take_early(&mut self) -> Vec<Outgoing> {
+        mem::take(&mut self.early)
     }
 
-    /// When the batch should be sealed, if there is anything in it: at once if somebody waits for
-    /// it, otherwise after a while. What nobody waits for, such as that a branch is finished, may
-    /// be lost by a crash, since it is then found out again (EFFECTS-REPEAT).
+    /// When the batch should be sealed, if there is anything in it: at once if a request waits for
+    /// it, otherwise after a while. Changes that no request waits for, such as that a branch is
+    /// finished, may be lost by a crash: they are then found out again (EFFECTS-REPEAT).
     #[must_use]
     pub fn seal_due(&self) -> Option<Timestamp> {
-        if !self.gathered.emissions.is_empty() {
+        if !self.gathered.outgoing.is_empty() {
             return Some(Timestamp(0));
         }
         self.lingering_since.map(|since| since.after_ms(LINGER_MS))
@@ -146,7 +131,7 @@ impl Step {
 
     /// Ends the batch, if there is anything in it.
     pub fn seal(&mut self) -> Option<Batch> {
-        if self.gathered.changes.is_empty() && self.gathered.emissions.is_empty() {
+        if self.gathered.changes.is_empty() && self.gathered.outgoing.is_empty() {
             self.gathered.requests = 0;
             return None;
         }
@@ -158,21 +143,14 @@ impl Step {
 
     fn gather(&mut self) {
         self.gathered.changes.append(&mut self.outcome.changes);
-        self.gathered.emissions.extend(self.outcome.effects.drain(..).map(Emission::Effect));
+        for effect in self.outcome.effects.drain(..) {
+            let outgoing = match effect.when() {
+                After::Nothing => &mut self.early,
+                After::Batch => &mut self.gathered.outgoing,
+            };
+            outgoing.push(Outgoing::Effect(effect));
+        }
     }
-}
-
-fn tells_of_a_release(effect: &Effect) -> bool {
-    matches!(effect, Effect::Reply { reply: Reply::LockFreed, .. })
-}
-
-/// Whether a decided request has its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decided {
-    /// The reply, if one was asked for, is among the gathered effects.
-    Answered,
-    /// The reply comes with a later decision.
-    Waits,
 }
 
 /// The last change of each key, which is all that a reader of the whole batch can see.

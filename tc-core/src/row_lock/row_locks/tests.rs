@@ -23,7 +23,7 @@ pub(crate) fn count_a_look() {
 
 // Each that ran out of time had all others tried, that wait for the same holder.
 #[test]
-fn who_waits_for_an_exclusive_holder_is_not_looked_at() {
+fn waiters_for_an_exclusive_holder_are_not_looked_at() {
     let mut desk = Desk::new();
     let holder = desk.begin();
     desk.register(holder, 1, &["r"], LockMode::Exclusive, 0);
@@ -41,7 +41,7 @@ fn who_waits_for_an_exclusive_holder_is_not_looked_at() {
 
 // The same behind a global that shares the row and waits to have it for itself.
 #[test]
-fn who_waits_for_an_upgrade_is_not_looked_at() {
+fn waiters_for_an_upgrade_are_not_looked_at() {
     let mut desk = Desk::new();
     let (one, other) = (desk.begin(), desk.begin());
     desk.register(one, 1, &["r"], LockMode::Shared, 0);
@@ -77,7 +77,7 @@ fn a_request_for_many_rows_is_looked_at_where_it_was_blocked() {
     assert_eq!(desk.granted, 1);
 }
 
-/// Asks the coordinator, and counts what became of those who waited.
+/// Asks the coordinator, and counts how the waiting requests ended.
 struct Desk {
     coordinator: Coordinator,
     now: Timestamp,
@@ -100,7 +100,7 @@ impl Desk {
         self.coordinator.decide(self.now, Request { reply_to: Some(asked), what }, &mut out);
         let mut answer = None;
         for effect in out.effects {
-            let Effect::Reply { to, reply } = effect else { continue };
+            let Effect::Reply { to, reply, .. } = effect else { continue };
             if to == asked {
                 answer = Some(reply);
                 continue;
