@@ -18,8 +18,8 @@ impl Globals<'_> {
         self.check_applicable(xid, action)?;
         match action {
             OperatorAction::Retry => self.retry(xid, operator)?,
-            OperatorAction::Pause => self.set_paused(xid, true, operator),
-            OperatorAction::Resume => self.set_paused(xid, false, operator),
+            OperatorAction::Pause => self.pause(xid, operator),
+            OperatorAction::Resume => self.resume(xid, operator),
             OperatorAction::Resolve { branch, resolution } => {
                 self.resolve(xid, branch, resolution, operator)?;
             }
@@ -52,17 +52,20 @@ impl Globals<'_> {
         Ok(())
     }
 
-    fn set_paused(&mut self, xid: Xid, paused: bool, operator: &str) {
-        let set = |global: &mut Global| std::mem::replace(&mut global.paused, paused) != paused;
-        if self.globals.change(xid, set) != Some(true) {
-            return;
-        }
-        let what = if paused { "pause" } else { "resume" };
-        self.note_action(xid, &format!("{what} by {operator}"));
-        if paused {
+    fn pause(&mut self, xid: Xid, operator: &str) {
+        let was_paused = self.globals.change(xid, |it| std::mem::replace(&mut it.paused, true));
+        if was_paused == Some(false) {
+            self.note_action(xid, &format!("pause by {operator}"));
             self.on.out.effects.push(Effect::Hold { xid, branch: None });
-        } else if let Some(global) = self.globals.get(xid) {
-            self.on.out.effects.extend(global.due().map(Effect::PhaseTwo));
+        }
+    }
+
+    fn resume(&mut self, xid: Xid, operator: &str) {
+        let was_paused = self.globals.change(xid, |it| std::mem::replace(&mut it.paused, false));
+        if was_paused == Some(true) {
+            self.note_action(xid, &format!("resume by {operator}"));
+            let due = self.globals.get(xid).into_iter().flat_map(Global::due);
+            self.on.out.effects.extend(due.map(Effect::PhaseTwo));
         }
     }
 

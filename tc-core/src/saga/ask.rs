@@ -88,7 +88,7 @@ impl Sagas<'_> {
                     saga.steps[step.place()].output = Some(payload);
                     saga.finish(self.on.now, step, StepState::Done);
                 });
-                self.note_saga(self.on.now, xid, &format!("signal {signal}"));
+                self.note_saga(xid, &format!("signal {signal}"));
                 self.go_on(xid);
             }
             // Sent again it is answered as the first time.
@@ -126,11 +126,11 @@ impl Sagas<'_> {
         match action {
             OperatorAction::Retry if saga.paused => return Err(refused("retry of a paused saga")),
             OperatorAction::Retry => {
-                self.note_saga(self.on.now, xid, &format!("retry by {operator}"));
+                self.note_saga(xid, &format!("retry by {operator}"));
                 self.call_all(xid);
             }
-            OperatorAction::Pause => self.pause_saga(xid, true, operator),
-            OperatorAction::Resume => self.pause_saga(xid, false, operator),
+            OperatorAction::Pause => self.pause(xid, operator),
+            OperatorAction::Resume => self.resume(xid, operator),
             OperatorAction::Resolve { branch, resolution } => {
                 return self.resolve_step(xid, branch, resolution, operator);
             }
@@ -139,16 +139,18 @@ impl Sagas<'_> {
         Ok(Some(Reply::Operated(self.status(xid))))
     }
 
-    fn pause_saga(&mut self, xid: Xid, paused: bool, operator: &str) {
-        let set = |saga: &mut SagaRecord| std::mem::replace(&mut saga.paused, paused) != paused;
-        if self.table.change(xid, set) != Some(true) {
-            return;
-        }
-        let what = if paused { "pause" } else { "resume" };
-        self.note_saga(self.on.now, xid, &format!("{what} by {operator}"));
-        if paused {
+    fn pause(&mut self, xid: Xid, operator: &str) {
+        let was_paused = self.table.change(xid, |it| std::mem::replace(&mut it.paused, true));
+        if was_paused == Some(false) {
+            self.note_saga(xid, &format!("pause by {operator}"));
             self.on.out.effects.push(Effect::Hold { xid, branch: None });
-        } else {
+        }
+    }
+
+    fn resume(&mut self, xid: Xid, operator: &str) {
+        let was_paused = self.table.change(xid, |it| std::mem::replace(&mut it.paused, false));
+        if was_paused == Some(true) {
+            self.note_saga(xid, &format!("resume by {operator}"));
             self.call_all(xid);
         }
     }
@@ -191,11 +193,7 @@ impl Sagas<'_> {
         let name = saga.definition.path(SagaPart::Step(step));
         self.table.change(xid, |saga| saga.finish(self.on.now, step, ended));
         self.on.out.effects.push(Effect::Hold { xid, branch: Some(branch) });
-        self.note_saga(
-            self.on.now,
-            xid,
-            &format!("step {name}: accepted as {ended} by {operator}"),
-        );
+        self.note_saga(xid, &format!("step {name}: accepted as {ended} by {operator}"));
         self.go_on(xid);
         let status = self.status(xid);
         self.forget_sagas_for(xid);

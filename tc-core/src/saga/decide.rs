@@ -70,7 +70,7 @@ impl Sagas<'_> {
         self.on.out.effects.extend(held.map(hold));
         let cause = self.table.get(xid).map_or(String::new(), |saga| saga.cause_text(cause));
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        self.note_saga(self.on.now, xid, &format!("taken back: {cause}{why}"));
+        self.note_saga(xid, &format!("taken back: {cause}{why}"));
         self.go_on(xid);
     }
 
@@ -106,7 +106,8 @@ impl Sagas<'_> {
         }
     }
 
-    pub(super) fn note_saga(&mut self, at: Timestamp, xid: Xid, what: &str) {
+    pub(super) fn note_saga(&mut self, xid: Xid, what: &str) {
+        let at = self.on.now;
         let (what, events_max) =
             (self.on.names.text_of(what), self.on.limits.events_per_global_max);
         self.table.change(xid, |saga| {
