@@ -18,7 +18,7 @@ use crate::global::vote::Commit;
 use crate::global::voting::Votings;
 use crate::named_lock::table::LeaseTable;
 use crate::row_lock::row_locks::RowLocks;
-use crate::saga::ask::push_calls;
+use crate::saga::requests::push_calls;
 use crate::saga::sagas::Sagas;
 use crate::saga::table::SagaTable;
 use crate::waiting::Waiting;

@@ -1,9 +1,9 @@
 //! The wait-for graph between globals, derived from holders and queues when it is needed.
 //!
 //! A global waits for the other holders of a row that its requests want in a conflicting mode, and
-//! for the requests of other globals before them in the queue; so it is with named locks (`lease`),
-//! whose queues are others. A cycle can only close at a global
-//! whose edges just changed, so only paths from that global back to itself are searched.
+//! for the requests of other globals before them in the queue. Named locks have queues of their own
+//! and are in the same graph. A cycle can only close at a global whose edges just changed, so only
+//! paths from that global back to itself are searched. Nothing here changes anything.
 
 use std::collections::BTreeSet;
 

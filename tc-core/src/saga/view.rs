@@ -72,10 +72,10 @@ impl SagaRecord {
         match (self.state, status) {
             (SagaState::Completed(at), _) => GlobalState::Committed(at),
             (SagaState::Compensated(cause, at), _) => {
-                GlobalState::RolledBack(super::ask::reason_of(cause), at)
+                GlobalState::RolledBack(super::requests::reason_of(cause), at)
             }
             (SagaState::Compensating(cause), _) => {
-                GlobalState::RollingBack(super::ask::reason_of(cause))
+                GlobalState::RollingBack(super::requests::reason_of(cause))
             }
             (SagaState::Running, GlobalStatus::Active) => GlobalState::Active,
             (SagaState::Running, _) => GlobalState::Committing,
