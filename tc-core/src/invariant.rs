@@ -1,7 +1,7 @@
 //! The named invariants, checked against the whole state.
 //!
-//! For tests and the simulator: slow, and never called by the coordinator itself. What is derived
-//! and kept up to date step by step is derived here once more, from scratch.
+//! For tests and the simulator: slow, and never called by the coordinator itself. State that
+//! is derived and kept up to date step by step is derived here once more, from scratch.
 
 use std::collections::BTreeSet;
 

@@ -83,12 +83,12 @@ impl Coordinator {
     }
 
     /// Says what time it is where the coordinator goes on after it was loaded: to be called before
-    /// anything is decided. Ids are drawn from where the clock stood when the epoch was taken
-    /// from it: at a later time its minute may be over. Leases last as long from here on as their
+    /// anything is decided. Ids are drawn from where the clock stood when the epoch was taken from
+    /// it: at a later time its minute may be over. Leases last as long from here on as their
     /// holders may rely on them, however far the clock has jumped since they were granted, and
-    /// beyond the longest that they may be held, as with etcd's leases after an election. What else
-    /// was to run out has its grace, and what is finished is remembered as long as if it had
-    /// finished by now (GRACE).
+    /// beyond the longest that they may be held, as with etcd's leases after an election.
+    /// Everything else that was to run out has its grace, and a finished global is remembered as
+    /// long as if it had finished at this time (GRACE).
     pub fn resume(&mut self, epoch_taken_at: Timestamp, now: Timestamp) {
         self.environment.ids.begin(epoch_taken_at);
         self.leases.resume(now);

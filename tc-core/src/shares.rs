@@ -1,7 +1,7 @@
 //! The share that each client and each application has of what is bounded (BOUNDED).
 //!
-//! The shell names the connection that a request came over, and its application. What connections
-//! are, and when one has gone, is the shell's to know: here they are numbers. A connection is known
+//! The shell names the connection that a request came over, and its application. Connections,
+//! and the end of one, are known to the shell: here they are numbers. A connection is known
 //! as long as the process of the coordinator lives, an application is in the records.
 
 use std::collections::BTreeMap;

@@ -45,7 +45,7 @@ pub struct Settings {
     pub address: Arc<str>,
     /// The core's limits.
     pub limits: Limits,
-    /// Requests that may wait before the engine. Too low: clients are told `HF-TC-BUSY` in bursts
+    /// Requests that may wait before the engine. Too low: clients get `HF-TC-BUSY` in bursts
     /// that the engine would have managed; too high: latency grows without a sign.
     pub queue_max: usize,
     /// Requests decided into one batch. Too low: more syncs than needed; too high: the first
@@ -443,7 +443,7 @@ impl Drop for Running {
     }
 }
 
-/// Tells those who asked that their requests are not clock up.
+/// Answers queued requests with the reason why they are not taken up.
 fn refuse(queued: VecDeque<Work>, reason: EngineError) {
     for work in queued {
         if let Work::Request { request, destination: Some(destination) } = work {

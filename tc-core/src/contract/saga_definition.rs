@@ -34,8 +34,7 @@ pub struct StepDefinition {
     pub action: Arc<str>,
     /// Handed to action and compensation.
     pub input: Arc<[u8]>,
-    /// What comes before it, in its own saga or in one around it, whose outputs are handed over
-    /// too.
+    /// The parts before it, in its own saga or in one around it, whose outputs are handed over too.
     pub takes: Vec<SagaPart>,
     /// How often and in which rhythm the action is tried.
     pub retry: Retry,

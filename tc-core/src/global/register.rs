@@ -143,8 +143,8 @@ impl Globals<'_> {
         check_share(self.on.limits, &tallies, owner, what, wanted, max)
     }
 
-    /// Whose a request of the global is: of the client that began it. Outside of a global, of the
-    /// one that asks.
+    /// Returns the owner of a request: the client that began the global or, outside of a global,
+    /// the sender.
     pub(crate) fn owner_of(&self, xid: Option<Xid>) -> Asker {
         let global = xid.and_then(|xid| self.globals.get(xid));
         global.map_or_else(|| self.on.asker.clone(), Global::owner)

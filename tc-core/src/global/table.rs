@@ -103,9 +103,9 @@ impl GlobalTable {
     /// From when on a request that came at `since` counts as waiting.
     ///
     /// A global that holds rows has others waiting for it, and one that wants the row at hand is
-    /// soon done: before those who hold nothing it can finish. Behind them it would wait for all of
-    /// them, and each of them that wants one of its rows next would close a cycle. The head start
-    /// is a length of time, so that a global that holds nothing has its turn as well.
+    /// soon done: before globals that hold nothing it can finish. Behind them it would wait for all
+    /// of them, and each of them that wants one of its rows next would close a cycle. The head
+    /// start is a length of time, so that a global that holds nothing has its turn as well.
     pub(crate) fn waits_from(&self, xid: Option<Xid>, since: Timestamp) -> Timestamp {
         let global = xid.and_then(|xid| self.get(xid));
         let holds_rows = global.is_some_and(|global| global.locks().next().is_some());

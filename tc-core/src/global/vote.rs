@@ -137,8 +137,8 @@ impl Globals<'_> {
         }
     }
 
-    /// What follows for a voting from the decision, however that was taken: calls that are under
-    /// way are called back, for a rollback calls its branches one after the other.
+    /// Ends the voting of a global that is being decided. Calls that are under way are called back:
+    /// a rollback calls its branches one after the other.
     pub(crate) fn close_voting(&mut self, xid: Xid) -> Option<Voting> {
         let voting = self.votings.remove(&xid)?;
         self.on.out.effects.push(Effect::Hold { xid, branch: None });

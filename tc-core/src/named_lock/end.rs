@@ -10,8 +10,8 @@ use crate::deciding::Answer;
 use crate::shares::check_limit;
 
 impl NamedLocks<'_> {
-    /// Renews leases, and tells of each whether it is held for so long from here on. What was lost
-    /// is never taken again.
+    /// Renews leases, and answers for each whether it is held for so long from here on. A lost
+    /// lease is never taken again.
     pub(crate) fn renew_locks(&mut self, tokens: &[LockToken], lease_ms: u64) -> Answer {
         check_limit("renewals in one request", tokens.len(), self.on.limits.rows_per_request_max)?;
         let lease_ms = lease_ms.min(self.on.limits.lease_ms_max);

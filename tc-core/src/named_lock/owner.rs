@@ -78,7 +78,7 @@ impl NamedLocks<'_> {
     }
 
     /// Refuses a request of the global for a named lock that waits for another global, to open a
-    /// circle. Whether there was one.
+    /// cycle. Returns whether there was one.
     pub(crate) fn refuse_turn_towards(
         &mut self,
         xid: Xid,

@@ -269,8 +269,8 @@ impl LeaseTable {
         id
     }
 
-    /// A later request of the same acquisition takes the place of the one that waits; whom it is to
-    /// be told.
+    /// Lets a later request of the same acquisition take the place of the one that waits, and
+    /// returns the earlier one, which is to be answered.
     pub(super) fn wait_on(
         &mut self,
         id: TurnId,

@@ -14,8 +14,8 @@ use crate::operator::view::SHOWN_MAX;
 pub struct NamedLockView {
     /// Its name.
     pub name: Arc<str>,
-    /// Who holds it, longest first; those included whose time is up and whose place is nobody
-    /// else's yet: at most [`SHOWN_MAX`] of them.
+    /// Its leases, longest first, with those whose time is up and whose place is still free: at
+    /// most [`SHOWN_MAX`] of them.
     pub held: Vec<LeaseRecord>,
     /// How many leases there are of it.
     pub holding: usize,

@@ -100,8 +100,8 @@ impl RowLocks {
 
     /// The globals that a request waits for.
     ///
-    /// Of the queue before it not all need be named: the nearest exclusive one waits for
-    /// everything before itself, so what lies beyond is reached through it.
+    /// Not all of the queue before it need be named: the nearest exclusive request waits for
+    /// everything before itself, so the rest is reached through it.
     pub(crate) fn blockers_of_request(&self, id: WaitId) -> Vec<Xid> {
         let mut blockers = Vec::new();
         let Some(waiter) = self.waiters.get(id) else { return blockers };

@@ -84,7 +84,7 @@ enum State {
 struct Contended {
     holders: Vec<Holder>,
     queue: BTreeMap<Place, Claim>,
-    /// The places of those who will take the row for themselves.
+    /// The places of requests that will take the row for themselves.
     exclusive: BTreeSet<Place>,
 }
 

@@ -1,8 +1,8 @@
 //! The answers of participants, and the passing of time.
 //!
 //! An answer is believed only of a step that owes the very call it answers; everything else is an
-//! echo (EFFECTS-REPEAT). A saga is never given up: it ends completed or compensated, or a person
-//! is told and it goes on as soon as it can.
+//! echo (EFFECTS-REPEAT). A saga is never given up: it ends completed or compensated, or an
+//! operator is alarmed and it goes on as soon as it can.
 
 use std::sync::Arc;
 

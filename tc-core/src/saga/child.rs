@@ -1,10 +1,10 @@
 //! Sagas within a saga: a step that is a saga of its own.
 //!
 //! A child has no record and no course of its own. Its steps are steps of the saga that was
-//! started, and so one record says how far all of them have come. What makes it a saga is its
-//! shape: its groups count within it, all of them happen where the child stands among its parent's
-//! groups, and of what its steps give back its parent sees the child's output alone. What its steps
-//! have done can be taken back for as long as the saga can that was started.
+//! started, and so one record says how far all of them have come. It is a saga by its shape:
+//! its groups count within it, all of them happen where the child stands among its parent's groups,
+//! and its parent sees no output of its steps but the child's. The work of its steps can be taken
+//! back for as long as the saga can that was started.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
